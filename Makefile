@@ -1,0 +1,26 @@
+# The two commands of the README. Each sets up `.venv` by itself.
+PYTHON ?= python3
+VENV := .venv
+INSTALLED := $(VENV)/.installed
+export BIGTRK_TESTDATA ?= $(realpath ../shared)
+
+.PHONY: demo test install
+install: $(INSTALLED)
+
+# torch first, by exact version: an open range would fetch gigabytes of CUDA on a CPU machine.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --upgrade pip
+	$(VENV)/bin/python -m pip install --quiet torch==2.13.0 -c constraints.txt
+	$(VENV)/bin/python -m pip install --quiet -e '.[dev]' -c constraints.txt
+	touch $@
+
+demo: $(INSTALLED)
+	$(VENV)/bin/bigtrk demo demo
+
+test: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python -m pytest -m 'not slow'

@@ -1,0 +1,109 @@
+"""Typed configuration: YAML plus `key.sub=value` overrides; unknown keys name the nearest one."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bigtrk.errors import InputError
+
+
+class Settings(BaseModel):
+    """A section of the configuration: immutable, and unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Tree = TypeVar("Tree", bound=Settings)
+
+
+def load_settings(kind: type[Tree], path: Path | None, overrides: Sequence[str] = ()) -> Tree:
+    """Read `path` (all defaults if None), apply overrides, validate.
+
+    Raises:
+        InputError: unreadable YAML, an unknown key (the nearest one is suggested), a bad value.
+    """
+    content = read_yaml(path) if path else {}
+    return apply_overrides(kind, content, overrides, str(path or "configuration"))
+
+
+def apply_overrides(
+    kind: type[Tree], content: dict[str, Any], overrides: Sequence[str], source: str
+) -> Tree:
+    """Set each `key.sub=value` in `content` and validate the result."""
+    for override in overrides:
+        _apply(content, override)
+    return parse(kind, content, source)
+
+
+def parse(kind: type[Tree], content: Any, source: str) -> Tree:
+    """Validate `content`; every complaint becomes one line that names `source` and the key."""
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        complaints = "; ".join(_complaint(kind, dict(item)) for item in error.errors())
+        raise InputError(f"{source}: {complaints}") from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping, safely."""
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: must be a mapping of sections, such as 'model:'")
+    return content
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise InputError(f"override {override!r}: write key.sub=value, such as model.hidden=64")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InputError(f"override {override!r}: the value is not YAML") from None
+    *sections, name = key.split(".")
+    for section in sections:
+        content = content.setdefault(section, {})
+        if not isinstance(content, dict):
+            raise InputError(f"override {override!r}: {section!r} is not a section")
+    content[name] = value
+
+
+def _complaint(kind: type[Settings], error: dict[str, Any]) -> str:
+    location = [str(part) for part in error["loc"]]
+    key = ".".join(location)
+    if error["type"] == "extra_forbidden":
+        return f"unknown key {key!r}{nearest(key, _keys(kind))}"
+    if error["type"] == "missing":
+        return f"key {key!r} is missing"
+    return f"{key}: {error['msg']} (got {error['input']!r})"
+
+
+def nearest(key: str, known: Sequence[str]) -> str:
+    """A hint at the nearest of the known keys, or the list of them where none is near."""
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(known)}"
+
+
+def _keys(kind: type[Settings], prefix: str = "") -> list[str]:
+    return list(_walk(kind, prefix))
+
+
+def _walk(kind: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in kind.model_fields.items():
+        yield prefix + name
+        for candidate in (field.annotation, *get_args(field.annotation)):
+            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+                yield from _walk(candidate, f"{prefix}{name}.")

@@ -1,0 +1,15 @@
+"""Fixtures that every room's tests share."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def testdata() -> Path:
+    """The folder that holds `data/` and `golden/`."""
+    folder = os.environ.get("BIGTRK_TESTDATA", "")
+    if not folder or not (Path(folder) / "data").is_dir():
+        pytest.skip("BIGTRK_TESTDATA does not name a folder with data/ and golden/")
+    return Path(folder)
