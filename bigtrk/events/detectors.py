@@ -1,0 +1,119 @@
+"""Layers from a module table (detectors.csv), and a module table from layers."""
+
+from pathlib import Path
+
+import numpy as np
+
+from bigtrk.errors import InputError
+from bigtrk.events.event import Columns
+from bigtrk.events.geometry import (
+    TRACKML_LAYERS,
+    DetectorLayers,
+    Float64,
+    Int64,
+    layers_from_rows,
+)
+from bigtrk.events.writer import write_table
+
+# Rows of modules lie further apart than this, modules of one row closer together (mm).
+ROW_SPACING = 5.0
+
+
+def layers_from_detectors(detectors: Columns) -> DetectorLayers:
+    """The layers that a table of modules forms, sorted by volume, then layer.
+
+    A layer is a cylinder where its modules face outwards, a disc where they face along z.
+
+    Raises:
+        InputError: the table is empty.
+    """
+    volume, layer = (detectors[name].astype(np.int64) for name in ("volume_id", "layer_id"))
+    keys = np.unique(np.stack([volume, layer], axis=1), axis=0)
+    if len(keys) == 0:
+        raise InputError("detectors.csv: the table has no modules; export it again")
+    rows = []
+    for volume_id, layer_id in keys:
+        members = (volume == volume_id) & (layer == layer_id)
+        modules = {name: column[members].astype(np.float64) for name, column in detectors.items()}
+        rows.append((volume_id, layer_id, *_layer_row(modules)))
+    return layers_from_rows(rows)
+
+
+def _layer_row(modules: dict[str, Float64]) -> tuple[float, ...]:
+    radius = np.hypot(modules["cx"], modules["cy"])
+    is_barrel = bool(np.abs(modules["rot_zw"]).mean() < 0.5)
+    across, along = (radius, modules["cz"]) if is_barrel else (modules["cz"], radius)
+    n_rows = 1 + int((np.diff(np.sort(along)) > ROW_SPACING).sum())
+    # Sides alternate from column to column, so their number is even.
+    n_phi = max(2, 2 * round(len(along) / n_rows / 2))
+    half = modules["module_hv"]
+    return (
+        is_barrel,
+        (across.min() + across.max()) / 2,
+        (along - half).min(),
+        (along + half).max(),
+        n_phi,
+        n_rows,
+        (across.max() - across.min()) / 2,
+        *(modules[name].mean() for name in ("module_t", "pitch_u", "pitch_v")),
+    )
+
+
+def module_table(layers: DetectorLayers = TRACKML_LAYERS) -> Columns:
+    """One row per module, [M], in the columns of TrackML's detectors.csv.
+
+    u points along phi, v along z (barrel) or outwards (disc), w is the normal.
+    """
+    layer, column, row = module_places(layers)
+    barrel = layers.is_barrel[layer]
+    phi, along = layers.column_phi(layer, column), layers.row_centre(layer, row)
+    across = layers.surface(layer, column)
+    radius = np.where(barrel, across, along)
+    half_row = layers.row_length[layer] / 2
+    inner = np.where(barrel, radius, radius - half_row)
+    outer = np.where(barrel, radius, radius + half_row)
+    return {
+        "volume_id": layers.volume_id[layer],
+        "layer_id": layers.layer_id[layer],
+        "module_id": 1 + row * layers.n_phi[layer] + column,
+        "cx": radius * np.cos(phi),
+        "cy": radius * np.sin(phi),
+        "cz": np.where(barrel, along, across),
+        **_rotation(phi, barrel),
+        "module_t": layers.thickness[layer],
+        "module_minhu": inner * layers.half_angle[layer],
+        "module_maxhu": outer * layers.half_angle[layer],
+        "module_hv": half_row,
+        "pitch_u": layers.pitch_u[layer],
+        "pitch_v": layers.pitch_v[layer],
+    }
+
+
+def write_detectors(folder: Path, layers: DetectorLayers = TRACKML_LAYERS) -> Path:
+    """Write the module table of `layers` as `folder/detectors.csv.gz`."""
+    return write_table(module_table(layers), folder / "detectors.csv", compress=True)
+
+
+def module_places(layers: DetectorLayers) -> tuple[Int64, Int64, Int64]:
+    """Layer, column and row of every module, each [M], in order of layer and module_id."""
+    counts = layers.n_phi * layers.n_rows
+    layer = np.repeat(np.arange(len(layers)), counts)
+    number = np.arange(len(layer)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return layer, number % layers.n_phi[layer], number // layers.n_phi[layer]
+
+
+def _rotation(phi: Float64, barrel: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Columns:
+    cos, sin = np.cos(phi), np.sin(phi)
+    one, zero = np.ones_like(phi), np.zeros_like(phi)
+    return {
+        "rot_xu": -sin,
+        "rot_xv": np.where(barrel, zero, cos),
+        "rot_xw": np.where(barrel, cos, zero),
+        "rot_yu": cos,
+        "rot_yv": np.where(barrel, zero, sin),
+        "rot_yw": np.where(barrel, sin, zero),
+        "rot_zu": zero,
+        "rot_zv": np.where(barrel, one, zero),
+        # u x v = w: on a disc phi x r points to -z.
+        "rot_zw": np.where(barrel, zero, -one),
+    }

@@ -1,0 +1,101 @@
+"""Helices in a solenoid: where charged particles cross cylinders and discs.
+
+A particle of charge q turns by the angle a (rad, 0 at its vertex) along
+    x = cx - q R sin(phi0 - q a),  y = cy + q R cos(phi0 - q a),  z = vz + R a cot(theta)
+with R = pT / (0.3 B): PDG review, "Tracking detectors", motion in a uniform field along +z.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.events.event import Columns
+
+Float64 = NDArray[np.float64]
+
+FIELD = 2.0  # T
+GEV_PER_TESLA_MM = 0.299792458e-3
+HALF_TURN = np.pi
+
+
+@dataclass(frozen=True)
+class Helices:
+    """P particles' helices: each field [P] float64.
+
+    vx vy vz (mm): production vertex. phi0 (rad), pt (GeV), cot_theta: direction there.
+    charge: +1 or -1. radius (mm) and centre_x, centre_y (mm) of the turning circle.
+    """
+
+    vx: Float64
+    vy: Float64
+    vz: Float64
+    phi0: Float64
+    pt: Float64
+    cot_theta: Float64
+    charge: Float64
+    radius: Float64
+    centre_x: Float64
+    centre_y: Float64
+
+
+def helices(particles: Columns, field: float = FIELD) -> Helices:
+    """Helices of a particle table (vx vy vz mm, px py pz GeV, q = +1 or -1), field in T."""
+    vx, vy, vz, px, py, pz, charge = (
+        particles[name].astype(np.float64) for name in ("vx", "vy", "vz", "px", "py", "pz", "q")
+    )
+    pt, phi0 = np.hypot(px, py), np.arctan2(py, px)
+    radius = pt / (GEV_PER_TESLA_MM * field)
+    centre_x = vx + charge * radius * np.sin(phi0)
+    centre_y = vy - charge * radius * np.cos(phi0)
+    return Helices(vx, vy, vz, phi0, pt, pz / pt, charge, radius, centre_x, centre_y)
+
+
+def take(helix: Helices, rows: NDArray[np.int64]) -> Helices:
+    """The helices of `rows`: [P] fields -> [M] fields."""
+    return Helices(*(values[rows] for values in vars(helix).values()))
+
+
+def position(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]:
+    """The x, y, z (mm) of each helix after turning by its `angle`: [P] -> 3 x [P]."""
+    phi = helix.phi0 - helix.charge * angle
+    x = helix.centre_x - helix.charge * helix.radius * np.sin(phi)
+    y = helix.centre_y + helix.charge * helix.radius * np.cos(phi)
+    return x, y, helix.vz + helix.radius * angle * helix.cot_theta
+
+
+def momentum(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]:
+    """The px, py, pz (GeV) of each helix after turning by its `angle`: [P] -> 3 x [P]."""
+    phi = helix.phi0 - helix.charge * angle
+    return helix.pt * np.cos(phi), helix.pt * np.sin(phi), helix.pt * helix.cot_theta
+
+
+def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
+    """Turning angle at which each helix first crosses each cylinder, [P], [S] -> [P, S] (rad).
+
+    NaN where it does not within its first half turn.
+    """
+    centre = np.hypot(helix.centre_x, helix.centre_y)
+    psi = np.arctan2(helix.centre_y, helix.centre_x)
+    base = centre**2 + helix.radius**2
+    scale = 2 * helix.charge * helix.radius * centre
+    # rho^2 = centre^2 + R^2 + 2 q R centre sin(psi - phi), solved for phi.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        arc = np.arcsin((radii**2 - base[:, None]) / scale[:, None])
+    offset = (helix.charge * (helix.phi0 - psi))[:, None]
+    turn = helix.charge[:, None] * arc
+    first = np.mod(offset + turn, 2 * np.pi)
+    second = np.mod(offset + helix.charge[:, None] * np.pi - turn, 2 * np.pi)
+    angle = np.minimum(first, second)
+    return np.where(angle <= HALF_TURN, angle, np.nan)
+
+
+def disc_crossings(helix: Helices, z: Float64) -> Float64:
+    """Turning angle at which each helix crosses each plane of constant z, [P], [S] -> [P, S].
+
+    NaN where it does not within its first half turn.
+    """
+    per_turn = (helix.radius * helix.cot_theta)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        angle = (z - helix.vz[:, None]) / per_turn
+    return np.where((angle > 0) & (angle <= HALF_TURN), angle, np.nan)

@@ -1,0 +1,82 @@
+"""Simulated particles with spectra like those of TrackML's."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from bigtrk.events.event import Columns
+
+Float64 = NDArray[np.float64]
+
+# Quantiles of event 1000: pT 0.10 (least), 0.22, 0.36, 0.63, 1.5 GeV (95 %);
+# |eta| below 4, half of it within 1.46.
+MIN_PT = 0.1
+PT_SCALE = 1.75  # GeV
+PT_POWER = 5.0
+MAX_ETA = 4.0
+ETA_SIGMA = 2.5
+BEAM_SIGMA_Z = 55.0  # mm
+BEAM_SIGMA_XY = 0.01  # mm
+DISPLACED = 0.2
+DISPLACED_MEAN = 150.0  # mm, transverse
+PARTICLES_PER_VERTEX = 50
+MAX_VERTICES = 2000  # the id has 12 bits for the vertex; the first keeps an int64 positive
+PION = 211
+
+
+def generate_particles(n_particles: int, rng: np.random.Generator) -> Columns:
+    """A particle table without nhits: P = `n_particles` rows, ascending by particle_id.
+
+    pT falls as (1 + pT / 1.75 GeV)^-6 from 0.1 GeV; a fifth of the particles start at a
+    secondary vertex, displaced roughly along their own direction.
+    """
+    vertices = min(max(1, n_particles // PARTICLES_PER_VERTEX), MAX_VERTICES)
+    vertex = np.sort(rng.integers(vertices, size=n_particles))
+    displaced = rng.random(n_particles) < DISPLACED
+    pt = MIN_PT + PT_SCALE * rng.pareto(PT_POWER, n_particles)
+    phi = rng.uniform(-np.pi, np.pi, n_particles)
+    edge = ndtr(MAX_ETA / ETA_SIGMA)
+    eta = ETA_SIGMA * ndtri(rng.uniform(1 - edge, edge, n_particles))
+    x, y, z = _vertices(vertex, vertices, rng)
+    dx, dy, dz = _displacements(phi, eta, displaced, rng)
+    charge = rng.choice([-1.0, 1.0], n_particles)
+    return {
+        "particle_id": _particle_ids(vertex, displaced),
+        "particle_type": (charge * PION).astype(np.int64),
+        "vx": x + dx,
+        "vy": y + dy,
+        "vz": z + dz,
+        "px": pt * np.cos(phi),
+        "py": pt * np.sin(phi),
+        "pz": pt * np.sinh(eta),
+        "q": charge,
+    }
+
+
+def _vertices(
+    vertex: NDArray[np.int64], vertices: int, rng: np.random.Generator
+) -> tuple[Float64, Float64, Float64]:
+    sigmas = np.array([[BEAM_SIGMA_XY], [BEAM_SIGMA_XY], [BEAM_SIGMA_Z]])
+    x, y, z = rng.normal(size=(3, vertices)) * sigmas
+    return x[vertex], y[vertex], z[vertex]
+
+
+def _displacements(
+    phi: Float64, eta: Float64, displaced: NDArray[np.bool_], rng: np.random.Generator
+) -> tuple[Float64, Float64, Float64]:
+    """Flight of a neutral parent, within about 0.3 in phi and eta of the particle itself."""
+    flight = np.where(displaced, rng.exponential(DISPLACED_MEAN, len(phi)), 0.0)
+    parent_phi = phi + rng.normal(0, 0.3, len(phi))
+    parent_eta = eta + rng.normal(0, 0.3, len(phi))
+    return (
+        flight * np.cos(parent_phi),
+        flight * np.sin(parent_phi),
+        flight * np.sinh(parent_eta),
+    )
+
+
+def _particle_ids(vertex: NDArray[np.int64], displaced: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Ids packed as in TrackML: vertex (from bit 52), number (24), generation (16), child (0)."""
+    number = np.arange(len(vertex)) - np.searchsorted(vertex, vertex)
+    assert number.max(initial=0) < 2**28, "more particles than the id can number"
+    return (vertex + 1 << 52) + (number + 1 << 24) + displaced * ((1 << 16) + number % 997 + 1)

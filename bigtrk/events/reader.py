@@ -1,0 +1,162 @@
+"""TrackML events from a folder or a zip archive, validated."""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bigtrk.errors import InputError
+from bigtrk.events.archives import Source, open_source
+from bigtrk.events.columns import CELLS, DETECTORS, HITS, PARTICLES, TRUTH, TableSpec
+from bigtrk.events.event import Columns, Event
+from bigtrk.events.tables import fail_at, parse_table
+
+EVENT_FILE = re.compile(r"(event\d+)-([a-z_]+)\.csv(\.gz)?")
+HITS_FILE = re.compile(r"(event\d+)-hits\.csv(\.gz)?")
+
+
+def find_events(path: Path) -> list[str]:
+    """Names of the events in a folder or zip archive, sorted: "event000001000", ...
+
+    Raises:
+        InputError: `path` is neither, or holds no event.
+    """
+    return _events_of(open_source(path))
+
+
+def read_event(path: Path, name: str | None = None) -> Event:
+    """Read and validate one event.
+
+    `path` is a folder or zip archive that holds event `name` (which may be omitted where there
+    is only one), one of the event's files, or a prefix such as `DIR/event000001000`. Tables
+    other than hits are None where their file is absent.
+
+    Raises:
+        InputError: no such event, or a table is damaged, incomplete or inconsistent.
+    """
+    path, name = _split_prefix(path, name)
+    source = open_source(path)
+    name = _one_event(source, name)
+    files = {spec: _file_of(source, name, spec) for spec in (HITS, CELLS, PARTICLES, TRUTH)}
+    if files[HITS] is None:
+        raise InputError(
+            f"{path}: has no {name}-hits.csv or {name}-hits.csv.gz; add it, or name another event"
+        )
+    # Unpacking and parsing release the interpreter lock: a third off on two cores.
+    with ThreadPoolExecutor(len(files)) as pool:
+        tables = pool.map(lambda spec: _read_table(source, files[spec], spec), files)
+        hits, cells, particles, truth = tables
+    assert hits is not None
+    _check_unique(hits.columns, "hit_id", hits.where)
+    if particles is not None:
+        _check_unique(particles.columns, "particle_id", particles.where)
+    for table in (truth, cells):
+        if table is not None:
+            _check_hits_exist(table, hits)
+    others = (table.columns if table else None for table in (cells, particles, truth))
+    return Event(name, hits.columns, *others)
+
+
+def read_detectors(path: Path) -> Columns:
+    """The module table `detectors.csv` that lies beside events: one row per module.
+
+    volume_id layer_id module_id [M] int64; cx cy cz, the half widths module_minhu module_maxhu
+    module_hv, module_t, pitch_u pitch_v (mm) and the rotation rot_xu ... rot_zw [M] float64.
+
+    Raises:
+        InputError: the file is missing, damaged or incomplete.
+    """
+    path, _ = _split_prefix(path, None)
+    source = open_source(path)
+    file = source.find("detectors.csv")
+    if file is None:
+        raise InputError(
+            f"{path}: holds no detectors.csv or detectors.csv.gz; copy the detector file of the "
+            "data set there"
+        )
+    return parse_table(source.read(file), DETECTORS, source.where(file))
+
+
+def _split_prefix(path: Path, name: str | None) -> tuple[Path, str | None]:
+    """`DIR/event1-hits.csv` and `DIR/event1` become (`DIR`, `event1`)."""
+    if path.is_dir():
+        return path, name
+    match = EVENT_FILE.fullmatch(path.name)
+    if match:
+        return path.parent, match[1]
+    if not path.exists() and re.fullmatch(r"event\d+", path.name):
+        return path.parent, path.name
+    if path.name in ("detectors.csv", "detectors.csv.gz"):
+        return path.parent, name
+    return path, name
+
+
+def _events_of(source: Source) -> list[str]:
+    matches = (HITS_FILE.fullmatch(file) for file in source.members)
+    events = sorted({match[1] for match in matches if match})
+    if not events:
+        raise InputError(
+            f"{source.path}: holds no events (files such as event000001000-hits.csv.gz); name "
+            "the folder or zip archive that does, or make some with 'bigtrk simulate'"
+        )
+    return events
+
+
+def _one_event(source: Source, name: str | None) -> str:
+    if name is not None:
+        return name
+    events = _events_of(source)
+    if len(events) > 1:
+        raise InputError(
+            f"{source.path}: holds {len(events)} events; name one of {events[0]} ... {events[-1]}"
+        )
+    return events[0]
+
+
+def _file_of(source: Source, name: str, spec: TableSpec) -> str | None:
+    found = (source.find(f"{name}-{stem}.csv") for stem in spec.stems)
+    return next((file for file in found if file), None)
+
+
+@dataclass(frozen=True)
+class _Table:
+    columns: Columns
+    where: str
+
+
+def _read_table(source: Source, file: str | None, spec: TableSpec) -> _Table | None:
+    if file is None:
+        return None
+    where = source.where(file)
+    return _Table(parse_table(source.read(file), spec, where), where)
+
+
+def _check_unique(table: Columns, key: str, where: str) -> None:
+    ids = table[key].astype(np.int64, copy=False)
+    # Files are mostly in order of their ids, which proves uniqueness without a sort.
+    if (ids[1:] > ids[:-1]).all():
+        return
+    _, first = np.unique(ids, return_index=True)
+    if len(first) == len(ids):
+        return
+    repeats = np.ones(len(ids), dtype=bool)
+    repeats[first] = False
+    row = int(np.flatnonzero(repeats)[0])
+    fail_at(where, row, f"{key} {ids[row]} appears again", "each may appear once: remove a row")
+
+
+def _check_hits_exist(table: _Table, hits: _Table) -> None:
+    ids, known = table.columns["hit_id"], hits.columns["hit_id"]
+    if np.array_equal(ids, known):
+        return
+    unknown = ~np.isin(ids, known)
+    if unknown.any():
+        row = int(np.flatnonzero(unknown)[0])
+        fail_at(
+            table.where,
+            row,
+            f"hit_id {ids[row]} is not in {hits.where}",
+            "the two files may be of different events: fetch both again, or remove the row",
+        )

@@ -1,0 +1,128 @@
+"""What the truth of an event says: particles of hits, true edges, kinematics."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.errors import InputError
+from bigtrk.events.event import NOISE, Columns, Event
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+
+def hit_particles(event: Event) -> Int64:
+    """Particle of each hit row, [N]; 0 for noise and for hits the truth does not mention.
+
+    Where the truth lists a hit more than once (ACTS, merged hits) its first row counts.
+
+    Raises:
+        InputError: the event has no truth.
+    """
+    truth = _truth(event)
+    hit_id = event.hits["hit_id"].astype(np.int64, copy=False)
+    listed, first = np.unique(truth["hit_id"].astype(np.int64, copy=False), return_index=True)
+    row = _rows_of(hit_id, listed)
+    # Row -1, of hits the truth does not mention, is the noise appended at the end.
+    particle: Int64 = np.append(truth["particle_id"].astype(np.int64, copy=False)[first], NOISE)
+    return particle[row]
+
+
+def true_edges(event: Event) -> Int64:
+    """Pairs of hit rows that are consecutive on a particle, [2, T], inner to outer.
+
+    A particle's hits are ordered by distance from its production vertex (the origin where the
+    particle is not listed). Consecutive hits on one layer form a group, and every hit of a group
+    is joined to every hit of the next.
+
+    Raises:
+        InputError: the event has no truth.
+    """
+    particle = hit_particles(event)
+    row = np.flatnonzero(particle != NOISE)
+    distance = _distance_from_vertex(event, row, particle[row])
+    row = row[np.lexsort((distance, particle[row]))]
+    particle = particle[row]
+    starts_group = _differs_from_previous(
+        particle, event.hits["volume_id"][row], event.hits["layer_id"][row]
+    )
+    start = np.flatnonzero(starts_group)
+    size = np.diff(start, append=len(row))
+    inner = np.flatnonzero(particle[start][:-1] == particle[start][1:])
+    source, destination = _all_pairs(start[inner], size[inner], start[inner + 1], size[inner + 1])
+    return np.stack([row[source], row[destination]])
+
+
+def particle_kinematics(event: Event) -> Columns:
+    """One row per particle that has a hit in the truth or is listed, ascending by id.
+
+    particle_id [P] int64, pt (GeV) eta vx vy vz (mm) [P] float64, NaN where the particle is not
+    listed, nhits [P] int64: its hits in this event's truth.
+
+    Raises:
+        InputError: the event has no truth.
+    """
+    particle_of_hit = hit_particles(event)
+    seen, counts = np.unique(particle_of_hit[particle_of_hit != NOISE], return_counts=True)
+    listed = np.empty(0, dtype=np.int64) if event.particles is None else _ids(event.particles)
+    ids = np.union1d(seen, listed[listed != NOISE])
+    nhits = np.zeros(len(ids), dtype=np.int64)
+    nhits[np.searchsorted(ids, seen)] = counts
+    px, py, pz = (_of_particles(event, ids, name) for name in ("px", "py", "pz"))
+    pt = np.hypot(px, py)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        eta = np.arcsinh(pz / pt)
+    vertex = {name: _of_particles(event, ids, name) for name in ("vx", "vy", "vz")}
+    return {"particle_id": ids, "pt": pt, "eta": eta, **vertex, "nhits": nhits}
+
+
+def _truth(event: Event) -> Columns:
+    if event.truth is None:
+        raise InputError(
+            f"{event.name}: has hits but no truth, so labels cannot be made; add "
+            f"{event.name}-truth.csv, or use the event for inference only"
+        )
+    return event.truth
+
+
+def _ids(particles: Columns) -> Int64:
+    return particles["particle_id"].astype(np.int64, copy=False)
+
+
+def _rows_of(ids: Int64, ascending: Int64) -> Int64:
+    """Position of each id in `ascending`, -1 where it is absent."""
+    if len(ascending) == 0:
+        return np.full(len(ids), -1, dtype=np.int64)
+    position = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
+    return np.where(ascending[position] == ids, position, -1)
+
+
+def _of_particles(event: Event, ids: Int64, name: str) -> Float64:
+    """Column `name` of the particle table for each of `ids`, NaN where one is not listed."""
+    if event.particles is None:
+        return np.full(len(ids), np.nan)
+    listed = _ids(event.particles)
+    order = np.argsort(listed)
+    values: Float64 = np.append(event.particles[name].astype(np.float64)[order], np.nan)
+    return values[_rows_of(ids, listed[order])]
+
+
+def _distance_from_vertex(event: Event, row: Int64, particle: Int64) -> Float64:
+    squared = np.zeros(len(row))
+    for axis in "xyz":
+        vertex = np.nan_to_num(_of_particles(event, particle, f"v{axis}"))
+        squared += (event.hits[axis].astype(np.float64, copy=False)[row] - vertex) ** 2
+    return np.sqrt(squared)
+
+
+def _differs_from_previous(*keys: NDArray[np.generic]) -> NDArray[np.bool_]:
+    differs = np.ones(len(keys[0]), dtype=bool)
+    differs[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
+    return differs
+
+
+def _all_pairs(start_a: Int64, size_a: Int64, start_b: Int64, size_b: Int64) -> tuple[Int64, Int64]:
+    """All pairs of a member of range a with a member of range b, for each pair of ranges."""
+    pairs = size_a * size_b
+    group = np.repeat(np.arange(len(pairs)), pairs)
+    within = np.arange(len(group)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+    return start_a[group] + within // size_b[group], start_b[group] + within % size_b[group]

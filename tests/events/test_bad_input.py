@@ -1,0 +1,148 @@
+"""Bad input ends in an InputError that names the file, the row where there is one, a remedy."""
+
+import gzip
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.events.reader import find_events, read_detectors, read_event
+
+NAME = "event000000007"
+
+
+def refused(path: Path, *parts: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_event(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def spoil(folder: Path, table: str, old: str, new: str) -> str:
+    path = folder / f"{NAME}-{table}.csv"
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "row", "problem", "remedy"),
+    [
+        ("hits", "70.5", "nan", 3, "x is blank or NaN", "correct the value"),
+        ("hits", "70.5", "", 3, "x is blank", "correct the value"),
+        ("hits", "70.5", "inf", 3, "x is inf", "correct the value"),
+        ("hits", "70.5", "abc", 3, "x is 'abc', not a number", "correct the value"),
+        ("hits", "14.0,8", "14.0,8.5", 4, "volume_id is '8.5', not an integer", "correct"),
+        ("hits", "2,70.5", ",70.5", 3, "hit_id is blank", "correct the value"),
+        ("hits", "3,110.5", "1,110.5", 4, "hit_id 1 appears again", "remove a row"),
+        ("hits", "2,70.5", "x,70.5", 3, "hit_id is 'x', not an integer", "correct the value"),
+        ("hits", ",8,4,2", ",8,4", 3, "6 values where the header has 7", "fetch it again"),
+        ("hits", ",8,4,2", ",8,4,2\n", 4, "hit_id is blank", "correct the value"),
+        ("truth", "3,0,110.5", "9,0,110.5", 4, "hit_id 9 is not in", "remove the row"),
+        ("truth", "3,0,110.5", "3,,110.5", 4, "particle_id is blank", "correct the value"),
+        ("truth", "3,0,110.5", "3,4.5e15,110.5", 4, "'4.5e15', not an integer", "export"),
+        ("truth", "3,0,110.5", "3,9223372036854775808,110.5", 4, "not an integer", "export"),
+        ("truth", ",14,0,0,0,0", ",14,0,0,0,zero", 4, "weight is 'zero'", "correct the value"),
+        ("cells", "3,7,8", "4,7,8", 4, "hit_id 4 is not in", "fetch both again"),
+        ("cells", "0.125", "", 4, "value is blank", "correct the value"),
+        ("hits", "module_id", "x", 1, "column 'x' appears twice", "remove one"),
+        ("hits", ",module_id", ",module", 1, "missing column module_id", "TrackML hits file"),
+        ("truth", "particle_id", "particle", 1, "missing column particle_id", "check that"),
+    ],
+)
+def test_a_bad_row(
+    tiny: Path, table: str, old: str, new: str, row: int, problem: str, remedy: str
+) -> None:
+    file = spoil(tiny, table, old, new)
+    refused(tiny, f"{file}, row {row}: ", problem, remedy)
+
+
+def test_a_particle_listed_twice(tiny: Path) -> None:
+    path = tiny / f"{NAME}-particles.csv"
+    path.write_text(path.read_text() + path.read_text().splitlines()[1])
+    refused(tiny, f"{path}, row 3: particle_id 4503668346847233 appears again", "remove a row")
+
+
+@pytest.mark.parametrize("content", ["", "hit_id,x,y,z,volume_id,layer_id,module_id\n"])
+def test_an_empty_table(tiny: Path, content: str) -> None:
+    path = tiny / f"{NAME}-hits.csv"
+    path.write_text(content)
+    refused(tiny, f"{path}: the table is empty", "remove the event")
+
+
+def test_text_that_is_not_utf8(tiny: Path) -> None:
+    path = tiny / f"{NAME}-hits.csv"
+    path.write_bytes(path.read_bytes().replace(b"70.5", b"\xff\xfe"))
+    refused(tiny, f"{path}, row 3: x is ", "correct the value")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "trailing"])
+def test_a_damaged_gzip_file(tiny: Path, damage: str) -> None:
+    path = tiny / f"{NAME}-hits.csv"
+    content = bytearray(gzip.compress(path.read_bytes()))
+    path.unlink()
+    if damage == "truncated":
+        content = content[:-20]
+    elif damage == "flipped":
+        content[len(content) // 2] ^= 1
+    else:
+        content += b"rubbish"
+    packed = path.with_name(path.name + ".gz")
+    packed.write_bytes(content)
+    refused(tiny, f"{packed}: damaged or truncated gzip file", "fetch it again")
+
+
+def test_a_damaged_zip_archive(tiny: Path) -> None:
+    archive = tiny / "sample.zip"
+    with ZipFile(archive, "w") as target:
+        target.write(tiny / f"{NAME}-hits.csv", f"{NAME}-hits.csv")
+    content = bytearray(archive.read_bytes())
+    place = content.index(b"70.5")
+    content[place] ^= 1
+    archive.write_bytes(content)
+    refused(archive, f"{archive / NAME}-hits.csv: damaged zip", "fetch it again")
+    archive.write_bytes(content[: len(content) // 2])
+    refused(archive, f"{archive}: not a folder and not a readable zip", "fetch it again")
+
+
+@pytest.mark.parametrize("member", ["../evil.csv", "a/../../b.csv", "/etc/x.csv", "C:\\x.csv"])
+def test_an_unsafe_zip_member(tiny: Path, member: str) -> None:
+    archive = tiny / "sample.zip"
+    with ZipFile(archive, "w") as target:
+        target.write(tiny / f"{NAME}-hits.csv", f"{NAME}-hits.csv")
+        target.writestr(member, "x")
+    refused(archive, f"{archive}: holds the unsafe member", "make the archive again")
+
+
+def test_a_zip_that_holds_a_file_twice(tiny: Path) -> None:
+    archive = tiny / "sample.zip"
+    with ZipFile(archive, "w") as target:
+        for folder in ("a", "b"):
+            target.write(tiny / f"{NAME}-hits.csv", f"{folder}/{NAME}-hits.csv")
+    refused(archive, f"{archive}: holds {NAME}-hits.csv twice", "unpack it")
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    refused(tmp_path / "none", f"{tmp_path / 'none'}: no such file or folder", "name a folder")
+    with pytest.raises(InputError, match="no such file or folder; name a folder or zip"):
+        find_events(tmp_path / "none")
+
+
+def test_a_folder_without_events(tmp_path: Path) -> None:
+    refused(tmp_path, f"{tmp_path}: holds no events", "bigtrk simulate")
+    with pytest.raises(InputError, match=r"holds no events.*bigtrk simulate"):
+        find_events(tmp_path)
+
+
+def test_an_event_without_hits(tiny: Path) -> None:
+    (tiny / f"{NAME}-hits.csv").unlink()
+    refused(tiny / NAME, str(tiny), f"has no {NAME}-hits.csv", "name another event")
+
+
+def test_a_folder_without_detectors(tiny: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no detectors\.csv.*copy the detector file"):
+        read_detectors(tiny)

@@ -1,0 +1,171 @@
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.events.event import Columns
+from bigtrk.events.reader import find_events, read_detectors, read_event
+
+NAME = "event000000007"
+
+
+def same(first: Columns | None, second: Columns | None) -> None:
+    assert first is not None
+    assert second is not None
+    assert first.keys() == second.keys()
+    for name, values in first.items():
+        np.testing.assert_array_equal(values, second[name], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [("trackml_event1000", "event000001000"), ("trackml_subevent", "event000000001")],
+)
+def test_real_events_equal_what_pandas_reads(testdata: Path, folder: str, name: str) -> None:
+    event = read_event(testdata / "data" / folder)
+    assert event.name == name
+    for table in ("hits", "cells", "particles", "truth"):
+        path = testdata / "data" / folder / f"{name}-{table}.csv.gz"
+        columns = getattr(event, table)
+        assert (columns is not None) == path.exists()
+        if columns is None:
+            continue
+        expected = pd.read_csv(path)
+        assert set(columns) == set(expected.columns)
+        for column, values in columns.items():
+            np.testing.assert_array_equal(values, expected[column].to_numpy())
+            is_id = column.endswith("_id") or column in ("ch0", "ch1", "nhits", "particle_type")
+            assert values.dtype == (np.int64 if is_id else np.float64)
+            assert values.flags.writeable
+
+
+def test_ids_survive_that_float64_would_break(testdata: Path) -> None:
+    event = read_event(testdata / "data" / "trackml_event1000")
+    assert event.particles is not None
+    ids = event.particles["particle_id"]
+    broken = ids.astype(np.float64).astype(np.int64) != ids
+    assert broken.mean() > 0.2
+
+
+def test_blank_truth_is_nan(testdata: Path) -> None:
+    event = read_event(testdata / "data" / "trackml_event1000")
+    assert event.truth is not None
+    assert np.isnan(event.truth["weight"].astype(float)).all()
+    assert np.isfinite(event.truth["tpx"].astype(float)).sum() == 53_793
+
+
+def test_detectors_with_an_unnamed_index_column(testdata: Path) -> None:
+    with_index = read_detectors(testdata / "data" / "trackml_subevent")
+    without = read_detectors(testdata / "data" / "trackml_event1000")
+    assert len(with_index["volume_id"]) == 18_728
+    same(with_index, without)
+
+
+def compress(folder: Path) -> None:
+    for path in list(folder.glob("*.csv")):
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+def test_gzip_and_plain_are_read_alike(tiny: Path) -> None:
+    plain = read_event(tiny)
+    compress(tiny)
+    packed = read_event(tiny)
+    for table in ("hits", "cells", "particles", "truth"):
+        same(getattr(plain, table), getattr(packed, table))
+
+
+def test_a_gzip_file_of_several_members_is_read_whole(tiny: Path) -> None:
+    path = tiny / f"{NAME}-hits.csv"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.unlink()
+    # Two members of equal length: the trailer's size then fits the first one too.
+    members = (b"".join(lines[:2]), b"".join(lines[2:]).ljust(len(b"".join(lines[:2])), b"\n"))
+    assert len(members[0]) == len(members[1])
+    path.with_name(path.name + ".gz").write_bytes(b"".join(map(gzip.compress, members)))
+    assert read_event(tiny).hits["hit_id"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("inside", ["", "train_sample/"])
+def test_zip_archives_with_and_without_a_folder(tiny: Path, inside: str) -> None:
+    archive = tiny / "sample.zip"
+    with ZipFile(archive, "w", ZIP_DEFLATED) as target:
+        for path in sorted(tiny.glob("*.csv")):
+            target.write(path, inside + path.name)
+        target.writestr(f"__MACOSX/{inside}._{NAME}-hits.csv", b"\0")
+    assert find_events(archive) == [NAME]
+    same(read_event(archive).truth, read_event(tiny).truth)
+    same(read_event(archive / NAME).hits, read_event(tiny).hits)
+
+
+@pytest.mark.parametrize("end", [NAME, f"{NAME}-hits.csv", f"{NAME}-truth.csv"])
+def test_a_prefix_or_a_file_names_the_event(tiny: Path, end: str) -> None:
+    for table in ("hits", "truth"):
+        text = (tiny / f"{NAME}-{table}.csv").read_text()
+        (tiny / f"event000000008-{table}.csv").write_text(text)
+    assert find_events(tiny) == [NAME, "event000000008"]
+    assert read_event(tiny / end).name == NAME
+    with pytest.raises(InputError, match=r"holds 2 events; name one of event000000007"):
+        read_event(tiny)
+
+
+def test_tables_other_than_hits_may_be_absent(tiny: Path) -> None:
+    for table in ("cells", "particles", "truth"):
+        (tiny / f"{NAME}-{table}.csv").unlink()
+    event = read_event(tiny)
+    assert (event.cells, event.particles, event.truth) == (None, None, None)
+
+
+def rewrite(path: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    change(pd.read_csv(path)).to_csv(path, index=False)
+
+
+def test_index_extra_and_missing_optional_columns(tiny: Path) -> None:
+    expected = read_event(tiny)
+    hits, particles = tiny / f"{NAME}-hits.csv", tiny / f"{NAME}-particles.csv"
+    pd.read_csv(hits).assign(note="text").to_csv(hits)  # with an unnamed index column
+    rewrite(particles, lambda table: table.drop(columns="nhits").assign(particle_type=-211))
+    event = read_event(tiny)
+    same(event.hits, expected.hits)
+    assert event.particles is not None
+    assert "nhits" not in event.particles
+    assert event.particles["particle_type"].tolist() == [-211]
+
+
+def test_hit_ids_from_zero_and_carriage_returns(tiny: Path) -> None:
+    for table in ("hits", "cells", "truth"):
+        path = tiny / f"{NAME}-{table}.csv"
+        rewrite(path, lambda frame: frame.assign(hit_id=frame.hit_id - 1))
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    event = read_event(tiny)
+    assert event.hits["hit_id"].tolist() == [0, 1, 2]
+    assert event.cells is not None
+    assert event.cells["hit_id"].tolist() == [0, 0, 2]
+
+
+def test_acts_columns(tiny: Path) -> None:
+    def geometry_id(hits: pd.DataFrame) -> pd.DataFrame:
+        packed = [
+            (int(v) << 56) | (int(layer) << 36) | (int(m) << 8)
+            for v, layer, m in zip(hits.volume_id, hits.layer_id, hits.module_id, strict=True)
+        ]
+        hits = hits.drop(columns=["volume_id", "layer_id", "module_id"])
+        return hits.assign(geometry_id=np.array(packed, dtype=np.uint64), t=0.5)
+
+    expected = read_event(tiny)
+    # Volume 200 sets the top bit: the packed id does not fit int64.
+    rewrite(tiny / f"{NAME}-hits.csv", lambda hits: geometry_id(hits.assign(volume_id=200)))
+    renamed = {"ch0": "channel0", "ch1": "channel1"}
+    rewrite(tiny / f"{NAME}-cells.csv", lambda cells: cells.rename(columns=renamed))
+    (tiny / f"{NAME}-particles.csv").rename(tiny / f"{NAME}-particles_initial.csv")
+    event = read_event(tiny)
+    assert event.hits["volume_id"].tolist() == [200] * 3
+    for name in ("layer_id", "module_id", "x"):
+        np.testing.assert_array_equal(event.hits[name], expected.hits[name], strict=True)
+    same(event.cells, expected.cells)
+    same(event.particles, expected.particles)
