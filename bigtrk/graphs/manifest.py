@@ -1,0 +1,67 @@
+"""The manifest of a folder of graphs or sectors: what lies in it and how it was made.
+
+Each file carries its own record, so the manifest can be assembled again at any time, by
+whichever of several tasks finishes last.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bigtrk.errors import InputError
+from bigtrk.files import read_json, write_json
+from bigtrk.graphs.tensor_files import SectionFile
+from bigtrk.machine import software
+
+MANIFEST = "manifest.json"
+SUFFIX = ".safetensors"
+
+
+def file_of(folder: Path, event: str) -> Path:
+    return folder / f"{event}{SUFFIX}"
+
+
+def write_manifest(
+    folder: Path, kind: str, parameters: dict[str, Any], events: Iterable[str]
+) -> dict[str, Any]:
+    """Assemble the manifest of `events` from their files' records and write it.
+
+    `kind` is "graphs" or "sectors".
+    """
+    files = {}
+    for event in sorted(events):
+        opened = SectionFile(file_of(folder, event))
+        files[event] = {
+            "file": opened.path.name,
+            "bytes": opened.path.stat().st_size,
+            "digests": opened.digests,
+            **opened.record,
+        }
+    manifest = {
+        "format": f"bigtrk {kind}",
+        "software": software(),
+        "parameters": parameters,
+        "events": files,
+    }
+    write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
+    """The kind ("graphs" or "sectors") and content of a folder's manifest.
+
+    Raises:
+        InputError: the folder or its manifest is missing or of another program.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; make one with 'bigtrk build EVENTS {folder}'")
+    if not (folder / MANIFEST).exists():
+        raise InputError(
+            f"{folder}: holds no {MANIFEST}; make graphs with 'bigtrk build EVENTS {folder}' "
+            f"or sectors with 'python -m partition GRAPHS {folder}'"
+        )
+    manifest = read_json(folder / MANIFEST)
+    kind = str(manifest.get("format", "")) if isinstance(manifest, dict) else ""
+    if kind not in ("bigtrk graphs", "bigtrk sectors"):
+        raise InputError(f"{folder / MANIFEST}: not a manifest of bigtrk")
+    return kind.removeprefix("bigtrk "), manifest

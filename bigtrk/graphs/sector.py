@@ -1,0 +1,116 @@
+"""A sector: one rank's share of an event graph, with the halo it needs from other sectors."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+
+
+@dataclass(frozen=True)
+class Sector:
+    """Part `part` of an event cut into `parts`; a whole graph is part 0 of 1.
+
+    Nodes: the `n_owned` owned ones first, ascending by node id, then the halo, ascending by
+    (owner, node id). Edges: those among owned nodes first, then cut edges, each block sorted by
+    (destination, source) in the event's node ids. A cut edge lies in both sectors it touches.
+
+    node_id [N], edge_id [E] int64: positions in the event.
+    owns_edge [E] bool: true in exactly one sector per edge, the one that owns its destination.
+    send_index [S] int64: owned rows the other sectors asked for, grouped by receiver, of which
+    `send_splits` counts those for each part and `recv_splits` this sector's halo rows by owner.
+    Other fields as in EventGraph, restricted to this sector; edge_index holds local rows.
+    """
+
+    event: str
+    part: int
+    parts: int
+    n_owned: int
+    node_feature_names: tuple[str, ...]
+    edge_feature_names: tuple[str, ...]
+    event_nodes: int
+    event_edges: int
+    node_features: Tensor
+    edge_index: Tensor
+    edge_features: Tensor
+    node_id: Tensor
+    edge_id: Tensor
+    owns_edge: Tensor
+    send_index: Tensor
+    send_splits: tuple[int, ...]
+    recv_splits: tuple[int, ...]
+    y: Tensor | None = None
+    hit_id: Tensor | None = None
+    particle_id: Tensor | None = None
+    hit_weight: Tensor | None = None
+    particles: ParticleTable | None = None
+
+    @property
+    def n_nodes(self) -> int:
+        return self.node_features.shape[0]
+
+    @property
+    def n_edges(self) -> int:
+        return self.edge_index.shape[1]
+
+
+def edge_order(edge_index: Tensor, n_nodes: int) -> Tensor:
+    """Permutation that sorts edges by (destination, source): [2, E] -> [E]."""
+    return torch.argsort(edge_index[1] * max(n_nodes, 1) + edge_index[0], stable=True)
+
+
+def whole_sector(graph: EventGraph) -> Sector:
+    """The only sector of an uncut graph."""
+    order = edge_order(graph.edge_index, graph.n_nodes)
+    return Sector(
+        event=graph.name,
+        part=0,
+        parts=1,
+        n_owned=graph.n_nodes,
+        node_feature_names=graph.node_feature_names,
+        edge_feature_names=graph.edge_feature_names,
+        event_nodes=graph.n_nodes,
+        event_edges=graph.n_edges,
+        node_features=graph.node_features,
+        edge_index=graph.edge_index[:, order],
+        edge_features=graph.edge_features[order],
+        node_id=torch.arange(graph.n_nodes),
+        edge_id=order,
+        owns_edge=torch.ones(graph.n_edges, dtype=torch.bool),
+        send_index=torch.empty(0, dtype=torch.int64),
+        send_splits=(0,),
+        recv_splits=(0,),
+        y=None if graph.y is None else graph.y[order],
+        hit_id=graph.hit_id,
+        particle_id=graph.particle_id,
+        hit_weight=graph.hit_weight,
+        particles=graph.particles,
+    )
+
+
+def empty_sector(
+    node_feature_names: tuple[str, ...], edge_feature_names: tuple[str, ...]
+) -> Sector:
+    """A sector without nodes: what a rank computes when a micro-step has no event for it."""
+    none = torch.empty(0, dtype=torch.int64)
+    return Sector(
+        event="",
+        part=0,
+        parts=1,
+        n_owned=0,
+        node_feature_names=node_feature_names,
+        edge_feature_names=edge_feature_names,
+        event_nodes=0,
+        event_edges=0,
+        node_features=torch.empty(0, len(node_feature_names)),
+        edge_index=torch.empty(2, 0, dtype=torch.int64),
+        edge_features=torch.empty(0, len(edge_feature_names)),
+        node_id=none,
+        edge_id=none,
+        owns_edge=torch.empty(0, dtype=torch.bool),
+        send_index=none,
+        send_splits=(0,),
+        recv_splits=(0,),
+        y=torch.empty(0, dtype=torch.bool),
+    )

@@ -1,0 +1,63 @@
+"""Which true edges a training is after: edge weights derived from truth when a graph is loaded."""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from bigtrk.config import Settings
+from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import ParticleTable
+
+
+class Target(Settings):
+    """True edges of particles with at least `pt_min` (GeV) and `hits_min` hits, |eta| <= `eta_max`.
+
+    By default every true edge is a target. A particle whose pT is unknown satisfies no `pt_min`
+    above 0.
+    """
+
+    pt_min: float = Field(0.0, ge=0)
+    hits_min: int = Field(0, ge=0)
+    eta_max: float | None = Field(None, gt=0)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every true edge is a target, so that no particle need be known."""
+        return self.pt_min == 0 and self.hits_min == 0 and self.eta_max is None
+
+
+def edge_weights(
+    y: Tensor,
+    edge_index: Tensor,
+    particle_id: Tensor | None,
+    particles: ParticleTable | None,
+    target: Target,
+) -> Tensor:
+    """Weight of each edge: fake 1, true 1 if its particle is in the target, else 0 (masked).
+
+    y [E] bool, edge_index [2, E], particle_id [N] -> [E] float32.
+
+    Raises:
+        InputError: the target asks for particles and the graph does not know them.
+    """
+    if target.takes_all or y.numel() == 0:
+        return torch.ones(y.shape, dtype=torch.float32)
+    if particle_id is None or particles is None:
+        raise InputError(
+            "the graph has no particle ids or no particle table, so its edges cannot be selected "
+            "by target; set target.pt_min=0 target.hits_min=0 (and no target.eta_max) to train on "
+            "all true edges"
+        )
+    row = particles.rows_of(particle_id[edge_index[1]])
+    # A spare last row, never a target, is what -1 (not in the table) selects.
+    is_target = torch.cat([_in_target(particles, target), torch.tensor([False])])
+    return (~y | is_target[row]).float()
+
+
+def _in_target(particles: ParticleTable, target: Target) -> Tensor:
+    chosen = particles.nhits >= target.hits_min
+    if target.pt_min > 0:
+        chosen &= particles.pt >= target.pt_min
+    if target.eta_max is not None:
+        chosen &= particles.eta.abs() <= target.eta_max
+    return chosen

@@ -1,0 +1,86 @@
+"""Safetensors files in named sections, each with a digest that is checked when it is read.
+
+A file holds tensors named `section/tensor` and one metadata record. Reading a section touches
+only that section's bytes (memory mapped), so a rank reads its own share of an event.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.files import write_atomically
+
+Section = dict[str, Tensor]
+
+
+def digest(section: Section) -> str:
+    """SHA-256 over names, types, shapes and bytes of a section's tensors."""
+    sha = hashlib.sha256()
+    for name in sorted(section):
+        tensor = section[name].contiguous()
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        if tensor.numel():
+            sha.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+    return sha.hexdigest()
+
+
+def write_sections(path: Path, sections: dict[str, Section], record: dict[str, Any]) -> None:
+    """Write `sections` and the JSON-able `record` to `path`, atomically."""
+    tensors = {
+        f"{section}/{name}": tensor.contiguous()
+        for section, content in sections.items()
+        for name, tensor in content.items()
+    }
+    digests = {section: digest(content) for section, content in sections.items()}
+    metadata = {
+        "bigtrk": json.dumps(record, allow_nan=False, sort_keys=True),
+        "digests": json.dumps(digests, sort_keys=True),
+    }
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
+
+
+class SectionFile:
+    """An open file of sections.
+
+    Raises:
+        InputError: the file is missing, truncated, or not written by bigtrk.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = safe_open(path, framework="pt")
+            metadata = self._file.metadata() or {}
+            self.record: dict[str, Any] = json.loads(metadata["bigtrk"])
+            self.digests: dict[str, str] = json.loads(metadata["digests"])
+        except FileNotFoundError:
+            raise InputError(f"{path}: no such file") from None
+        except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+            raise InputError(
+                f"{path}: damaged, or not a bigtrk file ({error}); make it again"
+            ) from None
+        self._names = list(self._file.keys())
+
+    def read(self, section: str) -> Section:
+        """The tensors of `section`, their digest checked.
+
+        Raises:
+            InputError: there is no such section, or its bytes have changed since it was written.
+        """
+        prefix = section + "/"
+        names = [name for name in self._names if name.startswith(prefix)]
+        if section not in self.digests:
+            raise InputError(f"{self.path}: has no section {section!r}; make the file again")
+        content = {name.removeprefix(prefix): self._file.get_tensor(name) for name in names}
+        if digest(content) != self.digests[section]:
+            raise InputError(
+                f"{self.path}: section {section!r} does not match its checksum; make it again"
+            )
+        return content

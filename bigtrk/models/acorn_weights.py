@@ -1,0 +1,73 @@
+"""Weights of GNN4ITk acorn's InteractionGNN2."""
+
+import re
+
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.settings import InteractionGNNConfig
+
+# acorn's modules are Sequentials of linear, LayerNorm, activation: every third has parameters.
+STRIDE = 3
+NAME = re.compile(r"(\w+?)\.(?:(\d+)\.)?(\d+)\.(weight|bias)")
+
+
+def load_acorn_weights(model: InteractionGNN, state: dict[str, Tensor]) -> None:
+    """Copy acorn's parameters, by their names in its `state_dict`, into `model`.
+
+    The last layer's node network is ignored: nothing reads its result.
+
+    Raises:
+        InputError: a parameter is missing, unknown or of another shape.
+    """
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        ours = _our_name(name, model.config)
+        if ours in renamed:
+            raise InputError(f"acorn weights: {name} is one too many; compare model.mlp_layers")
+        if ours is not None:
+            renamed[ours] = tensor
+    own = model.state_dict()
+    for name, tensor in own.items():
+        if name not in renamed:
+            raise InputError(f"acorn weights: nothing for {name}; compare the model's settings")
+        if renamed[name].shape != tensor.shape:
+            raise InputError(
+                f"acorn weights: {name} has shape {list(renamed[name].shape)}, the model "
+                f"{list(tensor.shape)}; compare model.hidden, model.concatenate and model.in_out"
+            )
+    if unknown := sorted(renamed.keys() - own.keys()):
+        raise InputError(
+            f"acorn weights: the model has no {unknown[0]}; compare model.layers, "
+            f"model.mlp_layers and model.shared_weights"
+        )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(renamed[name])
+
+
+def _our_name(name: str, config: InteractionGNNConfig) -> str | None:
+    """Our name of acorn's parameter; None for one that is not needed."""
+    match = NAME.fullmatch(name)
+    if match is None or int(match[3]) % STRIDE:
+        raise InputError(f"acorn weights: {name} is no parameter of an InteractionGNN2")
+    network, layer, k, kind = match[1], int(match[2] or 0), int(match[3]) // STRIDE, match[4]
+    if network == "node_network" and layer + 1 == config.layers and not config.shared_weights:
+        return None
+    if (match[2] is None) == (network.endswith("_network") and not config.shared_weights):
+        raise InputError(
+            f"acorn weights: {name} does not fit model.shared_weights={config.shared_weights}"
+        )
+    ours = {
+        "node_encoder": f"node_encoder.linears.{k}",
+        "edge_encoder": f"edge_encoder.linears.{k}",
+        "edge_network": f"layers.{layer}.edge_mlp.linears.{k}",
+        "node_network": f"layers.{layer}.node_mlp.linears.{k}",
+        "edge_decoder": f"decoder.mlp.linears.{k}",
+        "edge_output_transform": ("decoder.transform", "decoder.output")[min(k, 1)],
+    }.get(network)
+    if ours is None:
+        raise InputError(f"acorn weights: {name} is no parameter of an InteractionGNN2")
+    return f"{ours}.{kind}"

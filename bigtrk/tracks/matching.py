@@ -1,0 +1,167 @@
+"""Tracks matched to particles: efficiency, fake rate and duplicate rate.
+
+Definitions of GNN4ITk acorn's track building. Shapes: N hits, P particles, R pairs of a track and
+a particle that share hits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.errors import InputError
+from bigtrk.events.event import NOISE
+from bigtrk.tracks.overlaps import Ids, Overlaps, overlaps
+
+Style = Literal["ATLAS", "one_way", "two_way"]
+Mode = Literal["acorn", "strict"]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Particles:
+    """particle_id [P] int64, pt [P] (GeV), nhits [P] int64: hits in the event."""
+
+    particle_id: Ids
+    pt: NDArray[np.floating]
+    nhits: Ids
+
+
+@dataclass(frozen=True)
+class Matching:
+    """What counts as a match.
+
+    style: ATLAS matches a track and a particle if the particle has made at least
+    `matching_fraction` of the track's hits; two_way asks also for that fraction of the particle's
+    hits in the track; one_way judges tracks by the former alone and particles by the latter alone.
+
+    mode: `acorn` is that tool's: noise matches tracks like a particle, and only hits that were
+    given are known. `strict`: noise never matches, and particles have the hits that they have in
+    the event, so that those lost before tracks were built count.
+
+    Tracks have at least `min_track_length` hits, reconstructable particles at least `pt_min` (GeV)
+    and `hits_min` hits; an unknown pT satisfies no `pt_min` above 0.
+    """
+
+    style: Style = "ATLAS"
+    mode: Mode = "strict"
+    matching_fraction: float = 0.5
+    pt_min: float = 0.0
+    min_track_length: int = 3
+    hits_min: int = 1
+
+
+@dataclass(frozen=True)
+class TrackMetrics:
+    """Counts of one event or, added up by `pooled`, of several; a rate over nothing is None."""
+
+    n_particles: int
+    n_reconstructed: int
+    n_duplicates: int
+    n_tracks: int
+    n_matched: int
+
+    @property
+    def efficiency(self) -> float | None:
+        """Reconstructed among reconstructable particles."""
+        return self.n_reconstructed / self.n_particles if self.n_particles else None
+
+    @property
+    def fake_rate(self) -> float | None:
+        """Tracks that match no particle."""
+        return 1 - self.n_matched / self.n_tracks if self.n_tracks else None
+
+    @property
+    def duplicate_rate(self) -> float | None:
+        """Tracks beyond the first of a reconstructed particle, per such particle."""
+        return self.n_duplicates / self.n_reconstructed if self.n_reconstructed else None
+
+
+def match_tracks(
+    track_id: Ids, particle_id: Ids, particles: Particles, matching: Matching
+) -> TrackMetrics:
+    """Match one event's tracks: track_id [N] (-1: in no track), particle_id [N] (0: noise).
+
+    Raises:
+        InputError: track_id and particle_id differ in length, or a particle is listed twice.
+    """
+    _check(track_id, particle_id, particles)
+    candidates = _reconstructable(particle_id, particles, matching)
+    rows = overlaps(track_id, particle_id)
+    matched, reconstructed = _matches(rows, _true_hits(rows, particles, matching), matching)
+    long = rows.track_hits >= matching.min_track_length
+    found = rows.particle_id[reconstructed & long & np.isin(rows.particle_id, candidates)]
+    n_reconstructed = len(np.unique(found))
+    return TrackMetrics(
+        n_particles=len(candidates),
+        n_reconstructed=n_reconstructed,
+        n_duplicates=len(found) - n_reconstructed,
+        n_tracks=len(np.unique(rows.track_id[long])),
+        n_matched=len(np.unique(rows.track_id[long & matched])),
+    )
+
+
+def pooled(events: Sequence[TrackMetrics]) -> TrackMetrics:
+    """The sum over events, as acorn forms its rates."""
+    names = [field.name for field in fields(TrackMetrics)]
+    return TrackMetrics(*(sum(getattr(event, name) for event in events) for name in names))
+
+
+def _check(track_id: Ids, particle_id: Ids, particles: Particles) -> None:
+    if track_id.shape != particle_id.shape:
+        raise InputError(
+            f"{len(track_id)} track ids for {len(particle_id)} particle ids; give both per hit"
+        )
+    ids, counts = np.unique(particles.particle_id, return_counts=True)
+    if (counts > 1).any():
+        raise InputError(f"particle {ids[counts > 1][0]} is listed twice; list each once")
+
+
+def _reconstructable(particle_id: Ids, particles: Particles, matching: Matching) -> Ids:
+    """Ids of the particles that count."""
+    nhits = particles.nhits
+    if matching.mode == "acorn":
+        nhits = _hits_of(particles.particle_id, *np.unique(particle_id, return_counts=True))
+    chosen: Mask = (nhits >= max(matching.hits_min, 1)) & (particles.particle_id != NOISE)
+    if matching.pt_min > 0:
+        chosen &= particles.pt >= matching.pt_min
+    found: Ids = particles.particle_id[chosen]
+    return found
+
+
+def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
+    """Hits of each row's particle: [R]."""
+    if matching.mode == "acorn":
+        return rows.particle_hits
+    # A particle that the table lacks has at least the hits that are seen.
+    order = np.argsort(particles.particle_id)
+    in_event = _hits_of(rows.particle_id, particles.particle_id[order], particles.nhits[order])
+    return np.maximum(rows.particle_hits, in_event)
+
+
+def _hits_of(wanted: Ids, ids: Ids, counts: Ids) -> Ids:
+    """`counts` of the `wanted` among ascending `ids`; 0 for those not there."""
+    found: Ids = np.zeros(len(wanted), np.int64)
+    known = np.isin(wanted, ids)
+    found[known] = counts[np.searchsorted(ids, wanted[known])]
+    return found
+
+
+def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, Mask]:
+    """Whether each row matches its track, and whether it reconstructs its particle: [R], [R]."""
+    fraction = matching.matching_fraction
+    # Half is read as more than half, so that no track matches two particles.
+    fraction += 1e-6 if fraction == 0.5 else 0
+    pure = rows.shared / rows.track_hits >= fraction
+    complete = rows.shared / true_hits >= fraction
+    if matching.mode == "strict":
+        pure &= rows.particle_id != NOISE
+    match matching.style:
+        case "ATLAS":
+            return pure, pure
+        case "one_way":
+            return pure, complete
+        case "two_way":
+            return pure & complete, pure & complete

@@ -1,0 +1,72 @@
+"""Edge weights of a target against a loop over edges."""
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import ParticleTable
+from bigtrk.graphs.target import Target, edge_weights
+
+NAN = float("nan")
+# Ids above 2^53 differ in their last digit only: a detour over float64 would confuse them.
+BIG = 2**53
+TABLE = ParticleTable(
+    particle_id=torch.tensor([BIG + 1, 7, BIG, 8]),
+    pt=torch.tensor([2.0, 0.5, 0.4, NAN]),
+    eta=torch.tensor([-1.0, 3.0, 0.0, NAN]),
+    vertex=torch.zeros(4, 3),
+    nhits=torch.tensor([9, 9, 2, 9]),
+)
+PARTICLE_ID = torch.tensor([BIG + 1, BIG + 1, 7, 7, BIG, BIG, 8, 8, 0, 99, 99])
+EDGES = torch.tensor([[0, 2, 4, 6, 9, 0, 8], [1, 3, 5, 7, 10, 2, 0]])
+Y = torch.tensor([True, True, True, True, True, False, False])
+
+
+def weights(target: Target) -> list[float]:
+    found = edge_weights(Y, EDGES, PARTICLE_ID, TABLE, target)
+    assert found.dtype == torch.float32
+    return found.tolist()
+
+
+@pytest.mark.parametrize(
+    ("target", "true_edges"),
+    [
+        (Target(), [1, 1, 1, 1, 1]),
+        (Target(pt_min=0.5), [1, 1, 0, 0, 0]),
+        (Target(hits_min=3), [1, 1, 0, 1, 0]),
+        (Target(eta_max=2.0), [1, 0, 1, 0, 0]),
+        (Target(pt_min=0.4, hits_min=2, eta_max=2.0), [1, 0, 1, 0, 0]),
+    ],
+    ids=str,
+)
+def test_weights(target: Target, true_edges: list[float]) -> None:
+    assert weights(target) == [*true_edges, 1.0, 1.0]
+
+
+def test_without_ids_only_the_default_target_works() -> None:
+    assert edge_weights(Y, EDGES, None, None, Target()).tolist() == [1.0] * 7
+    remedy = "target.pt_min=0 target.hits_min=0"
+    for ids, table in ((None, TABLE), (PARTICLE_ID, None)):
+        with pytest.raises(InputError, match=remedy):
+            edge_weights(Y, EDGES, ids, table, Target(pt_min=1.0))
+
+
+def test_an_empty_sector_needs_no_ids() -> None:
+    none = torch.zeros(0, dtype=torch.bool)
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    assert edge_weights(none, edges, None, None, Target(pt_min=1.0)).shape == (0,)
+
+
+def test_an_empty_particle_table_holds_no_target() -> None:
+    none = torch.zeros(0)
+    table = ParticleTable(none.long(), none, none, torch.zeros(0, 3), none.long())
+    found = edge_weights(Y, EDGES, PARTICLE_ID, table, Target(pt_min=1.0))
+    assert found.tolist() == [0.0] * 5 + [1.0] * 2
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValidationError, match="extra_forbidden"):
+        Target.model_validate({"ptmin": 1.0})
+    with pytest.raises(ValidationError, match="greater than or equal to 0"):
+        Target(pt_min=-1.0)

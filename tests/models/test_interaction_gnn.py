@@ -1,0 +1,227 @@
+"""The Interaction GNN against its algorithm written out, for every option, with halos and empty."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm
+from torch.utils._pytree import tree_map_only
+from torch.utils.checkpoint import checkpoint
+
+from bigtrk.models import interaction_gnn
+from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
+from bigtrk.models.settings import InteractionGNNConfig
+
+F, G = 3, 2
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"shared_weights": True},
+    {"shared_weights": True, "layers": 1},
+    {"concatenate": False},
+    {"in_out": False},
+    {"concatenate": False, "in_out": False, "mlp_layers": 1},
+    {"layers": 1, "mlp_layers": 3},
+]
+each_option = pytest.mark.parametrize("options", OPTIONS, ids=str)
+
+
+def make_model(**options: Any) -> InteractionGNN:
+    torch.manual_seed(0)
+    config = InteractionGNNConfig(**{"hidden": 6, "layers": 3, **options})
+    return InteractionGNN(config, F, G)
+
+
+def make_graph(n_nodes: int = 12, n_edges: int = 40) -> tuple[Tensor, Tensor, Tensor]:
+    """Random directed edges among all nodes but the last, with a self loop and a repeated edge."""
+    generator = torch.Generator().manual_seed(1)
+    edge_index = torch.randint(n_nodes - 1, (2, n_edges), generator=generator)
+    edge_index[:, 0] = 4
+    edge_index[:, 2] = edge_index[:, 1]
+    x = torch.randn(n_nodes, F, generator=generator, dtype=torch.float64)
+    return x, torch.randn(n_edges, G, generator=generator, dtype=torch.float64), edge_index
+
+
+def written_out(
+    model: InteractionGNN, x: Tensor, edge_features: Tensor, edge_index: Tensor
+) -> Tensor:
+    """Algorithm 1 with every concatenation and an explicit loop over edges for the sums."""
+    config, state = model.config, dict(model.named_parameters())
+
+    def mlp(name: str, values: Tensor) -> Tensor:
+        for k in range(config.mlp_layers):
+            weight, bias = (state[f"{name}.linears.{k}.{kind}"] for kind in ("weight", "bias"))
+            values = values @ weight.T + bias
+            if k + 1 < config.mlp_layers:
+                values = layer_norm(values, values.shape[-1:])
+            values = values.clamp(min=0)
+        return values
+
+    x0 = x = mlp("node_encoder", x)
+    e0 = e = mlp("edge_encoder", edge_features)
+    for i in range(config.layers):
+        layer = f"layers.{0 if config.shared_weights else i}"
+        if config.concatenate:
+            x, e = torch.cat([x, x0], 1), torch.cat([e, e0], 1)
+        e = mlp(f"{layer}.edge_mlp", torch.cat([e, x[edge_index[0]], x[edge_index[1]]], 1))
+        if i + 1 == config.layers:
+            break
+        incoming = [e.new_zeros(config.hidden) for _ in x]
+        outgoing = [e.new_zeros(config.hidden) for _ in x]
+        for k, (source, destination) in enumerate(edge_index.T.tolist()):
+            incoming[destination] = incoming[destination] + e[k]
+            outgoing[source] = outgoing[source] + e[k]
+        sums = [torch.stack(incoming), torch.stack(outgoing)]
+        x = mlp(f"{layer}.node_mlp", torch.cat([*(sums if config.in_out else [sum(sums)]), x], 1))
+    hidden = mlp("decoder.mlp", e) @ state["decoder.transform.weight"].T
+    hidden = layer_norm(hidden + state["decoder.transform.bias"], hidden.shape[-1:]).clamp(min=0)
+    return (hidden @ state["decoder.output.weight"].T + state["decoder.output.bias"])[:, 0]
+
+
+def gradients(model: InteractionGNN, logits: Tensor) -> dict[str, Tensor]:
+    """Gradients of a loss in which every edge counts differently."""
+    model.zero_grad()
+    (logits * torch.arange(1, len(logits) + 1)).square().sum().backward()  # type: ignore[no-untyped-call]
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@each_option
+@pytest.mark.parametrize("recompute", ["none", "layer"])
+def test_equals_the_algorithm_written_out(options: dict[str, Any], recompute: str) -> None:
+    model = make_model(recompute=recompute, **options).double()
+    x, edge_features, edge_index = make_graph()
+    logits = model(x, edge_features, edge_index, len(x), no_exchange)
+    expected = written_out(model, x, edge_features, edge_index)
+    torch.testing.assert_close(logits, expected, rtol=1e-12, atol=1e-13)
+    found, wanted = gradients(model, logits), gradients(model, expected)
+    assert found.keys() == {name for name, _ in model.named_parameters()}
+    for name, gradient in found.items():
+        scale = float(wanted[name].abs().max())
+        torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-12 * scale, msg=name)
+
+
+@each_option
+@pytest.mark.parametrize("n_nodes", [0, 5])
+@pytest.mark.parametrize("recompute", ["none", "layer"])
+def test_no_edges_give_every_parameter_a_gradient_of_zero(
+    options: dict[str, Any], n_nodes: int, recompute: str
+) -> None:
+    model = make_model(recompute=recompute, **options)
+    no_edges = torch.zeros(2, 0, dtype=torch.int64)
+    logits = model(torch.ones(n_nodes, F), torch.zeros(0, G), no_edges, n_nodes, no_exchange)
+    assert logits.shape == (0,)
+    found = gradients(model, logits)
+    assert found.keys() == {name for name, _ in model.named_parameters()}
+    assert all(gradient.abs().sum() == 0 for gradient in found.values())
+
+
+class Recorder:
+    """An exchange that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.seen: list[Tensor] = []
+
+    def __call__(self, owned: Tensor) -> Tensor:
+        self.seen.append(owned.detach())
+        return owned
+
+
+def halo_from(whole: Recorder, owned: Tensor, halo: Tensor) -> Callable[[Tensor], Tensor]:
+    """The exchange of a sector whose halo rows come from a run over the whole graph."""
+    states = iter(whole.seen)
+
+    def exchange(rows: Tensor) -> Tensor:
+        state = next(states)
+        torch.testing.assert_close(rows.detach(), state[owned], rtol=1e-12, atol=1e-13)
+        return torch.cat([rows, state[halo]])
+
+    return exchange
+
+
+@each_option
+def test_a_sector_with_halo_computes_the_whole_graphs_logits(options: dict[str, Any]) -> None:
+    model = make_model(**options).double()
+    x, edge_features, edge_index = make_graph()
+    whole = Recorder()
+    expected = model(x, edge_features, edge_index, len(x), whole)
+    owns = torch.arange(len(x)) % 3 != 1
+    touches = owns[edge_index].any(0)
+    is_halo = torch.zeros_like(owns)
+    is_halo[edge_index[:, touches].flatten()] = True
+    owned, halo = owns.nonzero()[:, 0], (is_halo & ~owns).nonzero()[:, 0]
+    assert len(halo) > 0
+    node_id = torch.cat([owned, halo])
+    row = torch.full((len(x),), -1)
+    row[node_id] = torch.arange(len(node_id))
+    logits = model(
+        x[node_id],
+        edge_features[touches],
+        row[edge_index[:, touches]],
+        len(owned),
+        halo_from(whole, owned, halo),
+    )
+    torch.testing.assert_close(logits, expected[touches], rtol=1e-12, atol=1e-13)
+
+
+def test_recomputation_exchanges_nothing() -> None:
+    model = make_model(recompute="layer").double()
+    x, edge_features, edge_index = make_graph()
+    exchange = Recorder()
+    logits = model(x, edge_features, edge_index, len(x), exchange)
+    assert len(exchange.seen) == 2
+    gradients(model, logits)
+    assert len(exchange.seen) == 2
+
+
+def kept_bytes(monkeypatch: pytest.MonkeyPatch, **options: Any) -> int:
+    """Bytes of distinct storage that one forward pass keeps for the backward pass."""
+    model = make_model(hidden=32, layers=8, **options)
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in own:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    def keep_inputs(module: nn.Module, *inputs: Any, **settings: Any) -> Any:
+        tree_map_only(Tensor, keep, inputs)
+        return checkpoint(module, *inputs, **settings)
+
+    monkeypatch.setattr(interaction_gnn, "checkpoint", keep_inputs)
+    x, edge_features, edge_index = make_graph(20, 2000)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logits = model(x.float(), edge_features.float(), edge_index, len(x), no_exchange)
+    assert logits.requires_grad
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+def test_what_recomputation_and_bf16_keep(monkeypatch: pytest.MonkeyPatch) -> None:
+    edges = 2000 * 32 * 4  # one float32 tensor of all edges
+    recomputed = kept_bytes(monkeypatch, recompute="layer")
+    assert 9 * edges < recomputed < 10 * edges  # each layer's and the decoder's input, features
+    assert kept_bytes(monkeypatch, recompute="none") > 3.5 * recomputed
+    assert kept_bytes(monkeypatch, precision="bf16") < 0.6 * recomputed
+
+
+def test_bf16_stays_near_float32() -> None:
+    x, edge_features, edge_index = make_graph(30, 300)
+    inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
+    full, half = make_model(hidden=32), make_model(hidden=32, precision="bf16")
+    expected, logits = full(*inputs), half(*inputs)
+    assert logits.dtype == torch.float32
+    assert 0 < (logits - expected).std() < 0.1 * expected.std()
+    wanted = gradients(full, expected)
+    for name, gradient in gradients(half, logits).items():
+        assert gradient.dtype == torch.float32
+        assert float((gradient - wanted[name]).norm() / wanted[name].norm()) < 0.2, name
+
+
+def test_an_outer_autocast_changes_nothing() -> None:
+    x, edge_features, edge_index = make_graph()
+    inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
+    model = make_model()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = model(*inputs)
+    assert torch.equal(inside, model(*inputs))
