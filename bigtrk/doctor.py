@@ -1,0 +1,303 @@
+"""`bigtrk doctor`: what is installed, what a run would use, what is missing and how to get it.
+
+Packages are looked up by their metadata: importing DeepSpeed takes seconds and prints. Nothing
+but rich is needed to run this, since it is what people call when an installation is broken.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bigtrk.machine import machine, memory_bytes, version
+
+DEFAULT_ENGINE = "ddp"
+REQUIRED = {
+    "torch>=2.10": "training",
+    "deepspeed>=0.19.5": "the deepspeed engine and launcher",
+    "torch-geometric": "graph neural network layers",
+    "pymetis>=2025.1": "partitioning with METIS",
+    "numpy>=2": "arrays",
+    "scipy": "graph construction and tracks",
+    "pyarrow": "reading events",
+    "pydantic>=2": "checking configurations",
+    "PyYAML": "reading configurations",
+    "safetensors": "graph, sector and model files",
+    "rich": "tables and progress",
+    "typer": "the command line",
+    "ninja": "compiling DeepSpeed's operations",
+}
+OPTIONAL = {
+    "torch-scatter": "another scatter implementation",
+    "mtkahypar": "hypergraph partitioning",
+    "nvidia-ml-py": "power and energy of NVIDIA devices",
+    "matplotlib": "plots as image files",
+}
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+MOST_LOCAL_RANKS = 8
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something looked for. `found` is its version or path; `remedy` the command that gets it."""
+
+    name: str
+    purpose: str
+    found: str | None
+    required: bool
+    remedy: str | None
+
+    @property
+    def fine(self) -> bool:
+        return self.remedy is None
+
+
+def examine() -> dict[str, Any]:
+    """All findings, JSON-able.
+
+    `ready` tells whether the default engine can train here; `engines.deepspeed` says the same of
+    DeepSpeed, with what it lacks.
+    """
+    packages = [*map(_required, REQUIRED), *map(_optional, OPTIONAL)]
+    tools = [_compiler(), _ninja(), _srun(), _pdsh()]
+    host, problem = _host()
+    lacking = [package.name for package in packages if package.required and not package.fine]
+    for_deepspeed = [part.name for part in (*packages, *tools[:2]) if _deepspeed_lacks(part)]
+    return {
+        "ready": not lacking and problem is None,
+        "packages": [asdict(package) for package in packages],
+        "tools": [asdict(tool) for tool in tools],
+        "machine": host,
+        "device": _device(host["accelerator"]),
+        "threads_per_rank": _threads(host["cores"]),
+        "engines": {
+            "default": DEFAULT_ENGINE,
+            "deepspeed": {"ready": problem is None and not for_deepspeed, "lacks": for_deepspeed},
+        },
+        "warnings": list(_warnings(host["accelerator"], problem)),
+        "commands": (commands := list(_commands(packages, tools))),
+        "optional_commands": [
+            part.remedy
+            for part in (*packages, *tools)
+            if part.remedy and not part.required and part.remedy not in commands
+        ],
+    }
+
+
+def show(findings: dict[str, Any], console: Console) -> None:
+    """Print what `examine` found."""
+    engines, lacks = findings["engines"], findings["engines"]["deepspeed"]["lacks"]
+    able = "yes" if engines["deepspeed"]["ready"] else f"no, lacks {', '.join(lacks) or 'torch'}"
+    _show_pairs("This machine", _host_pairs(findings), console)
+    engine_pairs = {"default": engines["default"], "deepspeed can run": able}
+    _show_pairs("Engines", engine_pairs, console)
+    _show_findings("Packages", findings["packages"], console)
+    _show_findings("Tools", findings["tools"], console)
+    for warning in findings["warnings"]:
+        console.print(Text(f"Warning: {warning}", style="yellow"))
+    _show_commands("To get what is missing", findings["commands"], console)
+    _show_commands("To get what is optional", findings["optional_commands"], console)
+    console.print(Text(_verdict(findings["ready"]), style="bold"))
+
+
+def at_least(installed: str, wanted: str) -> bool:
+    """Whether a version such as "2.13.0+cpu" is `wanted` or later, by its release numbers."""
+    return _release(installed) >= _release(wanted)
+
+
+def _release(text: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", text)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
+
+
+def _required(requirement: str) -> Finding:
+    name, _, oldest = requirement.partition(">=")
+    found = version(name)
+    fine = found is not None and at_least(found, oldest)
+    remedy = None if fine else _pip("install", requirement)
+    return Finding(name, REQUIRED[requirement], found, required=True, remedy=remedy)
+
+
+def _optional(name: str) -> Finding:
+    found = version(name)
+    # torch-scatter compiles against the torch that is installed, so it must see it.
+    options = ["--no-build-isolation"] if name == "torch-scatter" else []
+    remedy = None if found else _pip("install", *options, name)
+    return Finding(name, OPTIONAL[name], found, required=False, remedy=remedy)
+
+
+def _pip(*arguments: str) -> str:
+    return shlex.join([sys.executable, "-m", "pip", *arguments])
+
+
+def _compiler() -> Finding:
+    # The one that torch's extension builder calls.
+    path = shutil.which(os.environ.get("CXX", "c++"))
+    remedy = None if path else _system({"apt-get": "g++", "dnf": "gcc-c++"}, "module load gcc")
+    return Finding("C++ compiler", "DeepSpeed's operations", path, required=False, remedy=remedy)
+
+
+def _ninja() -> Finding:
+    path = shutil.which("ninja")
+    beside = Path(sys.executable).parent
+    if path:
+        remedy = None
+    elif (beside / "ninja").exists():
+        remedy = f"export PATH={shlex.quote(str(beside))}:$PATH"
+    else:
+        remedy = _pip("install", "ninja")
+    return Finding("ninja", "DeepSpeed's operations", path, required=False, remedy=remedy)
+
+
+def _srun() -> Finding:
+    return Finding("srun", "several nodes under SLURM", shutil.which("srun"), False, None)
+
+
+def _pdsh() -> Finding:
+    path = shutil.which("pdsh")
+    remedy = None if path else _system({"apt-get": "pdsh", "dnf": "pdsh"}, "module load pdsh")
+    return Finding("pdsh", "several nodes with the deepspeed launcher", path, False, remedy)
+
+
+def _system(packages: dict[str, str], otherwise: str) -> str:
+    for manager, package in packages.items():
+        if shutil.which(manager):
+            return f"sudo {manager} install {package}"
+    return otherwise
+
+
+def _deepspeed_lacks(part: Finding) -> bool:
+    return not part.fine and part.name in ("deepspeed", "C++ compiler", "ninja")
+
+
+def _host() -> tuple[dict[str, Any], str | None]:
+    """The machine, and why torch cannot be used where it cannot."""
+    try:
+        return machine(), None
+    except (ImportError, OSError) as error:
+        cores = len(os.sched_getaffinity(0))
+        host = {"cores": cores, "memory_bytes": memory_bytes(), "accelerator": None}
+        return host, f"torch cannot be imported ({error})"
+
+
+def _device(accelerator: str | None) -> dict[str, Any]:
+    """Accelerator, communication backend and DS_ACCELERATOR, as a run would choose them."""
+    if accelerator in (None, "cpu"):
+        count, backend, ours = 0, accelerator and "gloo", accelerator
+    else:
+        import torch
+
+        count, backend, ours = torch.cuda.device_count(), "nccl", "cuda"
+    return {
+        "accelerator": accelerator,
+        "count": count,
+        "backend": backend,
+        "ds_accelerator": os.environ.get("DS_ACCELERATOR", ours),
+    }
+
+
+def _threads(cores: int) -> dict[str, int]:
+    """Threads of each rank by the number of ranks on this host."""
+    powers = [2**power for power in range(MOST_LOCAL_RANKS.bit_length())]
+    return {str(ranks): max(1, cores // ranks) for ranks in powers if ranks <= max(cores, 1)}
+
+
+def _warnings(accelerator: str | None, problem: str | None) -> Iterator[str]:
+    if problem and version("torch"):
+        yield f"{problem}; install it again: {_pip('install', '--force-reinstall', 'torch')}"
+    if accelerator == "cpu" and NVIDIA_DRIVER.exists():
+        yield (
+            "an NVIDIA driver is loaded, but torch sees no device: either CUDA_VISIBLE_DEVICES "
+            f"hides it, or torch {version('torch')} is a build without CUDA"
+        )
+    own = os.environ.get("DS_ACCELERATOR")
+    if own and accelerator and (own == "cpu") != (accelerator == "cpu"):
+        yield f"DS_ACCELERATOR={own} contradicts the device found ({accelerator}); unset it"
+    if _is_from_index("trackml"):
+        yield (
+            "the package trackml of the Python package index is an unrelated client, not the "
+            f"TrackML challenge's library; bigtrk needs neither: {_pip('uninstall', 'trackml')}"
+        )
+
+
+def _is_from_index(package: str) -> bool:
+    """Whether a package was installed by name; from a repository or a file pip notes its URL."""
+    try:
+        return metadata.distribution(package).read_text("direct_url.json") is None
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def _commands(packages: Sequence[Finding], tools: Sequence[Finding]) -> Iterator[str]:
+    """One pip command for all that is required, then the tools of the DeepSpeed engine."""
+    needed = zip(REQUIRED, packages, strict=False)  # the required packages come first
+    missing = [requirement for requirement, package in needed if not package.fine]
+    if missing:
+        yield _pip("install", *missing)
+    yield from (tool.remedy for tool in tools if tool.remedy and _deepspeed_lacks(tool))
+
+
+def _host_pairs(findings: dict[str, Any]) -> dict[str, str]:
+    host, device = findings["machine"], findings["device"]
+    threads = findings["threads_per_rank"].items()
+    count = f"{device['count']} x " if device["count"] > 1 else ""
+    return {
+        "host": str(host.get("host", "-")),
+        "CPU": f"{host.get('cpu', '-')}, {host['cores']} cores",
+        "memory": f"{host['memory_bytes'] / 2**30:.1f} GiB",
+        "accelerator": f"{count}{device['accelerator'] or '-'}",
+        "communication": str(device["backend"] or "-"),
+        "DS_ACCELERATOR": str(device["ds_accelerator"] or "-"),
+        "threads per rank": ", ".join(f"{value} at {ranks}" for ranks, value in threads)
+        + " ranks on this host",
+    }
+
+
+def _show_pairs(title: str, pairs: dict[str, str], console: Console) -> None:
+    grid = Table.grid(padding=(0, 2))
+    for label, text in pairs.items():
+        grid.add_row(Text(label, style="dim"), Text(text))
+    console.print(Text(title, style="bold"), grid, "", sep="\n")
+
+
+def _show_findings(title: str, findings: Sequence[dict[str, Any]], console: Console) -> None:
+    grid = Table.grid(padding=(0, 2))
+    for finding in findings:
+        missing = finding["required"] and finding["remedy"]
+        style = "bold red" if missing else "" if finding["found"] else "dim"
+        grid.add_row(
+            Text(finding["name"], style=style),
+            Text(_state(finding), style=style),
+            Text(finding["purpose"], style="dim"),
+        )
+    console.print(Text(title, style="bold"), grid, "", sep="\n")
+
+
+def _show_commands(title: str, commands: Sequence[str], console: Console) -> None:
+    if commands:
+        console.print(Text(title, style="bold"))
+    for command in commands:
+        # Soft wrap: a command must survive being copied.
+        console.print(Text(f"  {command}"), soft_wrap=True)
+
+
+def _state(finding: dict[str, Any]) -> str:
+    if finding["found"]:
+        return f"{finding['found']} (too old)" if finding["remedy"] else str(finding["found"])
+    return "missing" if finding["required"] else "- (optional)"
+
+
+def _verdict(ready: bool) -> str:
+    if ready:
+        return f"Ready to train with the default engine ({DEFAULT_ENGINE})."
+    return "Not ready to train: see above."

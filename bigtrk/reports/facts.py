@@ -1,0 +1,94 @@
+"""A run's header: what was trained on what, with which engine, where."""
+
+from collections.abc import Sequence
+
+from bigtrk.reports import figures
+from bigtrk.reports.records import RunRecord
+from bigtrk.reports.run_folder import Run, labels
+
+
+def engine_name(record: RunRecord) -> str:
+    """The engine as people write it, such as "DeepSpeed ZeRO-1"."""
+    name = {"ddp": "DDP", "deepspeed": "DeepSpeed"}.get(record.engine, record.engine)
+    detail = record.engine_detail or ""
+    return detail if detail.lower().startswith(record.engine) else f"{name} {detail}".strip()
+
+
+def facts(run: Run) -> dict[str, str]:
+    """What was trained on what, with which engine, where: text by label."""
+    record, data = run.record, run.record.data
+    return {
+        "model": f"{figures.count(record.parameters)} parameters: {_section(run, 'model')}",
+        "trained on": f"{_events(data.train_events)} ({_size(run)})",
+        "target": _section(run, "target"),
+        "validated on": _events(data.validation_events),
+        "engine": f"{engine_name(record)} on {_ranks(record)}",
+        "machine": _machine(record),
+        "software": _software(record),
+        "progress": _progress(run),
+    }
+
+
+def headers(runs: Sequence[Run]) -> list[tuple[str, dict[str, str]]]:
+    """Blocks of title and facts; of several runs, what they share and where each differs."""
+    names = labels(runs)
+    known = [facts(run) for run in runs]
+    if len(runs) == 1:
+        return [(f"Run {names[0]}", known[0])]
+    common = {
+        label: text
+        for label, text in known[0].items()
+        if all(other[label] == text for other in known)
+    }
+    own = {
+        name: "; ".join(f"{label}: {x}" for label, x in one.items() if label not in common)
+        for name, one in zip(names, known, strict=True)
+    }
+    return [(f"All {len(runs)} runs", common), ("Each run", own)]
+
+
+def _events(number: int | None) -> str:
+    return f"{figures.count(number)} event{'' if number == 1 else 's'}"
+
+
+def _ranks(record: RunRecord) -> str:
+    ranks = "1 rank" if record.world_size == 1 else f"{record.world_size} ranks"
+    return f"{ranks}, started by {record.launcher}" if record.launcher else ranks
+
+
+def _size(run: Run) -> str:
+    data = run.record.data
+    return f"{figures.count(data.nodes)} nodes, {figures.count(data.edges)} edges"
+
+
+def _section(run: Run, name: str) -> str:
+    section = run.record.config.get(name)
+    return figures.settings(section if isinstance(section, dict) else None)
+
+
+def _machine(record: RunRecord) -> str:
+    machine = record.machine
+    accelerator = None if machine.accelerator == "cpu" else machine.accelerator
+    cores = None if machine.cores is None else f"{machine.cores} cores"
+    known = [machine.host, accelerator, machine.cpu, cores]
+    return ", ".join(part for part in known if part) or figures.DASH
+
+
+def _software(record: RunRecord) -> str:
+    git = f" (git {record.git[:12]})" if record.git else ""
+    others = [
+        f"{name} {version}"
+        for name, version in record.software.items()
+        if version and name != "bigtrk"
+    ]
+    return ", ".join([f"bigtrk {figures.text(record.bigtrk)}{git}", *others])
+
+
+def _progress(run: Run) -> str:
+    training = run.record.config.get("training")
+    planned = training.get("epochs") if isinstance(training, dict) else None
+    epochs = f"{len(run.epochs)} of {planned} epochs" if planned else f"{len(run.epochs)} epochs"
+    since = f" since {run.record.started}" if run.record.started else ""
+    plural = "" if len(run.steps) == 1 else "s"
+    waiting = "" if run.epochs else "; no epoch has finished yet"
+    return f"{epochs}, {len(run.steps)} step{plural}{since}{waiting}"

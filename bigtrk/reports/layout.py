@@ -1,0 +1,70 @@
+"""How a table looks: its text cells, and printing them on a terminal or elsewhere."""
+
+from dataclasses import dataclass
+from textwrap import wrap
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+PLAIN_WIDTH = 100
+LONGEST_WORD = 24
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text; the first `text_columns` columns are words, the others numbers."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    text_columns: int = 1
+
+
+def at_width(console: Console) -> Console:
+    """The console itself on a terminal; elsewhere one of width 100 on the same file."""
+    return console if console.is_terminal else Console(file=console.file, width=PLAIN_WIDTH)
+
+
+def show_header(title: str, facts: dict[str, str], console: Console) -> None:
+    """Print a title and, below it, label and text by line."""
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for label, text in facts.items():
+        grid.add_row(Text(label), Text(text))
+    console.print(Text(title, style="bold"))
+    console.print(grid)
+    console.print()
+
+
+def show_table(table: Table, console: Console) -> None:
+    """Print a table with its title and notes."""
+    shown = RichTable(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
+    for position, name in enumerate(table.columns):
+        cells = [row[position] for row in table.rows]
+        _add_column(shown, name, cells, is_text=position < table.text_columns)
+    for row in table.rows:
+        shown.add_row(*(Text(cell) for cell in row))
+    console.print(Text(table.title, style="bold"))
+    if table.rows:
+        console.print(shown)
+    for note in table.notes:
+        console.print(Text(note, style="dim"))
+    console.print()
+
+
+def _add_column(shown: RichTable, name: str, cells: list[str], is_text: bool) -> None:
+    """A column as narrow as its numbers, or its longest word, allow: so most tables fit."""
+    parts = " ".join(cells).split() if is_text else cells
+    width = max(len(part) for part in (*parts, *name.split()))
+    shown.add_column(
+        Text("\n".join(wrap(name, width))),
+        justify="left" if is_text else "right",
+        vertical="bottom",
+        min_width=min(width, LONGEST_WORD),
+        no_wrap=not is_text,
+        overflow="fold",
+    )

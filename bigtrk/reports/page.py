@@ -1,0 +1,116 @@
+"""The report as one HTML page that needs nothing else: inline style, inline SVG, no script."""
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from bigtrk.files import write_atomically
+from bigtrk.reports.facts import headers
+from bigtrk.reports.layout import Table
+from bigtrk.reports.plots import COLOURS, Line, line_plot, share_bars
+from bigtrk.reports.run_folder import Run, labels
+from bigtrk.reports.scaling import Scaling, compare
+from bigtrk.reports.tables import TIME_SHARES, make_tables
+
+ACTIVITIES = ("compute", "exchange", "reduction", "data")
+METRICS = (
+    ("Validation loss", "loss", 1.0),
+    ("Efficiency, %", "efficiency", 100.0),
+    ("Target purity, %", "target_purity", 100.0),
+    ("Total purity, %", "total_purity", 100.0),
+    ("Purity, %", "purity", 100.0),
+    ("AUC, %", "auc", 100.0),
+)
+
+
+def write_html(runs: Sequence[Run], path: Path) -> None:
+    """Write the report of `runs` to `path`, atomically."""
+    scaling = compare(runs)
+    template = Template(files("bigtrk.reports").joinpath("page.html").read_text("utf-8"))
+    names = labels(runs)
+    page = template.substitute(
+        title=escape(f"bigtrk report: {', '.join(names)}"),
+        headers="".join(_header(title, facts) for title, facts in headers(runs)),
+        legend=_legend(names) if len(names) > 1 else "",
+        plots="".join(_plots(runs, scaling)),
+        tables="".join(
+            _table(table, _shares(scaling) if table.title == TIME_SHARES else "")
+            for table in make_tables(runs, scaling)
+        ),
+    )
+    write_atomically(path, lambda temporary: temporary.write_text(page, "utf-8"))
+
+
+def _header(title: str, facts: dict[str, str]) -> str:
+    pairs = "".join(f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for a, b in facts.items())
+    return f"<section><h2>{escape(title)}</h2><dl>{pairs}</dl></section>"
+
+
+def _legend(names: Sequence[str]) -> str:
+    items = (
+        f'<span class="key"><i class="s{index % COLOURS}"></i>{escape(name)}</span>'
+        for index, name in enumerate(names)
+    )
+    return f'<p class="legend">{"".join(items)}</p>'
+
+
+def _plots(runs: Sequence[Run], scaling: Scaling) -> list[str]:
+    names = labels(runs)
+    losses = [
+        Line(name, tuple((s.step, s.loss) for s in run.steps if s.loss is not None))
+        for name, run in zip(names, runs, strict=True)
+    ]
+    plots = [line_plot("Training loss", "step", losses)]
+    plots += [_by_epoch(title, runs, name, scale) for title, name, scale in METRICS]
+    if scaling.compares:
+        plots.append(_speedup(scaling))
+    return plots
+
+
+def _by_epoch(title: str, runs: Sequence[Run], metric: str, scale: float) -> str:
+    lines = []
+    for name, run in zip(labels(runs), runs, strict=True):
+        values = [(e.epoch, getattr(e.validation, metric)) for e in run.epochs if e.validation]
+        lines.append(Line(name, tuple((x, scale * y) for x, y in values if y is not None)))
+    return line_plot(title, "epoch", lines)
+
+
+def _speedup(scaling: Scaling) -> str:
+    """Speed-up of each run as a point in the run's colour, and what ideal scaling would give."""
+    points = [
+        Line(row.run, () if row.speedup is None else ((row.ranks, row.speedup),))
+        for row in scaling.rows
+    ]
+    ranks = {row.run: row.ranks for row in scaling.rows}
+    starts = {ranks[row.baseline] for row in scaling.rows if row.baseline}
+    most = max(ranks.values())
+    ideal = [Line("ideal", ((n, 1.0), (most, most / n)), guide=True) for n in sorted(starts)]
+    return line_plot("Speed-up (dashed: ideal)", "ranks", [*points, *ideal])
+
+
+def _shares(scaling: Scaling) -> str:
+    bars = [
+        (row.run, (part.compute, part.exchange, part.reduce, part.data))
+        for row, timing in zip(scaling.rows, scaling.timings, strict=True)
+        if (part := timing.shares)
+    ]
+    return _legend(ACTIVITIES) + share_bars(bars, ACTIVITIES) if bars else ""
+
+
+def _table(table: Table, figure: str) -> str:
+    head = "".join(_cell("th", i, x, table) for i, x in enumerate(table.columns))
+    rows = (
+        "<tr>" + "".join(_cell("td", i, x, table) for i, x in enumerate(row)) + "</tr>"
+        for row in table.rows
+    )
+    notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
+    body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    shown = f'<div class="wide">{body}</div>' if table.rows else ""
+    return f"<section><h2>{escape(table.title)}</h2>{figure}{shown}{notes}</section>"
+
+
+def _cell(tag: str, position: int, text: str, table: Table) -> str:
+    kind = ' class="text"' if position < table.text_columns else ""
+    return f"<{tag}{kind}>{escape(text)}</{tag}>"

@@ -1,0 +1,142 @@
+"""The records of a run folder, as the trainer and `bigtrk evaluate` write them.
+
+What a record does not know is None; keys of a later version are left aside.
+"""
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from bigtrk.config import Settings
+
+
+class Record(Settings):
+    """Immutable; unlike a configuration it tolerates keys that it does not know."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class DataRecord(Record):
+    """What was trained. `routes`: how many events were trained in 1, 2, 4 ... sectors."""
+
+    train_events: int | None = None
+    validation_events: int | None = None
+    routes: dict[int, int] = Field(default_factory=dict)
+    nodes: int | None = None
+    edges: int | None = None
+
+
+class MachineRecord(Record):
+    """The host of rank 0."""
+
+    host: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    memory_bytes: int | None = None
+    accelerator: str | None = None
+
+
+class RunRecord(Record):
+    """`run.json`: written once, when training starts. `parameters` counts the trainable ones."""
+
+    bigtrk: str | None = None
+    git: str | None = None
+    software: dict[str, str | None] = Field(default_factory=dict)
+    machine: MachineRecord = MachineRecord()
+    started: str | None = None
+    launcher: str | None = None
+    world_size: int = Field(ge=1)
+    engine: str
+    engine_detail: str | None = None
+    parameters: int | None = None
+    config: dict[str, Any] = Field(default_factory=dict)
+    data: DataRecord = DataRecord()
+
+
+class StepRecord(Record):
+    """One optimizer step; `step` counts from the start of the run."""
+
+    epoch: int
+    step: int
+    loss: float | None = None
+    lr: float | None = None
+    events: int | None = None
+    edges: int | None = None
+    micro_steps: int | None = None
+    seconds: float | None = None
+
+
+class EdgeMetrics(Record):
+    """Means over events of per-event ratios in [0, 1]."""
+
+    loss: float | None = None
+    efficiency: float | None = None
+    target_purity: float | None = None
+    total_purity: float | None = None
+    purity: float | None = None
+    auc: float | None = None
+
+
+class Shares(Record):
+    """Shares of the mean rank's time; they sum to 1."""
+
+    exchange: float
+    compute: float
+    reduce: float
+    data: float
+
+
+class EpochRecord(Record):
+    """One epoch; `seconds` is its training part, `batch_seconds` the median step.
+
+    `imbalance` is the slowest rank's compute time over the mean's, `peak_memory_bytes` the
+    largest rank's.
+    """
+
+    epoch: int
+    steps: int | None = None
+    events: int | None = None
+    edges: int | None = None
+    train_loss: float | None = None
+    seconds: float | None = None
+    edges_per_second: float | None = None
+    batch_seconds: float | None = None
+    shares: Shares | None = None
+    imbalance: float | None = None
+    peak_memory_bytes: int | None = None
+    validation: EdgeMetrics | None = None
+
+
+class Matching(Record):
+    """Track matching in one style ("ATLAS", "one_way", "two_way") and mode ("acorn", "strict")."""
+
+    style: str
+    mode: str
+    efficiency: float | None = None
+    fake_rate: float | None = None
+    duplicate_rate: float | None = None
+    n_particles: int | None = None
+    n_reconstructed: int | None = None
+    n_tracks: int | None = None
+    n_matched: int | None = None
+
+
+class TrackRecord(Record):
+    """Tracks made from edges with a score above `score_cut`; `pt_min` in GeV."""
+
+    score_cut: float | None = None
+    min_hits: int | None = None
+    pt_min: float | None = None
+    matching_fraction: float | None = None
+    trackml_score: float | None = None
+    matching: tuple[Matching, ...] = ()
+
+
+class EvaluationRecord(Record):
+    """`evaluation.json`."""
+
+    data: str | None = None
+    events: int | None = None
+    edges: int | None = None
+    edge_metrics: EdgeMetrics = EdgeMetrics()
+    tracks: TrackRecord | None = None

@@ -1,0 +1,91 @@
+"""Reading a run folder."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bigtrk.config import parse
+from bigtrk.errors import InputError
+from bigtrk.files import read_json
+from bigtrk.reports.records import EpochRecord, EvaluationRecord, RunRecord, StepRecord
+
+RUN = "run.json"
+METRICS = "metrics.jsonl"
+EVALUATION = "evaluation.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as recorded so far; steps and epochs ascend, each once. A run may have neither yet."""
+
+    folder: Path
+    record: RunRecord
+    steps: tuple[StepRecord, ...]
+    epochs: tuple[EpochRecord, ...]
+    evaluation: EvaluationRecord | None
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder; after a resume the later line of a step or epoch is the one that counts.
+
+    Raises:
+        InputError: no such folder, no `run.json`, a broken or incomplete record (file and line
+            are named). A half-written last line of `metrics.jsonl`, as a crash leaves it, is
+            left aside.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; name a run folder, such as runs/0001")
+    if not (folder / RUN).is_file():
+        raise InputError(f"{folder}: holds no {RUN}, so it is not the folder of a training run")
+    record = parse(RunRecord, read_json(folder / RUN), str(folder / RUN))
+    steps, epochs = _read_metrics(folder / METRICS)
+    return Run(folder, record, steps, epochs, _read_evaluation(folder / EVALUATION))
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """A short name per run: the folder's own, or its whole path where two share that."""
+    names = [run.folder.resolve().name for run in runs]
+    return [
+        name if names.count(name) == 1 else str(run.folder)
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
+def _read_evaluation(path: Path) -> EvaluationRecord | None:
+    return parse(EvaluationRecord, read_json(path), str(path)) if path.exists() else None
+
+
+def _read_metrics(path: Path) -> tuple[tuple[StepRecord, ...], tuple[EpochRecord, ...]]:
+    steps: dict[int, StepRecord] = {}
+    epochs: dict[int, EpochRecord] = {}
+    for source, content in _lines(path):
+        match content.get("kind"):
+            case "step":
+                step = parse(StepRecord, content, source)
+                steps[step.step] = step
+            case "epoch":
+                epoch = parse(EpochRecord, content, source)
+                epochs[epoch.epoch] = epoch
+    return tuple(steps[key] for key in sorted(steps)), tuple(epochs[key] for key in sorted(epochs))
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The JSON object of each line with the name of its place."""
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+        if not line.strip():
+            continue
+        try:
+            content = json.loads(line)
+        except ValueError as error:
+            if not line.endswith(b"\n"):
+                return
+            raise InputError(
+                f"{path}, line {number}: not JSON ({error}); remove the line"
+            ) from None
+        if not isinstance(content, dict):
+            raise InputError(f"{path}, line {number}: not a JSON object; remove the line")
+        yield f"{path}, line {number}", content

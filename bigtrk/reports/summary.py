@@ -1,0 +1,65 @@
+"""`bigtrk report`: the summary for programs (JSON) and for people (terminal)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+
+from bigtrk.reports.facts import headers
+from bigtrk.reports.layout import at_width, show_header, show_table
+from bigtrk.reports.run_folder import Run
+from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, ScalingRow, Timing, compare
+from bigtrk.reports.tables import make_tables
+
+
+def summarise(runs: Sequence[Run]) -> dict[str, Any]:
+    """Records, epochs, evaluations and the comparison of `runs`, JSON-able (NaN becomes None)."""
+    scaling = compare(runs)
+    entries = [
+        _entry(run, timing, row)
+        for run, timing, row in zip(runs, scaling.timings, scaling.rows, strict=True)
+    ]
+    content: dict[str, Any] = {
+        "rules": [TIMING_RULE, SPEEDUP_RULE],
+        "notes": list(scaling.notes),
+        "runs": entries,
+    }
+    finite: dict[str, Any] = _finite(content)
+    return finite
+
+
+def show(runs: Sequence[Run], console: Console) -> None:
+    """Print headers and tables; elsewhere than on a terminal at a width of 100."""
+    out = at_width(console)
+    for title, facts in headers(runs):
+        show_header(title, facts, out)
+    for table in make_tables(runs, compare(runs)):
+        show_table(table, out)
+
+
+def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
+    return {
+        "run": row.run,
+        "folder": str(run.folder),
+        **run.record.model_dump(mode="json"),
+        "steps": len(run.steps),
+        "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],
+        "timing": {**asdict(timing), "shares": timing.shares and timing.shares.model_dump()},
+        "comparison": {
+            "baseline": row.baseline,
+            "speedup": row.speedup,
+            "parallel_efficiency": row.efficiency,
+        },
+        "evaluation": run.evaluation and run.evaluation.model_dump(mode="json"),
+    }
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no NaN and no infinity."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,162 @@
+"""The report on a terminal, elsewhere, and as JSON."""
+
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bigtrk.reports import Run, read_run, show, show_evaluation, summarise
+from tests.reports.run_folders import (
+    MakeRun,
+    epoch_line,
+    evaluation_record,
+    run_record,
+    run_writer,
+    step_line,
+)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    return run_writer(tmp_path)
+
+
+def printed(runs: list[Run]) -> str:
+    out = io.StringIO()
+    show(runs, Console(file=out))
+    return out.getvalue()
+
+
+def row_of(text: str, table: str, first: str) -> list[str]:
+    """The cells of the row of `table` that starts with `first`, split at two or more spaces."""
+    lines = iter(text.splitlines())
+    next(line for line in lines if line.strip() == table)
+    row = next(line for line in lines if line.split()[:1] == [first])
+    return [cell.strip() for cell in row.split("  ") if cell.strip()]
+
+
+@pytest.fixture
+def pair(make_run: MakeRun) -> list[Run]:
+    """One rank with an evaluation, and two ranks at nearly twice the speed."""
+    second = run_record(2, engine="deepspeed", engine_detail="ZeRO-1", launcher="deepspeed")
+    lines = [step_line(0), epoch_line(0, 9.0), epoch_line(1, 1.0)]
+    return [
+        read_run(make_run("one", evaluation=evaluation_record())),
+        read_run(make_run("two", record=second, lines=lines)),
+    ]
+
+
+def test_speed_table(pair: list[Run]) -> None:
+    text = printed(pair)
+    one = ["one", "DDP", "1", "6", "51.0 K", "38.2 K", "1.50", "0.50", "512 MiB", "1.00", "100.0"]
+    assert row_of(text, "Speed", "one") == one
+    two = row_of(text, "Speed", "two")
+    assert two[1] == "DeepSpeed ZeRO-1"
+    assert two[-2:] == ["1.33", "66.7"]
+
+
+def test_other_tables(pair: list[Run]) -> None:
+    text = printed(pair)
+    shares = row_of(text, "Where the time goes", "one")
+    assert shares == ["one", "1", "5.0", "85.0", "6.0", "4.0", "1.02"]
+    assert row_of(text, "Routes", "one") == ["one", "12.0 K", "51.0 K", "4", "2"]
+    metrics = ["99.600", "87.831", "99.249", "-", "98.577", "0.00406"]
+    last = row_of(text, "Validation after the last epoch", "two")
+    assert last == ["two", "2", "1", *metrics, "1.00", "0.33"]
+    assert row_of(text, "Epochs of one", "2") == ["2", "0.60000", *metrics, "1.00", "0.33"]
+    edges = row_of(text, "Evaluation: edges", "one")
+    assert edges[1:6] == ["graphs", "2", "34.0 K", "93.000", "-"]
+    tracks = row_of(text, "Evaluation: tracks", "one")
+    expected = ["ATLAS", "acorn", "90.00", "10.00", "1.00", "120", "110", "130", "121"]
+    assert tracks[1:] == expected
+    assert "TrackML score 0.7125" in text
+
+
+def test_header_says_what_runs_share_and_where_they_differ(pair: list[Run]) -> None:
+    text = printed(pair)
+    assert text.count("hidden 64, layers 8, recompute True") == 1
+    assert "trained on    6 events (12.0 K nodes, 51.0 K edges)" in text
+    assert "engine: DeepSpeed ZeRO-1 on 2 ranks, started by deepspeed" in text
+    assert "progress: 2 of 3 epochs, 1 step" in text
+
+
+@pytest.mark.parametrize(
+    ("engine", "detail", "name"),
+    [
+        ("ddp", None, "DDP"),
+        ("ddp", "DDP", "DDP"),
+        ("deepspeed", "ZeRO-1", "DeepSpeed ZeRO-1"),
+        ("deepspeed", "DeepSpeed ZeRO-3", "DeepSpeed ZeRO-3"),
+        ("fsdp", None, "fsdp"),
+    ],
+)
+def test_engine_is_named_once(make_run: MakeRun, engine: str, detail: str, name: str) -> None:
+    record = run_record(engine=engine, engine_detail=detail)
+    text = printed([read_run(make_run("one", record=record))])
+    assert f"engine        {name} on 1 rank" in text
+
+
+def test_single_run_is_not_compared(make_run: MakeRun) -> None:
+    text = printed([read_run(make_run("one"))])
+    assert "speed-up" not in text
+    assert "Validation after the last epoch" not in text
+    assert "DDP on 1 rank, started by torchrun" in text
+
+
+def test_plain_output_is_100_wide_without_colour_codes(
+    pair: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = printed(pair)
+    assert "\x1b" not in text
+    widest = max(len(line.rstrip()) for line in text.splitlines())
+    assert 90 < widest <= 100
+
+
+def test_run_without_an_epoch_says_so(make_run: MakeRun) -> None:
+    run = read_run(make_run("young", lines=[step_line(0)]))
+    text = printed([run])
+    assert "0 of 3 epochs, 1 step" in text
+    assert "No epoch has finished yet; steps recorded: 1." in text
+    assert row_of(text, "Speed", "young")[5:] == ["-", "-", "-", "-"]
+
+
+def test_almost_empty_record_still_shows(make_run: MakeRun) -> None:
+    run = read_run(make_run("bare", record={"world_size": 3, "engine": "ddp"}, lines=[]))
+    assert "DDP on 3 ranks" in printed([run])
+    json.dumps(summarise([run]), allow_nan=False)
+
+
+def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None:
+    content = json.loads(json.dumps(summarise(pair), allow_nan=False))
+    one, two = content["runs"]
+    assert two["comparison"]["baseline"] == "one"
+    assert two["comparison"]["speedup"] == pytest.approx(51000 / one["timing"]["edges_per_second"])
+    assert one["timing"]["shares"]["compute"] == pytest.approx(0.85)
+    assert one["data"]["routes"] == {"1": 4, "2": 2}
+    assert len(one["epochs"]) == 3
+    assert one["evaluation"]["tracks"]["trackml_score"] == 0.7125
+    assert two["evaluation"] is None
+    assert content["rules"]
+
+
+def test_diverged_loss_shows_as_nan_and_is_null_in_json(make_run: MakeRun) -> None:
+    run = read_run(make_run("bad", lines=[epoch_line(0, train_loss=math.nan)]))
+    assert row_of(printed([run]), "Epochs of bad", "0")[1] == "nan"
+    assert summarise([run])["runs"][0]["epochs"][0]["train_loss"] is None
+
+
+def test_markup_in_names_is_text(make_run: MakeRun) -> None:
+    record = run_record(engine_detail="[red]x[/red]")
+    assert "[red]x[/red]" in printed([read_run(make_run("[bold]", record=record))])
+
+
+def test_show_evaluation_alone() -> None:
+    out = io.StringIO()
+    show_evaluation(evaluation_record(), Console(file=out))
+    text = out.getvalue()
+    assert row_of(text, "Evaluation: edges", "graphs")[1:4] == ["2", "34.0 K", "93.000"]
+    assert row_of(text, "Evaluation: tracks", "ATLAS")[1:3] == ["acorn", "90.00"]
