@@ -1,0 +1,54 @@
+"""The undirected graph that a partitioner sees, as compressed sparse rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Adjacency:
+    """A symmetric graph without self loops; L counts its edges twice, once from either end.
+
+    starts [N + 1], neighbours [L], edge_weight [L], node_weight [N], all int64. Repeated edges
+    and edges in both directions are one edge whose weight is their number.
+    """
+
+    starts: Integers
+    neighbours: Integers
+    edge_weight: Integers
+    node_weight: Integers
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.node_weight)
+
+
+def node_weight(edge_index: Integers, n_nodes: int) -> Integers:
+    """Weight of each node, 16 x its number of edge ends + 1: [2, E] -> [N].
+
+    Parts of equal weight hold about equally many edges, which is what a rank's time and memory
+    go with. The 1 spreads the nodes without edges; without the 16 it would outweigh edges in
+    sparse graphs (event 1000 in 98 k edges, 8 parts: imbalance 1.13 instead of 1.01).
+    """
+    return 16 * np.bincount(edge_index.reshape(-1), minlength=n_nodes) + 1
+
+
+def adjacency(edge_index: Integers, n_nodes: int) -> Adjacency:
+    """Symmetrise directed edges, drop self loops, merge repeated edges: [2, E] int64."""
+    # 32 bits are enough for node numbers and take a third off the time.
+    ends = edge_index.astype(np.int32)
+    source, destination = ends[:, ends[0] != ends[1]]
+    ones = np.ones(len(source), dtype=np.int32)
+    shape = (n_nodes, n_nodes)
+    directed = scipy.sparse.coo_array((ones, (source, destination)), shape=shape).tocsr()
+    both = (directed + directed.T).tocsr()
+    return Adjacency(
+        starts=both.indptr.astype(np.int64),
+        neighbours=both.indices.astype(np.int64),
+        edge_weight=both.data.astype(np.int64),
+        node_weight=node_weight(edge_index, n_nodes),
+    )

@@ -1,0 +1,53 @@
+"""Parts that balance edges and cut few of them: METIS, recursive bisection."""
+
+import numpy as np
+import pymetis
+
+from bigtrk.errors import InputError
+from partition.adjacency import Adjacency, Integers
+
+
+def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
+    """The part of each node, in 0..parts-1: [N] int64, a function of its arguments alone.
+
+    The parts are the leaves of a bisection tree in order, so `part * K // parts` merges them into
+    any smaller power of two K. A part may be empty where `parts` comes close to N.
+
+    Raises:
+        InputError: there are more parts than nodes.
+        RuntimeError: METIS failed.
+
+    Source: G. Karypis, V. Kumar, SIAM J. Sci. Comput. 20 (1998) 359.
+    """
+    check_parts("this graph", graph.n_nodes, parts)
+    if parts == 1:
+        return np.zeros(graph.n_nodes, dtype=np.int64)
+    index_type = pymetis.zero_copy_dtype()
+    result = pymetis.part_graph(
+        parts,
+        pymetis.CSRAdjacency(
+            graph.starts.astype(index_type, copy=False),
+            graph.neighbours.astype(index_type, copy=False),
+        ),
+        vweights=graph.node_weight.astype(index_type, copy=False),
+        eweights=graph.edge_weight.astype(index_type, copy=False),
+        recursive=True,
+        options=pymetis.Options(seed=seed),
+    )
+    part = np.asarray(result.vertex_part, dtype=np.int64)
+    if part.shape != (graph.n_nodes,) or part.min() < 0 or part.max() >= parts:
+        raise RuntimeError(f"METIS returned no partition of {graph.n_nodes} nodes in {parts} parts")
+    return part
+
+
+def check_parts(event: str, n_nodes: int, parts: int) -> None:
+    """A graph cannot be cut into more parts than it has nodes (METIS crashes or leaves gaps).
+
+    Raises:
+        InputError: naming the event, both counts and the remedy.
+    """
+    if parts > max(n_nodes, 1):
+        raise InputError(
+            f"{event}: {parts} parts asked of a graph with {n_nodes} nodes; "
+            f"use --parts {max(n_nodes, 1)} or less, or a larger --max-edges"
+        )

@@ -1,0 +1,120 @@
+"""One event from its graph file to its sector file."""
+
+import time
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.graph_folder import GraphFolder
+from bigtrk.graphs.manifest import file_of
+from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.graphs.tensor_files import SectionFile
+from partition.adjacency import Integers, adjacency
+from partition.metis import bisect, check_parts
+from partition.quality import computed_edges, figures
+from partition.sectors import cut
+from partition.wedges import wedges
+
+# What `write_manifest` says of a file; a sector file has its own.
+_OF_THE_FILE = ("file", "bytes", "digests")
+
+
+class Method(StrEnum):
+    """How nodes are dealt out to parts."""
+
+    METIS = "metis"
+    WEDGES = "wedges"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides a cut: `parts` for every event, or as many as `max_edges` a sector needs."""
+
+    parts: int | None
+    max_edges: int | None
+    method: Method
+    seed: int
+
+    def parts_for(self, n_edges: int) -> int:
+        """Parts of an event: as asked, or the smallest power of two that could suffice."""
+        if self.parts is not None:
+            return self.parts
+        assert self.max_edges is not None, "either parts or max_edges is given"
+        return 1 << max(-(-n_edges // self.max_edges) - 1, 0).bit_length()
+
+
+def cut_event(graphs: Path, out: Path, event: str, settings: Settings) -> None:
+    """Read a graph, cut it, and write its sectors to `out`.
+
+    The record's seconds cover reading, partitioning and cutting. Writing is not in them: the
+    record is a part of what is written.
+    """
+    started = time.perf_counter()
+    folder = GraphFolder(graphs)
+    graph, source = folder.read(event), folder.record(event)
+    part, parts, metis_seconds = divide(graph, settings)
+    sectors = cut(graph, torch.from_numpy(part), parts)
+    quality = {
+        **figures(sectors),
+        "seconds": time.perf_counter() - started,
+        "metis_seconds": metis_seconds,
+    }
+    kept = {key: value for key, value in source.items() if key not in _OF_THE_FILE}
+    made = {"cut": asdict(settings), "source_digests": source["digests"], "quality": quality}
+    write_sectors(out, sectors, {**kept, **made})
+
+
+def divide(graph: EventGraph, settings: Settings) -> tuple[Integers, int, float]:
+    """The part of each node [N], the number of parts, and the seconds spent in METIS.
+
+    Raises:
+        InputError: the graph is invalid, or cannot be cut as asked.
+    """
+    edge_index = graph.edge_index.numpy()
+    _check(graph, settings)
+    undirected = adjacency(edge_index, graph.n_nodes)
+    parts, seconds = settings.parts_for(graph.n_edges), 0.0
+    while True:
+        check_parts(graph.name, graph.n_nodes, parts)
+        started = time.perf_counter()
+        if settings.method is Method.WEDGES:
+            part = wedges(graph, parts)
+        else:
+            part = bisect(undirected, parts, settings.seed)
+            seconds += time.perf_counter() - started
+        largest = int(computed_edges(edge_index, part, parts).max())
+        if settings.max_edges is None or largest <= settings.max_edges:
+            return part, parts, seconds
+        # Cut edges count twice, so a cut that suffices on average may not for the largest.
+        parts *= 2
+
+
+def _check(graph: EventGraph, settings: Settings) -> None:
+    edge_index = graph.edge_index.numpy()
+    if edge_index.size and not 0 <= edge_index.min() <= edge_index.max() < graph.n_nodes:
+        raise InputError(
+            f"{graph.name}: edges join nodes outside 0..{graph.n_nodes - 1}; build the graph again"
+        )
+    if settings.max_edges is None or not edge_index.size:
+        return
+    most = int(computed_edges(edge_index, np.arange(graph.n_nodes), graph.n_nodes).max())
+    if most > settings.max_edges:
+        raise InputError(
+            f"{graph.name}: one node has {most} edges, which stay together in a sector; "
+            f"use --max-edges {most} or more"
+        )
+
+
+def is_done(out: Path, event: str, settings: Settings, digests: dict[str, str]) -> bool:
+    """`out` holds this event, cut with these settings from the graph with these digests."""
+    try:
+        record: dict[str, Any] = SectionFile(file_of(out, event)).record
+    except InputError:
+        return False
+    return record.get("cut") == asdict(settings) and record.get("source_digests") == digests

@@ -1,0 +1,118 @@
+"""Many events, cut by worker processes and by the tasks of an srun."""
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.graph_folder import GraphFolder
+from bigtrk.graphs.manifest import MANIFEST, read_manifest
+from partition.metis import check_parts
+from partition.one_event import Settings, cut_event, is_done
+
+
+def check(graphs: GraphFolder, out: Path, settings: Settings) -> None:
+    """Refuse what cannot work, before anything is written.
+
+    Raises:
+        InputError: there is nothing to cut, `out` holds something else, or an event has too few
+            nodes.
+    """
+    if not graphs.events:
+        raise InputError(f"{graphs.path}: holds no graphs; make some with 'bigtrk build EVENTS'")
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; name a folder for the sectors")
+    try:
+        kind = read_manifest(out)[0] if (out / MANIFEST).exists() else "sectors"
+    except InputError:
+        # Another task of this srun may have removed it meanwhile.
+        kind = "something else" if (out / MANIFEST).exists() else "sectors"
+    if kind != "sectors":
+        raise InputError(f"{out}: holds {kind}, not sectors; name another folder for the sectors")
+    for event in graphs.events:
+        record = graphs.record(event)
+        check_parts(event, record["nodes"], settings.parts_for(record["edges"]))
+
+
+def pending(graphs: GraphFolder, out: Path, settings: Settings) -> list[str]:
+    """Events of `graphs` that `out` does not yet hold, cut as asked."""
+    return [
+        event
+        for event in graphs.events
+        if not is_done(out, event, settings, graphs.record(event)["digests"])
+    ]
+
+
+def share(events: list[str], environment: dict[str, str]) -> list[str]:
+    """The events of this task under srun; all of them elsewhere."""
+    task = int(environment.get("SLURM_PROCID", "0"))
+    tasks = int(environment.get("SLURM_NTASKS", "1"))
+    return events[task::tasks]
+
+
+def cut_events(
+    graphs: Path, out: Path, events: list[str], settings: Settings, workers: int
+) -> Iterator[str]:
+    """Cut `events`, each in a worker process, and yield each one's name when it is written.
+
+    Raises:
+        InputError: a graph is damaged or cannot be cut as asked; events in hand are finished.
+        RuntimeError: a worker process died.
+    """
+    if workers > 1:
+        yield from _in_processes(graphs, out, events, settings, workers)
+        return
+    for event in events:
+        with _one_thread():
+            cut_event(graphs, out, event, settings)
+        yield event
+
+
+def _in_processes(
+    graphs: Path, out: Path, events: list[str], settings: Settings, workers: int
+) -> Iterator[str]:
+    # METIS holds the GIL, so threads would take turns; forking a process with torch's threads
+    # can hang.
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=torch.set_num_threads,
+        initargs=(1,),
+    )
+    jobs: dict[Any, str] = {
+        pool.submit(cut_event, graphs, out, event, settings): event for event in events
+    }
+    try:
+        for job in as_completed(jobs):
+            job.result()
+            yield jobs[job]
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "a worker process died, most likely for want of memory: use fewer --workers; "
+            "events that are done are kept"
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep torch to one thread: a second gains a tenth, and on a busy machine costs 8 times."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,241 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.graph_folder import GraphFolder, write_graph
+from bigtrk.graphs.manifest import file_of, write_manifest
+from bigtrk.graphs.sector import whole_sector
+from bigtrk.graphs.sector_folder import SectorFolder
+from partition.cli import main
+
+N_NODES = 200
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_PROCID", raising=False)
+    monkeypatch.delenv("SLURM_NTASKS", raising=False)
+
+
+def a_graph(number: int, n_nodes: int = N_NODES, n_edges: int = 1000) -> EventGraph:
+    """Nodes along phi, joined to neighbours at most 9 nodes on."""
+    generator = torch.Generator().manual_seed(number)
+    source = torch.randint(max(n_nodes - 9, 1), (n_edges,), generator=generator)
+    step = torch.randint(1, 10, (n_edges,), generator=generator)
+    phi = torch.linspace(-3.1, 3.1, n_nodes)
+    return EventGraph(
+        name=f"event{number:09}",
+        node_feature_names=("r", "phi", "z"),
+        edge_feature_names=("dphi",),
+        node_features=torch.stack([torch.ones(n_nodes), phi, phi], dim=1),
+        edge_index=torch.stack([source, source + step]),
+        edge_features=torch.rand(n_edges, 1, generator=generator),
+        y=torch.rand(n_edges, generator=generator) < 0.5,
+    )
+
+
+@pytest.fixture
+def graphs(tmp_path: Path) -> Path:
+    return write(tmp_path / "graphs", [a_graph(number) for number in range(4)])
+
+
+def write(folder: Path, graphs: list[EventGraph]) -> Path:
+    for graph in graphs:
+        write_graph(folder, graph, {"edge_scale": [2.5]})
+    write_manifest(folder, "graphs", {}, [graph.name for graph in graphs])
+    return folder
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["bigtrk-partition", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def report_of(out: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((out / "partition.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize("method", ["metis", "wedges"])
+def test_cuts_a_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path, method: str
+) -> None:
+    out = tmp_path / "out"
+    assert run(monkeypatch, graphs, out, "--parts", 4, "--workers", 1, "--method", method) == 0
+    folder, source = SectorFolder(out), GraphFolder(graphs)
+    assert folder.events == source.events
+    for event in folder.events:
+        whole = whole_sector(source.read(event))
+        assert torch.equal(folder.read(event, 0, 1).edge_features, whole.edge_features)
+        assert folder.record(event)["edge_scale"] == [2.5]
+        assert folder.record(event)["source_digests"] == source.record(event)["digests"]
+        assert folder.record(event)["digests"] != source.record(event)["digests"]
+
+
+def test_the_report_counts_what_lies_in_the_sectors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    graphs = write(tmp_path / "graphs", [a_graph(0), a_graph(1, n_edges=300)])
+    out = tmp_path / "out"
+    assert run(monkeypatch, graphs, out, "--parts", 4, "--workers", 1) == 0
+    folder, report = SectorFolder(out), report_of(out)
+    cut, halo, largest, mean = 0, 0, 0.0, 0.0
+    for event, n_edges in zip(folder.events, (1000, 300), strict=True):
+        sectors = [folder.read(event, part, 4) for part in range(4)]
+        edges = [sector.n_edges for sector in sectors]
+        found = report["events"][event]
+        foreign = sum(int((~sector.owns_edge).sum()) for sector in sectors)
+        rows = sum(sum(sector.recv_splits) for sector in sectors)
+        assert found["cut_fraction"] == pytest.approx(foreign / n_edges)
+        assert found["halo_fraction"] == pytest.approx(rows / N_NODES)
+        assert found["edge_imbalance"] == pytest.approx(max(edges) / (sum(edges) / 4))
+        assert 1 <= found["neighbours"] <= 3
+        assert found["seconds"] > found["metis_seconds"] > 0
+        cut, halo = cut + foreign, halo + rows
+        largest, mean = largest + max(edges), mean + sum(edges) / 4
+    assert report["overall"]["cut_fraction"] == pytest.approx(cut / 1300)
+    assert report["overall"]["halo_fraction"] == pytest.approx(halo / (2 * N_NODES))
+    assert report["overall"]["edge_imbalance"] == pytest.approx(largest / mean)
+
+
+def test_sectors_hold_at_most_max_edges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sizes = [100, 1000, 1990]
+    graphs = write(tmp_path / "graphs", [a_graph(i, n_edges=size) for i, size in enumerate(sizes)])
+    out = tmp_path / "out"
+    # 1000 edges would fit into two sectors of 500, were it not for the cut edges.
+    assert run(monkeypatch, graphs, out, "--max-edges", 500, "--workers", 1) == 0
+    folder = SectorFolder(out)
+    assert [folder.parts(event) for event in folder.events] == [1, 4, 8]
+    for event in folder.events:
+        assert max(s["edges"] for s in folder.record(event)["sectors"]) <= 500
+
+
+def test_keeps_what_is_done_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
+) -> None:
+    out = tmp_path / "out"
+    first, second, third, fourth = GraphFolder(graphs).events
+    arguments = (graphs, out, "--workers", 1, "--parts")
+    assert run(monkeypatch, *arguments, 2) == 0
+    changed = a_graph(1, n_edges=900)
+    write(graphs, [a_graph(0), changed, a_graph(2), a_graph(3)])
+    file_of(out, third).unlink()
+    file_of(out, fourth).write_bytes(b"half a fi")
+    before = {event: file_of(out, event).stat().st_mtime_ns for event in (first, second)}
+    assert run(monkeypatch, *arguments, 2) == 0
+    assert file_of(out, first).stat().st_mtime_ns == before[first]
+    assert file_of(out, second).stat().st_mtime_ns != before[second]
+    folder = SectorFolder(out)
+    assert folder.record(second)["edges"] == 900
+    assert [folder.read(event, 0, 1).n_nodes for event in folder.events] == [N_NODES] * 4
+    assert run(monkeypatch, *arguments, 4) == 0
+    assert file_of(out, first).stat().st_mtime_ns != before[first]
+    assert SectorFolder(out).parts(first) == 4
+
+
+def test_tasks_of_an_srun_share_the_events(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    graphs: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setenv("SLURM_NTASKS", "3")
+    for task, files in (("2", 1), ("0", 3), ("1", 4)):
+        assert not (out / "manifest.json").exists()
+        monkeypatch.setenv("SLURM_PROCID", task)
+        assert run(monkeypatch, graphs, out, "--parts", 2, "--workers", 1) == 0
+        assert len(list(out.glob("*.safetensors"))) == files
+    assert "1 events are left to the other tasks" in capsys.readouterr().out
+    assert len(SectorFolder(out).events) == len(report_of(out)["events"]) == 4
+
+
+def test_worker_processes_write_the_same_sectors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
+) -> None:
+    command = [sys.executable, "-m", "partition", str(graphs), str(tmp_path / "two")]
+    options = ["--parts", "4", "--seed", "3"]
+    ended = subprocess.run(
+        [*command, *options, "--workers", "2", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ,
+    )
+    assert json.loads(ended.stdout) == report_of(tmp_path / "two")
+    assert run(monkeypatch, graphs, tmp_path / "one", "--workers", 1, *options) == 0
+    two, one = SectorFolder(tmp_path / "two"), SectorFolder(tmp_path / "one")
+    for event in one.events:
+        assert two.record(event)["digests"] == one.record(event)["digests"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--parts", 300), "event000000000: 300 parts asked of a graph with 200 nodes"),
+        (("--max-edges", 2), "event000000000: 512 parts asked of a graph with 200 nodes"),
+        (("--max-edges", 12), r"event000000000: one node has \d+ edges.*use --max-edges \d+"),
+        (("--parts", 2, "--max-edges", 2), "either --parts or --max-edges"),
+        ((), "either --parts or --max-edges"),
+        (("--parts", 0), "Invalid value for '--parts'"),
+    ],
+)
+def test_bad_requests_end_in_one_line_and_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    graphs: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[object, ...],
+    complaint: str,
+) -> None:
+    out = tmp_path / "out"
+    assert run(monkeypatch, graphs, out, "--workers", 1, *options) == 2
+    error = capsys.readouterr().err
+    assert re.search(complaint, error)
+    assert not out.exists()
+
+
+def test_folders_of_something_else_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    graphs: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(monkeypatch, graphs, graphs, "--parts", 2) == 2
+    assert "holds graphs, not sectors" in capsys.readouterr().err
+    assert run(monkeypatch, tmp_path / "none", tmp_path / "out", "--parts", 2) == 2
+    assert "no such folder" in capsys.readouterr().err
+    empty = write(tmp_path / "empty", [])
+    assert run(monkeypatch, empty, tmp_path / "out", "--parts", 2) == 2
+    assert "holds no graphs" in capsys.readouterr().err
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "manifest.json").write_text("{}")
+    assert run(monkeypatch, graphs, other, "--parts", 2) == 2
+    assert "holds something else" in capsys.readouterr().err
+    assert (other / "manifest.json").read_text() == "{}"
+
+
+def test_a_damaged_graph_stops_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    graphs: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    event = GraphFolder(graphs).events[0]
+    content = bytearray(file_of(graphs, event).read_bytes())
+    content[-1] ^= 1
+    file_of(graphs, event).write_bytes(content)
+    assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2, "--workers", 1) == 2
+    assert event in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

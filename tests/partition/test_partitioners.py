@@ -1,0 +1,131 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import EventGraph
+from partition.adjacency import Integers, adjacency
+from partition.metis import bisect
+from partition.quality import computed_edges
+from partition.wedges import wedges
+
+
+def edges_of(pairs: list[tuple[int, int]]) -> Integers:
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+
+
+def grid(side: int) -> Integers:
+    """A square grid, whose best cuts are known."""
+    at = np.arange(side * side).reshape(side, side)
+    across = np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()])
+    along = np.stack([at[:-1].ravel(), at[1:].ravel()])
+    return np.concatenate([across, along], axis=1)
+
+
+def a_graph(edge_index: Integers, **features: list[float]) -> EventGraph:
+    return EventGraph(
+        name="event000000001",
+        node_feature_names=tuple(features),
+        edge_feature_names=(),
+        node_features=torch.tensor(list(features.values())).T,
+        edge_index=torch.from_numpy(edge_index),
+        edge_features=torch.empty(edge_index.shape[1], 0),
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=40))
+def test_adjacency_is_the_undirected_multigraph(pairs: list[tuple[int, int]]) -> None:
+    found = adjacency(edges_of(pairs), 8)
+    dense = np.zeros((8, 8), dtype=np.int64)
+    for source, destination in pairs:
+        if source != destination:
+            dense[source, destination] += 1
+            dense[destination, source] += 1
+    rebuilt = np.zeros_like(dense)
+    for node, (start, end) in enumerate(itertools.pairwise(found.starts)):
+        assert len(set(found.neighbours[start:end])) == end - start
+        rebuilt[node, found.neighbours[start:end]] = found.edge_weight[start:end]
+    assert rebuilt.tolist() == dense.tolist()
+    ends = [end for pair in pairs for end in pair]
+    assert found.node_weight.tolist() == [ends.count(node) + 1 for node in range(8)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=60),
+    st.sampled_from([1, 2, 3, 4, 8, 16]),
+)
+def test_metis_survives_any_graph(pairs: list[tuple[int, int]], parts: int) -> None:
+    part = bisect(adjacency(edges_of(pairs), 16), parts, seed=0)
+    assert part.shape == (16,)
+    assert set(part) <= set(range(parts))
+
+
+def test_a_graph_without_nodes_has_one_part() -> None:
+    nothing = adjacency(edges_of([]), 0)
+    assert bisect(nothing, 1, seed=0).tolist() == []
+    with pytest.raises(InputError, match="2 parts asked of a graph with 0 nodes"):
+        bisect(nothing, 2, seed=0)
+
+
+def test_nodes_without_edges_are_spread() -> None:
+    part = bisect(adjacency(edges_of([]), 64), 4, seed=0)
+    assert np.bincount(part, minlength=4).tolist() == [16, 16, 16, 16]
+
+
+def test_metis_is_a_function_of_its_seed() -> None:
+    graph = adjacency(grid(40), 1600)
+    once, again, other = (bisect(graph, 8, seed) for seed in (5, 5, 6))
+    assert np.array_equal(once, again)
+    assert not np.array_equal(once, other)
+
+
+@pytest.mark.parametrize("merged", [8, 4, 2])
+def test_merged_parts_are_good_parts(merged: int) -> None:
+    edge_index = grid(64)
+    part = bisect(adjacency(edge_index, 64 * 64), 8, seed=0) * merged // 8
+    computed = computed_edges(edge_index, part, merged)
+    cut = int((part[edge_index[0]] != part[edge_index[1]]).sum())
+    straight = {8: 4 * 64, 4: 2 * 64, 2: 64}[merged]  # cuts along the grid's lines
+    assert cut <= 1.5 * straight
+    assert computed.max() / computed.mean() <= 1.03
+
+
+def test_unconnected_pieces_are_not_cut() -> None:
+    pieces = np.concatenate([grid(16) + 256 * piece for piece in range(4)], axis=1)
+    part = bisect(adjacency(pieces, 1024), 4, seed=0)
+    assert [len(set(part[256 * piece : 256 * (piece + 1)])) for piece in range(4)] == [1] * 4
+
+
+def test_more_parts_than_nodes_are_refused() -> None:
+    with pytest.raises(InputError, match="5 parts asked of a graph with 4 nodes; use --parts 4"):
+        bisect(adjacency(grid(2), 4), 5, seed=0)
+
+
+@pytest.mark.parametrize("names", [("phi",), ("x", "y")])
+def test_wedges_are_sorted_and_balanced_in_edges(names: tuple[str, ...]) -> None:
+    generator = np.random.default_rng(0)
+    phi = generator.uniform(-np.pi, np.pi, 900)
+    dense = np.flatnonzero(phi < -2)  # edges crowd in one direction
+    edge_index = generator.choice(dense, (2, 4000))
+    values = {"phi": phi, "x": 30 * np.cos(phi), "y": 30 * np.sin(phi)}
+    graph = a_graph(edge_index, **{name: values[name].tolist() for name in names})
+    part = wedges(graph, 4)
+    assert (np.diff(part[np.argsort(phi)]) >= 0).all()
+    weight = np.bincount(edge_index.ravel(), minlength=900) + 1
+    share = np.bincount(part, weights=weight, minlength=4)
+    assert abs(share - weight.sum() / 4).max() <= weight.max()
+
+
+def test_wedges_want_an_azimuth() -> None:
+    with pytest.raises(InputError, match=r"need the node feature phi.*has r, z"):
+        wedges(a_graph(grid(2), r=[1.0] * 4, z=[0.0] * 4), 2)
+
+
+def test_computed_edges_counts_a_cut_edge_on_both_sides() -> None:
+    edge_index = edges_of([(0, 1), (1, 2), (2, 2), (2, 0), (2, 0)])
+    assert computed_edges(edge_index, np.array([0, 0, 1]), 3).tolist() == [4, 4, 0]
