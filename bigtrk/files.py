@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,16 +18,25 @@ def atomic_path(path: Path) -> Iterator[Path]:
     If the block raises, the temporary file is removed and `path` is left as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The process id keeps two writers of one file (srun tasks) out of each other's way.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Host and process keep two writers of one file (srun tasks) out of each other's way.
+    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
     try:
         yield temporary
         with temporary.open("rb") as handle:
             os.fsync(handle.fileno())
+        # safetensors makes its files private to their owner; colleagues read them too.
+        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    current = os.umask(0)
+    os.umask(current)
+    return current
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,0 +1,103 @@
+"""DeepSpeed ZeRO 0 to 3: optimizer state, gradients and parameters sharded over the world."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import deepspeed.comm as deepspeed_comm
+import torch.distributed as dist
+from deepspeed.comm.comm import comms_logger, timers
+from torch import Tensor, nn
+
+from bigtrk.errors import InputError
+from bigtrk.parallel.ds_config import load_ds_config
+from bigtrk.parallel.engine import Engine, make_optimizer
+from bigtrk.parallel.settings import OptimizerSettings
+from bigtrk.parallel.stopwatch import Stopwatch
+
+TAG = "state"
+# DeepSpeed 0.19.8 calls what torch 2.13 has renamed, at every step.
+warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+
+
+class DeepSpeedEngine(Engine):
+    """A DeepSpeed engine around AdamW.
+
+    Neither `mpu` nor `mesh_param` is passed: gradients are averaged over the whole world, and the
+    loss is scaled instead (both diverge silently, measured with 0.19.8).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: OptimizerSettings,
+        stopwatch: Stopwatch,
+        ds_config: dict[str, Any],
+    ) -> None:
+        deepspeed.utils.logger.setLevel(logging.ERROR)
+        deepspeed.init_distributed(dist_init_required=False, verbose=False)
+        self.model = self._engine = deepspeed.initialize(
+            model=model,
+            optimizer=make_optimizer(model.parameters(), optimizer),
+            config=ds_config,
+            dist_init_required=False,
+        )[0]
+        self._stopwatch = stopwatch
+        deepspeed_comm.configure(enabled=True, prof_all=True, verbose=False, debug=False)
+
+    @property
+    def stage(self) -> int:
+        return int(self._engine.zero_optimization_stage())
+
+    @contextmanager
+    def micro_step(self, last: bool) -> Iterator[None]:
+        self._engine.set_gradient_accumulation_boundary(last)
+        yield
+
+    def backward(self, loss: Tensor) -> None:
+        self._engine.backward(loss, scale_wrt_gas=False)
+
+    def step(self, lr: float) -> None:
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = lr
+        self._engine.step()
+        self._stopwatch.add("reduce", _logged_seconds())
+
+    def save(self, folder: Path) -> None:
+        self._engine.save_checkpoint(str(folder), tag=TAG)
+
+    def load(self, folder: Path) -> None:
+        loaded, _ = self._engine.load_checkpoint(str(folder), tag=TAG)
+        if loaded is None:
+            raise InputError(f"{folder}: DeepSpeed finds no checkpoint there")
+
+    def weights(self) -> dict[str, Tensor]:
+        module: nn.Module = self._engine.module
+        sharded = self.stage == 3
+        parameters = list(module.parameters())
+        with deepspeed.zero.GatheredParameters(parameters) if sharded else nullcontext():
+            if dist.get_rank() != 0:
+                return {}
+            return {name: value.detach().cpu().clone() for name, value in module.named_parameters()}
+
+
+def make_deepspeed(
+    model: nn.Module, optimizer: OptimizerSettings, stopwatch: Stopwatch, ds_config: str
+) -> DeepSpeedEngine:
+    """The engine of a shipped or own DeepSpeed file."""
+    return DeepSpeedEngine(model, optimizer, stopwatch, load_ds_config(ds_config, optimizer))
+
+
+def _logged_seconds() -> float:
+    """Seconds in DeepSpeed's own collectives since the last call.
+
+    Read from its timers, and both are emptied: the logger adds up running totals, and keeps one
+    entry per call for ever.
+    """
+    seconds = sum(timer.elapsed(reset=True) for timer in timers.get_timers().values()) / 1000
+    comms_logger.comms_dict.clear()
+    return float(seconds)

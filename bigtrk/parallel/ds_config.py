@@ -1,0 +1,101 @@
+"""DeepSpeed's JSON files: found, checked against our configuration, completed.
+
+DeepSpeed ignores a misspelt top-level key and takes defaults for what is absent; both have cost
+people whole trainings, so the file is checked here before DeepSpeed sees it.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import bigtrk
+from bigtrk.config import nearest
+from bigtrk.errors import InputError
+from bigtrk.files import read_json
+from bigtrk.parallel.settings import OptimizerSettings
+
+# Set from our own configuration; a second value in the JSON file could only disagree.
+OURS = {
+    "train_batch_size": "training.events_per_step",
+    "train_micro_batch_size_per_gpu": "training.events_per_step",
+    "gradient_accumulation_steps": "training.events_per_step",
+    "gradient_clipping": "optimizer.gradient_clipping",
+    "optimizer": "optimizer",
+    "scheduler": "optimizer.warmup_steps",
+    "bf16": "model.precision",
+    "fp16": "model.precision",
+    "activation_checkpointing": "model.recompute",
+}
+# What remains to DeepSpeed and has a use here.
+THEIRS = (
+    "zero_optimization",
+    "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer",
+    "comms_logger",
+    "communication_data_type",
+    "steps_per_print",
+    "wall_clock_breakdown",
+    "memory_breakdown",
+    "dump_state",
+    "flops_profiler",
+    "tensorboard",
+    "wandb",
+    "csv_monitor",
+    "aio",
+)
+
+
+def find_ds_config(name: str) -> Path:
+    """The JSON file of a shipped name ("zero1"), or the path itself.
+
+    Raises:
+        InputError: there is neither such a file nor such a name.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    package = Path(bigtrk.__file__).parent
+    # Beside the package in a checkout, inside it once installed from a wheel.
+    folders = [package.parent / "ds_configs", package / "ds_configs"]
+    for folder in folders:
+        if (folder / f"{name}.json").is_file():
+            return folder / f"{name}.json"
+    shipped = sorted(path.stem for folder in folders for path in folder.glob("*.json"))
+    raise InputError(f"engine.ds_config: no file {name!r}{nearest(name, shipped)}")
+
+
+def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
+    """Read and check a DeepSpeed file and fill in what our configuration decides.
+
+    Raises:
+        InputError: an unknown key, or one that belongs to our configuration.
+    """
+    path = find_ds_config(name)
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: must be a JSON object")
+    for key in content:
+        if key in OURS:
+            raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
+        if key not in THEIRS:
+            raise InputError(f"{path}: unknown key {key!r}{nearest(key, THEIRS)}")
+    _check_zero(path, content.get("zero_optimization", {}))
+    return {
+        "steps_per_print": 2**31,
+        **content,
+        # The accumulation boundary is set at run time: steps differ in their micro-steps.
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        # Always written out: the default became 1.0 in DeepSpeed 0.19.3.
+        "gradient_clipping": optimizer.gradient_clipping,
+    }
+
+
+def _check_zero(path: Path, section: dict[str, Any]) -> None:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
+
+    fields = DeepSpeedZeroConfig.model_fields
+    known: Collection[str] = {*fields, *(str(f.alias) for f in fields.values() if f.alias)}
+    for key in section:
+        if key not in known:
+            hint = nearest(key, sorted(known))
+            raise InputError(f"{path}: unknown key 'zero_optimization.{key}'{hint}")

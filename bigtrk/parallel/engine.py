@@ -1,0 +1,53 @@
+"""What the training loop asks of an engine, whichever it is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import Parameter
+
+from bigtrk.parallel.settings import OptimizerSettings
+
+
+class Engine(ABC):
+    """One replica or shard of the model with its optimizer.
+
+    Gradients are averaged over the whole world and summed over the micro-steps of a step, so a
+    rank scales its part of the loss by the world size (DESIGN.md, "Exact halo training" 5).
+    """
+
+    model: nn.Module
+
+    @abstractmethod
+    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+        """Wraps one forward and backward; gradients are reduced after the `last` of a step."""
+
+    @abstractmethod
+    def backward(self, loss: Tensor) -> None:
+        """Accumulate the gradients of `loss`."""
+
+    @abstractmethod
+    def step(self, lr: float) -> None:
+        """Clip, update the weights at learning rate `lr`, clear the gradients."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write weights and optimizer state. Collective; `folder` exists."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote at the same world size. Collective."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, Tensor]:
+        """The whole model's weights, on the CPU of rank 0 (elsewhere maybe empty). Collective."""
+
+
+def make_optimizer(
+    parameters: Iterator[Parameter], settings: OptimizerSettings
+) -> torch.optim.Optimizer:
+    """The one optimizer of all engines: AdamW, so that they train alike."""
+    return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay)

@@ -1,0 +1,42 @@
+"""Where a step's time goes: seconds added up per activity."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class Stopwatch:
+    """Adds up seconds per activity name.
+
+    On an accelerator each reading waits for the device; otherwise a collective's time would be
+    booked on whatever happens to synchronise next.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def now(self) -> float:
+        if self._on_cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    @contextmanager
+    def time(self, activity: str) -> Iterator[None]:
+        start = self.now()
+        try:
+            yield
+        finally:
+            self._seconds[activity] += self.now() - start
+
+    def add(self, activity: str, seconds: float) -> None:
+        self._seconds[activity] += seconds
+
+    def take(self) -> dict[str, float]:
+        """The seconds since the last call, per activity; starts again from zero."""
+        seconds = dict(self._seconds)
+        self._seconds.clear()
+        return seconds
