@@ -1,0 +1,81 @@
+"""Train a track-finding graph network: the same under deepspeed, torchrun, srun and python.
+
+deepspeed --num_gpus 2 bigtrk/train.py bigtrk.yaml engine.name=deepspeed
+torchrun --nproc-per-node 2 bigtrk/train.py training.epochs=5
+python bigtrk/train.py --resume runs/0001
+"""
+
+import argparse
+from pathlib import Path
+
+import bigtrk
+from bigtrk.config import load_settings
+from bigtrk.console import exit_on_bad_input
+from bigtrk.errors import InputError
+from bigtrk.parallel.ranks import Ranks, discover, process_group, share_cores
+from bigtrk.training.event_source import split_validation
+from bigtrk.training.run import Events, fit
+from bigtrk.training.run_folder import read_configuration
+from bigtrk.training.settings import Configuration
+
+DEFAULT = Path(bigtrk.__file__).parent / "configs" / "default.yaml"
+
+
+def parse_arguments() -> argparse.Namespace:
+    """CONFIG.yaml, overrides and --resume, in any order."""
+    parser = argparse.ArgumentParser(prog="bigtrk/train.py", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "arguments",
+        nargs="*",
+        metavar="CONFIG.yaml | key.sub=value",
+        help="without a file: bigtrk.yaml in this folder, else the shipped default",
+    )
+    parser.add_argument(
+        "--resume", type=Path, metavar="RUN", help="continue the run in this folder"
+    )
+    # The deepspeed launcher passes it; the environment says the same.
+    parser.add_argument("--local_rank", help=argparse.SUPPRESS)
+    return parser.parse_intermixed_args()
+
+
+def configure(arguments: argparse.Namespace) -> Configuration:
+    """The configuration of the run to resume, or of the file given, with overrides applied."""
+    overrides = [argument for argument in arguments.arguments if "=" in argument]
+    files = [Path(argument) for argument in arguments.arguments if "=" not in argument]
+    if len(files) > 1:
+        raise InputError(f"{files[1]}: a second configuration file; give one")
+    if arguments.resume:
+        if files:
+            raise InputError(
+                f"{files[0]}: --resume takes the run's own configuration; leave it out"
+            )
+        return read_configuration(arguments.resume, overrides)
+    local = Path("bigtrk.yaml")
+    path = files[0] if files else local if local.exists() else DEFAULT
+    return load_settings(Configuration, path, overrides)
+
+
+def validate(configuration: Configuration) -> Events:
+    """Open the data, so that what is missing is said before any process group exists."""
+    data = configuration.data
+    return Events(*split_validation(data.train, data.validation))
+
+
+def run(ranks: Ranks) -> None:
+    """Parse, validate, build, fit, close."""
+    arguments = parse_arguments()
+    configuration = configure(arguments)
+    events = validate(configuration)
+    share_cores(ranks)
+    with process_group(ranks):
+        fit(configuration, ranks, events, arguments.resume)
+
+
+def main() -> None:
+    """Bad input ends in one line, from one rank, and exit status 2."""
+    ranks = discover()
+    exit_on_bad_input("bigtrk/train.py", lambda: run(ranks), speaks=ranks.is_first)
+
+
+if __name__ == "__main__":
+    main()

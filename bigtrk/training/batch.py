@@ -1,0 +1,118 @@
+"""A sector made ready for the model: features chosen and normalised, truth derived."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.features import SCALES, normalised
+from bigtrk.graphs.sector import Sector, empty_sector
+from bigtrk.graphs.target import edge_weights
+from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.halo import HaloPlan
+from bigtrk.parallel.routing import Share
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.event_source import EventSource
+from bigtrk.training.loss import EdgeTruth, edge_truth
+from bigtrk.training.settings import Configuration
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one rank computes in one micro-step.
+
+    x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E]; `weights` [E] of the
+    target before masking (for metrics); `event` numbers the event, None for an empty sector.
+    """
+
+    event: int | None
+    sector: Sector
+    x: Tensor
+    edge_features: Tensor
+    edge_index: Tensor
+    weights: Tensor
+    truth: EdgeTruth
+    exchange: Callable[[Tensor], Tensor]
+
+
+def compute(model: Callable[..., Tensor], batch: Batch) -> Tensor:
+    """The model's logits of a batch's edges: [E]."""
+    return model(
+        batch.x, batch.edge_features, batch.edge_index, batch.sector.n_owned, batch.exchange
+    )
+
+
+class BatchMaker:
+    """Reads events, or a rank's share of them, and makes batches.
+
+    `blocks` are the ranks that share cut events; without them events are read whole.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        device: torch.device,
+        blocks: BlockGroups | None = None,
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
+        self._data = configuration.data
+        self._target = configuration.target
+        self._device = device
+        self._blocks = blocks
+        self._stopwatch = stopwatch or Stopwatch(device)
+
+    def make(self, share: Share | None, sources: list[EventSource]) -> Batch:
+        """Read and prepare `share` of `sources`; an empty sector for no share.
+
+        Raises:
+            InputError: the event cannot be read, or has no truth.
+        """
+        if share is None:
+            names = tuple(self._data.node_features), tuple(self._data.edge_features)
+            return self._prepare(None, empty_sector(*names))
+        source = sources[share.event]
+        sector = source.read(share.part, share.parts)
+        if sector.y is None:
+            raise InputError(f"{source.name}: has no truth; build its graph from events with truth")
+        return self._prepare(share.event, sector)
+
+    def whole(self, event: int, sources: list[EventSource]) -> Batch:
+        """Read and prepare a whole event."""
+        return self.make(Share(event, part=0, parts=1, first_rank=0), sources)
+
+    def _prepare(self, event: int | None, sector: Sector) -> Batch:
+        data, device = self._data, self._device
+        assert sector.y is not None
+        weights = edge_weights(
+            sector.y, sector.edge_index, sector.particle_id, sector.particles, self._target
+        )
+        truth = edge_truth(sector.y, weights, sector.owns_edge)
+        return Batch(
+            event=event,
+            sector=sector,
+            x=normalised(
+                sector.node_features, sector.node_feature_names, SCALES, data.node_features
+            ).to(device),
+            edge_features=normalised(
+                sector.edge_features, sector.edge_feature_names, SCALES, data.edge_features
+            ).to(device),
+            edge_index=sector.edge_index.to(device),
+            weights=weights,
+            truth=EdgeTruth(truth.label.to(device), truth.weight.to(device), truth.counts),
+            exchange=self._exchange(sector),
+        )
+
+    def _exchange(self, sector: Sector) -> Callable[[Tensor], Tensor]:
+        if sector.parts == 1:
+            return no_exchange
+        assert self._blocks is not None, "sectors need the ranks that share them"
+        return HaloPlan(
+            sector.send_index.to(self._device),
+            sector.send_splits,
+            sector.recv_splits,
+            self._blocks.of_size(sector.parts),
+            self._stopwatch,
+        )

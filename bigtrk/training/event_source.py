@@ -1,0 +1,88 @@
+"""The events a run reads: whole graphs and sectors, side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.graph_folder import GraphFolder
+from bigtrk.graphs.manifest import read_manifest
+from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.graphs.sector_folder import SectorFolder
+
+
+@dataclass(frozen=True)
+class EventSource:
+    """One event on disk, stored in `parts` sectors (1: whole)."""
+
+    name: str
+    parts: int
+    folder: GraphFolder | SectorFolder
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return self.folder.record(self.name)
+
+    @property
+    def identity(self) -> str:
+        """The digest of the event's graph, the same for the whole graph and its sectors."""
+        return str(self.record.get("source_digests", self.record["digests"])["graph"])
+
+    def read(self, part: int, parts: int) -> Sector:
+        """Part `part` of the event in `parts` sectors."""
+        if isinstance(self.folder, SectorFolder):
+            return self.folder.read(self.name, part, parts)
+        assert parts == 1, "a whole graph is read in one part"
+        return whole_sector(self.folder.read(self.name))
+
+
+def open_events(folders: Sequence[Path]) -> list[EventSource]:
+    """The events of all folders by name; one that is there in sectors is taken in sectors.
+
+    Raises:
+        InputError: a folder is no folder of graphs or sectors, or none holds an event.
+    """
+    sources: dict[str, EventSource] = {}
+    for folder in folders:
+        for source in _open_folder(folder):
+            known = sources.get(source.name)
+            if known is None or known.parts < source.parts:
+                sources[source.name] = source
+    if not sources:
+        raise InputError(f"{', '.join(map(str, folders))}: no events there")
+    return [sources[name] for name in sorted(sources)]
+
+
+def _open_folder(path: Path) -> list[EventSource]:
+    kind, _ = read_manifest(path)
+    if kind == "graphs":
+        graphs = GraphFolder(path)
+        return [EventSource(name, 1, graphs) for name in graphs.events]
+    sectors = SectorFolder(path)
+    return [EventSource(name, sectors.parts(name), sectors) for name in sectors.events]
+
+
+def split_validation(
+    train: Sequence[Path], validation: int | Sequence[Path]
+) -> tuple[list[EventSource], list[EventSource]]:
+    """Training and validation events (DataSettings).
+
+    Raises:
+        InputError: more events are held back than there are, or an event is in both.
+    """
+    events = open_events(train)
+    if not isinstance(validation, int):
+        held = open_events(validation)
+        shared = {source.name for source in events} & {source.name for source in held}
+        if shared:
+            raise InputError(
+                f"data.validation: event {min(shared)} is also in data.train; remove it from one"
+            )
+        return events, held
+    if not 0 <= validation < len(events):
+        raise InputError(
+            f"data.validation={validation}: must leave some of the {len(events)} events to train on"
+        )
+    cut = len(events) - validation
+    return events[:cut], events[cut:]

@@ -1,0 +1,60 @@
+"""The configuration tree of a training run."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from bigtrk.config import Settings
+from bigtrk.graphs.target import Target
+from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+
+
+class DataSettings(Settings):
+    """Folders of graphs (`bigtrk build`) and of sectors (`python -m partition`).
+
+    An event found in both is trained in sectors. `validation` is either the number of events held
+    back from the end of `train` (by name), or folders of their own.
+    """
+
+    train: list[Path] = Field([Path("graphs")], min_length=1)
+    validation: int | list[Path] = 1
+    node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1)
+    edge_features: list[str] = Field(
+        ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], min_length=1
+    )
+
+
+class TrainingSettings(Settings):
+    """`events_per_step` events make one optimizer step, on however many ranks.
+
+    class_balance: `proportional` divides an event's loss by its number of edges, `equal` divides
+    true and false edges each by their own number. step_loss: the mean over the step's events
+    (`per_event`, as acorn) or over all its edges (`per_edge`).
+    """
+
+    epochs: int = Field(10, ge=1)
+    events_per_step: int = Field(1, ge=1)
+    seed: int = Field(0, ge=0)
+    class_balance: Literal["proportional", "equal"] = "proportional"
+    step_loss: Literal["per_event", "per_edge"] = "per_event"
+    edge_cut: float = Field(0.5, gt=0, lt=1)
+
+
+class RunSettings(Settings):
+    """Where the run's record goes; without `folder` the next free number under `runs/`."""
+
+    folder: Path | None = None
+
+
+class Configuration(Settings):
+    """Everything that decides a run's result, and where it is written."""
+
+    data: DataSettings = DataSettings()
+    model: InteractionGNNConfig = InteractionGNNConfig()
+    target: Target = Target()
+    engine: EngineSettings = EngineSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    training: TrainingSettings = TrainingSettings()
+    run: RunSettings = RunSettings()

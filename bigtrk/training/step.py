@@ -1,0 +1,86 @@
+"""One optimizer step: its micro-steps, its global counts, its loss."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.parallel.collectives import all_sum
+from bigtrk.parallel.engine import Engine
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.batch import Batch, compute
+from bigtrk.training.loss import edge_loss, edge_scale
+from bigtrk.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """A step's loss and number of edges, the same on all ranks."""
+
+    loss: float
+    edges: int
+
+
+@dataclass(frozen=True)
+class StepRunner:
+    """Computes steps with one engine.
+
+    A step's loss is a sum over the edges its events own, each edge divided by global counts that
+    are known before the first micro-step; so it does not depend on ranks, micro-steps or cuts.
+    """
+
+    engine: Engine
+    settings: TrainingSettings
+    ranks: Ranks
+    stopwatch: Stopwatch
+
+    def run(self, events: Sequence[int], batches: Sequence[Batch], lr: float) -> StepResult:
+        """Train on `events`, of which `batches` are this rank's micro-steps. Collective.
+
+        Raises:
+            InputError: the loss is not finite (on all ranks alike; the weights are not updated).
+        """
+        denominators = self._denominators(events, batches)
+        local = torch.zeros((), dtype=torch.float64)
+        for i, batch in enumerate(batches):
+            with self.engine.micro_step(last=i == len(batches) - 1):
+                loss = self._loss(batch, denominators, len(events))
+                self.engine.backward(loss * self.ranks.world_size)
+            local += loss.detach().cpu()
+        owned = sum(int(batch.sector.owns_edge.sum()) for batch in batches)
+        with self.stopwatch.time("reduce"):
+            total, edges = all_sum([float(local), owned], self.ranks.device).tolist()
+        if not math.isfinite(total):
+            raise InputError(
+                f"the loss became {total}: lower optimizer.lr or set optimizer.gradient_clipping "
+                f"and resume from the last checkpoint"
+            )
+        self.engine.step(lr)
+        return StepResult(total, int(edges))
+
+    def _loss(self, batch: Batch, denominators: dict[int, Tensor], n_events: int) -> Tensor:
+        """This rank's part of the step's loss; zero, but with a graph, for an empty sector."""
+        logits = compute(self.engine.model, batch)
+        scale = batch.truth.weight
+        if batch.event is not None:
+            counts = denominators[batch.event].to(logits.device)
+            scale = edge_scale(batch.truth, counts, self.settings.class_balance)
+        if self.settings.step_loss == "per_event":
+            scale = scale / n_events
+        return edge_loss(logits, batch.truth.label, scale)
+
+    def _denominators(self, events: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:
+        """The counts [2] of positives and negatives that divide each event's edges. Collective."""
+        counts = torch.zeros(len(events), 2, dtype=torch.float64)
+        for batch in batches:
+            if batch.event is not None:
+                counts[events.index(batch.event)] += batch.truth.counts
+        with self.stopwatch.time("reduce"):
+            counts = all_sum(counts, self.ranks.device)
+        if self.settings.step_loss == "per_edge":
+            counts = counts.sum(dim=0).expand_as(counts)
+        return dict(zip(events, counts, strict=True))

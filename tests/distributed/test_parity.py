@@ -1,0 +1,181 @@
+"""Sectors with halo exchange train like the whole graph: loss, logits and every gradient.
+
+The oracle is one process without process group, sectors or engine: the model on whole graphs and
+the loss written out.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from bigtrk.graphs.features import SCALES, normalised
+from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.parallel.engine import Engine
+from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import usable_parts
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.batch import Batch, BatchMaker, compute
+from bigtrk.training.loader import Loader
+from bigtrk.training.loss import EdgeTruth
+from bigtrk.training.model_files import build_model
+from bigtrk.training.settings import Configuration
+from bigtrk.training.step import StepRunner
+from bigtrk.training.validation import validate
+from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, MemorySource, source
+from tests.distributed.ranks import run_ranks
+
+EVENTS = [(1, 3, 3), (2, 1, 1), (3, 2, 2), (4, 3, 1), (5, 2, 1)]  # seed, parts, parts in use
+
+
+def configuration(recompute: str = "layer", **training: Any) -> Configuration:
+    model = {"hidden": 8, "layers": 3, "recompute": recompute}
+    return Configuration.model_validate({"model": model, "training": training})
+
+
+def sources() -> list[Any]:
+    return [source(*event) for event in EVENTS]
+
+
+def to_double(batch: Batch) -> Batch:
+    truth = EdgeTruth(batch.truth.label, batch.truth.weight.double(), batch.truth.counts)
+    return replace(
+        batch, x=batch.x.double(), edge_features=batch.edge_features.double(), truth=truth
+    )
+
+
+def whole_graph_step(events: list[MemorySource], settings: Configuration) -> dict[str, Tensor]:
+    """Loss and gradients of one step over whole graphs, in float64."""
+    model = build_model(settings).double()
+    losses, counts = [], []
+    logits = {}
+    for event in events:
+        graph = event.graph
+        assert graph.y is not None
+        score = model(
+            normalised(graph.node_features, NODE_FEATURES, SCALES, NODE_FEATURES).double(),
+            normalised(graph.edge_features, EDGE_FEATURES, SCALES, EDGE_FEATURES).double(),
+            graph.edge_index,
+            graph.n_nodes,
+            no_exchange,
+        )
+        logits[event.name] = score.detach()
+        losses.append(binary_cross_entropy_with_logits(score, graph.y.double(), reduction="sum"))
+        counts.append(graph.n_edges)
+    if settings.training.step_loss == "per_event":
+        loss = sum(loss / n for loss, n in zip(losses, counts, strict=True)) / len(events)
+    else:
+        loss = sum(losses) / sum(counts)
+    assert isinstance(loss, Tensor)
+    loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach(), **gradients, **logits}
+
+
+def sector_step(ranks: Ranks, settings: Configuration) -> dict[str, Any]:
+    """The same step in sectors under DDP: loss, gradients, and this rank's owned logits."""
+    device = torch.device("cpu")
+    stopwatch = Stopwatch(device)
+    events = sources()
+    sizes = [usable_parts(event.parts, ranks.world_size) for event in events]
+    maker = BatchMaker(settings, device, BlockGroups(ranks, sizes), stopwatch)
+    engine, _ = make_engine(
+        settings.engine, build_model(settings).double(), OptimizerSettings(), stopwatch
+    )
+    engine.step = lambda lr: None  # type: ignore[method-assign]  # noqa: ARG005  # keeps the gradients
+    loader = Loader(maker, events, ranks.rank, ranks.world_size, stopwatch)
+    batches = [to_double(batch) for batch in loader.load(range(len(events)))]
+    runner = StepRunner(engine, settings.training, ranks, stopwatch)
+    result = runner.run(range(len(events)), batches, lr=0.0)
+    gradients = {n.removeprefix("module."): p.grad for n, p in engine.model.named_parameters()}
+    return {"loss": result.loss, "gradients": gradients, "logits": owned_logits(engine, batches)}
+
+
+def owned_logits(engine: Engine, batches: list[Batch]) -> list[tuple[str, Tensor, Tensor]]:
+    with torch.no_grad():
+        scored = [(batch.sector, compute(engine.model, batch)) for batch in batches]
+    return [(s.event, s.edge_id[s.owns_edge], logits[s.owns_edge]) for s, logits in scored]
+
+
+def difference(found: Tensor, expected: Tensor) -> float:
+    """Largest difference over largest value."""
+    return float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-300))
+
+
+@pytest.mark.parametrize(
+    ("world_size", "settings"),
+    [
+        (2, configuration("layer")),
+        (2, configuration("none", step_loss="per_edge")),
+        (3, configuration("layer")),
+    ],
+    ids=["2 ranks, recomputed", "2 ranks, per edge", "3 ranks, recomputed"],
+)
+def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration) -> None:
+    events = sources()
+    expected = whole_graph_step(events, settings)
+    results = run_ranks(world_size, sector_step, settings)
+    parameters = dict(build_model(settings).named_parameters())
+    for result in results:
+        assert result["loss"] == pytest.approx(float(expected["loss"]), rel=1e-12)
+        assert result["gradients"].keys() == parameters.keys()
+        for name, gradient in result["gradients"].items():
+            assert difference(gradient, expected[name]) < 1e-10, name
+    for event in events:
+        stitched = torch.full((event.graph.n_edges,), torch.nan, dtype=torch.float64)
+        for name, edge_id, logits in (row for result in results for row in result["logits"]):
+            if name == event.name:
+                assert stitched[edge_id].isnan().all(), "an edge owned twice"
+                stitched[edge_id] = logits
+        assert difference(stitched, expected[event.name]) < 1e-10
+
+
+def validation_scores(ranks: Ranks) -> dict[str, Any]:
+    device, settings = torch.device("cpu"), configuration()
+    events = sources()
+    sizes = [usable_parts(event.parts, ranks.world_size) for event in events]
+    groups = BlockGroups(ranks, sizes)
+    maker = BatchMaker(settings, device, groups, Stopwatch(device))
+    return validate(build_model(settings), maker, groups, events, settings.training)
+
+
+def test_metrics_do_not_depend_on_the_cut() -> None:
+    alone = run_ranks(1, validation_scores)[0]
+    for result in run_ranks(3, validation_scores):
+        assert result == pytest.approx(alone, rel=1e-6)
+
+
+def engine_losses(ranks: Ranks, engine: EngineSettings) -> list[float]:
+    """Losses of four AdamW steps over the five events, in float32."""
+    device, settings = torch.device("cpu"), configuration()
+    stopwatch = Stopwatch(device)
+    events = sources()
+    sizes = [usable_parts(event.parts, ranks.world_size) for event in events]
+    maker = BatchMaker(settings, device, BlockGroups(ranks, sizes), stopwatch)
+    optimizer = OptimizerSettings(gradient_clipping=0.5)
+    made, _ = make_engine(engine, build_model(settings), optimizer, stopwatch)
+    loader = Loader(maker, events, ranks.rank, ranks.world_size, stopwatch)
+    runner = StepRunner(made, settings.training, ranks, stopwatch)
+    order = [[0, 1], [2, 3, 4], [1, 0], [4, 3]]
+    return [runner.run(step, loader.load(step), lr=1e-2).loss for step in order]
+
+
+@pytest.fixture(scope="module")
+def single_rank_losses() -> list[float]:
+    losses: list[float] = run_ranks(1, engine_losses, EngineSettings())[0]
+    return losses
+
+
+@pytest.mark.parametrize("name", ["ddp", "zero0", "zero1", "zero2", "zero3"])
+def test_every_engine_trains_alike(name: str, single_rank_losses: list[float]) -> None:
+    engine = EngineSettings()
+    if name != "ddp":
+        engine = EngineSettings(name="deepspeed", ds_config=name)
+    for losses in run_ranks(2, engine_losses, engine):
+        assert losses == pytest.approx(single_rank_losses, rel=1e-5)
