@@ -1,0 +1,130 @@
+"""The `bigtrk` program: simulate, build, evaluate, report, doctor, demo."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bigtrk.console import console, exit_on_bad_input
+
+# Each command imports what it needs: torch alone takes seconds that `--help` should not.
+app = typer.Typer(
+    help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+
+
+class Source(StrEnum):
+    """Where events come from."""
+
+    TRACKML = "trackml"
+    HEPTRKX = "heptrkx"
+
+
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Argument(help="folder for the TrackML files")],
+    events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
+    particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    detectors: Annotated[
+        Path | None, typer.Option(help="a detectors.csv instead of the built-in geometry")
+    ] = None,
+) -> None:
+    """Simulate events and write them as TrackML files."""
+    from bigtrk.events.production import simulate_folder
+
+    simulate_folder(out, events, particles, seed, detectors)
+
+
+@app.command()
+def build(
+    events: Annotated[Path, typer.Argument(help="folder or zip of events")],
+    out: Annotated[Path, typer.Argument(help="folder for the graphs")],
+    source: Annotated[
+        Source, typer.Option("--from", help="TrackML files, or HEPTrkX npz graphs")
+    ] = Source.TRACKML,
+    windows: Annotated[
+        Path | None, typer.Option(help="windows file; built-in ones without it")
+    ] = None,
+    learn_windows: Annotated[
+        bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Build a graph of each event; what is already built is kept."""
+    from bigtrk.graphs.build_folder import build_folder, show_folder
+
+    manifest = build_folder(events, out, source.value, windows, learn_windows)
+    _print(manifest, as_json, lambda: show_folder(manifest, console))
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py")],
+    data: Annotated[Path, typer.Argument(help="folder of graphs or sectors")],
+    tracks: Annotated[bool, typer.Option("--tracks", help="build tracks and score them")] = False,
+    score_cut: Annotated[float, typer.Option(help="edges above this score make tracks")] = 0.5,
+    min_hits: Annotated[int, typer.Option(min=1, help="shortest track, in hits")] = 3,
+    pt_min: Annotated[float, typer.Option(help="GeV; particles a track finder must find")] = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Edge metrics, and tracks, of a trained model on whole events."""
+    from bigtrk.reports import show_evaluation
+    from bigtrk.tracks.evaluation import TrackOptions
+    from bigtrk.training.evaluate import evaluate_run
+
+    options = TrackOptions(score_cut, min_hits, pt_min) if tracks else None
+    evaluation = evaluate_run(run, data, options)
+    _print(evaluation, as_json, lambda: show_evaluation(evaluation, console))
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run folders")],
+    html: Annotated[Path | None, typer.Option(help="also write one HTML page")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Scaling, metrics and time shares of one run, or of several side by side."""
+    from bigtrk.reports import read_run, show, summarise, write_html
+
+    read = [read_run(path) for path in runs]
+    _print(summarise(read), as_json, lambda: show(read, console))
+    if html:
+        write_html(read, html)
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """What is installed, what a run would use, what is missing and how to get it."""
+    from bigtrk.doctor import examine, show
+
+    findings = examine()
+    _print(findings, as_json, lambda: show(findings, console))
+    raise typer.Exit(0 if findings["ready"] else 1)
+
+
+@app.command()
+def demo(out: Annotated[Path, typer.Argument(help="folder for all that it makes")]) -> None:
+    """The main job on simulated events: simulate, build, partition, train, evaluate, report."""
+    from bigtrk.demo import run_demo
+
+    run_demo(out)
+
+
+def _print(content: Any, as_json: bool, show: Any) -> None:
+    if as_json:
+        print(json.dumps(content, indent=1))
+    else:
+        show()
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    exit_on_bad_input("bigtrk", app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The main job on simulated events, run as its commands would be typed."""
+
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import bigtrk
+from bigtrk.console import console
+from bigtrk.errors import InputError
+
+EVENTS, PARTICLES = 8, 400
+
+
+def commands(out: Path) -> list[str]:
+    """The command lines of the demo, in order."""
+    train = Path(bigtrk.__file__).parent / "train.py"
+    # From a checkout the short path; installed elsewhere, the full one is what one types.
+    if train.is_relative_to(Path.cwd()):
+        train = train.relative_to(Path.cwd())
+    overrides = [
+        f"data.train=[{out}/sectors]",
+        "data.validation=2",
+        "model.hidden=32",
+        "model.layers=4",
+        "optimizer.lr=0.003",
+        "training.epochs=2",
+        "engine.name=deepspeed",
+        "engine.ds_config=zero1",
+        f"run.folder={out}/run",
+    ]
+    return [
+        f"bigtrk simulate {out}/events --events {EVENTS} --particles {PARTICLES}",
+        f"bigtrk build {out}/events {out}/graphs",
+        f"python -m partition {out}/graphs {out}/sectors --parts 2",
+        f"deepspeed --quiet --num_gpus 2 {train} {' '.join(overrides)}",
+        f"bigtrk evaluate {out}/run {out}/graphs --tracks",
+        f"bigtrk report {out}/run --html {out}/report.html",
+    ]
+
+
+def run_demo(out: Path) -> None:
+    """Run the demo into `out`, which must not hold one already.
+
+    Raises:
+        InputError: `out` exists, or a command failed.
+    """
+    if out.exists():
+        raise InputError(f"{out}: exists already; remove it, or name another folder")
+    start = time.perf_counter()
+    for command in commands(out):
+        console.rule(style="dim")
+        console.print(f"$ {command}", style="bold", highlight=False, soft_wrap=True)
+        _run(command)
+    console.rule(style="dim")
+    seconds = time.perf_counter() - start
+    console.print(f"demo done in {seconds:.0f} s; the report is {out}/report.html", highlight=False)
+
+
+def _run(command: str) -> None:
+    program, *arguments = shlex.split(command)
+    # The programs installed beside this interpreter, whether or not its folder is on the path.
+    folder = Path(sys.executable).parent
+    status = subprocess.run([str(folder / program), *arguments], check=False).returncode
+    if status:
+        raise InputError(f"'{command}' ended with status {status}")
