@@ -1,6 +1,7 @@
 # The two commands of the README. Each sets up `.venv` by itself.
 PYTHON ?= python3
 VENV := .venv
+DEMO ?= demo
 INSTALLED := $(VENV)/.installed
 export BIGTRK_TESTDATA ?= $(realpath ../shared)
 
@@ -16,7 +17,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 demo: $(INSTALLED)
-	$(VENV)/bin/bigtrk demo demo
+	rm -rf $(DEMO)
+	$(VENV)/bin/bigtrk demo $(DEMO)
 
 test: $(INSTALLED)
 	$(VENV)/bin/ruff check .

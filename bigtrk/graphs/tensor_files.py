@@ -27,7 +27,7 @@ def digest(section: Section) -> str:
         tensor = section[name].contiguous()
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         if tensor.numel():
-            sha.update(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+            sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
 
 

@@ -169,7 +169,13 @@ def _evaluated_edges(evaluated: Sequence[Evaluated]) -> Table:
     )
     run = _run_column(evaluated)
     columns = (*run, "data", "events", "edges", *METRIC_COLUMNS[:-1], "loss")
-    return Table("Evaluation: edges", columns, rows, (PAPER,), text_columns=1 + len(run))
+    seen = [
+        f"{name + ': ' if name else ''}the model was trained on {record.events_trained_on} of "
+        "these events, so this does not tell how it does on others."
+        for name, record in evaluated
+        if record.events_trained_on
+    ]
+    return Table("Evaluation: edges", columns, rows, (PAPER, *seen), text_columns=1 + len(run))
 
 
 def _evaluated_tracks(tracked: Sequence[tuple[str, TrackRecord]]) -> Table:

@@ -18,7 +18,7 @@ from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.model_files import build_model, describe
-from bigtrk.training.run_folder import append_record, create_run, save_model
+from bigtrk.training.run_folder import append_record, continue_records, create_run, save_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import Record, Trainer
 
@@ -62,6 +62,7 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     )
     done = 0
     if resume:
+        on_first_rank(lambda: continue_records(folder))
         progress = load_checkpoint(engine, folder, engine_name)
         done, trainer.step = progress.epoch, progress.step
     for epoch in range(done, configuration.training.epochs):
@@ -125,8 +126,11 @@ def _announce(ranks: Ranks, folder: Path, facts: dict[str, Any]) -> None:
 def _print_epoch(ranks: Ranks, record: Record, epochs: int) -> None:
     if not ranks.is_first:
         return
-    scores = record["validation"] or {}
+    scores = dict(record["validation"] or {})
+    # Events without target or predicted edges are missing from some means: said when there are any.
+    skipped = scores.pop("events_skipped", 0)
     shown = "  ".join(f"{k} {v:.4f}" for k, v in scores.items() if v is not None)
+    shown += f"  ({skipped:.0f} events lack a metric)" if skipped else ""
     console.print(
         f"epoch {record['epoch'] + 1}/{epochs}  train loss {record['train_loss']:.5f}  "
         f"validation: {shown or '-'}  {record['seconds']:.1f} s  "

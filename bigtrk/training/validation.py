@@ -39,9 +39,8 @@ def score_event(
 
 def summary(scores: Sequence[EventScore]) -> dict[str, float | None]:
     """Means over events, by the names of the run record."""
-    means = mean_over_events([score.metrics for score in scores])
     loss = sum(score.loss for score in scores) / len(scores)
-    return {"loss": loss, **means}
+    return {"loss": loss, **mean_over_events([score.metrics for score in scores])}
 
 
 @torch.no_grad()

@@ -53,7 +53,7 @@ def test_logits_loss_and_every_gradient(golden: Golden, recompute: str) -> None:
     torch.testing.assert_close(logits, golden["out.logits"], rtol=0, atol=2e-6)
     loss = binary_cross_entropy_with_logits(logits, golden["in.y"])
     assert loss.item() == pytest.approx(golden["out.loss"].item(), rel=1e-6)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     # acorn's gradients, brought to our names by the same path as its weights.
     expected = model_of(section(golden, "grad"))
     wanted = expected.state_dict()

@@ -1,0 +1,109 @@
+"""The work of `bigtrk build`: every event of a folder as a graph."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.graphs.builder import build_graph, graph_record
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.fill_folder import Make, Task, event_digest, fill_folder
+from bigtrk.graphs.heptrkx import import_heptrkx_folder
+from bigtrk.graphs.window_learning import learn_windows
+from bigtrk.graphs.windows import Windows, builtin_windows, read_windows, write_windows
+
+WINDOWS = "windows.yaml"  # beside the graphs that were built with them
+# More events narrow the margins little, and all are held in memory at once.
+EVENTS_TO_LEARN_FROM = 20
+
+
+def build_folder(
+    events: Path,
+    out: Path,
+    source: str = "trackml",
+    windows: Path | None = None,
+    learn: bool = False,
+) -> dict[str, Any]:
+    """Build a graph of each event of `events` in folder `out`; returns the manifest.
+
+    `source`: "trackml" (a folder or zip archive of events) or "heptrkx" (a folder of npz graphs).
+    Layer pairs and cuts come from the file `windows`, or with `learn` from the truth of the first
+    events, else from the file shipped with bigtrk; they are written to `out`/windows.yaml. Graphs
+    already in `out` that were made from the same event with the same windows are kept.
+
+    Raises:
+        InputError: bad input, or options that exclude each other; graphs built before stay.
+    """
+    if windows and learn:
+        raise InputError("give a windows file or learn windows from the events, not both")
+    if source == "heptrkx":
+        if windows or learn:
+            raise InputError("HEPTrkX graphs have edges already: windows have no use there")
+        return import_heptrkx_folder(events, out)
+    names = find_events(events)
+    chosen = _learned(events, names) if learn else _given(windows)
+    parameters = {"from": "trackml", "windows": chosen.digest()}
+    manifest = fill_folder(
+        out, _tasks(events, names, chosen), len(names), parameters, "building graphs"
+    )
+    write_windows(out / WINDOWS, chosen)
+    return manifest
+
+
+def _given(path: Path | None) -> Windows:
+    return read_windows(path) if path else builtin_windows()
+
+
+def _learned(events: Path, names: list[str]) -> Windows:
+    used = names[:EVENTS_TO_LEARN_FROM]
+    made = f"learned from {len(used)} events, {used[0]} to {used[-1]}"
+    return learn_windows([read_event(events, name) for name in used], made)
+
+
+def _tasks(events: Path, names: list[str], windows: Windows) -> Iterator[Task]:
+    for name in names:
+        event = read_event(events, name)
+        yield Task(name, event_digest(event), _maker(event, windows))
+
+
+def _maker(event: Event, windows: Windows) -> Make:
+    def make() -> tuple[EventGraph, dict[str, Any]]:
+        graph = build_graph(event, windows)
+        return graph, graph_record(event, graph, windows)
+
+    return make
+
+
+SHOWN = {
+    "edge_efficiency": "edge\neff.",
+    "target_efficiency": "target\neff.",
+    "purity": "purity",
+    "target_purity": "target\npurity",
+}
+
+
+def show_folder(manifest: dict[str, Any], console: Console) -> None:
+    """Print one line per event: its size, and the edge efficiencies and purities that are known."""
+    records = manifest["events"]
+    known = [
+        key for key in SHOWN if any(record.get(key) is not None for record in records.values())
+    ]
+    table = Table(box=SIMPLE, padding=0)  # fits 80 columns
+    table.add_column("event", no_wrap=True)
+    for heading in ("nodes", "edges", *(SHOWN[key] for key in known), "MB"):
+        table.add_column(heading, no_wrap=True, justify="right")
+    for name, record in records.items():
+        shares = [_percent(record[key]) for key in known]
+        sizes = (f"{record['nodes']:,}", f"{record['edges']:,}")
+        table.add_row(name, *sizes, *shares, f"{record['bytes'] / 1e6:.1f}")
+    console.print(table)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2%}"

@@ -1,0 +1,142 @@
+"""Whole runs on two ranks: checkpoints, resuming, the record, the model at the end."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.graph_folder import write_graph
+from bigtrk.graphs.manifest import write_manifest
+from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.reports import read_run
+from bigtrk.training.evaluate import evaluate_run
+from bigtrk.training.event_source import split_validation
+from bigtrk.training.run import Events, fit
+from bigtrk.training.run_folder import read_configuration
+from bigtrk.training.settings import Configuration
+from partition.sectors import cut
+from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.ranks import run_ranks
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five whole events, and three of them cut in two, in folders `graphs` and `sectors`."""
+    folder = tmp_path_factory.mktemp("events")
+    names = []
+    for seed in range(5):
+        graph = random_graph(seed, 40 + 5 * seed, 240)
+        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
+        names.append(graph.name)
+    made = write_manifest(folder / "graphs", "graphs", {}, names)
+    for seed in range(3):
+        graph = random_graph(seed, 40 + 5 * seed, 240)
+        record = {
+            "nodes": graph.n_nodes,
+            "edges": graph.n_edges,
+            "source_digests": made["events"][graph.name]["digests"],
+        }
+        write_sectors(folder / "sectors", cut(graph, random_parts(graph, 2, 2), 2), record)
+    write_manifest(folder / "sectors", "sectors", {}, names[:3])
+    return folder
+
+
+def settings(graphs: Path, run: Path, epochs: int, engine: dict[str, str]) -> Configuration:
+    return Configuration.model_validate(
+        {
+            "data": {"train": [graphs / "graphs", graphs / "sectors"], "validation": 1},
+            "model": {"hidden": 8, "layers": 2},
+            "training": {"epochs": epochs, "events_per_step": 2},
+            "optimizer": {"lr": 0.01, "warmup_steps": 3},
+            "engine": engine,
+            "run": {"folder": run},
+        }
+    )
+
+
+def train(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> str:
+    if resume:
+        configuration = read_configuration(resume, ["training.epochs=3"])
+    data = configuration.data
+    return str(fit(configuration, ranks, Events(*split_validation(data.train, 1)), resume))
+
+
+def steps(run: Path) -> list[Any]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    return [(r["step"], r["loss"], r["lr"]) for r in records if r["kind"] == "step"]
+
+
+ENGINES = [
+    {"name": "ddp"},
+    {"name": "deepspeed", "ds_config": "zero1"},
+    {"name": "deepspeed", "ds_config": "zero3"},
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=["ddp", "zero1", "zero3"])
+def test_resuming_continues_bit_for_bit(
+    tmp_path: Path, graphs: Path, engine: dict[str, str]
+) -> None:
+    whole, halted = tmp_path / "whole", tmp_path / "halted"
+    run_ranks(2, train, settings(graphs, whole, 3, engine))
+    run_ranks(2, train, settings(graphs, halted, 1, engine))
+    with (halted / "metrics.jsonl").open("a") as lines:
+        lines.write('{"kind": "st')  # a crash in the middle of a line
+    run_ranks(2, train, settings(graphs, halted, 1, engine), halted)
+    assert steps(halted) == steps(whole)
+    assert len(steps(whole)) == 6
+    weights, resumed = (load_file(run / "model.safetensors") for run in (whole, halted))
+    assert weights.keys() == resumed.keys()
+    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
+    assert sorted(p.name for p in (whole / "checkpoints").iterdir()) == [
+        "epoch-0002",
+        "epoch-0003",
+        "latest.json",
+    ]
+
+
+def test_the_record_reads_back_and_the_model_scores_alike_in_sectors(
+    tmp_path: Path, graphs: Path
+) -> None:
+    run_ranks(2, train, settings(graphs, tmp_path / "run", 2, {"name": "ddp"}))
+    run = read_run(tmp_path / "run")
+    assert run.record.data.routes == {1: 1, 2: 3}
+    assert [epoch.epoch for epoch in run.epochs] == [0, 1]
+    shares = run.epochs[0].shares
+    assert shares is not None
+    assert shares.exchange > 0
+    assert sum(shares.model_dump().values()) == pytest.approx(1)
+
+    unseen = evaluate_run(tmp_path / "run", graphs / "graphs", None)
+    assert (unseen["events"], unseen["events_trained_on"]) == (1, 0)
+    assert unseen["edge_metrics"]["auc"] == pytest.approx(
+        run.epochs[-1].validation.auc if run.epochs[-1].validation else None, rel=1e-6
+    )
+    in_sectors = evaluate_run(tmp_path / "run", graphs / "sectors", None)
+    assert (in_sectors["events"], in_sectors["events_trained_on"]) == (3, 3)
+
+
+def test_a_run_is_not_overwritten(tmp_path: Path, graphs: Path) -> None:
+    configuration = settings(graphs, tmp_path / "run", 1, {"name": "ddp"})
+    run_ranks(1, train, configuration)
+    with pytest.raises(Exception, match="already holds a run; continue it with --resume"):
+        run_ranks(1, train, configuration)
+
+
+def test_resuming_with_another_engine_is_refused(tmp_path: Path, graphs: Path) -> None:
+    run_ranks(1, train, settings(graphs, tmp_path / "run", 1, {"name": "ddp"}))
+    with pytest.raises(Exception, match="written by DDP on 1 ranks, this is DDP on 2"):
+        run_ranks(
+            2, train, settings(graphs, tmp_path / "run", 1, {"name": "ddp"}), tmp_path / "run"
+        )
+
+
+def test_folders_without_a_model_say_so(tmp_path: Path, graphs: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no model\.safetensors"):
+        evaluate_run(tmp_path, graphs / "graphs", None)

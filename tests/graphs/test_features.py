@@ -1,0 +1,123 @@
+"""Features against scalar arithmetic, pandas and acorn's definition in scaled units."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from bigtrk.errors import InputError
+from bigtrk.events.reader import read_event
+from bigtrk.graphs.coordinates import Floats, cylindrical, with_eta, wrapped
+from bigtrk.graphs.features import (
+    EDGE_FEATURES,
+    NODE_FEATURES,
+    SCALES,
+    as_tensor,
+    cluster_columns,
+    edge_columns,
+    normalised,
+)
+
+
+def some_nodes(n: int, seed: int = 0) -> dict[str, Floats]:
+    rng = np.random.default_rng(seed)
+    r = np.round(rng.uniform(30, 1000, n))  # repeated radii: some edges have dr = 0
+    return with_eta(r, rng.uniform(-np.pi, np.pi, n), rng.uniform(-3000, 3000, n))
+
+
+def test_node_features_of_a_point() -> None:
+    columns = cylindrical(np.array([-3.0]), np.array([-4.0]), np.array([12.0]))
+    theta = math.acos(12 / 13)
+    assert tuple(columns) == NODE_FEATURES
+    assert columns["r"][0] == pytest.approx(5)
+    assert columns["phi"][0] == pytest.approx(-math.pi + math.atan(4 / 3))
+    assert columns["eta"][0] == pytest.approx(-math.log(math.tan(theta / 2)))
+
+
+def test_a_point_on_the_beam_line_is_finite() -> None:
+    columns = cylindrical(np.zeros(2), np.zeros(2), np.array([0.0, -1500.0]))
+    assert all(np.isfinite(column).all() for column in columns.values())
+
+
+@given(arrays(np.float64, 5, elements=st.floats(-math.pi, math.pi)), st.floats(-math.pi, math.pi))
+def test_wrapped_differences(phi: Floats, other: float) -> None:
+    difference = wrapped(phi - other)
+    assert (np.abs(difference) <= np.pi).all()
+    np.testing.assert_allclose(np.exp(1j * difference), np.exp(1j * (phi - other)), atol=1e-12)
+
+
+def test_normalised_edge_features_are_acorns() -> None:
+    """As acorn computes them, from r / 1000, phi / pi, z / 1000 and eta, in float32."""
+    nodes = some_nodes(60)
+    edges = np.stack(np.nonzero(~np.eye(60, dtype=bool)))
+    features = normalised(
+        as_tensor(edge_columns(nodes, edges)), EDGE_FEATURES, SCALES, EDGE_FEATURES
+    )
+    r, phi, z, eta = nodes["r"] / 1000, nodes["phi"] / np.pi, nodes["z"] / 1000, nodes["eta"]
+    clamped = 0
+    for row, (a, b) in zip(features.tolist(), edges.T.tolist(), strict=True):
+        dr, dphi = r[b] - r[a], (phi[b] - phi[a] + 1) % 2 - 1
+        slope = 0.0 if dr == 0 else min(max(dphi / dr, -100.0), 100.0)
+        clamped += abs(slope) == 100
+        expected = [dr, dphi, z[b] - z[a], eta[b] - eta[a], slope, (r[a] + r[b]) / 2 * slope]
+        assert row == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert clamped, "the clamp was reached"
+    assert (features[:, 0] == 0).any(), "dr = 0 was reached"
+
+
+def test_cluster_features_against_pandas(testdata: Path) -> None:
+    event = read_event(testdata / "data" / "trackml_subevent")
+    assert event.cells is not None
+    hit_id = event.hits["hit_id"].astype(np.int64)[::-1].copy()
+    columns = cluster_columns(hit_id, event.cells)
+    cells = pd.DataFrame(event.cells).groupby("hit_id")
+    spans = cells[["ch0", "ch1"]].max() - cells[["ch0", "ch1"]].min() + 1
+    expected = pd.DataFrame(
+        {
+            "cluster_count": cells.size(),
+            "cluster_value": cells["value"].sum(),
+            "cluster_u": spans["ch0"],
+            "cluster_v": spans["ch1"],
+        }
+    ).reindex(hit_id, fill_value=0)
+    for name, column in columns.items():
+        np.testing.assert_allclose(column, expected[name].to_numpy(), err_msg=name)
+        assert 0.1 < np.quantile(column, 0.9) / SCALES[name] < 5, "of order one"
+
+
+def test_a_hit_without_cells_has_no_cluster() -> None:
+    cells = {
+        "hit_id": np.array([7, 7]),
+        "ch0": np.array([4, 2]),
+        "ch1": np.array([9, 9]),
+        "value": np.array([0.25, 0.5]),
+    }
+    columns = cluster_columns(np.array([9, 7]), cells)
+    found = {name: column.tolist() for name, column in columns.items()}
+    assert found == {
+        "cluster_count": [0, 2],
+        "cluster_value": [0, 0.75],
+        "cluster_u": [0, 3],
+        "cluster_v": [0, 1],
+    }
+
+
+def test_normalised_selects_by_name() -> None:
+    features = torch.tensor([[500.0, math.pi, 7.0]])
+    names = ("r", "phi", "eta")
+    chosen = normalised(features, names, SCALES, ("eta", "r"))
+    assert chosen.tolist() == [[7.0, 0.5]]
+    assert normalised(features, names, SCALES, ()).shape == (1, 0)
+
+
+def test_unknown_features_are_named() -> None:
+    with pytest.raises(InputError, match=r"no feature 'radius'; they have r, phi"):
+        normalised(torch.ones(1, 2), ("r", "phi"), SCALES, ("radius",))
+    with pytest.raises(InputError, match="'r' has no scale"):
+        normalised(torch.ones(1, 1), ("r",), {"phi": 1.0}, ("r",))
