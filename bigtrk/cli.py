@@ -52,12 +52,16 @@ def build(
     learn_windows: Annotated[
         bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
     ] = False,
+    pt_min: Annotated[
+        float,
+        typer.Option(min=0, help="GeV; with --learn-windows: softer particles, larger graphs"),
+    ] = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Build a graph of each event; what is already built is kept."""
     from bigtrk.graphs.build_folder import build_folder, show_folder
 
-    manifest = build_folder(events, out, source.value, windows, learn_windows)
+    manifest = build_folder(events, out, source.value, windows, learn_windows, pt_min)
     _print(manifest, as_json, lambda: show_folder(manifest, console))
 
 

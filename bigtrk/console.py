@@ -10,19 +10,26 @@ from rich.progress import track
 from bigtrk.errors import InputError
 
 console = Console()
+# Progress goes to stderr, so that `--json` output can be piped.
+_progress = Console(stderr=True)
 Item = TypeVar("Item")
+
+
+def say(text: str, style: str | None = None) -> None:
+    """Print a line as it is: paths and settings may hold what rich takes for markup."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def follow(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
     """Yield `items` under a progress bar; elsewhere than on a terminal about ten plain lines."""
-    if console.is_terminal:
-        yield from track(items, description=what, total=total, console=console)
+    if _progress.is_terminal:
+        yield from track(items, description=what, total=total, console=_progress)
         return
     stride = max(1, total // 10)
     for done, item in enumerate(items, start=1):
         yield item
         if done % stride == 0 or done == total:
-            print(f"{what}: {done}/{total}", flush=True)
+            print(f"{what}: {done}/{total}", file=sys.stderr, flush=True)
 
 
 def exit_on_bad_input(program: str, run: Callable[[], Any], speaks: bool = True) -> Any:

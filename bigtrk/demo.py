@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import bigtrk
-from bigtrk.console import console
+from bigtrk.console import console, say
 from bigtrk.errors import InputError
 
-EVENTS, PARTICLES = 8, 400
+EVENTS, PARTICLES = 8, 3000
 
 
 def commands(out: Path) -> list[str]:
@@ -23,8 +23,11 @@ def commands(out: Path) -> list[str]:
         f"data.train=[{out}/sectors]",
         "data.validation=2",
         "model.hidden=32",
-        "model.layers=4",
+        "model.layers=3",
         "optimizer.lr=0.003",
+        "target.pt_min=1",
+        "target.hits_min=3",
+        "training.class_balance=equal",
         "training.epochs=2",
         "engine.name=deepspeed",
         "engine.ds_config=zero1",
@@ -51,11 +54,11 @@ def run_demo(out: Path) -> None:
     start = time.perf_counter()
     for command in commands(out):
         console.rule(style="dim")
-        console.print(f"$ {command}", style="bold", highlight=False, soft_wrap=True)
+        say(f"$ {command}", style="bold")
         _run(command)
     console.rule(style="dim")
     seconds = time.perf_counter() - start
-    console.print(f"demo done in {seconds:.0f} s; the report is {out}/report.html", highlight=False)
+    say(f"demo done in {seconds:.0f} s; the report is {out}/report.html")
 
 
 def _run(command: str) -> None:

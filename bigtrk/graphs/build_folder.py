@@ -29,13 +29,15 @@ def build_folder(
     source: str = "trackml",
     windows: Path | None = None,
     learn: bool = False,
+    pt_min: float = 1.0,
 ) -> dict[str, Any]:
     """Build a graph of each event of `events` in folder `out`; returns the manifest.
 
     `source`: "trackml" (a folder or zip archive of events) or "heptrkx" (a folder of npz graphs).
     Layer pairs and cuts come from the file `windows`, or with `learn` from the truth of the first
-    events, else from the file shipped with bigtrk; they are written to `out`/windows.yaml. Graphs
-    already in `out` that were made from the same event with the same windows are kept.
+    events (particles above `pt_min` GeV), else from the file shipped with bigtrk; they are written
+    to `out`/windows.yaml. Graphs already in `out` that were made from the same event with the same
+    windows are kept.
 
     Raises:
         InputError: bad input, or options that exclude each other; graphs built before stay.
@@ -47,7 +49,7 @@ def build_folder(
             raise InputError("HEPTrkX graphs have edges already: windows have no use there")
         return import_heptrkx_folder(events, out)
     names = find_events(events)
-    chosen = _learned(events, names) if learn else _given(windows)
+    chosen = _learned(events, names, pt_min) if learn else _given(windows)
     parameters = {"from": "trackml", "windows": chosen.digest()}
     manifest = fill_folder(
         out, _tasks(events, names, chosen), len(names), parameters, "building graphs"
@@ -60,10 +62,10 @@ def _given(path: Path | None) -> Windows:
     return read_windows(path) if path else builtin_windows()
 
 
-def _learned(events: Path, names: list[str]) -> Windows:
+def _learned(events: Path, names: list[str], pt_min: float) -> Windows:
     used = names[:EVENTS_TO_LEARN_FROM]
-    made = f"learned from {len(used)} events, {used[0]} to {used[-1]}"
-    return learn_windows([read_event(events, name) for name in used], made)
+    made = f"learned from {len(used)} events, {used[0]} to {used[-1]}, pT above {pt_min} GeV"
+    return learn_windows([read_event(events, name) for name in used], made, pt_min=pt_min)
 
 
 def _tasks(events: Path, names: list[str], windows: Windows) -> Iterator[Task]:

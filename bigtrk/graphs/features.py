@@ -18,28 +18,29 @@ NODE_FEATURES = ("r", "phi", "z", "eta")
 CELL_FEATURES = ("cluster_count", "cluster_value", "cluster_u", "cluster_v")
 EDGE_FEATURES = ("dr", "dphi", "dz", "deta", "phislope", "rphislope")
 
-# r, z in 1000 mm and phi in pi are the field's choice (HEPTrkX, acorn); the edge features' scales
-# follow from them, so that normalised features equal acorn's. Clusters: the 90 % quantiles of
-# TrackML events are 7 cells, charge 3, and 3 and 5 channels.
+# About the standard deviations in the graphs of event 1000 and of simulated events; those of
+# clusters about their 90 % quantiles. The field's usual 1000 mm and pi leave edge features at 0.01
+# to 0.1, below the first layer's bias: with them 48 steps on simulated events reached AUC 0.908,
+# with these 0.936 (hidden 32, 4 layers).
 SCALES: dict[str, float] = {
-    "r": 1000.0,
-    "phi": math.pi,
+    "r": 300.0,
+    "phi": 2.0,
     "z": 1000.0,
-    "eta": 1.0,
+    "eta": 2.0,
     "cluster_count": 10.0,
     "cluster_value": 1.0,
     "cluster_u": 10.0,
     "cluster_v": 10.0,
-    "dr": 1000.0,
-    "dphi": math.pi,
-    "dz": 1000.0,
-    "deta": 1.0,
-    "phislope": math.pi / 1000.0,
-    "rphislope": math.pi,
+    "dr": 100.0,
+    "dphi": 0.03,
+    "dz": 300.0,
+    "deta": 0.03,
+    "phislope": 0.0005,
+    "rphislope": 0.1,
 }
 
 # acorn clamps dphi / dr to 100 in units of pi / 1000 mm.
-PHISLOPE_LIMIT = 100.0 * SCALES["phislope"]  # rad/mm
+PHISLOPE_LIMIT = 100.0 * math.pi / 1000.0  # rad/mm
 
 
 def edge_columns(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Floats]:

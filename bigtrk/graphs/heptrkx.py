@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from bigtrk.errors import InputError
 from bigtrk.graphs.coordinates import Ints, with_eta
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import EDGE_FEATURES, SCALES, as_tensor, edge_columns
+from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
 from bigtrk.graphs.fill_folder import Task, fill_folder
 
 Arrays = dict[str, NDArray[np.generic]]
+UNITS = (1000.0, np.pi, 1000.0)  # of the columns of X, in mm and rad
 KEYS = ("X", "y", "Ri_rows", "Ri_cols", "Ro_rows", "Ro_cols")
 INCIDENCE = KEYS[2:]
 DAMAGE = (OSError, EOFError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error)
@@ -61,7 +62,7 @@ def read_heptrkx(file: Path) -> EventGraph:
     arrays = _read_arrays(file)
     _check(arrays, file)
     x = arrays["X"].astype(np.float64)
-    r, phi, z = (x[:, i] * SCALES[name] for i, name in enumerate(("r", "phi", "z")))
+    r, phi, z = (x * UNITS).T
     nodes = with_eta(r, phi, z)
     edges = np.stack([_edge_ends(arrays, matrix, file) for matrix in ("Ro", "Ri")])
     order = np.lexsort(edges)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from bigtrk.console import console
+from bigtrk.console import say
 from bigtrk.parallel.collectives import on_first_rank
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
@@ -72,7 +72,7 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     weights = engine.weights()
     if ranks.is_first:
         save_model(folder, weights, describe(configuration, [e.identity for e in events.train]))
-        console.print(f"model and record in {folder}", highlight=False)
+        say(f"model and record in {folder}")
     dist.barrier()
     return folder
 
@@ -113,13 +113,11 @@ def _announce(ranks: Ranks, folder: Path, facts: dict[str, Any]) -> None:
         return
     data = facts["data"]
     routes = ", ".join(f"{n} in {k} sectors" for k, n in data["routes"].items() if k != "1")
-    console.print(
+    say(
         f"{folder}: {facts['parameters']:,} parameters, {facts['engine_detail']} on "
         f"{ranks.world_size} rank(s) of {ranks.device}; {data['train_events']} events, "
         f"{data['edges']:,} edges to train on{f' ({routes})' if routes else ''}, "
-        f"{data['validation_events']} to validate",
-        highlight=False,
-        soft_wrap=True,
+        f"{data['validation_events']} to validate"
     )
 
 
@@ -131,11 +129,9 @@ def _print_epoch(ranks: Ranks, record: Record, epochs: int) -> None:
     skipped = scores.pop("events_skipped", 0)
     shown = "  ".join(f"{k} {v:.4f}" for k, v in scores.items() if v is not None)
     shown += f"  ({skipped:.0f} events lack a metric)" if skipped else ""
-    console.print(
+    say(
         f"epoch {record['epoch'] + 1}/{epochs}  train loss {record['train_loss']:.5f}  "
         f"validation: {shown or '-'}  {record['seconds']:.1f} s  "
         f"{record['edges_per_second']:,.0f} edges/s  "
-        f"peak {record['peak_memory_bytes'] / 2**30:.2f} GiB",
-        highlight=False,
-        soft_wrap=True,
+        f"peak {record['peak_memory_bytes'] / 2**30:.2f} GiB"
     )

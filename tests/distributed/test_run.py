@@ -130,11 +130,11 @@ def test_a_run_is_not_overwritten(tmp_path: Path, graphs: Path) -> None:
 
 
 def test_resuming_with_another_engine_is_refused(tmp_path: Path, graphs: Path) -> None:
-    run_ranks(1, train, settings(graphs, tmp_path / "run", 1, {"name": "ddp"}))
+    run = tmp_path / "run"
+    configuration = settings(graphs, run, 1, {"name": "ddp"})
+    run_ranks(1, train, configuration)
     with pytest.raises(Exception, match="written by DDP on 1 ranks, this is DDP on 2"):
-        run_ranks(
-            2, train, settings(graphs, tmp_path / "run", 1, {"name": "ddp"}), tmp_path / "run"
-        )
+        run_ranks(2, train, configuration, run)
 
 
 def test_folders_without_a_model_say_so(tmp_path: Path, graphs: Path) -> None:

@@ -56,9 +56,10 @@ def test_normalised_edge_features_are_acorns() -> None:
     """As acorn computes them, from r / 1000, phi / pi, z / 1000 and eta, in float32."""
     nodes = some_nodes(60)
     edges = np.stack(np.nonzero(~np.eye(60, dtype=bool)))
-    features = normalised(
-        as_tensor(edge_columns(nodes, edges)), EDGE_FEATURES, SCALES, EDGE_FEATURES
-    )
+    acorns = (1000.0, math.pi, 1000.0, 1.0, math.pi / 1000.0, math.pi)
+    scales = dict(zip(EDGE_FEATURES, acorns, strict=True))
+    raw = as_tensor(edge_columns(nodes, edges))
+    features = normalised(raw, EDGE_FEATURES, scales, EDGE_FEATURES)
     r, phi, z, eta = nodes["r"] / 1000, nodes["phi"] / np.pi, nodes["z"] / 1000, nodes["eta"]
     clamped = 0
     for row, (a, b) in zip(features.tolist(), edges.T.tolist(), strict=True):
@@ -111,7 +112,7 @@ def test_a_hit_without_cells_has_no_cluster() -> None:
 def test_normalised_selects_by_name() -> None:
     features = torch.tensor([[500.0, math.pi, 7.0]])
     names = ("r", "phi", "eta")
-    chosen = normalised(features, names, SCALES, ("eta", "r"))
+    chosen = normalised(features, names, {"r": 1000.0, "eta": 1.0}, ("eta", "r"))
     assert chosen.tolist() == [[7.0, 0.5]]
     assert normalised(features, names, SCALES, ()).shape == (1, 0)
 

@@ -1,0 +1,50 @@
+"""The programs as a user runs them, in this process (fast) or in their own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bigtrk
+from bigtrk import cli, train
+from partition import cli as partition_cli
+
+MAINS = {
+    "bigtrk": cli.main,
+    "bigtrk-partition": partition_cli.main,
+    "bigtrk/train.py": train.main,
+}
+CHECKOUT = Path(bigtrk.__file__).parent.parent
+
+
+def run_here(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """Run a program's main in this process: exit status, stdout, stderr."""
+    monkeypatch.setattr(sys, "argv", command)
+    capsys.readouterr()
+    status = 0
+    try:
+        MAINS[command[0]]()
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def run_shell(command: str, folder: Path, timeout: float = 600) -> str:
+    """Run a shell command in `folder`, this environment's programs on the path; its output."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout

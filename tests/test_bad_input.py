@@ -1,0 +1,148 @@
+"""Bad input to the programs: one clear line, exit status 2, nothing half-made."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigtrk.events.simulate import simulate_event
+from bigtrk.events.writer import write_event
+from tests.programs import run_here
+
+HITS = "event000000000-hits.csv.gz"
+TRUTH = "event000000000-truth.csv.gz"
+Break = Callable[[Path], None]
+
+
+def rewrite(path: Path, change: Callable[[list[str]], list[str]]) -> None:
+    with gzip.open(path, "rt") as stream:
+        lines = stream.read().splitlines()
+    with gzip.open(path, "wt") as stream:
+        stream.write("\n".join(change(lines)) + "\n")
+
+
+def truncate(folder: Path) -> None:
+    path = folder / HITS
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def drop_column(folder: Path) -> None:
+    rewrite(folder / HITS, lambda lines: [line.rpartition(",")[0] for line in lines])
+
+
+def nan_coordinate(folder: Path) -> None:
+    def change(lines: list[str]) -> list[str]:
+        hit_id, _, rest = lines[4].split(",", 2)
+        return [*lines[:4], f"{hit_id},nan,{rest}", *lines[5:]]
+
+    rewrite(folder / HITS, change)
+
+
+def duplicate_hit(folder: Path) -> None:
+    rewrite(folder / HITS, lambda lines: [*lines, lines[3]])
+
+
+def unknown_hit(folder: Path) -> None:
+    def change(lines: list[str]) -> list[str]:
+        return [*lines, "999999," + lines[-1].split(",", 1)[1]]
+
+    rewrite(folder / TRUTH, change)
+
+
+def empty(folder: Path) -> None:
+    rewrite(folder / HITS, lambda lines: lines[:1])
+
+
+def ragged(folder: Path) -> None:
+    rewrite(folder / HITS, lambda lines: [*lines[:5], lines[5] + ",7", *lines[6:]])
+
+
+CASES: list[tuple[Break, list[str]]] = [
+    (truncate, [HITS, "truncated"]),
+    (drop_column, [HITS, "module_id"]),
+    (nan_coordinate, [HITS, "row 5", "x"]),
+    (duplicate_hit, [HITS, "row 3", "appears again", "remove"]),
+    (unknown_hit, [TRUTH, "999999"]),
+    (empty, [HITS, "is empty"]),
+    (ragged, [HITS, "row 6"]),
+]
+
+
+def one_line(text: str) -> str:
+    """The message, after the progress lines."""
+    last = text.strip().splitlines()[-1]
+    assert "error: " in last
+    assert "Traceback" not in text
+    return last
+
+
+@pytest.mark.parametrize(("spoil", "named"), CASES, ids=[case[0].__name__ for case in CASES])
+def test_a_bad_event(
+    spoil: Break,
+    named: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_event(simulate_event(30, seed=1), tmp_path / "events")
+    spoil(tmp_path / "events")
+    command = ["bigtrk", "build", str(tmp_path / "events"), str(tmp_path / "graphs")]
+    status, _, errors = run_here(command, monkeypatch, capsys)
+    assert status == 2
+    message = one_line(errors)
+    assert all(part in message for part in named), message
+    assert not (tmp_path / "graphs").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        (["bigtrk", "build", "absent", "graphs"], "absent"),
+        (["bigtrk", "build", "absent", "graphs", "--from", "heptrkx"], "absent"),
+        (["bigtrk-partition", "absent", "sectors", "--parts", "2"], "absent: no such folder"),
+        (["bigtrk", "evaluate", "absent", "graphs"], "absent"),
+        (["bigtrk", "report", "absent"], "absent"),
+        (["bigtrk/train.py"], "graphs: no such folder; make one with 'bigtrk build"),
+        (["bigtrk/train.py", "model.hiden=3"], "did you mean 'model.hidden'?"),
+        (["bigtrk/train.py", "absent.yaml"], "absent.yaml: cannot be read"),
+        (["bigtrk/train.py", "--resume", "absent"], "absent/run.json: no such file"),
+    ],
+)
+def test_what_is_missing_is_named(
+    command: list[str],
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = run_here(command, monkeypatch, capsys)
+    assert status == 2
+    assert len(errors.strip().splitlines()) == 1
+    assert named in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_parts_than_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "npz").mkdir()
+    np.savez(
+        tmp_path / "npz" / "event000000001_g000.npz",
+        X=np.ones((4, 3), np.float32),
+        y=np.ones(3, np.float32),
+        Ri_rows=np.array([1, 2, 3]),
+        Ri_cols=np.arange(3),
+        Ro_rows=np.array([0, 1, 2]),
+        Ro_cols=np.arange(3),
+    )
+    built = ["bigtrk", "build", "npz", "graphs", "--from", "heptrkx"]
+    assert run_here(built, monkeypatch, capsys)[0] == 0
+    command = ["bigtrk-partition", "graphs", "sectors", "--parts", "8"]
+    status, _, errors = run_here(command, monkeypatch, capsys)
+    assert status == 2
+    assert "8 parts" in one_line(errors)
+    assert not (tmp_path / "sectors").exists()

@@ -1,0 +1,52 @@
+"""Every command of the README, as a newcomer would type it."""
+
+import json
+import re
+from pathlib import Path
+
+from tests.programs import CHECKOUT, run_shell
+
+README = (CHECKOUT / "README.md").read_text()
+
+
+def blocks() -> list[list[str]]:
+    """The commands of each shell block, without comments."""
+    found = re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL)
+    lines = [[line.split("#")[0].strip() for line in block.splitlines()] for block in found]
+    return [[line for line in block if line] for block in lines]
+
+
+def test_the_readme_has_the_blocks_tested_here() -> None:
+    assert [block[0] for block in blocks()] == ["make demo", ". .venv/bin/activate"]
+    # `make test` is what runs this.
+    assert blocks()[0] == ["make demo", "make test"]
+
+
+def test_make_demo(tmp_path: Path) -> None:
+    demo = tmp_path / "demo"
+    printed = run_shell(f"make demo DEMO={demo}", CHECKOUT)
+    assert "Where the time goes" in printed
+    assert "matching" in printed
+    evaluation = json.loads((demo / "run" / "evaluation.json").read_text())
+    assert evaluation["events"] == 2
+    assert evaluation["events_trained_on"] == 0
+    assert 0.5 < evaluation["edge_metrics"]["auc"] <= 1
+    assert "<svg" in (demo / "report.html").read_text()
+    run = json.loads((demo / "run" / "run.json").read_text())
+    assert run["launcher"] == "deepspeed"
+    assert run["data"]["routes"] == {"2": 6}
+
+
+def test_the_main_job(tmp_path: Path) -> None:
+    """The commands on small events of one's own; the first activates an environment, as here."""
+    (tmp_path / "bigtrk").symlink_to(CHECKOUT / "bigtrk")
+    run_shell("bigtrk simulate events --events 2 --particles 30", tmp_path)
+    printed = ""
+    for command in blocks()[1][1:]:
+        printed = run_shell(command, tmp_path)
+    assert "DeepSpeed ZeRO-1" in printed
+    assert "bigtrk/train.py --resume runs/0001" in README
+    again = "deepspeed --num_gpus 2 bigtrk/train.py --resume runs/0001 training.epochs=11"
+    assert "epoch 11/11" in run_shell(again, tmp_path)
+    doctor = json.loads(run_shell("bigtrk doctor --json", tmp_path))
+    assert doctor["ready"]
