@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.build_folder import build_folder, show_folder
-from bigtrk.graphs.features import SCALES, normalised
+from bigtrk.graphs.features import normalised
 from bigtrk.graphs.graph_folder import GraphFolder
 from bigtrk.graphs.heptrkx import import_heptrkx_folder, read_heptrkx
 from bigtrk.graphs.manifest import file_of
@@ -62,7 +62,8 @@ def test_a_real_graph_against_numpy(testdata: Path) -> None:
     source, destination = graph.edge_index.tolist()
     assert graph.y is not None
     assert list(zip(destination, source, graph.y.tolist(), strict=True)) == expected
-    chosen = normalised(graph.node_features, graph.node_feature_names, SCALES, ("r", "phi", "z"))
+    units = {"r": 1000.0, "phi": math.pi, "z": 1000.0}
+    chosen = normalised(graph.node_features, graph.node_feature_names, units, tuple(units))
     np.testing.assert_allclose(chosen.numpy(), arrays["X"], rtol=1e-6, atol=1e-7)
     assert (graph.edge_features[:, 0] > 0).all(), "from the inner to the outer hit"
 
