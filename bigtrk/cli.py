@@ -75,14 +75,22 @@ def evaluate(
     pt_min: Annotated[float, typer.Option(help="GeV; particles a track finder must find")] = 1.0,
     as_json: AsJson = False,
 ) -> None:
-    """Edge metrics, and tracks, of a trained model on whole events."""
+    """Edge metrics, and tracks, of a trained model.
+
+    Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
+    """
+    from bigtrk.parallel.ranks import discover, process_group, share_cores
     from bigtrk.reports import show_evaluation
     from bigtrk.tracks.evaluation import TrackOptions
     from bigtrk.training.evaluate import evaluate_run
 
     options = TrackOptions(score_cut, min_hits, pt_min) if tracks else None
-    evaluation = evaluate_run(run, data, options)
-    _print(evaluation, as_json, lambda: show_evaluation(evaluation, console))
+    ranks = discover()
+    share_cores(ranks)
+    with process_group(ranks):
+        evaluation = evaluate_run(run, data, options, ranks)
+    if ranks.is_first:
+        _print(evaluation, as_json, lambda: show_evaluation(evaluation, console))
 
 
 @app.command()

@@ -1,6 +1,7 @@
 """The main job on simulated events, run as its commands would be typed."""
 
 import shlex
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from bigtrk.console import console, say
 from bigtrk.errors import InputError
 
 EVENTS, PARTICLES = 8, 3000
+DEFAULT_PORT = 29500
 
 
 def commands(out: Path) -> list[str]:
@@ -37,10 +39,20 @@ def commands(out: Path) -> list[str]:
         f"bigtrk simulate {out}/events --events {EVENTS} --particles {PARTICLES}",
         f"bigtrk build {out}/events {out}/graphs",
         f"python -m partition {out}/graphs {out}/sectors --parts 2",
-        f"deepspeed --quiet --num_gpus 2 {train} {' '.join(overrides)}",
+        f"deepspeed --quiet{_free_port()} --num_gpus 2 {train} {' '.join(overrides)}",
         f"bigtrk evaluate {out}/run {out}/graphs --tracks",
         f"bigtrk report {out}/run --html {out}/report.html",
     ]
+
+
+def _free_port() -> str:
+    """The launcher's option for another port, where another job has its default one."""
+    with socket.socket() as probe:
+        if probe.connect_ex(("127.0.0.1", DEFAULT_PORT)):
+            return ""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f" --master_port {probe.getsockname()[1]}"
 
 
 def run_demo(out: Path) -> None:

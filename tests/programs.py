@@ -1,6 +1,7 @@
 """The programs as a user runs them, in this process (fast) or in their own."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +49,10 @@ def run_shell(command: str, folder: Path, timeout: float = 600) -> str:
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def free_port() -> int:
+    """A port that no other job of this machine has."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

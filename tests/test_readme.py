@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.programs import CHECKOUT, run_shell
+from tests.programs import CHECKOUT, free_port, run_shell
 
 README = (CHECKOUT / "README.md").read_text()
 
@@ -14,6 +14,10 @@ def blocks() -> list[list[str]]:
     found = re.findall(r"```sh\n(.*?)```", README, flags=re.DOTALL)
     lines = [[line.split("#")[0].strip() for line in block.splitlines()] for block in found]
     return [[line for line in block if line] for block in lines]
+
+
+def with_free_port(command: str) -> str:
+    return command.replace("deepspeed ", f"deepspeed --master_port {free_port()} ", 1)
 
 
 def test_the_readme_has_the_blocks_tested_here() -> None:
@@ -43,10 +47,10 @@ def test_the_main_job(tmp_path: Path) -> None:
     run_shell("bigtrk simulate events --events 2 --particles 30", tmp_path)
     printed = ""
     for command in blocks()[1][1:]:
-        printed = run_shell(command, tmp_path)
+        printed = run_shell(with_free_port(command), tmp_path)
     assert "DeepSpeed ZeRO-1" in printed
     assert "bigtrk/train.py --resume runs/0001" in README
     again = "deepspeed --num_gpus 2 bigtrk/train.py --resume runs/0001 training.epochs=11"
-    assert "epoch 11/11" in run_shell(again, tmp_path)
+    assert "epoch 11/11" in run_shell(with_free_port(again), tmp_path)
     doctor = json.loads(run_shell("bigtrk doctor --json", tmp_path))
     assert doctor["ready"]

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from bigtrk.errors import InputError
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -111,11 +113,22 @@ def process_group(ranks: Ranks) -> Iterator[None]:
         store = dist.HashStore()  # type: ignore[attr-defined]  # exported, not in __all__
         dist.init_process_group(backend, store=store, rank=0, world_size=1)
     else:
-        dist.init_process_group(backend)
+        _join(backend)
     try:
         yield
     finally:
         close_process_group()
+
+
+def _join(backend: str) -> None:
+    try:
+        dist.init_process_group(backend)
+    except dist.DistNetworkError as error:
+        port = os.environ["MASTER_PORT"]
+        raise InputError(
+            f"the ranks cannot meet at {os.environ['MASTER_ADDR']}, port {port} ({error}); where "
+            f"another job has the port, choose one with the launcher's --master_port"
+        ) from None
 
 
 def close_process_group() -> None:

@@ -1,57 +1,66 @@
-"""A trained model's edge metrics and tracks, event by event, on one process."""
+"""A trained model's edge metrics and tracks on the events of a folder."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from bigtrk.console import follow
 from bigtrk.files import write_json
-from bigtrk.parallel.ranks import discover, share_cores
+from bigtrk.graphs.sector import Sector
+from bigtrk.parallel.collectives import gather_items, on_first_rank
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import MicroStep, usable_parts
 from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
-from bigtrk.training.batch import BatchMaker, compute
+from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource, open_events
 from bigtrk.training.model_files import load_model, trained_on
-from bigtrk.training.settings import Configuration
-from bigtrk.training.validation import EventScore, score_event, summary
+from bigtrk.training.scoring import ScoredEvent, score_events
+from bigtrk.training.validation import EventMetrics, measure, summary
 
 
 @dataclass(frozen=True)
 class _Evaluated:
-    score: EventScore
+    edges: EventMetrics
     tracks: EventTracks | None
 
 
-def evaluate_run(run: Path, data: Path, options: TrackOptions | None) -> dict[str, Any]:
+def evaluate_run(
+    run: Path, data: Path, options: TrackOptions | None, ranks: Ranks
+) -> dict[str, Any]:
     """Evaluate the model of `run` on the events of `data`; also writes RUN/evaluation.json.
 
-    Events that the run trained on are left out, unless no others are there.
+    Events that the run trained on are left out, unless no others are there. Events in sectors are
+    scored by as many ranks, and stitched. Collective.
 
     Raises:
         InputError: the run has no model yet, or the data cannot be read or have no truth.
     """
-    ranks = discover()
-    share_cores(ranks)
     model, configuration = load_model(run)
-    model.to(ranks.device).eval()
+    model.to(ranks.device)
     sources, seen = _unseen(open_events([data]), trained_on(run))
-    maker = BatchMaker(configuration, ranks.device)
-    events = [
-        _evaluate(model, maker, sources, index, configuration, options)
-        for index in follow(range(len(sources)), len(sources), "evaluate")
+    sizes = [usable_parts(source.parts, ranks.world_size) for source in sources]
+    blocks = BlockGroups(ranks, sizes)
+    maker = BatchMaker(configuration, ranks.device, blocks)
+    scored = score_events(model, maker, blocks, sources, _progress(ranks))
+    mine = [
+        _Evaluated(measure(event, configuration.training), _tracks(event, sources, options))
+        for event in scored
     ]
-    tracks = [event.tracks for event in events if event.tracks is not None]
+    gathered = [event for events in gather_items(mine) for event in events]
+    events = sorted(gathered, key=lambda event: event.edges.event)
     evaluation = {
         "data": str(data),
         "events": len(events),
         "events_trained_on": seen,
-        "edges": sum(event.score.metrics.n_edges for event in events),
-        "edge_metrics": summary([event.score for event in events]),
-        "tracks": summarise_tracks(tracks, options) if options else None,
+        "edges": sum(event.edges.metrics.n_edges for event in events),
+        "edge_metrics": summary([event.edges for event in events]),
+        "tracks": _summarise(events, options),
     }
-    write_json(run / "evaluation.json", evaluation)
+    on_first_rank(lambda: write_json(run / "evaluation.json", evaluation))
     return evaluation
 
 
@@ -61,20 +70,29 @@ def _unseen(sources: list[EventSource], trained: set[str]) -> tuple[list[EventSo
     return (unseen, 0) if unseen else (sources, len(sources))
 
 
-@torch.no_grad()
-def _evaluate(
-    model: nn.Module,
-    maker: BatchMaker,
-    sources: list[EventSource],
-    index: int,
-    configuration: Configuration,
-    options: TrackOptions | None,
-) -> _Evaluated:
-    batch = maker.whole(index, sources)
-    logits = compute(model, batch).cpu()
-    sector = batch.sector
-    assert sector.y is not None
-    score = score_event(index, logits, sector.y, batch.weights, configuration.training)
+def _progress(ranks: Ranks) -> Any:
+    def shown(micro_steps: list[MicroStep]) -> Iterable[MicroStep]:
+        if not ranks.is_first:
+            return micro_steps
+        return follow(micro_steps, len(micro_steps), "evaluate")
+
+    return shown
+
+
+def _tracks(
+    scored: ScoredEvent, sources: list[EventSource], options: TrackOptions | None
+) -> EventTracks | None:
     if options is None:
-        return _Evaluated(score, None)
-    return _Evaluated(score, score_tracks(sector, torch.sigmoid(logits), options))
+        return None
+    whole: Sector = scored.sector
+    if whole.parts > 1:
+        # Only the model's memory asks for sectors: the graph itself fits the host.
+        whole = sources[scored.event].read(part=0, parts=1)
+    scores = torch.sigmoid(scored.logits)[whole.edge_id]
+    return score_tracks(whole, scores, options)
+
+
+def _summarise(events: list[_Evaluated], options: TrackOptions | None) -> dict[str, Any] | None:
+    if options is None:
+        return None
+    return summarise_tracks([event.tracks for event in events if event.tracks], options)

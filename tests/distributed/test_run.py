@@ -66,6 +66,10 @@ def train(ranks: Ranks, configuration: Configuration, resume: Path | None = None
     return str(fit(configuration, ranks, Events(*split_validation(data.train, 1)), resume))
 
 
+def evaluated(ranks: Ranks, run: Path, data: Path) -> dict[str, Any]:
+    return evaluate_run(run, data, None, ranks)
+
+
 def steps(run: Path) -> list[Any]:
     lines = (run / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
@@ -113,12 +117,12 @@ def test_the_record_reads_back_and_the_model_scores_alike_in_sectors(
     assert shares.exchange > 0
     assert sum(shares.model_dump().values()) == pytest.approx(1)
 
-    unseen = evaluate_run(tmp_path / "run", graphs / "graphs", None)
+    unseen = run_ranks(1, evaluated, tmp_path / "run", graphs / "graphs")[0]
     assert (unseen["events"], unseen["events_trained_on"]) == (1, 0)
     assert unseen["edge_metrics"]["auc"] == pytest.approx(
         run.epochs[-1].validation.auc if run.epochs[-1].validation else None, rel=1e-6
     )
-    in_sectors = evaluate_run(tmp_path / "run", graphs / "sectors", None)
+    in_sectors = run_ranks(2, evaluated, tmp_path / "run", graphs / "sectors")[0]
     assert (in_sectors["events"], in_sectors["events_trained_on"]) == (3, 3)
 
 
@@ -139,4 +143,4 @@ def test_resuming_with_another_engine_is_refused(tmp_path: Path, graphs: Path) -
 
 def test_folders_without_a_model_say_so(tmp_path: Path, graphs: Path) -> None:
     with pytest.raises(InputError, match=r"holds no model\.safetensors"):
-        evaluate_run(tmp_path, graphs / "graphs", None)
+        evaluate_run(tmp_path, graphs / "graphs", None, Ranks(0, 1, 0, 1, "python"))

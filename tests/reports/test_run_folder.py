@@ -46,7 +46,7 @@ def test_missing_folder_and_foreign_folder(tmp_path: Path) -> None:
 def test_incomplete_record_names_file_and_key(make_run: MakeRun) -> None:
     record = run_record()
     del record["engine"]
-    with pytest.raises(InputError, match=r"run\.json: engine: Field required"):
+    with pytest.raises(InputError, match=r"run\.json: key 'engine' is missing"):
         read_run(make_run(record=record))
 
 
@@ -59,7 +59,7 @@ def test_broken_line_names_file_and_line(make_run: MakeRun) -> None:
 
 
 def test_incomplete_line_names_its_key(make_run: MakeRun) -> None:
-    with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: step: Field required"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: key 'step' is missing"):
         read_run(make_run(lines=[{"kind": "step", "epoch": 0}]))
 
 

@@ -1,0 +1,74 @@
+"""Events scored by a model over all ranks, whole or in sectors, and stitched together again.
+
+Shapes: E edges of one event.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from bigtrk.graphs.sector import Sector
+from bigtrk.parallel.collectives import gather_rows
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.routing import MicroStep, route
+from bigtrk.training.batch import Batch, BatchMaker, compute
+from bigtrk.training.event_source import EventSource
+
+
+@dataclass(frozen=True)
+class ScoredEvent:
+    """Event number `event` with its edges in the event's own order, however it was cut.
+
+    logits [E] float64, y [E] bool, weights [E] float64 (of the target); `sector` is this rank's
+    share of the event.
+    """
+
+    event: int
+    logits: Tensor
+    y: Tensor
+    weights: Tensor
+    sector: Sector
+
+
+def score_events(
+    model: nn.Module,
+    maker: BatchMaker,
+    blocks: BlockGroups,
+    sources: list[EventSource],
+    follow: Callable[[list[MicroStep]], Iterable[MicroStep]] = iter,
+) -> Iterator[ScoredEvent]:
+    """Score every event; each comes out on one rank, the first of those that share it.
+
+    Collective: all ranks must exhaust the iterator. `follow` wraps the micro-steps to show
+    progress.
+    """
+    rank = dist.get_rank()
+    stored = [source.parts for source in sources]
+    model.eval()
+    for micro_step in follow(route(range(len(sources)), stored, dist.get_world_size())):
+        share = micro_step[rank]
+        batch = maker.make(share, sources)
+        edges = _stitch(batch, _logits(model, batch), blocks)
+        if share is not None and share.part == 0:
+            logits, y, weights = edges.unbind(1)
+            yield ScoredEvent(share.event, logits, y > 0, weights, batch.sector)
+    model.train()
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, batch: Batch) -> Tensor:
+    return compute(model, batch)
+
+
+def _stitch(batch: Batch, logits: Tensor, blocks: BlockGroups) -> Tensor:
+    """Logit, label and weight of every edge of the event by edge id: [E, 3] float64."""
+    sector = batch.sector
+    assert sector.y is not None
+    columns = [sector.edge_id, logits.cpu(), sector.y, batch.weights]
+    rows = torch.stack([column.double() for column in columns], dim=1)[sector.owns_edge]
+    if sector.parts > 1:
+        rows = gather_rows(rows.to(logits.device), blocks.of_size(sector.parts)).cpu()
+    return rows[rows[:, 0].argsort(), 1:]

@@ -1,0 +1,84 @@
+"""Events scored in sectors and stitched: the scores and tracks of the whole graph."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bigtrk.events.simulate import simulate_event
+from bigtrk.graphs.builder import build_graph, graph_record
+from bigtrk.graphs.graph_folder import write_graph
+from bigtrk.graphs.manifest import write_manifest
+from bigtrk.graphs.windows import builtin_windows
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import usable_parts
+from bigtrk.tracks.evaluation import TrackOptions
+from bigtrk.training.batch import BatchMaker
+from bigtrk.training.evaluate import evaluate_run
+from bigtrk.training.event_source import open_events
+from bigtrk.training.model_files import build_model, describe
+from bigtrk.training.run_folder import save_model
+from bigtrk.training.scoring import score_events
+from bigtrk.training.settings import Configuration
+from partition.one_event import Method, Settings, cut_event
+from tests.distributed.ranks import run_ranks
+
+MODEL = {"hidden": 8, "layers": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two simulated events as `graphs`, cut in 3 as `sectors`, and a model that was not trained."""
+    folder = tmp_path_factory.mktemp("inference")
+    names = []
+    for event_id in range(2):
+        event = simulate_event(300, seed=3, event_id=event_id)
+        graph = build_graph(event, builtin_windows())
+        record = graph_record(event, graph, builtin_windows())
+        write_graph(folder / "graphs", graph, record)
+        names.append(graph.name)
+    write_manifest(folder / "graphs", "graphs", {}, names)
+    for name in names:
+        cut_event(folder / "graphs", folder / "sectors", name, Settings(3, None, Method.METIS, 0))
+    write_manifest(folder / "sectors", "sectors", {}, names)
+    configuration = Configuration.model_validate({"model": MODEL})
+    torch.manual_seed(1)
+    weights = build_model(configuration).state_dict()
+    # Spread the untrained scores around the cut, so that some edges are kept and some are not.
+    weights["decoder.output.weight"] *= 50
+    (folder / "run").mkdir()
+    save_model(folder / "run", weights, describe(configuration, []))
+    return folder
+
+
+def scores(ranks: Ranks, data: Path) -> dict[str, torch.Tensor]:
+    configuration = Configuration.model_validate({"model": MODEL})
+    sources = open_events([data])
+    blocks = BlockGroups(ranks, [usable_parts(s.parts, ranks.world_size) for s in sources])
+    maker = BatchMaker(configuration, ranks.device, blocks)
+    scored = score_events(build_model(configuration), maker, blocks, sources)
+    return {sources[event.event].name: event.logits for event in scored}
+
+
+def test_stitched_scores_are_those_of_the_whole_graph(folder: Path) -> None:
+    whole = run_ranks(1, scores, folder / "graphs")[0]
+    for world_size in (2, 3):
+        parts = run_ranks(world_size, scores, folder / "sectors")
+        stitched = {name: logits for part in parts for name, logits in part.items()}
+        assert stitched.keys() == whole.keys()
+        for name, logits in whole.items():
+            torch.testing.assert_close(stitched[name], logits, rtol=1e-5, atol=1e-6)
+
+
+def evaluated(ranks: Ranks, folder: Path, data: str) -> dict[str, Any]:
+    return evaluate_run(folder / "run", folder / data, TrackOptions(pt_min=0.5), ranks)
+
+
+def test_tracks_from_sectors_are_those_of_the_whole_graph(folder: Path) -> None:
+    whole = run_ranks(1, evaluated, folder, "graphs")[0]
+    assert whole["tracks"]["matching"][0]["n_tracks"] > 0
+    for result in run_ranks(3, evaluated, folder, "sectors"):
+        assert result["tracks"] == whole["tracks"]
+        assert result["edge_metrics"] == pytest.approx(whole["edge_metrics"], rel=1e-5)
