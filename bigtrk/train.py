@@ -12,6 +12,8 @@ import bigtrk
 from bigtrk.config import load_settings
 from bigtrk.console import exit_on_bad_input
 from bigtrk.errors import InputError
+from bigtrk.machine import software
+from bigtrk.parallel.collectives import check_agreement, together
 from bigtrk.parallel.ranks import Ranks, discover, process_group, share_cores
 from bigtrk.training.event_source import split_validation
 from bigtrk.training.run import Events, fit
@@ -56,7 +58,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
 
 
 def validate(configuration: Configuration) -> Events:
-    """Open the data, so that what is missing is said before any process group exists."""
+    """Open the data: what is missing is said before anything is built."""
     data = configuration.data
     return Events(*split_validation(data.train, data.validation))
 
@@ -64,10 +66,13 @@ def validate(configuration: Configuration) -> Events:
 def run(ranks: Ranks) -> None:
     """Parse, validate, build, fit, close."""
     arguments = parse_arguments()
-    configuration = configure(arguments)
-    events = validate(configuration)
     share_cores(ranks)
     with process_group(ranks):
+        configuration = together(lambda: configure(arguments))
+        versions = ", ".join(f"{name} {version}" for name, version in software().items())
+        check_agreement({"software": versions, "configuration": configuration.model_dump_json()})
+        events = together(lambda: validate(configuration))
+        check_agreement({"data": events.fingerprint})
         fit(configuration, ranks, events, arguments.resume)
 
 

@@ -1,7 +1,7 @@
 """Small sums and gathers over ranks."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -10,6 +10,11 @@ from torch import Tensor
 from bigtrk.errors import InputError
 
 Item = TypeVar("Item")
+
+
+def collective_device() -> torch.device:
+    """Where tensors must lie for the world's backend to take them."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
 def all_sum(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
@@ -48,16 +53,43 @@ def gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     return torch.cat([part[:length] for part, length in zip(received, lengths, strict=True)])
 
 
+def together(call: Callable[[], Item]) -> Item:
+    """Run `call` on every rank; if any meets bad input, all ranks raise alike. Collective.
+
+    Raises:
+        InputError: naming the first rank that met bad input, where not all did.
+    """
+    result, error = None, None
+    try:
+        result = call()
+    except InputError as met:
+        error = str(met)
+    if not all_max([error is not None], collective_device()).any():
+        return result  # type: ignore[return-value]
+    errors = gather_items(error)
+    failed = [rank for rank, message in enumerate(errors) if message is not None]
+    alone = "" if len(failed) == len(errors) else f"rank {failed[0]}: "
+    raise InputError(f"{alone}{errors[failed[0]]}")
+
+
+def check_agreement(facts: Mapping[str, str]) -> None:
+    """All ranks must hold the same `facts`, each a name and what this rank has. Collective.
+
+    Raises:
+        InputError: on all ranks, naming the fact, the first rank that differs, and both values.
+    """
+    first, *others = gather_items(dict(facts))
+    for rank, other in enumerate(others, start=1):
+        for name, value in first.items():
+            if other[name] != value:
+                raise InputError(
+                    f"rank {rank} has another {name} than rank 0: {other[name]} instead of "
+                    f"{value}; start all ranks with the same"
+                )
+
+
 def on_first_rank(call: Callable[[], Item]) -> Item:
-    """Run `call` on rank 0; all ranks return its result, or raise its InputError together."""
-    outcome: list[Any] = [None, None]
-    if dist.get_rank() == 0:
-        try:
-            outcome[0] = call()
-        except InputError as error:
-            outcome[1] = error
+    """Run `call` on rank 0; all ranks return its result, or raise its InputError. Collective."""
+    outcome = [together(lambda: call() if dist.get_rank() == 0 else None)]
     dist.broadcast_object_list(outcome)
-    if outcome[1] is not None:
-        raise outcome[1]
-    result: Item = outcome[0]
-    return result
+    return outcome[0]  # type: ignore[return-value]

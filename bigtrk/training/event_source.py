@@ -41,14 +41,19 @@ def open_events(folders: Sequence[Path]) -> list[EventSource]:
     """The events of all folders by name; one that is there in sectors is taken in sectors.
 
     Raises:
-        InputError: a folder is no folder of graphs or sectors, or none holds an event.
+        InputError: a folder is no folder of graphs or sectors, none holds an event, or an event's
+            sectors were not cut from the graph that is given beside them.
     """
     sources: dict[str, EventSource] = {}
-    for folder in folders:
-        for source in _open_folder(folder):
-            known = sources.get(source.name)
-            if known is None or known.parts < source.parts:
-                sources[source.name] = source
+    for source in (source for folder in folders for source in _open_folder(folder)):
+        known = sources.setdefault(source.name, source)
+        if known.identity != source.identity:
+            raise InputError(
+                f"{source.name}: {known.folder.path} and {source.folder.path} hold different "
+                f"graphs of it; cut it again, or leave one folder out"
+            )
+        if known.parts < source.parts:
+            sources[source.name] = source
     if not sources:
         raise InputError(f"{', '.join(map(str, folders))}: no events there")
     return [sources[name] for name in sorted(sources)]

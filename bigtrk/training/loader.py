@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from bigtrk.parallel.collectives import together
 from bigtrk.parallel.routing import route
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import Batch, BatchMaker
@@ -29,12 +30,13 @@ class Loader:
         return [self.maker.make(micro_step[self.rank], self.sources) for micro_step in micro_steps]
 
     def steps(self, plan: Plan) -> Iterator[list[Batch]]:
-        """`load` of each step of the plan, one step ahead in a thread."""
+        """`load` of each step of the plan, one step ahead in a thread. Collective."""
         with ThreadPoolExecutor(max_workers=1) as pool:
             ahead: Future[list[Batch]] | None = None
             for i in range(len(plan)):
                 current = ahead or pool.submit(self.load, plan[i])
                 ahead = pool.submit(self.load, plan[i + 1]) if i + 1 < len(plan) else None
                 with self.stopwatch.time("data"):
-                    batches = current.result()
+                    # A rank that cannot read stops the others too, before they wait for it.
+                    batches = together(current.result)
                 yield batches

@@ -1,5 +1,6 @@
 """A training run from its configuration to the trained model on disk."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,13 @@ class Events:
 
     train: list[EventSource]
     validation: list[EventSource]
+
+    @property
+    def fingerprint(self) -> str:
+        """The number of events and a digest of their names, contents and cuts."""
+        events = [*self.train, *self.validation]
+        facts = repr([(event.name, event.identity, event.parts) for event in events])
+        return f"{len(events)} events of digest {hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
     def parts(self, world_size: int) -> list[int]:
         """Number of ranks each training event is laid over."""

@@ -1,0 +1,101 @@
+"""A fault on one rank stops all of them, at once and with one message."""
+
+import time
+from typing import Any
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.parallel.collectives import check_agreement, on_first_rank, together
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.batch import BatchMaker
+from bigtrk.training.loader import Loader
+from bigtrk.training.settings import Configuration
+from tests.distributed.graphs import MemorySource, source
+from tests.distributed.ranks import run_ranks
+
+
+def message(call: Any) -> str | None:
+    try:
+        call()
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def fail_on(ranks: Ranks, failing: list[int]) -> str | None:
+    def work() -> None:
+        if ranks.rank in failing:
+            raise InputError("graphs: no such folder")
+
+    return message(lambda: together(work))
+
+
+@pytest.mark.parametrize(
+    ("failing", "expected"),
+    [
+        ([], None),
+        ([1], "rank 1: graphs: no such folder"),
+        ([0, 1, 2], "graphs: no such folder"),
+    ],
+)
+def test_all_ranks_raise_what_one_met(failing: list[int], expected: str | None) -> None:
+    assert run_ranks(3, fail_on, failing) == [expected] * 3
+
+
+def disagree(ranks: Ranks, name: str) -> str | None:
+    facts = {"software": "torch 2.13.0", "data": "5 events of digest abc"}
+    if ranks.rank == 1:
+        facts[name] = "another"
+    return message(lambda: check_agreement(facts))
+
+
+@pytest.mark.parametrize("name", ["software", "data"])
+def test_ranks_that_differ_are_named(name: str) -> None:
+    for found in run_ranks(2, disagree, name):
+        assert found is not None
+        assert f"rank 1 has another {name} than rank 0: another instead of" in found
+
+
+def first_fails(_: Ranks) -> str | None:
+    def work() -> int:
+        raise InputError("runs/1: already holds a run")
+
+    return message(lambda: on_first_rank(work))
+
+
+def test_what_rank_0_alone_does_fails_everywhere() -> None:
+    assert run_ranks(2, first_fails) == ["rank 0: runs/1: already holds a run"] * 2
+
+
+class Unreadable(MemorySource):
+    """An event whose second part cannot be read."""
+
+    def read(self, part: int, parts: int) -> Any:
+        if part == 1:
+            raise InputError("event000000007.safetensors: does not match its checksum")
+        return super().read(part, parts)
+
+
+def read_steps(ranks: Ranks) -> tuple[int, str | None, float]:
+    good, bad = source(1, 2), source(7, 2)
+    sources: list[Any] = [good, Unreadable(bad.name, bad.parts, bad.graph, bad.used)]
+    maker = BatchMaker(Configuration(), ranks.device, BlockGroups(ranks, [2]))
+    loader = Loader(maker, sources, ranks.rank, ranks.world_size, Stopwatch(ranks.device))
+    done, start = 0, time.monotonic()
+
+    def read() -> None:
+        nonlocal done
+        for _ in loader.steps([[0], [1], [0]]):
+            done += 1
+
+    return done, message(read), time.monotonic() - start
+
+
+def test_a_rank_that_fails_while_reading_stops_all() -> None:
+    for done, found, seconds in run_ranks(2, read_steps):
+        assert found == "rank 1: event000000007.safetensors: does not match its checksum"
+        assert seconds < 20
+        assert done <= 1
