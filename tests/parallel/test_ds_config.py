@@ -1,0 +1,57 @@
+"""DeepSpeed's files are checked before DeepSpeed ignores what is wrong with them."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.parallel.ds_config import load_ds_config
+from bigtrk.parallel.settings import OptimizerSettings
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_shipped_files_are_complete(stage: int) -> None:
+    content = load_ds_config(f"zero{stage}", OptimizerSettings(gradient_clipping=0.5))
+    assert content["zero_optimization"]["stage"] == stage
+    assert content["gradient_clipping"] == 0.5
+    assert content["gradient_accumulation_steps"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ({"zero_optimisation": {"stage": 1}}, "did you mean 'zero_optimization'"),
+        ({"zero_optimization": {"stge": 1}}, "unknown key 'zero_optimization.stge'; did you mean"),
+        ({"train_batch_size": 8}, "remove 'train_batch_size'; bigtrk sets it from"),
+        ({"optimizer": {"type": "Adam"}}, "remove 'optimizer'"),
+        (["stage", 1], "must be a JSON object"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, content: Any, named: str) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError) as caught:
+        load_ds_config(str(path), OptimizerSettings())
+    assert named in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_an_unknown_name_suggests_a_shipped_one() -> None:
+    with pytest.raises(InputError, match="no file 'zero_1'; did you mean 'zero1'"):
+        load_ds_config("zero_1", OptimizerSettings())
+
+
+def test_a_lock_that_a_killed_compilation_left_is_reported(tmp_path: Path) -> None:
+    from bigtrk.parallel.deepspeed_engine import STALE_SECONDS, check_locks
+
+    lock = tmp_path / "py311_cpu" / "deepspeed_shm_comm" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    now = lock.stat().st_mtime
+    check_locks(tmp_path, now + 1)
+    os.utime(lock, (now - STALE_SECONDS - 1, now - STALE_SECONDS - 1))
+    with pytest.raises(InputError, match=f"{lock}: left by a compilation that was killed"):
+        check_locks(tmp_path, now)
