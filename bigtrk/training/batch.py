@@ -19,13 +19,16 @@ from bigtrk.training.event_source import EventSource
 from bigtrk.training.loss import EdgeTruth, edge_truth
 from bigtrk.training.settings import Configuration
 
+FALSE = -30.0  # the logit of an edge that is not computed: a score of 1e-13
+
 
 @dataclass(frozen=True)
 class Batch:
     """What one rank computes in one micro-step.
 
-    x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E]; `weights` [E] of the
-    target before masking (for metrics); `event` numbers the event, None for an empty sector.
+    x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
+    nodes and edges, all of them but for naive sectors; `weights` [E] of the target before masking
+    (for metrics); `event` numbers the event, None for an empty sector.
     """
 
     event: int | None
@@ -39,10 +42,15 @@ class Batch:
 
 
 def compute(model: Callable[..., Tensor], batch: Batch) -> Tensor:
-    """The model's logits of a batch's edges: [E]."""
-    return model(
+    """The model's logits of the edges of a batch's sector: [E].
+
+    Edges that the batch leaves out come last in their sector, and score false.
+    """
+    logits = model(
         batch.x, batch.edge_features, batch.edge_index, batch.sector.n_owned, batch.exchange
     )
+    left_out = batch.sector.n_edges - logits.shape[0]
+    return torch.cat([logits, logits.new_full((left_out,), FALSE)])
 
 
 class BatchMaker:
@@ -89,24 +97,31 @@ class BatchMaker:
         weights = edge_weights(
             sector.y, sector.edge_index, sector.particle_id, sector.particles, self._target
         )
-        truth = edge_truth(sector.y, weights, sector.owns_edge)
+        n_nodes, n_edges = self._computed(sector)
+        computed = torch.arange(sector.n_edges) < n_edges
+        truth = edge_truth(sector.y, weights, sector.owns_edge & computed)
+        nodes = sector.node_features[:n_nodes], sector.node_feature_names
+        edges = sector.edge_features[:n_edges], sector.edge_feature_names
         return Batch(
             event=event,
             sector=sector,
-            x=normalised(
-                sector.node_features, sector.node_feature_names, SCALES, data.node_features
-            ).to(device),
-            edge_features=normalised(
-                sector.edge_features, sector.edge_feature_names, SCALES, data.edge_features
-            ).to(device),
-            edge_index=sector.edge_index.to(device),
+            x=normalised(*nodes, SCALES, data.node_features).to(device),
+            edge_features=normalised(*edges, SCALES, data.edge_features).to(device),
+            edge_index=sector.edge_index[:, :n_edges].to(device),
             weights=weights,
             truth=EdgeTruth(truth.label.to(device), truth.weight.to(device), truth.counts),
             exchange=self._exchange(sector),
         )
 
+    def _computed(self, sector: Sector) -> tuple[int, int]:
+        """How many of the sector's first nodes and edges the model computes."""
+        if self._data.sectors == "halo":
+            return sector.n_nodes, sector.n_edges
+        inside = (sector.edge_index < sector.n_owned).all(dim=0)
+        return sector.n_owned, int(inside.sum())
+
     def _exchange(self, sector: Sector) -> Callable[[Tensor], Tensor]:
-        if sector.parts == 1:
+        if sector.parts == 1 or self._data.sectors == "naive":
             return no_exchange
         assert self._blocks is not None, "sectors need the ranks that share them"
         return HaloPlan(

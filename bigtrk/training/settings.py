@@ -15,11 +15,14 @@ class DataSettings(Settings):
     """Folders of graphs (`bigtrk build`) and of sectors (`python -m partition`).
 
     An event found in both is trained in sectors. `validation` is either the number of events held
-    back from the end of `train` (by name), or folders of their own.
+    back from the end of `train` (by name), or folders of their own. `sectors`: `halo` exchanges
+    halos and trains as the whole graph does; `naive` trains each sector alone, leaves cut edges
+    out and scores them as false.
     """
 
     train: list[Path] = Field([Path("graphs")], min_length=1)
     validation: int | list[Path] = 1
+    sectors: Literal["halo", "naive"] = "halo"
     node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1)
     edge_features: list[str] = Field(
         ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], min_length=1

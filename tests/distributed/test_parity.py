@@ -21,14 +21,20 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import usable_parts
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.training.batch import Batch, BatchMaker, compute
+from bigtrk.training.batch import FALSE, Batch, BatchMaker, compute
 from bigtrk.training.loader import Loader
 from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.validation import validate
-from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, MemorySource, source
+from tests.distributed.graphs import (
+    EDGE_FEATURES,
+    NODE_FEATURES,
+    MemorySource,
+    random_parts,
+    source,
+)
 from tests.distributed.ranks import run_ranks
 
 EVENTS = [(1, 3, 3), (2, 1, 1), (3, 2, 2), (4, 3, 1), (5, 2, 1)]  # seed, parts, parts in use
@@ -78,11 +84,13 @@ def whole_graph_step(events: list[MemorySource], settings: Configuration) -> dic
     return {"loss": loss.detach(), **gradients, **logits}
 
 
-def sector_step(ranks: Ranks, settings: Configuration) -> dict[str, Any]:
+def sector_step(
+    ranks: Ranks, settings: Configuration, events: list[Any] | None = None
+) -> dict[str, Any]:
     """The same step in sectors under DDP: loss, gradients, and this rank's owned logits."""
     device = torch.device("cpu")
     stopwatch = Stopwatch(device)
-    events = sources()
+    events = events or sources()
     sizes = [usable_parts(event.parts, ranks.world_size) for event in events]
     maker = BatchMaker(settings, device, BlockGroups(ranks, sizes), stopwatch)
     engine, _ = make_engine(
@@ -179,3 +187,34 @@ def test_every_engine_trains_alike(name: str, single_rank_losses: list[float]) -
         engine = EngineSettings(name="deepspeed", ds_config=name)
     for losses in run_ranks(2, engine_losses, engine):
         assert losses == pytest.approx(single_rank_losses, rel=1e-5)
+
+
+def naive_step(ranks: Ranks) -> dict[str, Any]:
+    settings = configuration()
+    settings = settings.model_copy(
+        update={"data": settings.data.model_copy(update={"sectors": "naive"})}
+    )
+    return sector_step(ranks, settings, [source(2, 2)])
+
+
+def test_naive_sectors_train_on_the_graph_without_its_cut_edges() -> None:
+    event = source(2, 2)
+    part = random_parts(event.graph, 2, 2)
+    kept = part[event.graph.edge_index[0]] == part[event.graph.edge_index[1]]
+    inside = replace(
+        event.graph,
+        edge_index=event.graph.edge_index[:, kept],
+        edge_features=event.graph.edge_features[kept],
+        y=event.graph.y[kept],
+    )
+    expected = whole_graph_step([MemorySource(event.name, 1, inside, 1)], configuration())
+    results = run_ranks(2, naive_step)
+    for result in results:
+        assert result["loss"] == pytest.approx(float(expected["loss"]), rel=1e-12)
+        for name, gradient in result["gradients"].items():
+            assert difference(gradient, expected[name]) < 1e-10, name
+    cut_edges = set(torch.nonzero(~kept).flatten().tolist())
+    scored = [row for result in results for row in result["logits"]]
+    for _, edge_id, logits in scored:
+        for edge, logit in zip(edge_id.tolist(), logits.tolist(), strict=True):
+            assert (logit == FALSE) == (edge in cut_edges)
