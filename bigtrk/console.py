@@ -36,7 +36,8 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], speaks: bool = True)
     """Call `run`; bad input ends in one line on stderr (if this rank `speaks`) and status 2."""
     try:
         return run()
-    except InputError as error:
+    except (InputError, OSError) as error:
+        # An OSError names its file: a folder that is a file, no permission, a full disk.
         if speaks:
             print(f"{program}: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -16,8 +16,8 @@ from bigtrk.machine import software
 from bigtrk.parallel.collectives import check_agreement, together
 from bigtrk.parallel.ranks import Ranks, discover, process_group, share_cores
 from bigtrk.training.event_source import split_validation
+from bigtrk.training.resume import resumed_configuration
 from bigtrk.training.run import Events, fit
-from bigtrk.training.run_folder import read_configuration
 from bigtrk.training.settings import Configuration
 
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "default.yaml"
@@ -51,7 +51,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
             raise InputError(
                 f"{files[0]}: --resume takes the run's own configuration; leave it out"
             )
-        return read_configuration(arguments.resume, overrides)
+        return resumed_configuration(arguments.resume, overrides)
     local = Path("bigtrk.yaml")
     path = files[0] if files else local if local.exists() else DEFAULT
     return load_settings(Configuration, path, overrides)
@@ -60,7 +60,10 @@ def configure(arguments: argparse.Namespace) -> Configuration:
 def validate(configuration: Configuration) -> Events:
     """Open the data: what is missing is said before anything is built."""
     data = configuration.data
-    return Events(*split_validation(data.train, data.validation))
+    events = Events(*split_validation(data.train, data.validation))
+    for source in [*events.train, *events.validation]:
+        source.check(data.node_features, data.edge_features)
+    return events
 
 
 def run(ranks: Ranks) -> None:

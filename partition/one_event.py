@@ -112,9 +112,14 @@ def _check(graph: EventGraph, settings: Settings) -> None:
 
 
 def is_done(out: Path, event: str, settings: Settings, digests: dict[str, str]) -> bool:
-    """`out` holds this event, cut with these settings from the graph with these digests."""
+    """`out` holds this event, whole, cut with these settings from the graph of these digests."""
     try:
-        record: dict[str, Any] = SectionFile(file_of(out, event)).record
+        opened = SectionFile(file_of(out, event))
+        record: dict[str, Any] = opened.record
+        if record.get("cut") != asdict(settings) or record.get("source_digests") != digests:
+            return False
+        for section in opened.digests:
+            opened.read(section)
     except InputError:
         return False
-    return record.get("cut") == asdict(settings) and record.get("source_digests") == digests
+    return True

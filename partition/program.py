@@ -52,9 +52,10 @@ def pending(graphs: GraphFolder, out: Path, settings: Settings) -> list[str]:
 
 def share(events: list[str], environment: dict[str, str]) -> list[str]:
     """The events of this task under srun; all of them elsewhere."""
-    task = int(environment.get("SLURM_PROCID", "0"))
-    tasks = int(environment.get("SLURM_NTASKS", "1"))
-    return events[task::tasks]
+    # A batch script itself has SLURM_PROCID and SLURM_NTASKS too; only srun's tasks have a step.
+    if "SLURM_STEP_ID" not in environment:
+        return events
+    return events[int(environment["SLURM_PROCID"]) :: int(environment["SLURM_NTASKS"])]
 
 
 def cut_events(

@@ -1,5 +1,6 @@
 """Many simulated events, written as TrackML files."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from bigtrk.console import follow
@@ -11,13 +12,13 @@ from bigtrk.events.writer import write_event
 
 
 def simulate_folder(
-    out: Path, events: int, particles: int, seed: int, detectors: Path | None
+    out: Path, events: Sequence[int], particles: int, seed: int, detectors: Path | None
 ) -> None:
-    """Write `events` events of `particles` particles each, and their detectors.csv.gz, to `out`.
+    """Write the numbered `events` of `particles` particles each, and detectors.csv.gz, to `out`.
 
     `detectors` names a detectors.csv; without it the built-in TrackML-like geometry is used.
     """
     layers = layers_from_detectors(read_detectors(detectors)) if detectors else TRACKML_LAYERS
-    for event_id in follow(range(events), events, "simulate"):
+    for event_id in follow(events, len(events), "simulate"):
         write_event(simulate_event(particles, seed, event_id, layers), out)
     write_detectors(out, layers)

@@ -1,8 +1,6 @@
 """DeepSpeed ZeRO 0 to 3: optimizer state, gradients and parameters sharded over the world."""
 
 import logging
-import os
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,17 +12,15 @@ import deepspeed.comm as deepspeed_comm
 import torch.distributed as dist
 from deepspeed.comm.comm import comms_logger, timers
 from torch import Tensor, nn
-from torch.utils.cpp_extension import get_default_build_root
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.collectives import together
+from bigtrk.parallel.compiling import extension_folder, one_compiler
 from bigtrk.parallel.ds_config import load_ds_config
 from bigtrk.parallel.engine import Engine, make_optimizer
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 
 TAG = "state"
-STALE_SECONDS = 600  # the only operation that CPUs need compiles in 50 s
 # DeepSpeed 0.19.8 calls what torch 2.13 has renamed, at every step.
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
 
@@ -43,10 +39,9 @@ class DeepSpeedEngine(Engine):
         stopwatch: Stopwatch,
         ds_config: dict[str, Any],
     ) -> None:
-        root = os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root()
-        together(lambda: check_locks(Path(root), time.time()))
         deepspeed.utils.logger.setLevel(logging.ERROR)
-        deepspeed.init_distributed(dist_init_required=False, verbose=False)
+        with one_compiler(extension_folder()):
+            deepspeed.init_distributed(dist_init_required=False, verbose=False)
         self.model = self._engine = deepspeed.initialize(
             model=model,
             optimizer=make_optimizer(model.parameters(), optimizer),
@@ -97,19 +92,6 @@ def make_deepspeed(
 ) -> DeepSpeedEngine:
     """The engine of a shipped or own DeepSpeed file."""
     return DeepSpeedEngine(model, optimizer, stopwatch, load_ds_config(ds_config, optimizer))
-
-
-def check_locks(root: Path, now: float) -> None:
-    """DeepSpeed compiles operations under `root`, one process at a time, the others waiting.
-
-    Raises:
-        InputError: a compilation was killed and left its lock, for which all would wait for ever.
-    """
-    for lock in root.glob("**/deepspeed_*/lock"):
-        if now - lock.stat().st_mtime > STALE_SECONDS:
-            raise InputError(
-                f"{lock}: left by a compilation that was killed; remove it, and start again"
-            )
 
 
 def _logged_seconds() -> float:

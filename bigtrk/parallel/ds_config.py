@@ -8,6 +8,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 import bigtrk
 from bigtrk.config import nearest
 from bigtrk.errors import InputError
@@ -99,3 +101,11 @@ def _check_zero(path: Path, section: dict[str, Any]) -> None:
         if key not in known:
             hint = nearest(key, sorted(known))
             raise InputError(f"{path}: unknown key 'zero_optimization.{key}'{hint}")
+    try:
+        DeepSpeedZeroConfig(**section)
+    except ValidationError as error:
+        reasons = "; ".join(
+            f"zero_optimization.{'.'.join(map(str, item['loc']))}: {item['msg']}"
+            for item in error.errors()
+        )
+        raise InputError(f"{path}: {reasons}") from None

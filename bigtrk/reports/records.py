@@ -138,6 +138,7 @@ class EvaluationRecord(Record):
     data: str | None = None
     events: int | None = None
     events_trained_on: int = 0
+    events_left_out: int = 0
     edges: int | None = None
     edge_metrics: EdgeMetrics = EdgeMetrics()
     tracks: TrackRecord | None = None

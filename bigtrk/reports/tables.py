@@ -175,6 +175,12 @@ def _evaluated_edges(evaluated: Sequence[Evaluated]) -> Table:
         for name, record in evaluated
         if record.events_trained_on
     ]
+    seen += [
+        f"{name + ': ' if name else ''}{record.events_left_out} events that the model was trained "
+        "on are left out."
+        for name, record in evaluated
+        if record.events_left_out
+    ]
     return Table("Evaluation: edges", columns, rows, (PAPER, *seen), text_columns=1 + len(run))
 
 

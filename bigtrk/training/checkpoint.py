@@ -53,8 +53,8 @@ def load_checkpoint(engine: Engine, run: Path, engine_name: str) -> Progress:
     Raises:
         InputError: there is none, or another engine or world size wrote it.
     """
+    progress = latest_progress(run)
     folder = run / "checkpoints" / latest_checkpoint(run)
-    progress = Progress(**read_json(folder / "progress.json"))
     here = (engine_name, dist.get_world_size())
     if here != (progress.engine, progress.world_size):
         raise InputError(
@@ -63,6 +63,22 @@ def load_checkpoint(engine: Engine, run: Path, engine_name: str) -> Progress:
         )
     engine.load(folder)
     return progress
+
+
+def latest_progress(run: Path) -> Progress:
+    """What the newest checkpoint says of its run.
+
+    Raises:
+        InputError: there is none, or it is incomplete.
+    """
+    path = run / "checkpoints" / latest_checkpoint(run) / "progress.json"
+    try:
+        return Progress(**read_json(path))
+    except (InputError, TypeError) as error:
+        raise InputError(
+            f"{path}: the newest checkpoint is damaged ({error}); name an older one that is whole "
+            f"in {run / 'checkpoints' / 'latest.json'}"
+        ) from None
 
 
 def latest_checkpoint(run: Path) -> str:

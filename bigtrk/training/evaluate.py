@@ -41,7 +41,9 @@ def evaluate_run(
     """
     model, configuration = load_model(run)
     model.to(ranks.device)
-    sources, seen = _unseen(open_events([data]), trained_on(run))
+    found = open_events([data])
+    sources, seen = _unseen(found, trained_on(run))
+    left_out = len(found) - len(sources)
     sizes = [usable_parts(source.parts, ranks.world_size) for source in sources]
     blocks = BlockGroups(ranks, sizes)
     maker = BatchMaker(configuration, ranks.device, blocks)
@@ -56,6 +58,7 @@ def evaluate_run(
         "data": str(data),
         "events": len(events),
         "events_trained_on": seen,
+        "events_left_out": left_out,
         "edges": sum(event.edges.metrics.n_edges for event in events),
         "edge_metrics": summary([event.edges for event in events]),
         "tracks": _summarise(events, options),
@@ -65,8 +68,8 @@ def evaluate_run(
 
 
 def _unseen(sources: list[EventSource], trained: set[str]) -> tuple[list[EventSource], int]:
-    """The events to evaluate, and how many of them were trained on."""
-    unseen = [source for source in sources if source.identity not in trained]
+    """The events to evaluate, and how many of these were trained on."""
+    unseen = [source for source in sources if source.origin not in trained]
     return (unseen, 0) if unseen else (sources, len(sources))
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bigtrk.config import nearest
 from bigtrk.errors import InputError
 from bigtrk.graphs.graph_folder import GraphFolder
 from bigtrk.graphs.manifest import read_manifest
@@ -28,6 +29,31 @@ class EventSource:
     def identity(self) -> str:
         """The digest of the event's graph, the same for the whole graph and its sectors."""
         return str(self.record.get("source_digests", self.record["digests"])["graph"])
+
+    @property
+    def origin(self) -> str:
+        """A digest of the event that the graph was built from, whatever the windows."""
+        return str(self.record.get("made_from", {}).get("source", self.identity))
+
+    def check(self, node_features: Sequence[str], edge_features: Sequence[str]) -> None:
+        """The event can be trained on with these features.
+
+        Raises:
+            InputError: it lacks one of them, or its truth.
+        """
+        record = self.record
+        for kind, chosen in (("node", node_features), ("edge", edge_features)):
+            for name in chosen:
+                if name not in record[f"{kind}_feature_names"]:
+                    raise InputError(
+                        f"{self.name} in {self.folder.path}: has no {kind} feature {name!r}"
+                        f"{nearest(name, record[f'{kind}_feature_names'])}"
+                    )
+        if record["edges"] and record.get("purity", 0) is None:
+            raise InputError(
+                f"{self.name} in {self.folder.path}: was built from hits alone; training needs "
+                f"truth, so build it from events with truth"
+            )
 
     def read(self, part: int, parts: int) -> Sector:
         """Part `part` of the event in `parts` sectors."""

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from bigtrk.console import say
 from bigtrk.parallel.collectives import on_first_rank
+from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
@@ -19,7 +20,8 @@ from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.model_files import build_model, describe
-from bigtrk.training.run_folder import append_record, continue_records, create_run, save_model
+from bigtrk.training.resume import continue_record
+from bigtrk.training.run_folder import append_record, create_run, save_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import Record, Trainer
 
@@ -52,12 +54,36 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
         configuration.engine, model, configuration.optimizer, stopwatch
     )
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
-    folder = resume or on_first_rank(lambda: create_run(configuration.run.folder, facts))
+    folder = on_first_rank(lambda: _open_record(configuration, facts, resume))
     _announce(ranks, folder, facts)
+    trainer = _trainer(configuration, ranks, events, engine, stopwatch, folder)
+    done = _restore(trainer, folder, engine_name) if resume else 0
+    for epoch in range(done, configuration.training.epochs):
+        _print_epoch(ranks, trainer.run_epoch(epoch), configuration.training.epochs)
+        progress = Progress(epoch + 1, trainer.step, engine_name, ranks.world_size)
+        save_checkpoint(engine, folder, progress)
+    _save_model(trainer, folder)
+    return folder
 
+
+def _open_record(configuration: Configuration, facts: Record, resume: Path | None) -> Path:
+    if resume is None:
+        return create_run(configuration.run.folder, facts)
+    continue_record(resume, facts["config"])
+    return resume
+
+
+def _trainer(
+    configuration: Configuration,
+    ranks: Ranks,
+    events: Events,
+    engine: Engine,
+    stopwatch: Stopwatch,
+    folder: Path,
+) -> Trainer:
     validated = [usable_parts(source.parts, ranks.world_size) for source in events.validation]
     groups = BlockGroups(ranks, [*events.parts(ranks.world_size), *validated])
-    trainer = Trainer(
+    return Trainer(
         configuration=configuration,
         ranks=ranks,
         engine=engine,
@@ -68,21 +94,22 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
         stopwatch=stopwatch,
         log=_logger(ranks, folder),
     )
-    done = 0
-    if resume:
-        on_first_rank(lambda: continue_records(folder))
-        progress = load_checkpoint(engine, folder, engine_name)
-        done, trainer.step = progress.epoch, progress.step
-    for epoch in range(done, configuration.training.epochs):
-        _print_epoch(ranks, trainer.run_epoch(epoch), configuration.training.epochs)
-        progress = Progress(epoch + 1, trainer.step, engine_name, ranks.world_size)
-        save_checkpoint(engine, folder, progress)
-    weights = engine.weights()
-    if ranks.is_first:
-        save_model(folder, weights, describe(configuration, [e.identity for e in events.train]))
+
+
+def _restore(trainer: Trainer, folder: Path, engine_name: str) -> int:
+    """Load the newest checkpoint; returns the number of epochs done."""
+    progress = load_checkpoint(trainer.engine, folder, engine_name)
+    trainer.step = progress.step
+    return progress.epoch
+
+
+def _save_model(trainer: Trainer, folder: Path) -> None:
+    weights = trainer.engine.weights()
+    trained_on = [source.origin for source in trainer.train]
+    if trainer.ranks.is_first:
+        save_model(folder, weights, describe(trainer.configuration, trained_on))
         say(f"model and record in {folder}")
     dist.barrier()
-    return folder
 
 
 def _facts(
@@ -127,6 +154,18 @@ def _announce(ranks: Ranks, folder: Path, facts: dict[str, Any]) -> None:
         f"{data['edges']:,} edges to train on{f' ({routes})' if routes else ''}, "
         f"{data['validation_events']} to validate"
     )
+    busy = _busy_ranks(facts)
+    if busy < ranks.world_size:
+        say(
+            f"a step keeps {busy} of {ranks.world_size} ranks busy; set training.events_per_step "
+            f"to {ranks.world_size} or more, or cut the events in sectors"
+        )
+
+
+def _busy_ranks(facts: dict[str, Any]) -> int:
+    """How many ranks have work in a step of the events that are cut least."""
+    per_event = min(int(parts) for parts in facts["data"]["routes"])
+    return per_event * int(facts["config"]["training"]["events_per_step"])
 
 
 def _print_epoch(ranks: Ranks, record: Record, epochs: int) -> None:

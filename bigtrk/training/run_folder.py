@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import bigtrk
-from bigtrk.config import apply_overrides
 from bigtrk.errors import InputError
-from bigtrk.files import read_json, write_atomically, write_json
+from bigtrk.files import write_atomically, write_json
 from bigtrk.machine import machine, software
-from bigtrk.training.settings import Configuration
 
 RUN, METRICS = "run.json", "metrics.jsonl"
 WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
@@ -37,22 +34,6 @@ def create_run(path: Path | None, facts: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / RUN, {**_environment(), **facts})
     return folder
-
-
-def read_configuration(folder: Path, overrides: Sequence[str]) -> Configuration:
-    """The configuration a run was started with, overrides applied."""
-    content = read_json(folder / RUN)
-    if not isinstance(content, dict) or "config" not in content:
-        raise InputError(f"{folder / RUN}: not the record of a bigtrk run")
-    return apply_overrides(Configuration, content["config"], overrides, str(folder / RUN))
-
-
-def continue_records(folder: Path) -> None:
-    """Cut a line that a crash left half-written off metrics.jsonl, before more are added."""
-    path = folder / METRICS
-    if path.exists():
-        content = path.read_bytes()
-        os.truncate(path, content.rfind(b"\n") + 1)
 
 
 def append_record(folder: Path, record: dict[str, Any]) -> None:

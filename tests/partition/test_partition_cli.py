@@ -21,6 +21,7 @@ N_NODES = 200
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_STEP_ID", raising=False)
     monkeypatch.delenv("SLURM_PROCID", raising=False)
     monkeypatch.delenv("SLURM_NTASKS", raising=False)
 
@@ -150,6 +151,7 @@ def test_tasks_of_an_srun_share_the_events(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out"
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
     monkeypatch.setenv("SLURM_NTASKS", "3")
     for task, files in (("2", 1), ("0", 3), ("1", 4)):
         assert not (out / "manifest.json").exists()

@@ -1,0 +1,42 @@
+"""Jobs killed while DeepSpeed compiled must not hold up the next."""
+
+import multiprocessing
+import time
+from pathlib import Path
+
+import pytest
+
+from bigtrk.parallel.compiling import one_compiler
+
+
+def test_a_lock_that_a_killed_job_left_is_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = tmp_path / "py311_cpu" / "deepspeed_shm_comm" / "lock"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    with one_compiler(tmp_path):
+        assert not left.exists()
+    assert "at its first use" in capsys.readouterr().out
+    (left.parent / "deepspeed_shm_comm.so").touch()
+    with one_compiler(tmp_path):
+        pass
+    assert capsys.readouterr().out == ""
+
+
+def hold(folder: Path) -> None:
+    with one_compiler(folder):
+        (folder / "held").touch()
+        time.sleep(60)
+
+
+def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
+    holder = multiprocessing.get_context("spawn").Process(target=hold, args=(tmp_path,))
+    holder.start()
+    while not (tmp_path / "held").exists():
+        time.sleep(0.05)
+    holder.kill()
+    holder.join()
+    start = time.monotonic()
+    with one_compiler(tmp_path):
+        assert time.monotonic() - start < 10
