@@ -26,7 +26,7 @@ def test_the_shipped_default_is_valid_and_overridable() -> None:
         ("training.epochs=many", "training.epochs"),
         ("training.epochs=0", "greater than or equal to 1"),
         ("epochs", "write key.sub=value"),
-        ("engine.name=horovod", "'ddp' or 'deepspeed'"),
+        ("engine.name=horovod", "'ddp', 'deepspeed' or 'fsdp2'"),
     ],
 )
 def test_what_is_wrong_is_named(override: str, hint: str) -> None:

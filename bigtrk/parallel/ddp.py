@@ -1,8 +1,9 @@
-"""DistributedDataParallel: a replica on each rank, gradients averaged in the backward pass."""
+"""A replica of the model on each rank; DistributedDataParallel, which averages their gradients."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 import torch.distributed as dist
@@ -10,23 +11,55 @@ from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from bigtrk.parallel.engine import Engine, make_optimizer
+from bigtrk.errors import InputError
+from bigtrk.parallel.engine import TorchEngine
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 
 STATE = "state.pt"
 
 
-class DDPEngine(Engine):
-    """PyTorch's DDP with AdamW."""
+class ReplicaEngine(TorchEngine):
+    """A whole copy of `replica` and of its optimizer's state on each rank."""
+
+    def __init__(self, replica: nn.Module, optimizer: OptimizerSettings) -> None:
+        super().__init__(replica, optimizer)
+        self._replica = replica
+
+    def save(self, folder: Path) -> None:
+        if dist.get_rank() == 0:
+            state = {
+                "model": self._replica.state_dict(),
+                "optimizer": self._optimizer.state_dict(),
+            }
+            torch.save(state, folder / STATE)
+
+    def load(self, folder: Path) -> None:
+        try:
+            state = torch.load(folder / STATE, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, UnpicklingError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(
+                f"{folder / STATE}: damaged ({reason}); name an older checkpoint in "
+                f"{folder.parent / 'latest.json'}"
+            ) from None
+        self._replica.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+
+    def weights(self) -> dict[str, Tensor]:
+        return {name: value.cpu() for name, value in self._replica.state_dict().items()}
+
+
+class DDPEngine(ReplicaEngine):
+    """PyTorch's DDP: gradients are averaged bucket by bucket while the backward pass runs."""
 
     def __init__(
         self, model: nn.Module, optimizer: OptimizerSettings, stopwatch: Stopwatch
     ) -> None:
-        self.model = self._ddp = DistributedDataParallel(model)
+        super().__init__(model, optimizer)
+        # Otherwise each gradient exists twice, in a bucket and beside it.
+        self.model = self._ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
         self._ddp.register_comm_hook(stopwatch, _timed_mean)
-        self._optimizer = make_optimizer(model.parameters(), optimizer)
-        self._clipping = optimizer.gradient_clipping
 
     @contextmanager
     def micro_step(self, last: bool) -> Iterator[None]:
@@ -35,33 +68,6 @@ class DDPEngine(Engine):
         else:
             with self._ddp.no_sync():
                 yield
-
-    def backward(self, loss: Tensor) -> None:
-        loss.backward()
-
-    def step(self, lr: float) -> None:
-        if self._clipping:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self._clipping)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-
-    def save(self, folder: Path) -> None:
-        if dist.get_rank() == 0:
-            state = {
-                "model": self._ddp.module.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-            }
-            torch.save(state, folder / STATE)
-
-    def load(self, folder: Path) -> None:
-        state = torch.load(folder / STATE, map_location="cpu", weights_only=True)
-        self._ddp.module.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
-
-    def weights(self) -> dict[str, Tensor]:
-        return {name: value.cpu() for name, value in self._ddp.module.state_dict().items()}
 
 
 def _timed_mean(

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parameter import Parameter
 
@@ -44,6 +45,39 @@ class Engine(ABC):
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """The whole model's weights, on the CPU of rank 0 (elsewhere maybe empty). Collective."""
+
+
+class TorchEngine(Engine):
+    """What engines with a torch optimizer share: gradients are in `parameter.grad`."""
+
+    def __init__(self, model: nn.Module, optimizer: OptimizerSettings) -> None:
+        self.model = model
+        self._optimizer = make_optimizer(model.parameters(), optimizer)
+        self._clipping = optimizer.gradient_clipping
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def step(self, lr: float) -> None:
+        if self._clipping:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self._clipping)
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._optimizer.step()
+        self._clear_gradients()
+
+    def _clear_gradients(self) -> None:
+        self._optimizer.zero_grad()
+
+
+def share_weights(model: nn.Module) -> None:
+    """Give every rank rank 0's weights. Collective.
+
+    DDP and DeepSpeed do so themselves; FSDP2 does not, so that replicas that began differently
+    would stay different, without any error.
+    """
+    for value in model.state_dict().values():
+        dist.broadcast(value, src=0)
 
 
 def make_optimizer(

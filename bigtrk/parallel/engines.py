@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from bigtrk.parallel.coalesced import CoalescedEngine
 from bigtrk.parallel.ddp import DDPEngine
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
@@ -12,10 +13,24 @@ def make_engine(
     settings: EngineSettings, model: nn.Module, optimizer: OptimizerSettings, stopwatch: Stopwatch
 ) -> tuple[Engine, str]:
     """The configured engine around `model`, and its name for people ("ZeRO-1"). Collective."""
+    if settings.name == "ddp" and settings.coalesced:
+        return CoalescedEngine(model, optimizer, stopwatch), "DDP, coalesced"
     if settings.name == "ddp":
         return DDPEngine(model, optimizer, stopwatch), "DDP"
-    # Importing DeepSpeed takes seconds, which a DDP run should not pay.
+    if settings.name == "fsdp2":
+        return _make_fsdp2(model, optimizer, settings.shard_ranks)
+    # Importing DeepSpeed takes seconds, which other runs should not pay.
     from bigtrk.parallel.deepspeed_engine import make_deepspeed
 
     engine = make_deepspeed(model, optimizer, stopwatch, settings.ds_config)
     return engine, f"DeepSpeed ZeRO-{engine.stage}"
+
+
+def _make_fsdp2(
+    model: nn.Module, optimizer: OptimizerSettings, shard_ranks: int | None
+) -> tuple[Engine, str]:
+    # As slow to import as it is rarely wanted.
+    from bigtrk.parallel.fsdp import FSDP2Engine
+
+    engine = FSDP2Engine(model, optimizer, shard_ranks)
+    return engine, f"FSDP2 in blocks of {shard_ranks}" if shard_ranks else "FSDP2"

@@ -1,17 +1,32 @@
 """The `engine` and `optimizer` sections of the configuration."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bigtrk.config import Settings
 
 
 class EngineSettings(Settings):
-    """How ranks share the model: `ddp`, or `deepspeed` with one of the `ds_configs`."""
+    """How ranks share the model.
 
-    name: Literal["ddp", "deepspeed"] = "ddp"
+    ddp: a replica on each rank; with `coalesced` all gradients are averaged in one all-reduce per
+    step. deepspeed: ZeRO as `ds_config` says. fsdp2: sharded over blocks of `shard_ranks`
+    neighbouring ranks and replicated over the blocks; over all ranks without it.
+    """
+
+    name: Literal["ddp", "deepspeed", "fsdp2"] = "ddp"
     ds_config: str = "zero1"  # a shipped name or the path of a JSON file
+    coalesced: bool = False
+    shard_ranks: int | None = Field(None, ge=2)
+
+    @model_validator(mode="after")
+    def _fits_the_engine(self) -> Self:
+        if self.coalesced and self.name != "ddp":
+            raise ValueError(f"engine.coalesced is an option of ddp; remove it for {self.name}")
+        if self.shard_ranks is not None and self.name != "fsdp2":
+            raise ValueError(f"engine.shard_ranks is an option of fsdp2; remove it for {self.name}")
+        return self
 
 
 class OptimizerSettings(Settings):

@@ -9,7 +9,9 @@ from bigtrk.reports.run_folder import Run, labels
 
 def engine_name(record: RunRecord) -> str:
     """The engine as people write it, such as "DeepSpeed ZeRO-1"."""
-    name = {"ddp": "DDP", "deepspeed": "DeepSpeed"}.get(record.engine, record.engine)
+    name = {"ddp": "DDP", "deepspeed": "DeepSpeed", "fsdp2": "FSDP2"}.get(
+        record.engine, record.engine
+    )
     detail = record.engine_detail or ""
     return detail if detail.lower().startswith(record.engine) else f"{name} {detail}".strip()
 

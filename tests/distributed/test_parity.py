@@ -180,12 +180,23 @@ def single_rank_losses() -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("name", ["ddp", "zero0", "zero1", "zero2", "zero3"])
+ENGINES = {
+    "ddp": EngineSettings(),
+    "coalesced": EngineSettings(coalesced=True),
+    "fsdp2": EngineSettings(name="fsdp2"),
+    **{
+        name: EngineSettings(name="deepspeed", ds_config=name)
+        for name in ("zero0", "zero1", "zero2", "zero3", "zero3_offload")
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "zero3_offload" else n for n in ENGINES],
+)
 def test_every_engine_trains_alike(name: str, single_rank_losses: list[float]) -> None:
-    engine = EngineSettings()
-    if name != "ddp":
-        engine = EngineSettings(name="deepspeed", ds_config=name)
-    for losses in run_ranks(2, engine_losses, engine):
+    for losses in run_ranks(2, engine_losses, ENGINES[name]):
         assert losses == pytest.approx(single_rank_losses, rel=1e-5)
 
 

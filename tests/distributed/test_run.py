@@ -16,8 +16,8 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
 from bigtrk.training.evaluate import evaluate_run
 from bigtrk.training.event_source import split_validation
+from bigtrk.training.resume import resumed_configuration
 from bigtrk.training.run import Events, fit
-from bigtrk.training.run_folder import read_configuration
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
@@ -61,7 +61,7 @@ def settings(graphs: Path, run: Path, epochs: int, engine: dict[str, str]) -> Co
 
 def train(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> str:
     if resume:
-        configuration = read_configuration(resume, ["training.epochs=3"])
+        configuration = resumed_configuration(resume, ["training.epochs=3"])
     data = configuration.data
     return str(fit(configuration, ranks, Events(*split_validation(data.train, 1)), resume))
 
@@ -78,12 +78,14 @@ def steps(run: Path) -> list[Any]:
 
 ENGINES = [
     {"name": "ddp"},
+    # Slow: test_engines resumes FSDP2's shards as well.
+    pytest.param({"name": "fsdp2"}, marks=pytest.mark.slow),
     {"name": "deepspeed", "ds_config": "zero1"},
     {"name": "deepspeed", "ds_config": "zero3"},
 ]
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=["ddp", "zero1", "zero3"])
+@pytest.mark.parametrize("engine", ENGINES, ids=["ddp", "fsdp2", "zero1", "zero3"])
 def test_resuming_continues_bit_for_bit(
     tmp_path: Path, graphs: Path, engine: dict[str, str]
 ) -> None:

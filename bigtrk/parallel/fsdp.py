@@ -1,0 +1,100 @@
+"""FSDP2: parameters, gradients and optimizer state sharded over the world or over blocks of it."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_state_dict,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from bigtrk.errors import InputError
+from bigtrk.parallel.engine import TorchEngine, share_weights
+from bigtrk.parallel.settings import OptimizerSettings
+
+# Logits are a view of the last layer's column, and nothing here modifies them in place.
+warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view", module="torch")
+
+
+class FSDP2Engine(TorchEngine):
+    """PyTorch's fully_shard: a layer's parameters are whole only while that layer is computed.
+
+    Between the micro-steps of a step each rank holds the whole model's gradients, since they are
+    reduced once, after the last; a step of one micro-step never holds more than a layer's.
+
+    Nothing of this engine is on the stopwatch: gathers and reductions run within the forward and
+    the backward pass, on accelerators beside the computation, and fully_shard offers no stable way
+    to time them. In a run's shares of time they are part of "compute".
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: OptimizerSettings, shard_ranks: int | None
+    ) -> None:
+        mesh = _mesh(next(model.parameters()).device.type, shard_ranks)
+        share_weights(model)
+        self._sharded = _shard(model, mesh)
+        super().__init__(model, optimizer)
+
+    @contextmanager
+    def micro_step(self, last: bool) -> Iterator[None]:
+        self._sharded.set_requires_gradient_sync(last)
+        yield
+
+    def save(self, folder: Path) -> None:
+        save(self._state(), checkpoint_id=folder)
+
+    def load(self, folder: Path) -> None:
+        state = self._state()
+        load(state, checkpoint_id=folder)
+        set_state_dict(
+            self.model,
+            self._optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+        )
+
+    def weights(self) -> dict[str, Tensor]:
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        # A model's state dict may also hold what is no tensor; ours holds none.
+        return cast(dict[str, Tensor], get_model_state_dict(self.model, options=options))
+
+    def _state(self) -> dict[str, Any]:
+        model, optimizer = get_state_dict(self.model, self._optimizer)
+        return {"model": model, "optimizer": optimizer}
+
+
+def _shard(model: nn.Module, mesh: DeviceMesh) -> FSDPModule:
+    """Shard in place: each child of `model`, each item of a list of them, then what remains."""
+    for child in model.children():
+        for unit in child if isinstance(child, nn.ModuleList) else [child]:
+            fully_shard(unit, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def _mesh(device: str, shard_ranks: int | None) -> DeviceMesh:
+    """All ranks in a row, or blocks of `shard_ranks` neighbours.
+
+    Raises:
+        InputError: `shard_ranks` does not divide the world.
+    """
+    world_size = dist.get_world_size()
+    if shard_ranks is None:
+        return init_device_mesh(device, (world_size,))
+    if world_size % shard_ranks:
+        raise InputError(
+            f"engine.shard_ranks={shard_ranks}: does not divide the {world_size} ranks; choose a "
+            f"divisor, or leave it out to shard over all"
+        )
+    blocks = (world_size // shard_ranks, shard_ranks)
+    return init_device_mesh(device, blocks, mesh_dim_names=("replicate", "shard"))

@@ -1,0 +1,307 @@
+"""FSDP2 and the coalesced all-reduce, against one process without engine, group or sectors."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from bigtrk.config import parse
+from bigtrk.errors import InputError
+from bigtrk.parallel.coalesced import CoalescedEngine
+from bigtrk.parallel.engine import Engine
+from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import usable_parts
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.batch import BatchMaker
+from bigtrk.training.loader import Loader
+from bigtrk.training.model_files import build_model
+from bigtrk.training.settings import Configuration
+from bigtrk.training.step import StepRunner
+from tests.distributed.ranks import run_ranks
+from tests.distributed.test_parity import difference, sources, to_double, whole_graph_step
+
+CPU = torch.device("cpu")
+EVENTS = range(5)  # of test_parity: cut in 1, 2 and 3, some sectors of them empty
+LR = 1e-2
+# Well below the norm of the gradients, so that clipping is seen.
+OPTIMIZER = OptimizerSettings(lr=LR, gradient_clipping=1e-3)
+
+FSDP2 = EngineSettings(name="fsdp2")
+HYBRID = EngineSettings(name="fsdp2", shard_ranks=2)
+COALESCED = EngineSettings(coalesced=True)
+
+
+def configuration(engine: EngineSettings, **model: Any) -> Configuration:
+    return Configuration.model_validate(
+        {"model": {"hidden": 8, "layers": 3, **model}, "engine": engine.model_dump()}
+    )
+
+
+CASES = {
+    2: [
+        configuration(FSDP2, recompute="layer"),
+        configuration(FSDP2, recompute="none"),
+        configuration(FSDP2, shared_weights=True),
+        configuration(COALESCED, recompute="layer"),
+        configuration(COALESCED, recompute="none"),
+    ],
+    4: [
+        configuration(HYBRID, recompute="layer"),
+        configuration(HYBRID, recompute="none"),
+        configuration(FSDP2),
+    ],
+}
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A DTensor gathered over this rank's block; any other tensor itself."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+class Trial:
+    """An engine in float64 and the steps it takes over the events of test_parity."""
+
+    def __init__(self, ranks: Ranks, settings: Configuration) -> None:
+        stopwatch = Stopwatch(CPU)
+        events = sources()
+        sizes = [usable_parts(event.parts, ranks.world_size) for event in events]
+        maker = BatchMaker(settings, CPU, BlockGroups(ranks, sizes), stopwatch)
+        model = build_model(settings).double()
+        self.engine, self.name = make_engine(settings.engine, model, OPTIMIZER, stopwatch)
+        loader = Loader(maker, events, ranks.rank, ranks.world_size, stopwatch)
+        self._batches = [to_double(batch) for batch in loader.load(EVENTS)]
+        self._runner = StepRunner(self.engine, settings.training, ranks, stopwatch)
+
+    def step(self) -> float:
+        assert len(self._batches) > 1, "accumulation over several micro-steps"
+        return self._runner.run(EVENTS, self._batches, LR).loss
+
+
+def gradients(engine: Engine) -> dict[str, Tensor]:
+    found = {}
+    for name, parameter in engine.model.named_parameters():
+        assert parameter.grad is not None, name
+        found[name] = whole(parameter.grad).clone()
+    return found
+
+
+def first_steps(ranks: Ranks, cases: list[Configuration]) -> list[dict[str, Any]]:
+    """Of each case the first step's loss, gradients before clipping, and weights after it."""
+    results = []
+    for settings in cases:
+        trial = Trial(ranks, settings)
+        seen: dict[str, Tensor] = {}
+        update = trial.engine.step
+
+        def step(lr: float, trial: Trial = trial, seen: Any = seen, update: Any = update) -> None:
+            seen.update(gradients(trial.engine))
+            update(lr)
+
+        trial.engine.step = step  # type: ignore[method-assign]
+        loss = trial.step()
+        weights = trial.engine.weights()
+        results.append({"loss": loss, "gradients": seen, "weights": weights, "name": trial.name})
+    return results
+
+
+def updated_weights(settings: Configuration, of: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights after one AdamW step along gradients clipped by hand."""
+    model = build_model(settings).double()
+    named = dict(model.named_parameters())
+    norm = torch.sqrt(sum((of[name] ** 2).sum() for name in named))  # type: ignore[arg-type]
+    assert norm > 10 * OPTIMIZER.gradient_clipping
+    for name, parameter in named.items():
+        # torch guards the division so.
+        parameter.grad = of[name] * (OPTIMIZER.gradient_clipping / (norm + 1e-6))
+    decay = OPTIMIZER.weight_decay
+    torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=decay).step()
+    return model.state_dict()
+
+
+def resumed(ranks: Ranks, folder: Path) -> dict[str, Any]:
+    """Weights of three steps in a row, and of one step after a checkpoint of two."""
+    settings = configuration(HYBRID)
+    trial = Trial(ranks, settings)
+    trial.step(), trial.step()
+    trial.engine.save(folder)
+    trial.step()
+    other = Trial(ranks, settings)
+    other.engine.load(folder)
+    other.step()
+    shards = [p.to_local() for p in trial.engine.model.parameters() if isinstance(p, DTensor)]
+    return {
+        "whole": trial.engine.weights(),
+        "resumed": other.engine.weights(),
+        "held": sum(shard.numel() for shard in shards),
+    }
+
+
+class Uneven(nn.Module):
+    """Parameters that all ranks use, only rank 1 uses, and nobody uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = nn.Parameter(torch.ones(3))
+        self.only_second = nn.Parameter(torch.ones(2, 2))
+        self.unused = nn.Parameter(torch.ones(1))
+
+
+def uneven_gradients(ranks: Ranks) -> list[dict[str, Tensor]]:
+    """Gradients of two steps of two micro-steps each."""
+    model = Uneven()
+    engine = CoalescedEngine(model, OptimizerSettings(), Stopwatch(CPU))
+    found = []
+    for scale in (1.0, 10.0):
+        for last in (False, True):
+            with engine.micro_step(last):
+                loss = scale * (ranks.rank + 1) * model.shared.sum()
+                if ranks.rank == 1:
+                    loss = loss + scale * 4 * model.only_second.sum()
+                engine.backward(loss)
+        found.append(gradients(engine))
+        engine.step(0.0)
+    return found
+
+
+def small_model(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 1))
+
+
+def initial_weights(ranks: Ranks, engines: list[EngineSettings]) -> list[dict[str, Tensor]]:
+    """Each engine's weights, as this rank has them, of models that differ by rank."""
+    found = []
+    for engine in engines:
+        model = small_model(seed=ranks.rank)
+        made, _ = make_engine(engine, model, OPTIMIZER, Stopwatch(CPU))
+        found.append({n: whole(p).detach() for n, p in made.model.named_parameters()})
+    return found
+
+
+def refuses_a_block_that_does_not_divide_the_world() -> None:
+    thirds = EngineSettings(name="fsdp2", shard_ranks=3)
+    with pytest.raises(InputError, match="shard_ranks=3: does not divide the 4 ranks"):
+        make_engine(thirds, small_model(seed=0), OPTIMIZER, Stopwatch(CPU))
+
+
+def reduced_after_each_micro_step() -> list[bool]:
+    """Whether FSDP2's shards have gradients after the first and after the last of two."""
+    engine, _ = make_engine(FSDP2, small_model(seed=0), OPTIMIZER, Stopwatch(CPU))
+    found = []
+    for last in (False, True):
+        with engine.micro_step(last):
+            engine.backward(engine.model(torch.ones(2, 3)).sum())
+        found.append(all(p.grad is not None for p in engine.model.parameters()))
+    return found
+
+
+def work_of_2(ranks: Ranks) -> dict[str, Any]:
+    return {
+        "steps": first_steps(ranks, CASES[2]),
+        "uneven": uneven_gradients(ranks),
+        "reduced": reduced_after_each_micro_step(),
+    }
+
+
+def work_of_4(ranks: Ranks, folder: Path) -> dict[str, Any]:
+    refuses_a_block_that_does_not_divide_the_world()
+    return {
+        "steps": first_steps(ranks, CASES[4]),
+        "resumed": resumed(ranks, folder),
+        "initial": initial_weights(ranks, [COALESCED, HYBRID, FSDP2]),
+    }
+
+
+# Starting processes costs more than all they do here, so each number of ranks starts once.
+@pytest.fixture(scope="module")
+def ranks_2() -> list[dict[str, Any]]:
+    return run_ranks(2, work_of_2)
+
+
+@pytest.fixture(scope="module")
+def ranks_4(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return run_ranks(4, work_of_4, tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_gradients_and_weights_equal_the_whole_graph(
+    world_size: int, request: pytest.FixtureRequest
+) -> None:
+    cases = CASES[world_size]
+    expected = [whole_graph_step(sources(), settings) for settings in cases]
+    weights = [updated_weights(*pair) for pair in zip(cases, expected, strict=True)]
+    launched = request.getfixturevalue(f"ranks_{world_size}")
+    for rank, results in enumerate(launched):
+        for settings, result, wanted, updated in zip(
+            cases, results["steps"], expected, weights, strict=True
+        ):
+            name = result["name"]
+            assert result["loss"] == pytest.approx(float(wanted["loss"]), rel=1e-12), name
+            parameters = dict(build_model(settings).named_parameters())
+            assert result["gradients"].keys() == parameters.keys()
+            for key, gradient in result["gradients"].items():
+                assert difference(gradient, wanted[key]) < 1e-10, (name, key)
+            if rank == 0:
+                assert result["weights"].keys() == updated.keys()
+                for key, value in result["weights"].items():
+                    # Adam divides by the gradient, so it magnifies rounding.
+                    assert difference(value, updated[key]) < 1e-9, (name, key)
+
+
+def test_hybrid_shards_resume_bit_for_bit(ranks_4: list[dict[str, Any]]) -> None:
+    results = [result["resumed"] for result in ranks_4]
+    first = results[0]
+    assert first["whole"].keys() == build_model(configuration(HYBRID)).state_dict().keys()
+    for name, value in first["whole"].items():
+        assert torch.equal(value, first["resumed"][name]), name
+    total = sum(value.numel() for value in first["whole"].values())
+    held = [result["held"] for result in results]
+    assert held[:2] == held[2:], "neighbours share a block"
+    assert sum(held[:2]) == total
+    # The last rank of a block gets the smaller half of odd lengths.
+    assert held[0] / total == pytest.approx(0.5, abs=0.01)
+
+
+def test_coalesced_averages_every_parameter_also_without_gradient(
+    ranks_2: list[dict[str, Any]],
+) -> None:
+    for result in ranks_2:
+        for scale, step in zip((1.0, 10.0), result["uneven"], strict=True):
+            assert step.keys() == {"shared", "only_second", "unused"}
+            assert torch.equal(step["shared"], torch.full((3,), scale * 2 * (1 + 2) / 2))
+            assert torch.equal(step["only_second"], torch.full((2, 2), scale * 2 * 4 / 2))
+            assert torch.equal(step["unused"], torch.zeros(1))
+
+
+def test_fsdp2_reduces_gradients_only_after_the_last_micro_step(
+    ranks_2: list[dict[str, Any]],
+) -> None:
+    assert [result["reduced"] for result in ranks_2] == [[False, True]] * 2
+
+
+def test_all_ranks_start_from_rank_0(ranks_4: list[dict[str, Any]]) -> None:
+    expected = small_model(seed=0).state_dict()
+    for result in ranks_4:
+        assert len(result["initial"]) == 3
+        for weights in result["initial"]:
+            assert weights.keys() == expected.keys()
+            assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ({"name": "fsdp2", "coalesced": True}, "coalesced is an option of ddp; remove it"),
+        ({"name": "ddp", "shard_ranks": 2}, "shard_ranks is an option of fsdp2; remove it"),
+        ({"name": "fsdp2", "shard_ranks": 1}, "greater than or equal to 2"),
+    ],
+)
+def test_options_of_other_engines_are_refused(content: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        parse(EngineSettings, content, "bigtrk.yaml")
