@@ -1,4 +1,4 @@
-"""The `bigtrk` program: simulate, build, evaluate, report, doctor, demo."""
+"""The `bigtrk` program: simulate, build, evaluate, report, plan, doctor, demo."""
 
 import json
 from enum import StrEnum
@@ -29,6 +29,9 @@ def simulate(
     events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
     particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    first_event: Annotated[
+        int, typer.Option(min=0, help="number of the first event; runs tell events by their names")
+    ] = 0,
     detectors: Annotated[
         Path | None, typer.Option(help="a detectors.csv instead of the built-in geometry")
     ] = None,
@@ -36,7 +39,7 @@ def simulate(
     """Simulate events and write them as TrackML files."""
     from bigtrk.events.production import simulate_folder
 
-    simulate_folder(out, events, particles, seed, detectors)
+    simulate_folder(out, range(first_event, first_event + events), particles, seed, detectors)
 
 
 @app.command()
@@ -70,9 +73,13 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py")],
     data: Annotated[Path, typer.Argument(help="folder of graphs or sectors")],
     tracks: Annotated[bool, typer.Option("--tracks", help="build tracks and score them")] = False,
-    score_cut: Annotated[float, typer.Option(help="edges above this score make tracks")] = 0.5,
+    score_cut: Annotated[
+        float, typer.Option(min=0, max=1, help="edges above this score make tracks")
+    ] = 0.5,
     min_hits: Annotated[int, typer.Option(min=1, help="shortest track, in hits")] = 3,
-    pt_min: Annotated[float, typer.Option(help="GeV; particles a track finder must find")] = 1.0,
+    pt_min: Annotated[
+        float, typer.Option(min=0, help="GeV; particles a track finder must find")
+    ] = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Edge metrics, and tracks, of a trained model.
@@ -106,6 +113,64 @@ def report(
     _print(summarise(read), as_json, lambda: show(read, console))
     if html:
         write_html(read, html)
+
+
+@app.command()
+def plan(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONFIG.yaml | key.sub=value | DATA]...",
+            help="configuration as bigtrk/train.py takes it; folders of graphs or sectors. With "
+            "--check: run folders",
+        ),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="of an event, with --edges")] = None,
+    edges: Annotated[int | None, typer.Option(min=1, help="of an event, with --nodes")] = None,
+    events: Annotated[
+        str | None, typer.Option(help="event sizes of the papers: ex3, ctd, event1000")
+    ] = None,
+    ranks: Annotated[str, typer.Option(help="world sizes, to 4096")] = "1,2,4,8,16,32",
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, help="ranks per host; 4, with --check all on one")
+    ] = None,
+    memory: Annotated[float | None, typer.Option(min=0.1, help="GiB of each rank")] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(help="a calibration file, or the defaults cpu or A100; else this machine"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the event sizes drawn")] = 0,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="measure this machine first: about two minutes")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="compare with what run folders recorded")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Predict memory, the number of sectors that fits, step time and scaling, without training.
+
+    --calibrate writes to ~/.cache/bigtrk/calibration.json, or to the file of --machine.
+    """
+    from bigtrk.reports import plan as plans
+    from bigtrk.reports import plan_tables, planning
+    from bigtrk.train import DEFAULT
+    from bigtrk.training import calibration
+
+    if calibrate:
+        path = Path(machine) if machine else calibration.DEFAULT_PATH
+        found = calibration.calibrate(path).model_dump(mode="json")
+        _print(found, as_json, lambda: plan_tables.show_constants(found, str(path), console))
+    elif check:
+        checks = planning.compare_runs(arguments or [], machine, ranks_per_node)
+        _print(checks, as_json, lambda: plan_tables.show_checks(checks, console))
+    else:
+        sizes = planning.Sizes(nodes, edges, events)
+        question = planning.ask(
+            arguments or [], DEFAULT, sizes, ranks, ranks_per_node or 4, memory, machine, seed
+        )
+        answer = plans.make_plan(question)
+        _print(answer, as_json, lambda: plan_tables.show_plan(answer, console))
 
 
 @app.command()

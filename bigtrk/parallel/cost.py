@@ -1,0 +1,167 @@
+"""Memory and time of an event on K ranks, predicted from counts and a few machine constants.
+
+Memory: counted exactly (footprint.py); only the allocator's and the process's share is fitted.
+Time: matrix products, bytes moved, memory taken from the system, operations started, each at a
+fitted rate; exchange and reduction by latency and bandwidth (links.py).
+"""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.parallel.event_size import NEIGHBOURS, EventSize, SectorSize
+from bigtrk.parallel.footprint import Columns, Footprint, footprint
+from bigtrk.parallel.links import exchange
+from bigtrk.parallel.machine_constants import MachineConstants
+from bigtrk.parallel.sharding import BYTES, Sharding
+
+# AdamW's elementwise operations read and write 20 words per weight, 12 operations per tensor.
+_OPTIMIZER_WORDS = 20
+# Of a batch beside its features: edge ids and ends, three loss columns, flags; ids of nodes.
+_EDGE_BYTES, _NODE_BYTES = 8 + 16 + 12 + 2, 8 + 8 + 8 + 4
+_EDGE_BYTES_ON_DEVICE = 16 + 8
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak bytes of one rank, by lever. `allocator`: held beside what is alive."""
+
+    process: float
+    parameters: float
+    gradients: float
+    optimizer: float
+    inputs: float
+    saved: float
+    working: float
+    halo: float
+    allocator: float
+
+    @property
+    def total(self) -> float:
+        return float(sum(asdict(self).values()))
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Predicts for one model, engine, world and machine.
+
+    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host.
+    """
+
+    model: InteractionGNNConfig
+    n_node_features: int
+    n_edge_features: int
+    sharding: Sharding
+    world: int
+    ranks_per_node: int
+    machine: MachineConstants
+
+    def footprint(self, cut: bool) -> Footprint:
+        return footprint(self.model, self.n_node_features, self.n_edge_features, cut)
+
+    def memory(self, event: EventSize, parts: int) -> Memory:
+        """Peak memory of the rank with the largest of the event's `parts` sectors."""
+        size = event.sector(parts)
+        count = self.footprint(cut=parts > 1)
+        saved, peak, held = self._activations(count, size)
+        halo = 0.0
+        if size.halo:
+            # Without the halo, but with its cut edges; then what is packed to be sent.
+            _, lean, _ = self._activations(count, SectorSize(size.edges, size.owned))
+            packed = 2 * size.halo * self.model.hidden * BYTES
+            halo, peak = peak - lean + packed, lean
+            saved = min(saved, peak)
+        # The next step's batch is read while this one is computed.
+        inputs = 2 * self._input_bytes(size)
+        if size.edges * self.n_edge_features * BYTES < self.machine.heap_block_bytes:
+            held += (self.machine.heap - 1) * inputs
+        process = self.machine.process_bytes
+        process += self.machine.deepspeed_bytes if self.sharding.deepspeed else 0
+        return Memory(
+            process=process,
+            parameters=self.sharding.parameters(count.weights, count.widest),
+            gradients=self.sharding.gradients(count.weights),
+            optimizer=self.sharding.optimizer(count.weights),
+            inputs=inputs,
+            saved=saved,
+            working=peak - saved,
+            halo=halo,
+            allocator=held,
+        )
+
+    def smallest_parts(self, event: EventSize, budget: float) -> int | None:
+        """The smallest power of two of sectors that fits `budget` bytes; None if the world's
+        largest does not.
+        """
+        parts = 1
+        while parts <= self.world:
+            if self.memory(event, parts).total <= budget:
+                return parts
+            parts *= 2
+        return None
+
+    def seconds(self, event: EventSize, parts: int) -> float:
+        """Seconds to train one event in `parts` sectors, without the step's reduction."""
+        return self.compute_seconds(event.sector(parts), parts) + self.exchange_seconds(
+            event, parts
+        )
+
+    def compute_seconds(self, size: SectorSize, parts: int) -> float:
+        """Seconds of a rank's forward and backward pass."""
+        machine, count = self.machine, self.footprint(cut=parts > 1)
+        sizes = _sizes(size)
+        products, moved = count.flops @ sizes, count.traffic @ sizes
+        renewed = sum((count.fresh * sizes)[self._returned(size)])
+        busy = products / machine.flops[self.model.precision]
+        busy += moved / machine.traffic + renewed / machine.fresh
+        return float(busy * self._sharers() + count.operations * machine.operation)
+
+    def exchange_seconds(self, event: EventSize, parts: int) -> float:
+        """Seconds of the halo exchanges of forward and backward."""
+        if parts == 1:
+            return 0.0
+        size = event.sector(parts)
+        link = self.machine.network.slowest(parts, self.ranks_per_node)
+        n_bytes = size.halo * self.model.hidden * BYTES
+        return 2 * (self.model.layers - 1) * exchange(link, min(parts - 1, NEIGHBOURS), n_bytes)
+
+    def step_seconds(self) -> float:
+        """Seconds that a step adds to its events: reduction and optimizer."""
+        count = self.footprint(cut=False)
+        link = self.machine.network.slowest(self.world, self.ranks_per_node)
+        reduced = self.sharding.seconds(link, self.world, count.weights, self.model.layers)
+        updated = _OPTIMIZER_WORDS * BYTES * count.weights
+        return reduced + updated / self.machine.traffic * self._sharers()
+
+    def _activations(self, count: Footprint, size: SectorSize) -> tuple[float, float, float]:
+        """Bytes saved between forward and backward, at the peak, and held by the allocator."""
+        sizes = _sizes(size)
+        # The last column is gradients, which have their own lever.
+        sizes[3] = 0
+        live = count.live @ sizes
+        kept = np.where(self._returned(size), 1.0, self.machine.heap)
+        held = (count.live @ (sizes * kept)).max() - live.max()
+        return float(count.saved @ sizes), float(live.max()), float(held)
+
+    def _returned(self, size: SectorSize) -> NDArray[np.bool_]:
+        """Which columns' tensors go back to the system when they are freed: [4] bool."""
+        rows = np.array([size.edges, size.nodes, size.nodes, 0])
+        large: NDArray[np.bool_] = rows * self.model.hidden * BYTES >= self.machine.heap_block_bytes
+        return large
+
+    def _input_bytes(self, size: SectorSize) -> float:
+        """Bytes of one batch where its memory counts: on the device, or in all on a CPU."""
+        edge, node = BYTES * self.n_edge_features, BYTES * self.n_node_features
+        if not self.machine.shared:
+            return (edge + _EDGE_BYTES_ON_DEVICE) * size.edges + node * size.nodes
+        # Features as stored and as normalised.
+        return (2 * edge + _EDGE_BYTES) * size.edges + (2 * node + _NODE_BYTES) * size.nodes
+
+    def _sharers(self) -> int:
+        return min(self.world, self.ranks_per_node) if self.machine.shared else 1
+
+
+def _sizes(size: SectorSize) -> Columns:
+    return np.array([size.edges, size.nodes, size.owned, 1.0])

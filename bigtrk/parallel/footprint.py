@@ -1,0 +1,175 @@
+"""What one training pass of the model holds, computes and moves, counted without doing it.
+
+The model itself runs forward and backward on fake tensors (shapes without data), so the count
+follows the model as it is, whatever it recomputes and in which precision. All counts are linear in
+the sizes of a sector, so a few small passes give them for every size.
+
+Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, owned nodes, 1).
+"""
+
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
+from bigtrk.models.settings import InteractionGNNConfig
+
+Columns = NDArray[np.float64]
+# Independent in all columns; a halo in each, so that all passes run the same operations.
+_CUT_SIZES = ((4000, 400, 300), (8000, 400, 300), (4000, 800, 300), (4000, 400, 200))
+_WHOLE_SIZES = ((4000, 400, 400), (8000, 400, 400), (4000, 800, 800))
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """live [T, 4]: bytes alive at each moment, weights and inputs left out, gradients of weights
+    in the last column. saved [4]: bytes alive between forward and backward. flops [4]: of matrix
+    products. traffic [4]: bytes that operations read and write. fresh [4]: bytes of the tensors
+    that they make. operations: how many there are. weights: number of parameters; widest: of the
+    largest layer.
+    """
+
+    live: Columns
+    saved: Columns
+    flops: Columns
+    traffic: Columns
+    fresh: Columns
+    operations: int
+    weights: int
+    widest: int
+
+
+@lru_cache(maxsize=64)
+def footprint(
+    config: InteractionGNNConfig, n_node_features: int, n_edge_features: int, cut: bool
+) -> Footprint:
+    """The footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows."""
+    passes = []
+    with FakeTensorMode():
+        model = InteractionGNN(config, n_node_features, n_edge_features)
+        sizes = _CUT_SIZES if cut else _WHOLE_SIZES
+        for size in sizes:
+            inputs = _inputs(n_node_features, n_edge_features, size)
+            passes.append(_run(model, inputs, size, _halo(size) if cut else no_exchange))
+    design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
+    # Of a whole graph nodes and owned nodes are the same number; lstsq shares it between them.
+    solve = np.linalg.pinv(design)
+    live = (solve @ np.array([count.live for count in passes])).T
+    return Footprint(
+        live=np.unique(live.round(6), axis=0),
+        saved=solve @ np.array([count.saved for count in passes]),
+        flops=solve @ np.array([count.flops for count in passes]),
+        traffic=solve @ np.array([count.traffic for count in passes]),
+        fresh=solve @ np.array([count.fresh for count in passes]),
+        operations=passes[0].operations,
+        weights=_numel(model),
+        widest=max(_numel(part) for part in (*model.layers, model.decoder)),
+    )
+
+
+@dataclass
+class _Pass:
+    live: list[float]
+    saved: float
+    flops: float
+    traffic: float
+    fresh: float
+    operations: int
+
+
+def _run(
+    model: InteractionGNN,
+    inputs: tuple[Any, ...],
+    size: tuple[int, int, int],
+    exchange: Callable[[Tensor], Tensor],
+) -> _Pass:
+    """One forward and backward pass."""
+    model.zero_grad()
+    label, weight = torch.empty(size[0]), torch.empty(size[0])
+    with _Counter([*model.parameters(), *_tensors(inputs), label, weight]) as counter:
+        logits = model(*inputs, exchange)
+        loss = binary_cross_entropy_with_logits(logits, label, weight=weight, reduction="sum")
+        saved = counter.alive
+        loss.backward()
+    return _Pass(
+        counter.live, saved, counter.flops, counter.traffic, counter.fresh, counter.operations
+    )
+
+
+def _inputs(
+    n_node_features: int, n_edge_features: int, size: tuple[int, int, int]
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    edges, nodes, owned = size
+    edge_index = torch.empty(2, edges, dtype=torch.int64)
+    return (
+        torch.empty(nodes, n_node_features),
+        torch.empty(edges, n_edge_features),
+        edge_index,
+        owned,
+    )
+
+
+def _halo(size: tuple[int, int, int]) -> Callable[[Tensor], Tensor]:
+    """An exchange that receives without sending: halo rows of the right shape."""
+    _, nodes, owned = size
+    return lambda rows: torch.cat([rows, rows.new_empty(nodes - owned, rows.shape[1])])
+
+
+def _numel(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+class _Counter(TorchDispatchMode):
+    """Counts every operation below autograd: those of the backward pass and of recomputation."""
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        """`known` tensors do not count, nor do their views."""
+        super().__init__()
+        self.alive = 0
+        self.live: list[float] = []
+        self.flops = self.traffic = self.fresh = 0.0
+        self.operations = 0
+        self._bytes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        read, written = _tensors((args, kwargs)), _tensors(result)
+        for tensor in written:
+            self._follow(tensor.untyped_storage())
+        self.live.append(self.alive)
+        if not func.is_view:
+            self.operations += 1
+            self.traffic += sum(t.numel() * t.element_size() for t in (*read, *written))
+        if func._overloadpacket in flop_registry:
+            self.flops += flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)
+        return result
+
+    def _follow(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key not in self._bytes:
+            self._bytes[key] = storage.nbytes()
+            self.alive += storage.nbytes()
+            self.fresh += storage.nbytes()
+            weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self.alive -= self._bytes.pop(key)
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

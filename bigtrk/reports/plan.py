@@ -1,0 +1,123 @@
+"""`bigtrk plan`: memory by lever, the smallest number of sectors that fits, scaling curves."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.parallel.cost import CostModel
+from bigtrk.parallel.event_size import EventSize
+from bigtrk.parallel.machine_constants import MachineConstants
+from bigtrk.reports.dry_run import strong_scaling, weak_scaling
+from bigtrk.reports.plan_check import Checked, make_cost
+from bigtrk.training.settings import Configuration
+
+# What a user may change to save memory, as changes of the model's configuration.
+LEVERS: tuple[dict[str, str], ...] = (
+    {"recompute": "none", "precision": "fp32"},
+    {"recompute": "layer", "precision": "fp32"},
+    {"recompute": "layer", "precision": "bf16"},
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to plan for: events, world sizes (ascending), bytes per rank (None: do not ask)."""
+
+    configuration: Configuration
+    sizes: Sequence[EventSize]
+    ranks: Sequence[int]
+    ranks_per_node: int
+    budget: float | None
+    machine: MachineConstants
+    seed: int = 0
+
+    def cost(self, world: int, **levers: str) -> CostModel:
+        """The cost model on `world` ranks, with these settings of the model changed."""
+        model = InteractionGNNConfig.model_validate(
+            {**self.configuration.model.model_dump(), **levers}
+        )
+        changed = self.configuration.model_copy(update={"model": model})
+        return make_cost(changed, world, self.ranks_per_node, self.machine)
+
+    @property
+    def largest(self) -> EventSize:
+        return max(self.sizes, key=lambda size: size.edges)
+
+
+def make_plan(question: Question) -> dict[str, Any]:
+    """All that is predicted, JSON-able; bytes and seconds."""
+    largest, world = question.largest, max(question.ranks)
+    cost = question.cost(world)
+    fits = _fits(cost, question)
+    parts = fits or 1
+    weak = weak_scaling(question.cost, question.sizes, question.ranks, parts, question.seed)
+    strong = strong_scaling(
+        question.cost,
+        question.sizes,
+        question.ranks,
+        parts,
+        question.configuration.training.events_per_step,
+        question.seed,
+    )
+    return {
+        "machine": question.machine.model_dump(mode="json", exclude={"fit"}),
+        "model": question.configuration.model.model_dump(mode="json"),
+        "engine": cost.sharding.name,
+        "events": {
+            "number": len(question.sizes),
+            "largest": {"nodes": largest.nodes, "edges": largest.edges},
+        },
+        "budget_bytes": question.budget,
+        "smallest_parts": fits,
+        "levers": [_lever(question, lever, world) for lever in _levers(question)],
+        "sectors": [_sectors(cost, largest, k) for k in _powers(world)],
+        "weak_scaling": [asdict(point) for point in weak],
+        "strong_scaling": [asdict(point) for point in strong],
+    }
+
+
+def check_summary(checked: Sequence[Checked]) -> list[dict[str, Any]]:
+    """Predictions beside records, with relative errors, JSON-able."""
+    return [
+        {**asdict(c), "memory_error": c.memory_error, "time_error": c.time_error} for c in checked
+    ]
+
+
+def _levers(question: Question) -> list[dict[str, str]]:
+    """The levers, with the configuration's own setting first where it is none of them."""
+    model = question.configuration.model
+    own = {"recompute": str(model.recompute), "precision": str(model.precision)}
+    return list(LEVERS) if own in LEVERS else [own, *LEVERS]
+
+
+def _lever(question: Question, lever: dict[str, str], world: int) -> dict[str, Any]:
+    cost = question.cost(world, **lever)
+    memory = cost.memory(question.largest, 1)
+    return {
+        **lever,
+        **asdict(memory),
+        "total": memory.total,
+        "smallest_parts": _fits(cost, question),
+    }
+
+
+def _sectors(cost: CostModel, event: EventSize, parts: int) -> dict[str, Any]:
+    memory = cost.memory(event, parts)
+    return {
+        "parts": parts,
+        **asdict(memory),
+        "total": memory.total,
+        "seconds": cost.seconds(event, parts),
+        "exchange_seconds": cost.exchange_seconds(event, parts),
+    }
+
+
+def _fits(cost: CostModel, question: Question) -> int | None:
+    if question.budget is None:
+        return None
+    return cost.smallest_parts(question.largest, question.budget)
+
+
+def _powers(world: int) -> list[int]:
+    return [1 << i for i in range(min(world, 64).bit_length())]

@@ -1,0 +1,130 @@
+"""A few training steps on synthetic graphs, measured in a process of its own.
+
+`python -m bigtrk.training.warmup CASE` prints one JSON object. Its own process, since peak memory
+is that of a process's whole life.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+
+import torch
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import SCALES
+from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.ranks import Ranks, discover, process_group, share_cores
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.batch import BatchMaker
+from bigtrk.training.event_source import EventSource
+from bigtrk.training.loader import Loader
+from bigtrk.training.model_files import build_model
+from bigtrk.training.settings import Configuration
+from bigtrk.training.step import StepRunner
+from bigtrk.training.usage import peak_memory
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and a graph to train it on for `steps` steps after one that warms up."""
+
+    nodes: int
+    edges: int
+    hidden: int
+    layers: int = 4
+    recompute: str = "layer"
+    precision: str = "fp32"
+    steps: int = 4
+
+    def configuration(self) -> Configuration:
+        names = ("hidden", "layers", "recompute", "precision")
+        return Configuration.model_validate({"model": {n: getattr(self, n) for n in names}})
+
+
+@dataclass(frozen=True)
+class Measured:
+    """seconds: of the median step. peak_bytes: as a run records it."""
+
+    seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class _Synthetic(EventSource):
+    """An event that is made when it is read."""
+
+    graph: EventGraph
+
+    def read(self, part: int, parts: int) -> Sector:
+        assert (part, parts) == (0, 1), "synthetic events are whole"
+        return whole_sector(self.graph)
+
+
+def synthetic_graph(nodes: int, edges: int, configuration: Configuration) -> EventGraph:
+    """A graph whose edges, as those of detector layers, join rows that lie near each other."""
+    data, generator = configuration.data, torch.Generator().manual_seed(0)
+    destination = torch.randint(nodes, (edges,), generator=generator)
+    back = torch.randint(1, max(2, nodes // 10), (edges,), generator=generator)
+    return EventGraph(
+        name="synthetic",
+        node_feature_names=tuple(data.node_features),
+        edge_feature_names=tuple(data.edge_features),
+        node_features=_values(data.node_features, nodes, generator),
+        edge_index=torch.stack([(destination - back).clamp(min=0), destination]),
+        edge_features=_values(data.edge_features, edges, generator),
+        y=torch.rand(edges, generator=generator) < 0.3,
+    )
+
+
+def _values(names: list[str], rows: int, generator: torch.Generator) -> torch.Tensor:
+    scales = torch.tensor([SCALES[name] for name in names])
+    return torch.randn(rows, len(names), generator=generator) * scales
+
+
+def measure(case: Case, ranks: Ranks) -> Measured:
+    """Train as a run does: the same engine, step and loader."""
+    configuration, stopwatch = case.configuration(), Stopwatch(ranks.device)
+    graph = synthetic_graph(case.nodes, case.edges, configuration)
+    source = _Synthetic("synthetic", 1, folder=None, graph=graph)  # type: ignore[arg-type]
+    model = build_model(configuration).to(ranks.device)
+    engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
+    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
+    loader = Loader(BatchMaker(configuration, ranks.device), [source], 0, 1, stopwatch)
+    seconds = []
+    start = stopwatch.now()
+    for batches in loader.steps([[0]] * (case.steps + 1)):
+        runner.run([0], batches, lr=1e-3)
+        seconds.append(stopwatch.now() - start)
+        start = stopwatch.now()
+    return Measured(statistics.median(seconds[1:]), peak_memory(ranks.device))
+
+
+def measure_apart(case: Case, timeout: float = 300) -> Measured:
+    """`measure` in a process of its own.
+
+    Raises:
+        InputError: the process failed, as when memory runs out.
+    """
+    command = [sys.executable, "-m", "bigtrk.training.warmup", json.dumps(asdict(case))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or ["killed, perhaps out of memory"]
+        raise InputError(f"warm-up {asdict(case)}: {reason[0]}; free memory, then calibrate again")
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def main() -> None:
+    """Measure the case given as JSON and print what was found."""
+    case = Case(**json.loads(sys.argv[1]))
+    ranks = discover({})
+    share_cores(ranks)
+    with process_group(ranks):
+        print(json.dumps(asdict(measure(case, ranks))))
+
+
+if __name__ == "__main__":
+    main()
