@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,8 +43,9 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
     """
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return _from_launcher(environment)
-    # SLURM also sets SLURM_PROCID in the batch script itself; only srun's tasks have a step.
-    if "SLURM_STEP_ID" in environment and int(environment.get("SLURM_NTASKS", "1")) > 1:
+    # The tasks of the step: SLURM_NTASKS, the job's, is also set in the batch script and in the
+    # shell that salloc opens, which are one plain process each.
+    if int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
         return _from_slurm(environment)
     return Ranks(0, 1, 0, 1, "python")
 
@@ -61,26 +63,42 @@ def _from_launcher(environment: Mapping[str, str]) -> Ranks:
 
 
 def _from_slurm(environment: Mapping[str, str]) -> Ranks:
-    # "4(x2),3": four tasks on each of two nodes, three on the last; the smallest is a safe share.
-    per_node = environment.get("SLURM_STEP_TASKS_PER_NODE", environment["SLURM_NTASKS"])
+    per_node = _tasks_per_node(environment["SLURM_STEP_TASKS_PER_NODE"])
     return Ranks(
         rank=int(environment["SLURM_PROCID"]),
-        world_size=int(environment["SLURM_NTASKS"]),
+        world_size=int(environment["SLURM_STEP_NUM_TASKS"]),
         local_rank=int(environment["SLURM_LOCALID"]),
-        local_size=int(per_node.split(",")[0].split("(")[0]),
+        local_size=per_node[int(environment["SLURM_NODEID"])],
         launcher="srun",
     )
 
 
+def _tasks_per_node(text: str) -> list[int]:
+    """Tasks by node of the step: "4(x2),3" is [4, 4, 3]."""
+    tasks = []
+    for item in text.split(","):
+        count, _, repeats = item.rstrip(")").partition("(x")
+        tasks += [int(count)] * int(repeats or 1)
+    return tasks
+
+
+def _first_host(nodes: str) -> str:
+    """The first of a SLURM node list, where rank 0 is: "nid[0012-0014,0020],x1" is "nid0012"."""
+    # A list may have several brackets in a name ("rack[0-1]n[3-5]"): each gives its first number.
+    name = re.split(r",(?![^\[]*\])", nodes)[0]
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", name)
+
+
 def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that torch.distributed and DeepSpeed read, for launchers that set others."""
+    # Not SLURM_LAUNCH_NODE_IPADDR: srun may run on a login node, or outside the step's nodes.
+    slurm = ranks.launcher == "srun"
+    first_host = _first_host(environment["SLURM_STEP_NODELIST"]) if slurm else "127.0.0.1"
     return {
         "RANK": str(ranks.rank),
         "WORLD_SIZE": str(ranks.world_size),
         "LOCAL_RANK": str(ranks.local_rank),
-        "MASTER_ADDR": environment.get(
-            "MASTER_ADDR", environment.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1")
-        ),
+        "MASTER_ADDR": environment.get("MASTER_ADDR", first_host),
         # Derived from the job id, so that two jobs sharing a node do not meet.
         "MASTER_PORT": environment.get(
             "MASTER_PORT", str(20000 + int(environment.get("SLURM_JOB_ID", "0")) % 20000)
@@ -93,9 +111,23 @@ def share_cores(ranks: Ranks) -> int:
 
     torchrun sets one thread per rank, deepspeed none at all: neither is what a CPU run wants.
     """
-    threads = max(1, len(os.sched_getaffinity(0)) // ranks.local_size)
+    threads = cores_of_rank(ranks, len(os.sched_getaffinity(0)))
     torch.set_num_threads(threads)
     return threads
+
+
+def cores_of_rank(
+    ranks: Ranks, open_cores: int, environment: Mapping[str, str] = os.environ
+) -> int:
+    """How many of the `open_cores`, which this process may run on, are this rank's.
+
+    What srun was asked for with --cpus-per-task, at most those open (srun binds a task to its own
+    where the cluster lets it); elsewhere the ranks of a host share what is open to each alike.
+    """
+    asked = environment.get("SLURM_CPUS_PER_TASK")
+    if ranks.launcher == "srun" and asked:
+        return min(int(asked), open_cores)
+    return max(1, open_cores // ranks.local_size)
 
 
 @contextmanager

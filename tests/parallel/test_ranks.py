@@ -2,16 +2,30 @@
 
 import pytest
 
-from bigtrk.parallel.ranks import Ranks, discover, publish
+from bigtrk.parallel.ranks import Ranks, cores_of_rank, discover, publish
 
+# As SLURM 22.05 set them on a real cluster: task 5 of 8 on two nodes, srun called on a third host.
 SLURM = {
     "SLURM_STEP_ID": "0",
     "SLURM_PROCID": "5",
     "SLURM_NTASKS": "8",
+    "SLURM_STEP_NUM_TASKS": "8",
     "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
     "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+    "SLURM_STEP_NODELIST": "node[1-2]",
     "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.7",
     "SLURM_JOB_ID": "41234",
+}
+# The shell of `salloc -N2 --ntasks-per-node=2`: a step of one task in a job of four.
+SALLOC = {
+    "SLURM_STEP_ID": "4294967290",
+    "SLURM_PROCID": "0",
+    "SLURM_NTASKS": "4",
+    "SLURM_STEP_NUM_TASKS": "1",
+    "SLURM_LOCALID": "0",
+    "SLURM_STEP_TASKS_PER_NODE": "1",
+    "SLURM_STEP_NODELIST": "node1",
 }
 TORCHRUN = {
     "RANK": "3",
@@ -32,6 +46,10 @@ DEEPSPEED = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_SIZE": "2
         (SLURM, Ranks(5, 8, 1, 4, "srun")),
         # The batch script of a job, outside srun, is one plain process.
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, Ranks(0, 1, 0, 1, "python")),
+        (SALLOC, Ranks(0, 1, 0, 1, "python")),
+        # Nodes of unequal numbers of tasks.
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "5,3"}, Ranks(5, 8, 1, 3, "srun")),
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "3(x2),2"}, Ranks(5, 8, 1, 3, "srun")),
         # A launcher started inside a SLURM job wins over SLURM.
         ({**SLURM, **TORCHRUN}, Ranks(3, 4, 1, 2, "torchrun")),
     ],
@@ -40,11 +58,47 @@ def test_discover(environment: dict[str, str], expected: Ranks) -> None:
     assert discover(environment) == expected
 
 
-def test_srun_tasks_meet_at_the_launch_node_on_the_jobs_port() -> None:
-    variables = publish(discover(SLURM), SLURM)
-    assert variables["MASTER_ADDR"] == "10.0.0.7"
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("node[1-2]", "node1"),
+        ("nid[001012-001014,001200]", "nid001012"),
+        ("nid[001200,001300]", "nid001200"),
+        ("alpha,beta[1-2]", "alpha"),
+        ("gpu-a7", "gpu-a7"),
+        ("rack[0-1]n[3-5,9],x1", "rack0n3"),
+        ("node[1-2].cluster.org", "node1.cluster.org"),
+    ],
+)
+def test_srun_tasks_meet_on_the_first_node_of_the_step(nodes: str, first: str) -> None:
+    environment = {**SLURM, "SLURM_STEP_NODELIST": nodes}
+    variables = publish(discover(environment), environment)
+    assert variables["MASTER_ADDR"] == first
     assert variables["MASTER_PORT"] == str(20000 + 41234 % 20000)
     assert (variables["RANK"], variables["WORLD_SIZE"]) == ("5", "8")
+
+
+def test_one_process_in_a_salloc_shell_meets_nobody() -> None:
+    assert publish(discover(SALLOC), SALLOC)["MASTER_ADDR"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("asked", "open_cores", "expected"),
+    [
+        ({}, 64, 16),  # four ranks share an unbound node
+        ({"SLURM_CPUS_PER_TASK": "32"}, 32, 32),  # bound: what is open is this rank's alone
+        ({"SLURM_CPUS_PER_TASK": "8"}, 64, 8),  # not bound
+        ({"SLURM_CPUS_PER_TASK": "8"}, 2, 2),
+        ({}, 2, 1),
+    ],
+)
+def test_cores_of_a_srun_task(asked: dict[str, str], open_cores: int, expected: int) -> None:
+    assert cores_of_rank(discover(SLURM), open_cores, {**SLURM, **asked}) == expected
+
+
+def test_other_launchers_share_the_open_cores() -> None:
+    inside_a_job = {**TORCHRUN, "SLURM_CPUS_PER_TASK": "3"}
+    assert cores_of_rank(discover(inside_a_job), 8, inside_a_job) == 4
 
 
 def test_a_launchers_own_address_is_kept() -> None:
