@@ -49,7 +49,8 @@ END
 
 mapfile -t names < <(seq --format 'node%g' "$nodes")
 make_events "$nodes"
-train_on_one_host training.epochs=3 engine.name=deepspeed
+settings+=(training.epochs=3)
+train_on_one_host engine.name=deepspeed
 
 write_ssh
 start_hosts "${names[@]}"
@@ -64,6 +65,6 @@ PATH=$PATH
 END
 start=$SECONDS
 DS_ACCELERATOR=cpu attend on node1 deepspeed --hostfile hostfile --num_nodes "$nodes" \
-    "$checkout/bigtrk/train.py" "${settings[@]}" training.epochs=3 engine.name=deepspeed \
+    "$checkout/bigtrk/train.py" "${settings[@]}" engine.name=deepspeed \
     run.folder=many-hosts >&2
 compare many-hosts "$nodes" $((SECONDS - start))

@@ -9,7 +9,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/rehearsal.sh"
 (($# == 0)) || fail "unknown option $1; there are none"
 
 make_events 2
-train_on_one_host training.epochs=3
+settings+=(training.epochs=3)
+train_on_one_host
 
 port=$(python -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
 start=$SECONDS
@@ -17,7 +18,7 @@ agents=()
 for _ in 1 2; do
     torchrun --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-id "rehearsal-$$" \
         --rdzv-endpoint "localhost:$port" "$checkout/bigtrk/train.py" \
-        "${settings[@]}" training.epochs=3 run.folder=two-agents >&2 &
+        "${settings[@]}" run.folder=two-agents >&2 &
     agents+=($!)
 done
 for agent in "${agents[@]}"; do wait "$agent"; done

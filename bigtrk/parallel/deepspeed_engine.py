@@ -10,6 +10,7 @@ from typing import Any
 import deepspeed
 import deepspeed.comm as deepspeed_comm
 import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
 from deepspeed.comm.comm import comms_logger, timers
 from torch import Tensor, nn
 
@@ -40,8 +41,8 @@ class DeepSpeedEngine(Engine):
         ds_config: dict[str, Any],
     ) -> None:
         deepspeed.utils.logger.setLevel(logging.ERROR)
-        with one_compiler(extension_folder()):
-            deepspeed.init_distributed(dist_init_required=False, verbose=False)
+        _compile()
+        deepspeed.init_distributed(dist_init_required=False, verbose=False)
         self.model = self._engine = deepspeed.initialize(
             model=model,
             optimizer=make_optimizer(model.parameters(), optimizer),
@@ -92,6 +93,17 @@ def make_deepspeed(
 ) -> DeepSpeedEngine:
     """The engine of a shipped or own DeepSpeed file."""
     return DeepSpeedEngine(model, optimizer, stopwatch, load_ds_config(ds_config, optimizer))
+
+
+def _compile() -> None:
+    """Compile the one operation DeepSpeed needs on CPUs, before `init_distributed` loads it.
+
+    Not around `init_distributed`, which waits for the other ranks of the host.
+    """
+    builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
+    if builder is not None and get_accelerator().device_name() == "cpu":
+        with one_compiler(extension_folder()):
+            builder.load()
 
 
 def _logged_seconds() -> float:
