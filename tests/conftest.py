@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no failure.
+settings.register_profile("bigtrk", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("bigtrk")
 
 
 @pytest.fixture(scope="session")
