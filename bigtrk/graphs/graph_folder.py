@@ -3,15 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from bigtrk.errors import InputError
-from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+from bigtrk.graphs.event_folder import EventFolder, particle_sections, read_particles
+from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES
-from bigtrk.graphs.manifest import file_of, read_manifest
-from bigtrk.graphs.tensor_files import SectionFile, write_sections
+from bigtrk.graphs.manifest import file_of
+from bigtrk.graphs.tensor_files import write_sections
 
 _TENSORS = ("node_features", "edge_index", "edge_features")
 _LABELS = ("y", "hit_id", "particle_id", "hit_weight")
-_PARTICLES = ("particle_id", "pt", "eta", "vertex", "nhits")
 
 
 def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path:
@@ -22,8 +21,6 @@ def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path
     """
     columns = {name: getattr(graph, name) for name in _TENSORS + _LABELS}
     sections = {"graph": {name: c for name, c in columns.items() if c is not None}}
-    if graph.particles is not None:
-        sections["particles"] = {name: getattr(graph.particles, name) for name in _PARTICLES}
     features = (*graph.node_feature_names, *graph.edge_feature_names)
     names = {
         "event": graph.name,
@@ -34,60 +31,27 @@ def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path
         "edges": graph.n_edges,
     }
     path = file_of(folder, graph.name)
-    write_sections(path, sections, {**record, **names})
+    write_sections(path, sections | particle_sections(graph.particles), {**record, **names})
     return path
 
 
-class GraphFolder:
-    """The graphs of a folder, read one event at a time.
+class GraphFolder(EventFolder):
+    """The graphs of a folder, read one event at a time."""
 
-    events: the names, ascending. manifest: the content of manifest.json.
-
-    Raises:
-        InputError: the folder is missing, or holds something else.
-    """
-
-    def __init__(self, path: Path) -> None:
-        kind, self.manifest = read_manifest(path)
-        if kind != "graphs":
-            raise InputError(
-                f"{path}: holds {kind}, not graphs; name the folder they were cut from"
-            )
-        self.path = path
-        self.events = sorted(self.manifest["events"])
-
-    def record(self, event: str) -> dict[str, Any]:
-        """What the manifest says of `event`.
-
-        Raises:
-            InputError: the folder has no such event.
-        """
-        if event not in self.manifest["events"]:
-            raise InputError(f"{self.path}: has no event {event!r}; build it, or name another")
-        found: dict[str, Any] = self.manifest["events"][event]
-        return found
+    kind = "graphs"
+    maker = "bigtrk build EVENTS {path}"
 
     def read(self, event: str) -> EventGraph:
         """The graph of `event`, its checksums verified.
 
         Raises:
-            InputError: the folder has no such event, its file is damaged, or it is not the file
-                that the manifest describes.
+            InputError: as `open`, or the file's bytes have changed.
         """
-        described = self.record(event)["digests"]
-        opened = SectionFile(file_of(self.path, event))
-        if opened.digests != described:
-            raise InputError(
-                f"{opened.path}: is not the file that the manifest describes; finish the build "
-                f"with 'bigtrk build EVENTS {self.path}' and its former options"
-            )
-        particles = None
-        if "particles" in opened.digests:
-            particles = ParticleTable(**opened.read("particles"))
+        opened = self.open(event)
         return EventGraph(
             name=event,
             node_feature_names=tuple(opened.record["node_feature_names"]),
             edge_feature_names=tuple(opened.record["edge_feature_names"]),
-            particles=particles,
+            particles=read_particles(opened),
             **opened.read("graph"),
         )

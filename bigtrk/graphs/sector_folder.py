@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.graphs.event_folder import EventFolder, particle_sections, read_particles
 from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.graphs.manifest import file_of, read_manifest
+from bigtrk.graphs.manifest import file_of
 from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.sector_merge import group, merge
 from bigtrk.graphs.tensor_files import Section, SectionFile, write_sections
@@ -21,7 +21,6 @@ from bigtrk.graphs.tensor_files import Section, SectionFile, write_sections
 _IDS = ("edge_index", "node_id", "edge_id", "send_index")
 _VALUES = ("node_features", "edge_features")
 _LABELS = ("y", "hit_id", "particle_id", "hit_weight")
-_PARTICLES = ("particle_id", "pt", "eta", "vertex", "nhits")
 
 
 def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -> Path:
@@ -34,10 +33,10 @@ def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -
     first = sectors[0]
     assert [sector.part for sector in sectors] == list(range(first.parts)), "all sectors, in order"
     sections = {f"sector/{sector.part}": _section(sector) for sector in sectors}
-    if first.particles is not None:
-        sections["particles"] = {name: getattr(first.particles, name) for name in _PARTICLES}
     path = file_of(folder, first.event)
-    write_sections(path, sections, {**record, **_describe(sectors)})
+    write_sections(
+        path, sections | particle_sections(first.particles), {**record, **_describe(sectors)}
+    )
     return path
 
 
@@ -72,34 +71,11 @@ def _section(sector: Sector) -> Section:
     }
 
 
-class SectorFolder:
-    """The sectors of many events, read one share at a time.
+class SectorFolder(EventFolder):
+    """The sectors of many events, read one share at a time."""
 
-    events: the names, ascending. manifest: the content of manifest.json.
-
-    Raises:
-        InputError: the folder is missing, or holds something else.
-    """
-
-    def __init__(self, path: Path) -> None:
-        kind, self.manifest = read_manifest(path)
-        if kind != "sectors":
-            raise InputError(
-                f"{path}: holds {kind}, not sectors; cut them with 'python -m partition {path} OUT'"
-            )
-        self.path = path
-        self.events = sorted(self.manifest["events"])
-
-    def record(self, event: str) -> dict[str, Any]:
-        """What the manifest says of `event`.
-
-        Raises:
-            InputError: the folder has no such event.
-        """
-        if event not in self.manifest["events"]:
-            raise InputError(f"{self.path}: has no event {event!r}; cut it, or name another")
-        found: dict[str, Any] = self.manifest["events"][event]
-        return found
+    kind = "sectors"
+    maker = "python -m partition GRAPHS {path}"
 
     def parts(self, event: str) -> int:
         """The number of sectors that `event` is stored in."""
@@ -122,19 +98,10 @@ class SectorFolder:
                 f"{parts}; cut the event again with 'python -m partition GRAPHS {self.path} "
                 f"--parts {parts}'"
             )
-        opened = self._open(event)
-        particles = _particles(opened)
+        opened = self.open(event)
+        particles = read_particles(opened)
         sectors = [_sector(opened, old, particles) for old in group(part, parts, stored)]
         return sectors[0] if parts == stored else merge(sectors, part, parts)
-
-    def _open(self, event: str) -> SectionFile:
-        opened = SectionFile(file_of(self.path, event))
-        if opened.digests != self.record(event)["digests"]:
-            raise InputError(
-                f"{opened.path}: is not the file that the manifest describes; finish the cut with "
-                f"'python -m partition GRAPHS {self.path}' and its former options"
-            )
-        return opened
 
 
 def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> Sector:
@@ -163,10 +130,3 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
         hit_weight=content.get("hit_weight"),
         particles=particles,
     )
-
-
-def _particles(opened: SectionFile) -> ParticleTable | None:
-    if "particles" not in opened.digests:
-        return None
-    columns: dict[str, Tensor] = opened.read("particles")
-    return ParticleTable(**columns)

@@ -1,0 +1,76 @@
+"""What folders of graphs and of sectors share: a manifest, and one file per event."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import ParticleTable
+from bigtrk.graphs.manifest import file_of, read_manifest
+from bigtrk.graphs.tensor_files import Section, SectionFile
+
+_PARTICLES = ("particle_id", "pt", "eta", "vertex", "nhits")
+
+
+class EventFolder:
+    """The files of many events.
+
+    events: the names, ascending. manifest: the content of manifest.json.
+
+    Raises:
+        InputError: the folder is missing, or holds something else.
+    """
+
+    kind: ClassVar[str]  # as the manifest names it
+    maker: ClassVar[str]  # the command that fills such a folder, with {path} for it
+
+    def __init__(self, path: Path) -> None:
+        kind, self.manifest = read_manifest(path)
+        if kind != self.kind:
+            made = self.maker.format(path="OUT")
+            raise InputError(f"{path}: holds {kind}, not {self.kind}, which '{made}' makes")
+        self.path = path
+        self.events = sorted(self.manifest["events"])
+
+    def record(self, event: str) -> dict[str, Any]:
+        """What the manifest says of `event`.
+
+        Raises:
+            InputError: the folder has no such event.
+        """
+        if event not in self.manifest["events"]:
+            made = self.maker.format(path=self.path)
+            raise InputError(
+                f"{self.path}: has no event {event!r}; make it with '{made}', or name another"
+            )
+        found: dict[str, Any] = self.manifest["events"][event]
+        return found
+
+    def open(self, event: str) -> SectionFile:
+        """The file of `event`.
+
+        Raises:
+            InputError: there is no such event, its file is damaged, or it is not the file that
+                the manifest describes.
+        """
+        described = self.record(event)["digests"]
+        opened = SectionFile(file_of(self.path, event))
+        if opened.digests != described:
+            raise InputError(
+                f"{opened.path}: is not the file that the manifest describes; finish "
+                f"'{self.maker.format(path=self.path)}' with its former options"
+            )
+        return opened
+
+
+def particle_sections(particles: ParticleTable | None) -> dict[str, Section]:
+    """The section "particles" of an event's file, none where they are unknown."""
+    if particles is None:
+        return {}
+    return {"particles": {name: getattr(particles, name) for name in _PARTICLES}}
+
+
+def read_particles(opened: SectionFile) -> ParticleTable | None:
+    """The event's particles, None where its file has none."""
+    if "particles" not in opened.digests:
+        return None
+    return ParticleTable(**opened.read("particles"))
