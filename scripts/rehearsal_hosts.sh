@@ -1,6 +1,7 @@
 # Sourced by the rehearsals that need several hosts: each is a network, process and host-name
-# namespace with its own address, /etc/hosts and /dev/shm. They meet on a bridge in a namespace of
-# its own, so nothing of them shows in the machine's own network, and nothing leaves them.
+# namespace with its own address, /etc/hosts, /dev/shm and local disk ($work/local). They meet on
+# a bridge in a namespace of its own, so nothing shows in the machine's own network, and nothing
+# leaves them.
 # shellcheck shell=bash
 
 switch=bigtrk-$$-switch
@@ -8,13 +9,14 @@ spaces=()
 # Process 1 of each host, by host name.
 declare -A host_pid=()
 # It collects the processes that others leave behind, as an init does; at its end all are killed.
-process_1='trap exit TERM; hostname "$0"; mount -t tmpfs tmpfs /dev/shm
+process_1='trap exit TERM; hostname "$0"
+mount -t tmpfs tmpfs /dev/shm; mount -t tmpfs tmpfs "$1"
 while :; do sleep 60 & wait; done'
 
 # start_hosts NAME...: 10.86.0.1 is the first. What $work/etc holds covers /etc on each of them.
 start_hosts() {
     local name number=0
-    mkdir -p "$work/etc"
+    mkdir -p "$work/etc" "$work/local"
     echo "127.0.0.1 localhost" >"$work/etc/hosts"
     for name in "$@"; do echo "10.86.0.$((++number)) $name" >>"$work/etc/hosts"; done
     cleanups+=(stop_hosts)
@@ -39,7 +41,7 @@ start_host() {
     ip -netns "$space" link set lo up
     ip -netns "$space" link set eth0 up
     ip netns exec "$space" unshare --uts --ipc --pid --fork --mount-proc \
-        bash -c "$process_1" "$name" &
+        bash -c "$process_1" "$name" "$work/local" &
     parent=$!
     until host_pid[$name]=$(pgrep --parent "$parent"); do sleep 0.1; done
     until [[ $(on "$name" hostname) == "$name" ]]; do sleep 0.1; done

@@ -4,18 +4,37 @@
 # train ARGUMENT...: run bigtrk/train.py under srun, one rank per task, as run runs/JOBID. When
 # SLURM's signal says that the time limit is near, requeue the job; what an earlier part of the job
 # has trained is continued from its last checkpoint, written at the end of each epoch.
+#
+# BIGTRK_STAGE="graphs sectors" first copies these folders to each node's /tmp (or BIGTRK_LOCAL)
+# and trains on the copies.
 train() {
-    local run=runs/$SLURM_JOB_ID arguments training status=0
-    arguments=("$@" "run.folder=$run")
+    local run=runs/$SLURM_JOB_ID local_data=${BIGTRK_LOCAL:-/tmp}/bigtrk-$SLURM_JOB_ID
+    local arguments=("$@" "run.folder=$run") status=0
+    # The signal may come between the training's end and the job's.
+    if [[ -e $run/model.safetensors ]]; then
+        echo "$run is trained"
+        return
+    fi
+    if [[ ${BIGTRK_STAGE:-} ]]; then
+        stage "$local_data"
+        arguments+=("data.train=[$(staged "$local_data")]")
+    fi
     if [[ -e $run/checkpoints/latest.json ]]; then
         arguments=(--resume "$run")
     elif [[ -e $run ]]; then
-        mv "$run" "$run.ended-before-its-first-checkpoint-$SLURM_RESTART_COUNT"
+        mv "$run" "$run.ended-before-its-first-checkpoint-${SLURM_RESTART_COUNT:-0}"
     fi
-    trap 'echo "The time limit is near: requeueing $run"; scontrol requeue "$SLURM_JOB_ID"' USR1
+    train_until_limit "${arguments[@]}" || status=$?
+    [[ ! ${BIGTRK_STAGE:-} ]] || on_each_node rm -rf "$local_data"
+    return "$status"
+}
+
+train_until_limit() {
+    local training status=0
+    trap 'echo "The time limit is near: requeueing"; scontrol requeue "$SLURM_JOB_ID"' USR1
     # srun no longer takes the cores of a task from the job, since SLURM 22.05.
     SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK srun --kill-on-bad-exit=1 \
-        python "$BIGTRK_HOME/bigtrk/train.py" "${arguments[@]}" &
+        python "$BIGTRK_HOME/bigtrk/train.py" "$@" &
     training=$!
     # A trapped signal ends the first `wait`; the ranks train on until the requeue ends them.
     wait "$training" || status=$?
@@ -25,3 +44,19 @@ train() {
     fi
     return "$status"
 }
+
+# A requeued job may find what it staged before; it comes out the same.
+stage() {
+    on_each_node mkdir -p "$1"
+    # shellcheck disable=SC2086  # several folders
+    on_each_node cp -r $BIGTRK_STAGE "$1"
+}
+
+# The copies, separated by commas.
+staged() {
+    local folder copies=()
+    for folder in $BIGTRK_STAGE; do copies+=("$1/$(basename "$folder")"); done
+    (IFS=, && echo "${copies[*]}")
+}
+
+on_each_node() { srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1 "$@"; }

@@ -1,0 +1,201 @@
+"""The launch rehearsals, the comparison they end in, and what the SLURM batch files do."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.programs import CHECKOUT, run_shell
+from tests.reports.run_folders import run_record, run_writer, step_line
+
+SCRIPTS = CHECKOUT / "scripts"
+
+
+def compare(folder: Path, other: list[dict[str, Any]], options: str = "") -> tuple[int, str]:
+    """Exit status and output of comparing five steps with `other`."""
+    write = run_writer(folder)
+    write("a", lines=[step_line(step) for step in range(5)])
+    write("b", record=run_record(world_size=4), lines=other)
+    command = f"python {SCRIPTS}/compare_losses.py a b {options} 2>&1; echo status $?"
+    *printed, status = run_shell(command, folder).splitlines()
+    return int(status.split()[1]), "\n".join(printed)
+
+
+def test_equal_losses_agree_and_the_last_line_is_json(tmp_path: Path) -> None:
+    # Step 3 was trained twice, as after a requeue: the later line counts.
+    other = [step_line(step) for step in range(5)]
+    other.insert(3, step_line(3, loss=9.0))
+    other[5]["loss"] *= 1 + 5e-6
+    status, printed = compare(tmp_path, other, "--nodes 2 --seconds 31")
+    assert status == 0
+    assert "5 step losses of b (on 4 ranks) agree with a (on 1) within 1e-05" in printed
+    report = json.loads(printed.splitlines()[-1])
+    assert report.pop("max_relative_difference") == pytest.approx(5e-6)
+    assert report == {"nodes": 2, "ranks": 4, "steps": 5, "seconds": 31}
+
+
+def test_a_loss_beyond_the_tolerance_is_an_error(tmp_path: Path) -> None:
+    other = [step_line(step) for step in range(5)]
+    other[2]["loss"] *= 1 - 2e-5
+    status, printed = compare(tmp_path, other)
+    assert status == 1
+    assert "DIFFER" in printed
+    assert json.loads(printed.splitlines()[-1])["max_relative_difference"] == pytest.approx(2e-5)
+
+
+@pytest.mark.parametrize("steps", [range(4), range(6), range(0)])
+def test_runs_of_other_steps_are_not_compared(tmp_path: Path, steps: range) -> None:
+    status, printed = compare(tmp_path, [step_line(step) for step in steps])
+    assert status == 2
+    assert f"b: holds {len(steps)} steps, a 5" in printed
+
+
+# Stands for srun: says what it was called with, and how many cores per task. With `hang` in its
+# arguments it runs until it is ended, as a training does.
+SRUN = """#!/bin/bash
+echo "srun [${SRUN_CPUS_PER_TASK:-}] $*" >> calls
+case "$*" in *hang*) exec sleep 60 ;; *fail*) exit 7 ;; esac
+"""
+# Stands for a requeue, which ends the steps of the job.
+SCONTROL = """#!/bin/bash
+echo "scontrol $*" >> calls
+kill $(pgrep --parent $PPID --full 'sleep 60')
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> dict[str, str]:
+    """The environment of a batch script, in a folder with a checkout and SLURM's commands."""
+    home, programs = tmp_path / "home", tmp_path / "bin"
+    (home / ".venv/bin").mkdir(parents=True)
+    (home / ".venv/bin/activate").touch()
+    (home / "scripts").symlink_to(SCRIPTS)
+    programs.mkdir()
+    for name, text in {"srun": SRUN, "scontrol": SCONTROL}.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    return {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "BIGTRK_HOME": str(home),
+        "SLURM_JOB_ID": "7",
+        "SLURM_NNODES": "2",
+        "SLURM_CPUS_PER_TASK": "4",
+        "SLURM_RESTART_COUNT": "1",
+    }
+
+
+def start(job: dict[str, str], folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["bash", SCRIPTS / "slurm/generic.sbatch", *arguments], cwd=folder, env=job
+    )
+
+
+def calls(job: dict[str, str], folder: Path, *arguments: str) -> list[str]:
+    """What a whole job calls."""
+    assert start(job, folder, *arguments).wait(timeout=20) == 0
+    path = folder / "calls"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_job_trains_its_arguments_under_srun(job: dict[str, str], tmp_path: Path) -> None:
+    train = f"python {job['BIGTRK_HOME']}/bigtrk/train.py"
+    assert calls(job, tmp_path, "my.yaml", "model.hidden=8") == [
+        f"srun [4] --kill-on-bad-exit=1 {train} my.yaml model.hidden=8 run.folder=runs/7"
+    ]
+
+
+def test_a_requeued_job_continues_from_its_checkpoint(job: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "runs/7/checkpoints").mkdir(parents=True)
+    (tmp_path / "runs/7/checkpoints/latest.json").touch()
+    assert calls(job, tmp_path, "my.yaml")[0].endswith("/train.py --resume runs/7")
+
+
+def test_a_run_without_a_checkpoint_starts_anew(job: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "runs/7").mkdir(parents=True)
+    assert calls(job, tmp_path, "my.yaml")[0].endswith("/train.py my.yaml run.folder=runs/7")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [
+        "7.ended-before-its-first-checkpoint-1"
+    ]
+
+
+def test_a_trained_run_is_left_alone(job: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "runs/7").mkdir(parents=True)
+    (tmp_path / "runs/7/model.safetensors").touch()
+    assert calls(job, tmp_path, "my.yaml") == []
+
+
+def test_data_are_staged_on_each_node_and_trained_there(
+    job: dict[str, str], tmp_path: Path
+) -> None:
+    job = {**job, "BIGTRK_STAGE": "graphs in/sectors/", "BIGTRK_LOCAL": "/local"}
+    made, copied, trained, removed = calls(job, tmp_path, "my.yaml")
+    on_each_node = "srun [] --ntasks=2 --ntasks-per-node=1"
+    assert made == f"{on_each_node} mkdir -p /local/bigtrk-7"
+    assert copied == f"{on_each_node} cp -r graphs in/sectors/ /local/bigtrk-7"
+    assert trained.endswith("data.train=[/local/bigtrk-7/graphs,/local/bigtrk-7/sectors]")
+    assert removed == f"{on_each_node} rm -rf /local/bigtrk-7"
+
+
+def test_the_signal_requeues_the_job(job: dict[str, str], tmp_path: Path) -> None:
+    batch = start(job, tmp_path, "hang=1")
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "calls").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    batch.send_signal(signal.SIGUSR1)
+    assert batch.wait(timeout=20) == 128 + signal.SIGTERM  # how srun ended
+    assert (tmp_path / "calls").read_text().splitlines()[1:] == ["scontrol requeue 7"]
+
+
+def test_a_job_fails_as_its_training_does(job: dict[str, str], tmp_path: Path) -> None:
+    assert start(job, tmp_path, "fail=1").wait(timeout=20) == 7
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        ("rehearse_multinode.sh --nodes 1", "give 2 to 200"),
+        ("rehearse_multinode.sh --nods 3", "unknown option --nods"),
+        ("rehearse_slurm.sh now", "unknown option now"),
+        ("rehearse_torchrun.sh --nodes 2", "unknown option --nodes"),
+    ],
+)
+def test_rehearsals_refuse_what_they_do_not_know(
+    tmp_path: Path, command: str, complaint: str
+) -> None:
+    refused = f"export TMPDIR=$PWD; {SCRIPTS}/{command} 2>&1; test $? = 2"
+    assert complaint in run_shell(refused, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def rehearse(command: str, programs: str, folder: Path) -> dict[str, Any]:
+    """The last line of a rehearsal, which must leave nothing in its temporary folder."""
+    if programs and (os.geteuid() != 0 or not all(map(shutil.which, programs.split()))):
+        pytest.skip(f"needs root, and {programs}")
+    printed = run_shell(f"TMPDIR=$PWD {SCRIPTS}/{command}", folder, timeout=1500)
+    assert list(folder.glob("bigtrk-*")) == []
+    last: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return last
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "programs", "nodes", "ranks", "steps"),
+    [
+        ("rehearse_torchrun.sh", "", 2, 2, 6),
+        ("rehearse_multinode.sh --nodes 2", "sshd ssh pdsh ip g++", 2, 2, 6),
+        ("rehearse_slurm.sh", "munged slurmctld slurmd sbatch ip", 2, 4, 200),
+    ],
+)
+def test_rehearsal(
+    tmp_path: Path, command: str, programs: str, nodes: int, ranks: int, steps: int
+) -> None:
+    report = rehearse(command, programs, tmp_path)
+    assert report["max_relative_difference"] <= 1e-5
+    assert (report["nodes"], report["ranks"], report["steps"]) == (nodes, ranks, steps)
