@@ -86,14 +86,15 @@ def evaluate(
 
     Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
     """
-    from bigtrk.parallel.ranks import discover, process_group, share_cores
+    from bigtrk.parallel.host import settle
+    from bigtrk.parallel.ranks import discover, process_group
     from bigtrk.reports import show_evaluation
     from bigtrk.tracks.evaluation import TrackOptions
     from bigtrk.training.evaluate import evaluate_run
 
     options = TrackOptions(score_cut, min_hits, pt_min) if tracks else None
     ranks = discover()
-    share_cores(ranks)
+    settle(ranks)
     with process_group(ranks):
         evaluation = evaluate_run(run, data, options, ranks)
     if ranks.is_first:
@@ -155,10 +156,10 @@ def plan(
     from bigtrk.reports import plan as plans
     from bigtrk.reports import plan_tables, planning
     from bigtrk.train import DEFAULT
-    from bigtrk.training import calibration
+    from bigtrk.training import calibration, costs
 
     if calibrate:
-        path = Path(machine) if machine else calibration.DEFAULT_PATH
+        path = Path(machine) if machine else costs.CALIBRATION
         found = calibration.calibrate(path).model_dump(mode="json")
         _print(found, as_json, lambda: plan_tables.show_constants(found, str(path), console))
     elif check:

@@ -14,7 +14,8 @@ from bigtrk.console import exit_on_bad_input
 from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import check_agreement, together
-from bigtrk.parallel.ranks import Ranks, discover, process_group, share_cores
+from bigtrk.parallel.host import settle
+from bigtrk.parallel.ranks import Ranks, discover, process_group
 from bigtrk.training.event_source import split_validation
 from bigtrk.training.resume import resumed_configuration
 from bigtrk.training.run import Events, fit
@@ -69,7 +70,7 @@ def validate(configuration: Configuration) -> Events:
 def run(ranks: Ranks) -> None:
     """Parse, validate, build, fit, close."""
     arguments = parse_arguments()
-    share_cores(ranks)
+    settle(ranks)
     with process_group(ranks):
         configuration = together(lambda: configure(arguments))
         versions = ", ".join(f"{name} {version}" for name, version in software().items())

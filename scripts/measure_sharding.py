@@ -31,7 +31,8 @@ from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.deepspeed_engine import DeepSpeedEngine
 from bigtrk.parallel.engine import Engine, TorchEngine
 from bigtrk.parallel.engines import make_engine
-from bigtrk.parallel.ranks import Ranks, discover, process_group, share_cores
+from bigtrk.parallel.host import settle
+from bigtrk.parallel.ranks import Ranks, discover, process_group
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.model_files import build_model
@@ -170,7 +171,7 @@ def backward(engine: Engine, device: torch.device) -> None:
 def measure_here(arguments: argparse.Namespace) -> None:
     """The part of one rank: measure, and let rank 0 write it to `output`."""
     ranks = discover()
-    share_cores(ranks)
+    settle(ranks)
     configuration = Configuration.model_validate(
         {
             "model": {"hidden": arguments.hidden, "layers": arguments.layers},
@@ -190,7 +191,7 @@ def launch(case: str, ranks: int, arguments: argparse.Namespace) -> dict[str, An
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += [f"--nproc-per-node={ranks}", __file__, "--case", case]
         command += [f"--hidden={arguments.hidden}", f"--layers={arguments.layers}"]
-        # share_cores sets the threads; said here only to keep torchrun from warning.
+        # settle sets the threads; said here only to keep torchrun from warning.
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run([*command, "--output", str(result)], check=True, env=environment)
         return {"case": case, "ranks": ranks, **read_json(result)}

@@ -1,14 +1,13 @@
 """Memory and time of an event on K ranks, predicted from counts and a few machine constants.
 
-Memory: counted exactly (footprint.py); only the allocator's and the process's share is fitted.
-Time: matrix products, bytes moved, memory taken from the system, operations started, each at a
-fitted rate; exchange and reduction by latency and bandwidth (links.py).
+Memory: counted exactly (footprint.py); only the process's own share is fitted.
+Time: matrix products, bytes moved, operations started, each at a fitted rate; exchange and
+reduction by latency and bandwidth (links.py).
 """
 
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.parallel.event_size import NEIGHBOURS, EventSize, SectorSize
@@ -26,7 +25,7 @@ _EDGE_BYTES_ON_DEVICE = 16 + 8
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak bytes of one rank, by lever. `allocator`: held beside what is alive."""
+    """Peak bytes of one rank, by lever."""
 
     process: float
     parameters: float
@@ -36,7 +35,6 @@ class Memory:
     saved: float
     working: float
     halo: float
-    allocator: float
 
     @property
     def total(self) -> float:
@@ -65,18 +63,16 @@ class CostModel:
         """Peak memory of the rank with the largest of the event's `parts` sectors."""
         size = event.sector(parts)
         count = self.footprint(cut=parts > 1)
-        saved, peak, held = self._activations(count, size)
+        saved, peak = self._activations(count, size)
         halo = 0.0
         if size.halo:
             # Without the halo, but with its cut edges; then what is packed to be sent.
-            _, lean, _ = self._activations(count, SectorSize(size.edges, size.owned))
+            _, lean = self._activations(count, SectorSize(size.edges, size.owned))
             packed = 2 * size.halo * self.model.hidden * BYTES
             halo, peak = peak - lean + packed, lean
             saved = min(saved, peak)
         # The next step's batch is read while this one is computed.
         inputs = 2 * self._input_bytes(size)
-        if size.edges * self.n_edge_features * BYTES < self.machine.heap_block_bytes:
-            held += (self.machine.heap - 1) * inputs
         process = self.machine.process_bytes
         process += self.machine.deepspeed_bytes if self.sharding.deepspeed else 0
         return Memory(
@@ -88,7 +84,6 @@ class CostModel:
             saved=saved,
             working=peak - saved,
             halo=halo,
-            allocator=held,
         )
 
     def smallest_parts(self, event: EventSize, budget: float) -> int | None:
@@ -113,9 +108,7 @@ class CostModel:
         machine, count = self.machine, self.footprint(cut=parts > 1)
         sizes = _sizes(size)
         products, moved = count.flops @ sizes, count.traffic @ sizes
-        renewed = sum((count.fresh * sizes)[self._returned(size)])
-        busy = products / machine.flops[self.model.precision]
-        busy += moved / machine.traffic + renewed / machine.fresh
+        busy = products / machine.flops[self.model.precision] + moved / machine.traffic
         return float(busy * self._sharers() + count.operations * machine.operation)
 
     def exchange_seconds(self, event: EventSize, parts: int) -> float:
@@ -135,21 +128,12 @@ class CostModel:
         updated = _OPTIMIZER_WORDS * BYTES * count.weights
         return reduced + updated / self.machine.traffic * self._sharers()
 
-    def _activations(self, count: Footprint, size: SectorSize) -> tuple[float, float, float]:
-        """Bytes saved between forward and backward, at the peak, and held by the allocator."""
+    def _activations(self, count: Footprint, size: SectorSize) -> tuple[float, float]:
+        """Bytes saved between forward and backward, and at the peak."""
         sizes = _sizes(size)
         # The last column is gradients, which have their own lever.
         sizes[3] = 0
-        live = count.live @ sizes
-        kept = np.where(self._returned(size), 1.0, self.machine.heap)
-        held = (count.live @ (sizes * kept)).max() - live.max()
-        return float(count.saved @ sizes), float(live.max()), float(held)
-
-    def _returned(self, size: SectorSize) -> NDArray[np.bool_]:
-        """Which columns' tensors go back to the system when they are freed: [4] bool."""
-        rows = np.array([size.edges, size.nodes, size.nodes, 0])
-        large: NDArray[np.bool_] = rows * self.model.hidden * BYTES >= self.machine.heap_block_bytes
-        return large
+        return float(count.saved @ sizes), float((count.live @ sizes).max())
 
     def _input_bytes(self, size: SectorSize) -> float:
         """Bytes of one batch where its memory counts: on the device, or in all on a CPU."""

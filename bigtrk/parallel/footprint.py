@@ -36,16 +36,14 @@ _WHOLE_SIZES = ((4000, 400, 400), (8000, 400, 400), (4000, 800, 800))
 class Footprint:
     """live [T, 4]: bytes alive at each moment, weights and inputs left out, gradients of weights
     in the last column. saved [4]: bytes alive between forward and backward. flops [4]: of matrix
-    products. traffic [4]: bytes that operations read and write. fresh [4]: bytes of the tensors
-    that they make. operations: how many there are. weights: number of parameters; widest: of the
-    largest layer.
+    products. traffic [4]: bytes that operations read and write. operations: how many there are.
+    weights: number of parameters; widest: of the largest layer.
     """
 
     live: Columns
     saved: Columns
     flops: Columns
     traffic: Columns
-    fresh: Columns
     operations: int
     weights: int
     widest: int
@@ -72,7 +70,6 @@ def footprint(
         saved=solve @ np.array([count.saved for count in passes]),
         flops=solve @ np.array([count.flops for count in passes]),
         traffic=solve @ np.array([count.traffic for count in passes]),
-        fresh=solve @ np.array([count.fresh for count in passes]),
         operations=passes[0].operations,
         weights=_numel(model),
         widest=max(_numel(part) for part in (*model.layers, model.decoder)),
@@ -85,7 +82,6 @@ class _Pass:
     saved: float
     flops: float
     traffic: float
-    fresh: float
     operations: int
 
 
@@ -103,9 +99,7 @@ def _run(
         loss = binary_cross_entropy_with_logits(logits, label, weight=weight, reduction="sum")
         saved = counter.alive
         loss.backward()
-    return _Pass(
-        counter.live, saved, counter.flops, counter.traffic, counter.fresh, counter.operations
-    )
+    return _Pass(counter.live, saved, counter.flops, counter.traffic, counter.operations)
 
 
 def _inputs(
@@ -139,7 +133,7 @@ class _Counter(TorchDispatchMode):
         super().__init__()
         self.alive = 0
         self.live: list[float] = []
-        self.flops = self.traffic = self.fresh = 0.0
+        self.flops = self.traffic = 0.0
         self.operations = 0
         self._bytes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
 
@@ -164,7 +158,6 @@ class _Counter(TorchDispatchMode):
         if key not in self._bytes:
             self._bytes[key] = storage.nbytes()
             self.alive += storage.nbytes()
-            self.fresh += storage.nbytes()
             weakref.finalize(storage, self._forget, key)
 
     def _forget(self, key: int) -> None:

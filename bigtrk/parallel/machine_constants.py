@@ -12,23 +12,17 @@ class MachineConstants(Settings):
     """A machine as the cost model sees it.
 
     Fitted to measured steps: flops (matrix products per second in fp32 and in bf16), traffic
-    (bytes per second that operations read and write), fresh (bytes per second at which the system
-    hands out memory it had taken back), operation (seconds to start one), heap. Measured alone:
-    process_bytes, deepspeed_bytes (what importing it adds), network.
+    (bytes per second that operations read and write), operation (seconds to start one),
+    process_bytes. Measured alone: deepspeed_bytes (what importing it adds), network.
 
-    On a CPU all ranks of a host share these; on accelerators each rank has its own. heap: memory
-    held per byte alive in blocks below `heap_block_bytes`, which glibc keeps in pieces when they
-    are freed; larger ones it gives back. 0 bytes where the allocator is torch's own.
+    On a CPU all ranks of a host share these; on accelerators each rank has its own.
     """
 
     name: str
     accelerator: str
     flops: dict[str, float]
     traffic: float = Field(gt=0)
-    fresh: float = Field(gt=0)
     operation: float = Field(ge=0)
-    heap: float = Field(ge=1)
-    heap_block_bytes: int = Field(ge=0)
     process_bytes: int = Field(ge=0)
     deepspeed_bytes: int = Field(ge=0)
     network: Network
@@ -40,8 +34,6 @@ class MachineConstants(Settings):
         return self.accelerator == "cpu"
 
 
-# 4 * 1024 * 1024 * sizeof(long): glibc's largest dynamic threshold (mallopt(3)).
-GLIBC_BLOCK = 32 * 2**20
 # Two thirds of the peak figures of NVIDIA's data sheet for the A100; links as in Tripathy et al.
 # (100 GB/s between two devices) and as Slingshot 11 has them (25 GB/s per device). Latencies
 # and the start of an operation are assumed.
@@ -50,10 +42,7 @@ A100 = MachineConstants(
     accelerator="A100",
     flops={"fp32": 13e12, "bf16": 200e12},
     traffic=1.0e12,
-    fresh=1e15,
     operation=8e-6,
-    heap=1.0,
-    heap_block_bytes=0,
     process_bytes=0,
     deepspeed_bytes=0,
     network=Network(
@@ -66,10 +55,7 @@ CPU = MachineConstants(
     accelerator="cpu",
     flops={"fp32": 2.1e11, "bf16": 3.1e11},
     traffic=4.9e10,
-    fresh=1.5e9,
     operation=8e-6,
-    heap=1.84,
-    heap_block_bytes=GLIBC_BLOCK,
     process_bytes=366 * 2**20,
     deepspeed_bytes=22 * 2**20,
     network=Network(

@@ -106,30 +106,6 @@ def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[s
     }
 
 
-def share_cores(ranks: Ranks) -> int:
-    """Give this rank its share of the host's cores; returns its number of threads.
-
-    torchrun sets one thread per rank, deepspeed none at all: neither is what a CPU run wants.
-    """
-    threads = cores_of_rank(ranks, len(os.sched_getaffinity(0)))
-    torch.set_num_threads(threads)
-    return threads
-
-
-def cores_of_rank(
-    ranks: Ranks, open_cores: int, environment: Mapping[str, str] = os.environ
-) -> int:
-    """How many of the `open_cores`, which this process may run on, are this rank's.
-
-    What srun was asked for with --cpus-per-task, at most those open (srun binds a task to its own
-    where the cluster lets it); elsewhere the ranks of a host share what is open to each alike.
-    """
-    asked = environment.get("SLURM_CPUS_PER_TASK")
-    if ranks.launcher == "srun" and asked:
-        return min(int(asked), open_cores)
-    return max(1, open_cores // ranks.local_size)
-
-
 @contextmanager
 def process_group(ranks: Ranks) -> Iterator[None]:
     """The world's process group (nccl on accelerators, gloo on CPUs) while the block runs."""

@@ -1,11 +1,19 @@
 """Which rank computes which sector in which micro-step.
 
-A function of the step's events and the world size alone, so every rank computes the same answer
-and no rank needs to be told.
+A function of the step's events, of what they are predicted to cost and of the world size alone, so
+every rank computes the same answer and no rank needs to be told.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Bounds on the longest event that are tried for a step, from no bound to the tightest.
+_BOUNDS = 16
 
 
 @dataclass(frozen=True)
@@ -22,8 +30,76 @@ class Share:
 MicroStep = list[Share | None]
 
 
+@dataclass(frozen=True)
+class Task:
+    """Event number `event` in `parts` sectors, predicted to take `seconds`."""
+
+    event: int
+    parts: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A step laid over the ranks. `loads` [W]: seconds until each rank is done; `seconds`: until
+    all are.
+    """
+
+    micro_steps: list[MicroStep]
+    loads: NDArray[np.float64]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Router:
+    """Lays steps over `world_size` ranks.
+
+    seconds: by event, the predicted seconds in each number of sectors that it may be trained in.
+    in_step: whether ranks wait for each other in every micro-step, as those of an engine that
+    gathers sharded weights do, and not only at the end.
+    """
+
+    seconds: Sequence[Mapping[int, float]]
+    world_size: int
+    in_step: bool = False
+
+    @property
+    def widths(self) -> list[int]:
+        """All numbers of sectors that an event may be trained in."""
+        return sorted({parts for choices in self.seconds for parts in choices})
+
+    def route(self, events: Sequence[int]) -> list[MicroStep]:
+        """Lay `events` over the ranks, each in as many sectors as end the step soonest.
+
+        An event of K sectors occupies K ranks from a multiple of K on, so that groups of one size
+        never overlap. Every rank has a place in every micro-step.
+        """
+        layouts = (self._bounded(events, bound) for bound in self._bounds(events))
+        return min(layouts, key=lambda layout: layout.seconds).micro_steps
+
+    def _bounds(self, events: Sequence[int]) -> list[float]:
+        """Longest times to try for a single event, longest first: narrow where nothing is won.
+
+        Source: G. Mounié et al., "A 3/2-approximation algorithm for scheduling independent
+        monotonic malleable tasks" (2007) also choose the widths by a bound.
+        """
+        times = sorted({t for event in events for t in self.seconds[event].values()}, reverse=True)
+        picked = np.linspace(0, len(times) - 1, min(_BOUNDS, len(times)))
+        return [times[round(i)] for i in picked]
+
+    def _bounded(self, events: Sequence[int], bound: float) -> Layout:
+        """A layout with each event in the fewest sectors that end within `bound`."""
+        tasks = []
+        for event in events:
+            choices = self.seconds[event]
+            quick = [parts for parts, seconds in choices.items() if seconds <= bound]
+            parts = min(quick) if quick else min(choices, key=lambda k: (choices[k], k))
+            tasks.append(Task(event, parts, choices[parts]))
+        return lay_out(tasks, self.world_size, self.in_step)
+
+
 def usable_parts(stored: int, world_size: int) -> int:
-    """How many ranks an event cut into `stored` sectors is laid over.
+    """Over how many ranks at most an event cut into `stored` sectors is laid.
 
     Sectors merge into any smaller power of two when they are read (DESIGN.md).
     """
@@ -32,26 +108,59 @@ def usable_parts(stored: int, world_size: int) -> int:
     return 1 << (world_size.bit_length() - 1)
 
 
-def route(events: Sequence[int], stored: Sequence[int], world_size: int) -> list[MicroStep]:
-    """Lay `events` over the ranks in as few micro-steps as first fit finds.
+def possible_parts(stored: int, world_size: int) -> list[int]:
+    """All numbers of ranks that an event cut into `stored` sectors may be laid over, ascending."""
+    most = usable_parts(stored, world_size)
+    return sorted({1 << i for i in range(most.bit_length())} | {most})
 
-    `stored[event]` is the number of sectors the event is cut into. An event of K sectors occupies
-    K ranks from a multiple of K on, so that groups of one size never overlap.
+
+def as_stored(sizes: Iterable[tuple[int, float]], world_size: int, in_step: bool = False) -> Router:
+    """A router of events, given by (stored sectors, edges), in as many sectors as they can be."""
+    known = [(usable_parts(stored, world_size), edges) for stored, edges in sizes]
+    return Router([{parts: edges / parts} for parts, edges in known], world_size, in_step)
+
+
+def lay_out(tasks: Iterable[Task], world_size: int, in_step: bool = False) -> Layout:
+    """Give each task, widest and then longest first, the aligned ranks that are free first.
+
+    Where ranks wait `in_step`, those with the fewest micro-steps: so tasks of like length share
+    one.
     """
-    micro_steps: list[MicroStep] = []
-    widest_first = sorted(events, key=lambda event: -stored[event])
-    for event in widest_first:
-        parts = usable_parts(stored[event], world_size)
-        micro_step, first_rank = _place(micro_steps, parts, world_size)
-        for part in range(parts):
-            micro_step[first_rank + part] = Share(event, part, parts, first_rank)
-    return micro_steps
+    board = _Board(world_size)
+    widest = sorted(tasks, key=lambda task: (-task.parts, -task.seconds, task.event))
+    for parts, group in groupby(widest, key=lambda task: task.parts):
+        free = [(board.free(first, parts, in_step), first) for first in range(0, world_size, parts)]
+        free = [(when, first) for when, first in free if first + parts <= world_size]
+        heapify(free)
+        for task in group:
+            first = heappop(free)[1]
+            board.place(task, first)
+            heappush(free, (board.free(first, parts, in_step), first))
+    seconds = sum(board.longest) if in_step else board.loads.max()
+    return Layout(board.micro_steps, board.loads, float(seconds))
 
 
-def _place(micro_steps: list[MicroStep], parts: int, world_size: int) -> tuple[MicroStep, int]:
-    for micro_step in micro_steps:
-        for first_rank in range(0, world_size - parts + 1, parts):
-            if not any(micro_step[first_rank : first_rank + parts]):
-                return micro_step, first_rank
-    micro_steps.append([None] * world_size)
-    return micro_steps[-1], 0
+class _Board:
+    """Micro-steps being filled. `longest`: seconds of the longest task of each."""
+
+    def __init__(self, world_size: int) -> None:
+        self.micro_steps: list[MicroStep] = []
+        self.longest: list[float] = []
+        self.loads = np.zeros(world_size)
+        self._used = np.zeros(world_size, dtype=np.int64)
+
+    def free(self, first: int, parts: int, in_step: bool) -> float:
+        """When ranks `first` to `first + parts` are free: in micro-steps or in seconds."""
+        return float((self._used if in_step else self.loads)[first : first + parts].max())
+
+    def place(self, task: Task, first: int) -> None:
+        block = slice(first, first + task.parts)
+        row = int(self._used[block].max())
+        if row == len(self.micro_steps):
+            self.micro_steps.append([None] * len(self.loads))
+            self.longest.append(0.0)
+        shares = [Share(task.event, part, task.parts, first) for part in range(task.parts)]
+        self.micro_steps[row][block] = shares
+        self.longest[row] = max(self.longest[row], task.seconds)
+        self.loads[block] = self.loads[block].max() + task.seconds
+        self._used[block] = row + 1

@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigtrk.parallel.cost import CostModel
 from bigtrk.parallel.event_size import EventSize
+from bigtrk.parallel.routing import Task, lay_out
 from bigtrk.reports.event_sizes import draw
 
 STEPS = 32
@@ -48,31 +46,16 @@ class ScalingPoint:
     communication: float
 
 
-def lay_out(cost: CostModel, events: Iterable[tuple[EventSize, int]]) -> Step:
-    """Each event, in its number of sectors, on the aligned ranks that are free first, longest
-    first.
-    """
-    loads = np.zeros(cost.world)
+def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, int]]) -> Step:
+    """A step of events in given numbers of sectors, laid over the ranks as training does."""
     known: dict[tuple[EventSize, int], float] = {}
-    timed = []
-    for event, parts in events:
+    tasks = []
+    for i, (event, parts) in enumerate(events):
         if (event, parts) not in known:
             known[event, parts] = cost.seconds(event, parts)
-        timed.append((-parts, -known[event, parts]))
-    for wide, group in groupby(sorted(timed), key=lambda one: one[0]):
-        _place(loads, -wide, [-seconds for _, seconds in group])
-    return Step(float(loads.max()), float(loads.mean()), cost.step_seconds())
-
-
-def _place(loads: NDArray[np.float64], parts: int, events: Sequence[float]) -> None:
-    """Add each event's seconds to the aligned block of `parts` ranks that is free first."""
-    starts = range(0, len(loads) - parts + 1, parts)
-    free = [(float(loads[i : i + parts].max()), i) for i in starts]
-    heapify(free)
-    for seconds in events:
-        load, first = heappop(free)
-        loads[first : first + parts] = load + seconds
-        heappush(free, (load + seconds, first))
+        tasks.append(Task(i, parts, known[event, parts]))
+    layout = lay_out(tasks, cost.world, in_step=cost.sharding.level == "parameters")
+    return Step(layout.seconds, float(layout.loads.mean()), cost.step_seconds())
 
 
 def weak_scaling(
@@ -134,7 +117,7 @@ def _steps(
 ) -> list[Step]:
     events = draw(sizes, STEPS * per_step, seed)
     return [
-        lay_out(cost, [(event, parts) for event in events[i : i + per_step]])
+        predict_step(cost, [(event, parts) for event in events[i : i + per_step]])
         for i in range(0, len(events), per_step)
     ]
 

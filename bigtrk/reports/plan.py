@@ -9,7 +9,8 @@ from bigtrk.parallel.cost import CostModel
 from bigtrk.parallel.event_size import EventSize
 from bigtrk.parallel.machine_constants import MachineConstants
 from bigtrk.reports.dry_run import strong_scaling, weak_scaling
-from bigtrk.reports.plan_check import Checked, make_cost
+from bigtrk.reports.plan_check import Checked
+from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 
 # What a user may change to save memory, as changes of the model's configuration.

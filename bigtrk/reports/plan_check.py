@@ -1,22 +1,19 @@
 """What the cost model predicts for runs that were measured: `bigtrk plan --check`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from bigtrk.config import parse
 from bigtrk.errors import InputError
-from bigtrk.parallel.cost import CostModel
-from bigtrk.parallel.event_size import EventSize
+from bigtrk.parallel.event_size import EventSize, event_size
 from bigtrk.parallel.machine_constants import MachineConstants
-from bigtrk.parallel.sharding import sharding
-from bigtrk.reports.dry_run import lay_out
-from bigtrk.reports.event_sizes import folder_sizes
+from bigtrk.reports.dry_run import predict_step
 from bigtrk.reports.run_folder import Run, read_run
 from bigtrk.reports.scaling import time_run
+from bigtrk.training.costs import make_cost
+from bigtrk.training.event_source import open_events
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps import step_events
 
 
 @dataclass(frozen=True)
@@ -51,49 +48,34 @@ def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -
     configuration = parse(Configuration, run.record.config, str(folder / "run.json"))
     world = run.record.world_size
     cost = make_cost(configuration, world, ranks_per_node or world, machine)
-    sizes = _sizes(run, configuration)
-    routes = [(size, _parts(size, world)) for size in sizes]
-    peak = max(cost.memory(size, parts).total for size, parts in routes)
-    trained = routes[: run.record.data.train_events]
-    plan = step_events(len(trained), configuration.training.events_per_step, seed=0, epoch=0)
-    seconds = [lay_out(cost, [trained[i] for i in step]).seconds for step in plan]
+    known = _sizes(configuration)
+    steps = [
+        [(known.get(name, _mean_size(run)), parts) for name, parts in step.routes.items()]
+        for step in run.steps
+        if step.routes
+    ]
+    if not steps:
+        raise InputError(f"{folder}: does not say how its events were routed; train it again")
+    routes = {route for step in steps for route in step}
     return Checked(
         run=str(folder),
-        peak_bytes=peak,
+        peak_bytes=max(cost.memory(size, parts).total for size, parts in routes),
         recorded_peak_bytes=timing.peak_memory_bytes,
-        batch_seconds=median(seconds),
+        batch_seconds=median(predict_step(cost, step).seconds for step in steps),
         recorded_batch_seconds=timing.batch_seconds,
     )
 
 
-def make_cost(
-    configuration: Configuration, world: int, ranks_per_node: int, machine: MachineConstants
-) -> CostModel:
-    """The cost model of a configuration on `world` ranks."""
-    return CostModel(
-        configuration.model,
-        len(configuration.data.node_features),
-        len(configuration.data.edge_features),
-        sharding(configuration.engine, world),
-        world,
-        ranks_per_node,
-        machine,
-    )
-
-
-def _parts(size: EventSize, world: int) -> int:
-    """As many sectors as stored, or as there are ranks for (powers of two merge)."""
-    return size.stored if size.stored <= world else 1 << (world.bit_length() - 1)
-
-
-def _sizes(run: Run, configuration: Configuration) -> Sequence[EventSize]:
-    """The run's events; where their folders are gone, all of the mean size."""
+def _sizes(configuration: Configuration) -> dict[str, EventSize]:
+    """The run's events by name; none where their folders are gone."""
     try:
-        return folder_sizes(configuration.data.train)
+        return {s.name: event_size(s.record) for s in open_events(configuration.data.train)}
     except InputError:
-        data = run.record.data
-        if not (data.train_events and data.nodes and data.edges):
-            raise
-        parts = max(data.routes, default=1)
-        mean = EventSize(data.nodes / data.train_events, data.edges / data.train_events, parts)
-        return [mean] * data.train_events
+        return {}
+
+
+def _mean_size(run: Run) -> EventSize:
+    data = run.record.data
+    if not (data.train_events and data.nodes and data.edges):
+        raise InputError(f"{run.folder}: its data are gone, and their size is unknown")
+    return EventSize(data.nodes / data.train_events, data.edges / data.train_events)

@@ -9,12 +9,11 @@ from bigtrk.reports import figures
 from bigtrk.reports.layout import Table, at_width, show_header, show_table
 
 Row = Mapping[str, Any]
-MEMORY = ("weights", "inputs", "saved", "working", "halo", "other")
-WEIGHTS, OTHER = ("parameters", "gradients", "optimizer"), ("process", "allocator")
+MEMORY = ("weights", "inputs", "saved", "working", "halo", "process")
+WEIGHTS = ("parameters", "gradients", "optimizer")
 MEMORY_RULE = (
     "Peak of one rank with the largest event. weights: with gradients and optimizer state; saved: "
-    "activations kept for the backward pass; working: the rest that is alive at the peak; other: "
-    "process and what its allocator holds."
+    "activations kept for the backward pass; working: the rest that is alive at the peak."
 )
 SCALING_RULE = (
     "Step: mean of 32 drawn from the event sizes. Waiting: for the rank with the largest events. "
@@ -61,9 +60,7 @@ def show_constants(constants: Row, path: str, console: Console) -> None:
             f"{figures.count(rate)}flop/s in {name}" for name, rate in constants["flops"].items()
         ),
         "memory traffic": f"{figures.count(constants['traffic'])}byte/s",
-        "fresh memory": f"{figures.count(constants['fresh'])}byte/s",
         "operation": f"{constants['operation'] * 1e6:.1f} us",
-        "allocator": f"{constants['heap']:.2f} x what is alive in small blocks",
         "process": figures.memory(constants["process_bytes"]),
         "largest error of the fit": ", ".join(f"{k} {v:.0%}" for k, v in largest.items()),
         "written to": path,
@@ -91,9 +88,7 @@ def _facts(plan: Row) -> dict[str, str]:
 def _memory(row: Row) -> tuple[str, ...]:
     sums = [
         sum(row[name] for name in WEIGHTS),
-        *(row[name] for name in ("inputs", "saved", "working", "halo")),
-        sum(row[name] for name in OTHER),
-        row["total"],
+        *(row[name] for name in (*MEMORY[1:], "total")),
     ]
     return tuple(figures.memory(bytes_) for bytes_ in sums)
 

@@ -7,13 +7,11 @@ from typing import Any
 
 from bigtrk.config import load_settings
 from bigtrk.errors import InputError
-from bigtrk.machine import accelerator
 from bigtrk.parallel.event_size import EventSize
-from bigtrk.parallel.machine_constants import A100, CPU, DEFAULTS, MachineConstants
 from bigtrk.reports.event_sizes import folder_sizes, paper_sizes
 from bigtrk.reports.plan import Question, check_summary
 from bigtrk.reports.plan_check import check
-from bigtrk.training.calibration import DEFAULT_PATH, load_constants
+from bigtrk.training.costs import find_machine
 from bigtrk.training.settings import Configuration
 
 
@@ -77,22 +75,6 @@ def ask(
         machine=find_machine(machine),
         seed=seed,
     )
-
-
-def find_machine(name: str | None) -> MachineConstants:
-    """The constants of a file or of a default by name; else this machine's calibration, else the
-    default of its kind.
-
-    Raises:
-        InputError: the file is missing or holds something else.
-    """
-    if name in DEFAULTS:
-        return DEFAULTS[name]
-    if name is not None:
-        return load_constants(Path(name))
-    if DEFAULT_PATH.exists():
-        return load_constants(DEFAULT_PATH)
-    return CPU if accelerator() == "cpu" else A100
 
 
 def compare_runs(

@@ -17,11 +17,10 @@ class Record(Settings):
 
 
 class DataRecord(Record):
-    """What was trained. `routes`: how many events were trained in 1, 2, 4 ... sectors."""
+    """What was trained."""
 
     train_events: int | None = None
     validation_events: int | None = None
-    routes: dict[int, int] = Field(default_factory=dict)
     nodes: int | None = None
     edges: int | None = None
 
@@ -54,7 +53,9 @@ class RunRecord(Record):
 
 
 class StepRecord(Record):
-    """One optimizer step; `step` counts from the start of the run."""
+    """One optimizer step; `step` counts from the start of the run. `routes`: in how many sectors
+    each event was trained, by name.
+    """
 
     epoch: int
     step: int
@@ -63,6 +64,7 @@ class StepRecord(Record):
     events: int | None = None
     edges: int | None = None
     micro_steps: int | None = None
+    routes: dict[str, int] = Field(default_factory=dict)
     seconds: float | None = None
 
 

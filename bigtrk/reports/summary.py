@@ -9,6 +9,7 @@ from rich.console import Console
 
 from bigtrk.reports.facts import headers
 from bigtrk.reports.layout import at_width, show_header, show_table
+from bigtrk.reports.routes import routes
 from bigtrk.reports.run_folder import Run
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, ScalingRow, Timing, compare
 from bigtrk.reports.tables import make_tables
@@ -45,6 +46,7 @@ def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
         "folder": str(run.folder),
         **run.record.model_dump(mode="json"),
         "steps": len(run.steps),
+        "routes": routes(run),
         "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],
         "timing": {**asdict(timing), "shares": timing.shares and timing.shares.model_dump()},
         "comparison": {

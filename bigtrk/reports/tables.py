@@ -10,6 +10,7 @@ from bigtrk.reports import figures
 from bigtrk.reports.facts import engine_name
 from bigtrk.reports.layout import Table, at_width, show_table
 from bigtrk.reports.records import EdgeMetrics, EpochRecord, EvaluationRecord, TrackRecord
+from bigtrk.reports.routes import routes_table
 from bigtrk.reports.run_folder import Run, labels
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, Scaling
 
@@ -33,7 +34,7 @@ Evaluated = tuple[str, EvaluationRecord]
 
 def make_tables(runs: Sequence[Run], scaling: Scaling) -> list[Table]:
     """All tables that these runs can fill, in reading order."""
-    tables = [_speed(runs, scaling), _time_shares(scaling), _routes(runs)]
+    tables = [_speed(runs, scaling), _time_shares(scaling), routes_table(runs)]
     if len(runs) > 1:
         tables.append(_last_epochs(runs))
     tables.extend(_epochs(name, run) for name, run in zip(labels(runs), runs, strict=True))
@@ -95,22 +96,6 @@ def _time_shares(scaling: Scaling) -> Table:
             "Imbalance: compute time of the slowest rank over the mean.",
         ),
     )
-
-
-def _routes(runs: Sequence[Run]) -> Table:
-    ways = sorted({1, *(way for run in runs for way in run.record.data.routes)})
-    columns = ("run", "nodes", "edges", *("whole" if k == 1 else f"{k} sectors" for k in ways))
-    rows = [
-        (
-            name,
-            figures.count(run.record.data.nodes),
-            figures.count(run.record.data.edges),
-            *(figures.count(run.record.data.routes.get(way)) for way in ways),
-        )
-        for name, run in zip(labels(runs), runs, strict=True)
-    ]
-    note = "Training events by route: whole on one rank, or in sectors on as many ranks."
-    return Table("Routes", columns, tuple(rows), (note,))
 
 
 def _metrics(metrics: EdgeMetrics | None) -> tuple[str, ...]:

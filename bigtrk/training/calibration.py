@@ -12,19 +12,17 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
-from bigtrk.config import parse
 from bigtrk.console import follow
-from bigtrk.files import read_json, write_json
+from bigtrk.files import write_json
 from bigtrk.machine import machine, software
 from bigtrk.parallel.cost import CostModel
 from bigtrk.parallel.event_size import EventSize
-from bigtrk.parallel.machine_constants import A100, CPU, GLIBC_BLOCK, MachineConstants
+from bigtrk.parallel.machine_constants import A100, CPU, MachineConstants
 from bigtrk.parallel.sharding import named_sharding
 from bigtrk.training.warmup import Case, Measured, measure_apart
 
-DEFAULT_PATH = Path("~/.cache/bigtrk/calibration.json").expanduser()
-# Blocks below and above glibc's threshold, wide and narrow, few and many operations, both
-# precisions, with and without recomputation; each takes seconds on two cores.
+# Wide and narrow, few and many operations, both precisions, with and without recomputation; each
+# takes seconds on two cores.
 CASES = (
     Case(20_000, 60_000, 64),
     Case(4_000, 20_000, 256, layers=2),
@@ -68,23 +66,12 @@ def calibrate(path: Path) -> MachineConstants:
     return fitted
 
 
-def load_constants(path: Path) -> MachineConstants:
-    """Constants as `calibrate` wrote them.
-
-    Raises:
-        InputError: there is no such file, or it holds something else.
-    """
-    return parse(MachineConstants, read_json(path), str(path))
-
-
 def fit(samples: Sequence[Sample], start: MachineConstants) -> MachineConstants:
     """Constants that agree best with what was measured, relative errors alike; others of `start`.
 
     The network is not measured.
     """
-    block = int(os.environ.get("MALLOC_MMAP_THRESHOLD_", GLIBC_BLOCK)) if start.shared else 0
-    base = start.model_copy(update={"heap_block_bytes": block})
-    fitted = _fit_time(samples, _fit_memory(samples, base) if start.shared else base)
+    fitted = _fit_time(samples, _fit_memory(samples, start) if start.shared else start)
     errors = {
         "memory": [float(_peak(case, fitted) / found.peak_bytes - 1) for case, found in samples],
         "seconds": [float(_seconds(case, fitted) / found.seconds - 1) for case, found in samples],
@@ -93,20 +80,17 @@ def fit(samples: Sequence[Sample], start: MachineConstants) -> MachineConstants:
 
 
 def _fit_memory(samples: Sequence[Sample], base: MachineConstants) -> MachineConstants:
-    """process_bytes and heap: peak - what is counted = process_bytes + (heap - 1) x blocks."""
-    unit = base.model_copy(update={"process_bytes": 0, "heap": 1.0})
-    twice = base.model_copy(update={"process_bytes": 0, "heap": 2.0})
-    counted = np.array([_peak(case, unit) for case, _ in samples])
-    blocks = np.array([_peak(case, twice) for case, _ in samples]) - counted
+    """process_bytes: what is measured beyond what is counted, by relative error."""
+    bare = base.model_copy(update={"process_bytes": 0})
+    counted = np.array([_peak(case, bare) for case, _ in samples])
     peak = np.array([found.peak_bytes for _, found in samples], dtype=np.float64)
-    design = np.stack([np.ones_like(peak), blocks], axis=1)
-    process, excess = nnls(design / peak[:, None], (peak - counted) / peak)[0]
-    return base.model_copy(update={"process_bytes": int(process), "heap": 1 + float(excess)})
+    process = ((peak - counted) / peak**2).sum() / (1 / peak**2).sum()
+    return base.model_copy(update={"process_bytes": max(0, int(process))})
 
 
 def _fit_time(samples: Sequence[Sample], base: MachineConstants) -> MachineConstants:
     """Rates, by non-negative least squares: seconds are linear in their inverses."""
-    basis = ("fp32", "bf16", "traffic", "fresh", "operation")
+    basis = ("fp32", "bf16", "traffic", "operation")
     rows = [[_seconds(case, _only(base, name)) for name in basis] for case, _ in samples]
     seconds = np.array([found.seconds for _, found in samples])
     weights = nnls(np.array(rows) / seconds[:, None], np.ones(len(samples)))[0]
@@ -116,7 +100,6 @@ def _fit_time(samples: Sequence[Sample], base: MachineConstants) -> MachineConst
         update={
             "flops": {"fp32": rate["fp32"], "bf16": rate["bf16"]},
             "traffic": rate["traffic"],
-            "fresh": rate["fresh"],
             "operation": float(found["operation"]) * 1e-6,
         }
     )
@@ -133,7 +116,6 @@ def _only(base: MachineConstants, name: str) -> MachineConstants:
         update={
             "flops": flops,
             "traffic": _UNIT if name == "traffic" else _NEVER,
-            "fresh": _UNIT if name == "fresh" else _NEVER,
             "operation": 1e-6 if name == "operation" else 0.0,
         }
     )

@@ -13,11 +13,12 @@ from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.collectives import gather_items, on_first_rank
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import MicroStep, usable_parts
+from bigtrk.parallel.routing import MicroStep
 from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource, open_events
 from bigtrk.training.model_files import load_model, trained_on
+from bigtrk.training.routes import scoring_router
 from bigtrk.training.scoring import ScoredEvent, score_events
 from bigtrk.training.validation import EventMetrics, measure, summary
 
@@ -44,8 +45,7 @@ def evaluate_run(
     found = open_events([data])
     sources, seen = _unseen(found, trained_on(run))
     left_out = len(found) - len(sources)
-    sizes = [usable_parts(source.parts, ranks.world_size) for source in sources]
-    blocks = BlockGroups(ranks, sizes)
+    blocks = BlockGroups(ranks, scoring_router(sources, ranks.world_size).widths)
     maker = BatchMaker(configuration, ranks.device, blocks)
     scored = score_events(model, maker, blocks, sources, _progress(ranks))
     mine = [

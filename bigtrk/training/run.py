@@ -1,7 +1,8 @@
 """A training run from its configuration to the trained model on disk."""
 
 import hashlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,15 @@ from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import usable_parts
+from bigtrk.parallel.routing import Router
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.resume import continue_record
+from bigtrk.training.routed_step import RoutedStep
+from bigtrk.training.routes import scoring_router, training_router
 from bigtrk.training.run_folder import append_record, create_run, save_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import Record, Trainer
@@ -40,13 +43,10 @@ class Events:
         facts = repr([(event.name, event.identity, event.parts) for event in events])
         return f"{len(events)} events of digest {hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
-    def parts(self, world_size: int) -> list[int]:
-        """Number of ranks each training event is laid over."""
-        return [usable_parts(source.parts, world_size) for source in self.train]
-
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
     """Train, resuming the run at `resume` if given; returns the run folder. Collective."""
+    router = training_router(configuration, ranks, events.train)
     stopwatch = Stopwatch(ranks.device)
     model = build_model(configuration).to(ranks.device)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -55,9 +55,9 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     )
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
     folder = on_first_rank(lambda: _open_record(configuration, facts, resume))
-    _announce(ranks, folder, facts)
-    trainer = _trainer(configuration, ranks, events, engine, stopwatch, folder)
+    trainer = _trainer(configuration, ranks, events, router, engine, stopwatch, folder)
     done = _restore(trainer, folder, engine_name) if resume else 0
+    _announce(ranks, folder, facts, trainer.routed(done))
     for epoch in range(done, configuration.training.epochs):
         _print_epoch(ranks, trainer.run_epoch(epoch), configuration.training.epochs)
         progress = Progress(epoch + 1, trainer.step, engine_name, ranks.world_size)
@@ -77,16 +77,18 @@ def _trainer(
     configuration: Configuration,
     ranks: Ranks,
     events: Events,
+    router: Router,
     engine: Engine,
     stopwatch: Stopwatch,
     folder: Path,
 ) -> Trainer:
-    validated = [usable_parts(source.parts, ranks.world_size) for source in events.validation]
-    groups = BlockGroups(ranks, [*events.parts(ranks.world_size), *validated])
+    scored = scoring_router(events.validation, ranks.world_size).widths
+    groups = BlockGroups(ranks, [*router.widths, *scored])
     return Trainer(
         configuration=configuration,
         ranks=ranks,
         engine=engine,
+        router=router,
         train=events.train,
         validation=events.validation,
         groups=groups,
@@ -119,7 +121,6 @@ def _facts(
     engine_name: str,
     n_parameters: int,
 ) -> dict[str, Any]:
-    parts = events.parts(ranks.world_size)
     return {
         "launcher": ranks.launcher,
         "world_size": ranks.world_size,
@@ -130,7 +131,6 @@ def _facts(
         "data": {
             "train_events": len(events.train),
             "validation_events": len(events.validation),
-            "routes": {str(k): parts.count(k) for k in sorted(set(parts))},
             "nodes": sum(source.record["nodes"] for source in events.train),
             "edges": sum(source.record["edges"] for source in events.train),
         },
@@ -143,29 +143,27 @@ def _logger(ranks: Ranks, folder: Path) -> Callable[[Record], None]:
     return lambda _: None
 
 
-def _announce(ranks: Ranks, folder: Path, facts: dict[str, Any]) -> None:
+def _announce(
+    ranks: Ranks, folder: Path, facts: dict[str, Any], routes: Sequence[RoutedStep]
+) -> None:
+    """Say what is trained, and how: by the `routes` of the first epoch."""
     if not ranks.is_first:
         return
     data = facts["data"]
-    routes = ", ".join(f"{n} in {k} sectors" for k, n in data["routes"].items() if k != "1")
+    counts = Counter(parts for step in routes for parts in step.parts.values())
+    shown = ", ".join(f"{counts[k]} in {k} sectors" for k in sorted(counts) if k > 1)
     say(
         f"{folder}: {facts['parameters']:,} parameters, {facts['engine_detail']} on "
         f"{ranks.world_size} rank(s) of {ranks.device}; {data['train_events']} events, "
-        f"{data['edges']:,} edges to train on{f' ({routes})' if routes else ''}, "
+        f"{data['edges']:,} edges to train on{f' ({shown})' if shown else ''}, "
         f"{data['validation_events']} to validate"
     )
-    busy = _busy_ranks(facts)
+    busy = max(step.busy_ranks for step in routes)
     if busy < ranks.world_size:
         say(
             f"a step keeps {busy} of {ranks.world_size} ranks busy; set training.events_per_step "
             f"to {ranks.world_size} or more, or cut the events in sectors"
         )
-
-
-def _busy_ranks(facts: dict[str, Any]) -> int:
-    """How many ranks have work in a step of the events that are cut least."""
-    per_event = min(int(parts) for parts in facts["data"]["routes"])
-    return per_event * int(facts["config"]["training"]["events_per_step"])
 
 
 def _print_epoch(ranks: Ranks, record: Record, epochs: int) -> None:

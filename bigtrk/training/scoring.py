@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.collectives import gather_rows
 from bigtrk.parallel.groups import BlockGroups
-from bigtrk.parallel.routing import MicroStep, route
+from bigtrk.parallel.routing import MicroStep
 from bigtrk.training.batch import Batch, BatchMaker, compute
 from bigtrk.training.event_source import EventSource
+from bigtrk.training.routes import scoring_router
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ def score_events(
     progress.
     """
     rank = dist.get_rank()
-    stored = [source.parts for source in sources]
+    router = scoring_router(sources, dist.get_world_size())
     model.eval()
-    for micro_step in follow(route(range(len(sources)), stored, dist.get_world_size())):
+    for micro_step in follow(router.route(range(len(sources)))):
         share = micro_step[rank]
         batch = maker.make(share, sources)
         edges = _stitch(batch, _logits(model, batch), blocks)

@@ -35,6 +35,10 @@ class TrainingSettings(Settings):
     class_balance: `proportional` divides an event's loss by its number of edges, `equal` divides
     true and false edges each by their own number. step_loss: the mean over the step's events
     (`per_event`, as acorn) or over all its edges (`per_edge`).
+
+    routing: `automatic` trains each event in as many of its sectors as fit `memory_gib` (GiB of
+    each rank; without it, what the rank has) and end the step soonest; `stored` in all its sectors,
+    or as many as there are ranks for.
     """
 
     epochs: int = Field(10, ge=1)
@@ -43,6 +47,8 @@ class TrainingSettings(Settings):
     class_balance: Literal["proportional", "equal"] = "proportional"
     step_loss: Literal["per_event", "per_edge"] = "per_event"
     edge_cut: float = Field(0.5, gt=0, lt=1)
+    routing: Literal["automatic", "stored"] = "automatic"
+    memory_gib: float | None = Field(None, gt=0)
 
 
 class RunSettings(Settings):

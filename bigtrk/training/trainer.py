@@ -10,10 +10,12 @@ from bigtrk.console import follow
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import Router
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource
-from bigtrk.training.loader import Loader, Plan
+from bigtrk.training.loader import Loader
+from bigtrk.training.routed_step import RoutedStep, check_routes
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps import learning_rate, step_events
@@ -30,6 +32,7 @@ class Trainer:
     configuration: Configuration
     ranks: Ranks
     engine: Engine
+    router: Router
     train: list[EventSource]
     validation: list[EventSource]
     groups: BlockGroups
@@ -37,6 +40,12 @@ class Trainer:
     stopwatch: Stopwatch
     log: Callable[[Record], None]
     step: int = 0
+
+    def routed(self, epoch: int) -> list[RoutedStep]:
+        """The steps of an epoch laid over the ranks."""
+        training = self.configuration.training
+        plan = step_events(len(self.train), training.events_per_step, training.seed, epoch)
+        return [RoutedStep(events, self.router.route(events)) for events in plan]
 
     def run_epoch(self, epoch: int) -> Record:
         """Train on every event once, then validate; returns the epoch's record. Collective."""
@@ -51,6 +60,7 @@ class Trainer:
             "steps": len(records),
             "events": len(self.train),
             "edges": edges,
+            "micro_steps": sum(record["micro_steps"] for record in records),
             # Weighted by events: a short last step counts for what it holds.
             "train_loss": sum(r["loss"] * r["events"] for r in records) / len(self.train),
             "seconds": seconds,
@@ -74,27 +84,25 @@ class Trainer:
         )
 
     def _steps(self, epoch: int) -> Iterator[Record]:
-        training = self.configuration.training
-        plan = step_events(len(self.train), training.events_per_step, training.seed, epoch)
-        runner = StepRunner(self.engine, training, self.ranks, self.stopwatch)
-        loader = Loader(
-            self.maker, self.train, self.ranks.rank, self.ranks.world_size, self.stopwatch
-        )
-        batches = loader.steps(plan)
-        for events in self._follow(plan, epoch):
+        routes = self.routed(epoch)
+        check_routes(routes)
+        runner = StepRunner(self.engine, self.configuration.training, self.ranks, self.stopwatch)
+        loader = Loader(self.maker, self.train, self.ranks.rank, self.stopwatch)
+        batches = loader.steps([step.micro_steps for step in routes])
+        for step in self._follow(routes, epoch):
             start = time.perf_counter()
             lr = self._learning_rate()
-            micro_steps = next(batches)
-            result = runner.run(events, micro_steps, lr)
+            result = runner.run(step.events, next(batches), lr)
             record = {
                 "kind": "step",
                 "epoch": epoch,
                 "step": self.step,
                 "loss": result.loss,
                 "lr": lr,
-                "events": len(events),
+                "events": len(step.events),
                 "edges": result.edges,
-                "micro_steps": len(micro_steps),
+                "micro_steps": len(step.micro_steps),
+                "routes": {self.train[i].name: parts for i, parts in step.parts.items()},
                 "seconds": time.perf_counter() - start,
             }
             self.log(record)
@@ -105,7 +113,8 @@ class Trainer:
         optimizer = self.configuration.optimizer
         return learning_rate(optimizer.lr, optimizer.warmup_steps, self.step)
 
-    def _follow(self, plan: Plan, epoch: int) -> Iterator[Any]:
+    def _follow(self, routes: list[RoutedStep], epoch: int) -> Iterator[RoutedStep]:
         if not self.ranks.is_first:
-            return iter(plan)
-        return follow(plan, len(plan), f"epoch {epoch + 1}/{self.configuration.training.epochs}")
+            return iter(routes)
+        epochs = self.configuration.training.epochs
+        return iter(follow(routes, len(routes), f"epoch {epoch + 1}/{epochs}"))

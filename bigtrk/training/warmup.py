@@ -17,7 +17,9 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.parallel.engines import make_engine
-from bigtrk.parallel.ranks import Ranks, discover, process_group, share_cores
+from bigtrk.parallel.host import settle
+from bigtrk.parallel.ranks import Ranks, discover, process_group
+from bigtrk.parallel.routing import as_stored
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource
@@ -93,10 +95,10 @@ def measure(case: Case, ranks: Ranks) -> Measured:
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
     runner = StepRunner(engine, configuration.training, ranks, stopwatch)
-    loader = Loader(BatchMaker(configuration, ranks.device), [source], 0, 1, stopwatch)
+    loader = Loader(BatchMaker(configuration, ranks.device), [source], 0, stopwatch)
     seconds = []
     start = stopwatch.now()
-    for batches in loader.steps([[0]] * (case.steps + 1)):
+    for batches in loader.steps([as_stored([(1, case.edges)], 1).route([0])] * (case.steps + 1)):
         runner.run([0], batches, lr=1e-3)
         seconds.append(stopwatch.now() - start)
         start = stopwatch.now()
@@ -121,7 +123,7 @@ def main() -> None:
     """Measure the case given as JSON and print what was found."""
     case = Case(**json.loads(sys.argv[1]))
     ranks = discover({})
-    share_cores(ranks)
+    settle(ranks)
     with process_group(ranks):
         print(json.dumps(asdict(measure(case, ranks))))
 

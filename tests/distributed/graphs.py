@@ -49,6 +49,10 @@ class MemorySource:
     graph: EventGraph
     used: int
 
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"nodes": self.graph.n_nodes, "edges": self.graph.n_edges}
+
     def read(self, part: int, parts: int) -> Sector:
         if parts == 1:
             return whole_sector(self.graph)

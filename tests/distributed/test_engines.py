@@ -15,12 +15,12 @@ from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import usable_parts
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.loader import Loader
 from bigtrk.training.model_files import build_model
+from bigtrk.training.routes import scoring_router
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from tests.distributed.ranks import run_ranks
@@ -70,12 +70,12 @@ class Trial:
     def __init__(self, ranks: Ranks, settings: Configuration) -> None:
         stopwatch = Stopwatch(CPU)
         events = sources()
-        sizes = [usable_parts(event.parts, ranks.world_size) for event in events]
-        maker = BatchMaker(settings, CPU, BlockGroups(ranks, sizes), stopwatch)
+        router = scoring_router(events, ranks.world_size)
+        maker = BatchMaker(settings, CPU, BlockGroups(ranks, router.widths), stopwatch)
         model = build_model(settings).double()
         self.engine, self.name = make_engine(settings.engine, model, OPTIMIZER, stopwatch)
-        loader = Loader(maker, events, ranks.rank, ranks.world_size, stopwatch)
-        self._batches = [to_double(batch) for batch in loader.load(EVENTS)]
+        loader = Loader(maker, events, ranks.rank, stopwatch)
+        self._batches = [to_double(batch) for batch in loader.load(router.route(EVENTS))]
         self._runner = StepRunner(self.engine, settings.training, ranks, stopwatch)
 
     def step(self) -> float:

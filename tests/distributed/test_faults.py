@@ -12,6 +12,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.loader import Loader
+from bigtrk.training.routes import scoring_router
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import MemorySource, source
 from tests.distributed.ranks import run_ranks
@@ -83,12 +84,13 @@ def read_steps(ranks: Ranks) -> tuple[int, str | None, float]:
     good, bad = source(1, 2), source(7, 2)
     sources: list[Any] = [good, Unreadable(bad.name, bad.parts, bad.graph, bad.used)]
     maker = BatchMaker(Configuration(), ranks.device, BlockGroups(ranks, [2]))
-    loader = Loader(maker, sources, ranks.rank, ranks.world_size, Stopwatch(ranks.device))
+    loader = Loader(maker, sources, ranks.rank, Stopwatch(ranks.device))
+    router = scoring_router(sources, ranks.world_size)
     done, start = 0, time.monotonic()
 
     def read() -> None:
         nonlocal done
-        for _ in loader.steps([[0], [1], [0]]):
+        for _ in loader.steps([router.route([event]) for event in (0, 1, 0)]):
             done += 1
 
     return done, message(read), time.monotonic() - start

@@ -18,13 +18,13 @@ from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import usable_parts
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import FALSE, Batch, BatchMaker, compute
 from bigtrk.training.loader import Loader
 from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
+from bigtrk.training.routes import scoring_router
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.validation import validate
@@ -91,14 +91,14 @@ def sector_step(
     device = torch.device("cpu")
     stopwatch = Stopwatch(device)
     events = events or sources()
-    sizes = [usable_parts(event.parts, ranks.world_size) for event in events]
-    maker = BatchMaker(settings, device, BlockGroups(ranks, sizes), stopwatch)
+    router = scoring_router(events, ranks.world_size)
+    maker = BatchMaker(settings, device, BlockGroups(ranks, router.widths), stopwatch)
     engine, _ = make_engine(
         settings.engine, build_model(settings).double(), OptimizerSettings(), stopwatch
     )
     engine.step = lambda lr: None  # type: ignore[method-assign]  # noqa: ARG005  # keeps the gradients
-    loader = Loader(maker, events, ranks.rank, ranks.world_size, stopwatch)
-    batches = [to_double(batch) for batch in loader.load(range(len(events)))]
+    loader = Loader(maker, events, ranks.rank, stopwatch)
+    batches = [to_double(batch) for batch in loader.load(router.route(range(len(events))))]
     runner = StepRunner(engine, settings.training, ranks, stopwatch)
     result = runner.run(range(len(events)), batches, lr=0.0)
     gradients = {n.removeprefix("module."): p.grad for n, p in engine.model.named_parameters()}
@@ -147,8 +147,7 @@ def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration)
 def validation_scores(ranks: Ranks) -> dict[str, Any]:
     device, settings = torch.device("cpu"), configuration()
     events = sources()
-    sizes = [usable_parts(event.parts, ranks.world_size) for event in events]
-    groups = BlockGroups(ranks, sizes)
+    groups = BlockGroups(ranks, scoring_router(events, ranks.world_size).widths)
     maker = BatchMaker(settings, device, groups, Stopwatch(device))
     return validate(build_model(settings), maker, groups, events, settings.training)
 
@@ -164,14 +163,14 @@ def engine_losses(ranks: Ranks, engine: EngineSettings) -> list[float]:
     device, settings = torch.device("cpu"), configuration()
     stopwatch = Stopwatch(device)
     events = sources()
-    sizes = [usable_parts(event.parts, ranks.world_size) for event in events]
-    maker = BatchMaker(settings, device, BlockGroups(ranks, sizes), stopwatch)
+    router = scoring_router(events, ranks.world_size)
+    maker = BatchMaker(settings, device, BlockGroups(ranks, router.widths), stopwatch)
     optimizer = OptimizerSettings(gradient_clipping=0.5)
     made, _ = make_engine(engine, build_model(settings), optimizer, stopwatch)
-    loader = Loader(maker, events, ranks.rank, ranks.world_size, stopwatch)
+    loader = Loader(maker, events, ranks.rank, stopwatch)
     runner = StepRunner(made, settings.training, ranks, stopwatch)
     order = [[0, 1], [2, 3, 4], [1, 0], [4, 3]]
-    return [runner.run(step, loader.load(step), lr=1e-2).loss for step in order]
+    return [runner.run(step, loader.load(router.route(step)), lr=1e-2).loss for step in order]
 
 
 @pytest.fixture(scope="module")

@@ -106,13 +106,6 @@ def test_more_ranks_shard_what_the_engine_shards() -> None:
     assert sizes["fsdp2"] == [True, True, True]
 
 
-def test_glibc_keeps_small_blocks_only() -> None:
-    small, large = EventSize(1000, 30_000), EventSize(200_000, 2_000_000)
-    assert cost(machine=CPU).memory(small, 1).allocator > 0
-    assert cost(machine=CPU).memory(large, 1).allocator == 0
-    assert cost(machine=A100).memory(small, 1).allocator == 0
-
-
 def test_ranks_of_a_cpu_host_share_it() -> None:
     alone, shared = cost(1, machine=CPU), cost(4, machine=CPU)
     size = EVENT.sector(1)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bigtrk.parallel.ranks import Ranks, cores_of_rank, discover, publish
+from bigtrk.parallel.host import cores_of_rank
+from bigtrk.parallel.ranks import Ranks, discover, publish
 
 # As SLURM 22.05 set them on a real cluster: task 5 of 8 on two nodes, srun called on a third host.
 SLURM = {

@@ -29,7 +29,6 @@ def run_record(world_size: int = 1, **changes: Any) -> dict[str, Any]:
         "data": {
             "train_events": 6,
             "validation_events": 2,
-            "routes": {"1": 4, "2": 2},
             "nodes": 12000,
             "edges": 51000,
         },
@@ -47,6 +46,7 @@ def step_line(step: int, **changes: Any) -> dict[str, Any]:
         "events": 2,
         "edges": 17000,
         "micro_steps": 1,
+        "routes": {f"event{2 * (step % 3)}": 1, f"event{2 * (step % 3) + 1}": 1 + (step % 3 > 0)},
         "seconds": 0.71,
         **changes,
     }

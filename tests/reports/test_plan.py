@@ -9,12 +9,13 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.cost import CostModel
 from bigtrk.parallel.event_size import EventSize
 from bigtrk.parallel.machine_constants import A100, CPU
-from bigtrk.reports.dry_run import lay_out, weak_scaling
+from bigtrk.reports.dry_run import predict_step, weak_scaling
 from bigtrk.reports.event_sizes import PAPERS, draw
-from bigtrk.reports.plan_check import check, make_cost
+from bigtrk.reports.plan_check import check
+from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 from tests.programs import run_here
-from tests.reports.run_folders import epoch_line, run_record, run_writer
+from tests.reports.run_folders import epoch_line, run_record, run_writer, step_line
 
 # Lazar et al., "Scalable GNN training for track finding", table 1: GPUs, epoch s, batch s. Weak
 # scaling under DDP, one event per GPU and batch, on Perlmutter.
@@ -56,16 +57,16 @@ def test_equal_events_scale_weakly_without_loss() -> None:
     """Without spread nothing but the reduction is lost: the oracle of the imbalance above."""
     model = make(32)
     event = EventSize(20_000, 400_000)
-    step = lay_out(model, [(event, 1)] * 32)
+    step = predict_step(model, [(event, 1)] * 32)
     assert step.slowest == step.mean == model.seconds(event, 1)
 
 
 def test_groups_are_aligned_and_fill_up() -> None:
     model = make(4)
     event = EventSize(20_000, 400_000, stored=2)
-    pair = lay_out(model, [(event, 2), (event, 2)])
+    pair = predict_step(model, [(event, 2), (event, 2)])
     assert pair.slowest == model.seconds(event, 2)
-    three = lay_out(model, [(event, 2), (event, 1), (event, 1)])
+    three = predict_step(model, [(event, 2), (event, 1), (event, 1)])
     assert three.slowest == model.seconds(event, 1)
     assert three.mean == pytest.approx((model.seconds(event, 2) + model.seconds(event, 1)) / 2)
 
@@ -137,10 +138,14 @@ def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
         {"data": {"train": ["nowhere"]}, "model": {"hidden": 32}}
     )
     record = run_record(2, config=settings.model_dump(mode="json"))
-    lines = [epoch_line(0, batch_seconds=99.0), epoch_line(1, batch_seconds=0.5)]
+    lines = [
+        *(step_line(step, routes={"a": 2}) for step in range(3)),
+        epoch_line(0, batch_seconds=99.0),
+        epoch_line(1, batch_seconds=0.5),
+    ]
     folder = run_writer(tmp_path)("run", record=record, lines=lines)
     found = check(folder, CPU, None)
-    # The record's 6 events in up to 2 sectors, all of the mean size.
+    # The recorded routes, of events of the mean size.
     cost = make_cost(settings, 2, 2, CPU)
     event = EventSize(2000, 8500, stored=2)
     assert found.peak_bytes == cost.memory(event, 2).total

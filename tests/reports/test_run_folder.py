@@ -26,7 +26,7 @@ def make_run(tmp_path: Path) -> MakeRun:
 def test_reads_what_the_trainer_wrote(make_run: MakeRun) -> None:
     run = read_run(make_run(evaluation=evaluation_record()))
     assert run.record.world_size == 1
-    assert run.record.data.routes == {1: 4, 2: 2}
+    assert run.steps[1].routes == {"event2": 1, "event3": 2}
     assert [step.step for step in run.steps] == list(range(9))
     assert [epoch.seconds for epoch in run.epochs] == [4.0, 2.0, 1.0]
     assert run.epochs[0].validation is not None

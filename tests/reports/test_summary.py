@@ -136,7 +136,7 @@ def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None
     assert two["comparison"]["baseline"] == "one"
     assert two["comparison"]["speedup"] == pytest.approx(51000 / one["timing"]["edges_per_second"])
     assert one["timing"]["shares"]["compute"] == pytest.approx(0.85)
-    assert one["data"]["routes"] == {"1": 4, "2": 2}
+    assert sorted(one["routes"].values()) == [1, 1, 1, 1, 2, 2]
     assert len(one["epochs"]) == 3
     assert one["evaluation"]["tracks"]["trackml_score"] == 0.7125
     assert two["evaluation"] is None

@@ -1,0 +1,64 @@
+"""What a rank takes of its host: cores and memory."""
+
+import ctypes
+import os
+from collections.abc import Mapping
+
+import torch
+
+from bigtrk.machine import memory_bytes
+from bigtrk.parallel.ranks import Ranks
+
+_HUGE_PAGE = 2 * 2**20
+_M_MMAP_THRESHOLD = -3  # mallopt(3)
+_THRESHOLD, _HUGE_PAGES = "MALLOC_MMAP_THRESHOLD_", "THP_MEM_ALLOC_ENABLE"
+
+
+def settle(ranks: Ranks) -> None:
+    """Give this rank its share of the host's cores, and large tensors huge pages.
+
+    Before the first tensor is made.
+    """
+    torch.set_num_threads(cores_of_rank(ranks, len(os.sched_getaffinity(0))))
+    use_huge_pages()
+
+
+def cores_of_rank(
+    ranks: Ranks, open_cores: int, environment: Mapping[str, str] = os.environ
+) -> int:
+    """How many of the `open_cores`, which this process may run on, are this rank's.
+
+    What srun was asked for with --cpus-per-task, at most those open (srun binds a task to its own
+    where the cluster lets it); elsewhere the ranks of a host share what is open to each alike,
+    where torchrun would set one thread and deepspeed none at all.
+    """
+    asked = environment.get("SLURM_CPUS_PER_TASK")
+    if ranks.launcher == "srun" and asked:
+        return min(int(asked), open_cores)
+    return max(1, open_cores // ranks.local_size)
+
+
+def use_huge_pages() -> None:
+    """Tensors of a huge page or more come from the system and go back to it when freed.
+
+    By default glibc keeps freed blocks below 32 MiB, in pieces that later blocks do not fill, and
+    larger ones cost a page fault per 4 KiB. 200,000 edges, hidden 64, 4 layers on two cores: a
+    step of 3.8 s and a peak of 1.18 GB by default, 2.2 s and 1.05 GB (to 0.1 % in every run) so;
+    keeping everything that is freed took 1.6 s and 1.85 GB.
+
+    Both settings are the user's where the environment has them; glibc alone knows the first.
+    """
+    os.environ.setdefault(_HUGE_PAGES, "1")  # torch reads it at its first allocation
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None and _THRESHOLD not in os.environ:
+        mallopt(_M_MMAP_THRESHOLD, _HUGE_PAGE)
+
+
+def memory_of_rank(ranks: Ranks) -> float:
+    """Bytes that this rank may fill: nine tenths of its accelerator, or of its share of the host.
+
+    The tenth is for what is not predicted: libraries, fragments, other processes.
+    """
+    if ranks.device.type == "cuda":
+        return 0.9 * float(torch.cuda.get_device_properties(ranks.device).total_memory)
+    return 0.9 * memory_bytes() / ranks.local_size

@@ -1,0 +1,53 @@
+"""The cost model of a configuration, on a machine that was calibrated or is assumed."""
+
+from pathlib import Path
+
+from bigtrk.config import parse
+from bigtrk.files import read_json
+from bigtrk.machine import accelerator
+from bigtrk.parallel.cost import CostModel
+from bigtrk.parallel.machine_constants import A100, CPU, DEFAULTS, MachineConstants
+from bigtrk.parallel.sharding import sharding
+from bigtrk.training.settings import Configuration
+
+CALIBRATION = Path("~/.cache/bigtrk/calibration.json").expanduser()
+
+
+def make_cost(
+    configuration: Configuration, world: int, ranks_per_node: int, machine: MachineConstants
+) -> CostModel:
+    """The cost model of a configuration on `world` ranks."""
+    return CostModel(
+        configuration.model,
+        len(configuration.data.node_features),
+        len(configuration.data.edge_features),
+        sharding(configuration.engine, world),
+        world,
+        ranks_per_node,
+        machine,
+    )
+
+
+def find_machine(name: str | None) -> MachineConstants:
+    """The constants of a file or of a default by name; else this machine's calibration, else the
+    default of its kind.
+
+    Raises:
+        InputError: the file is missing or holds something else.
+    """
+    if name in DEFAULTS:
+        return DEFAULTS[name]
+    if name is not None:
+        return load_constants(Path(name))
+    if CALIBRATION.exists():
+        return load_constants(CALIBRATION)
+    return CPU if accelerator() == "cpu" else A100
+
+
+def load_constants(path: Path) -> MachineConstants:
+    """Constants as `bigtrk plan --calibrate` wrote them.
+
+    Raises:
+        InputError: there is no such file, or it holds something else.
+    """
+    return parse(MachineConstants, read_json(path), str(path))

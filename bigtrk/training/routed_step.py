@@ -1,0 +1,40 @@
+"""The steps of an epoch, laid over the ranks."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bigtrk.parallel.collectives import check_agreement
+from bigtrk.parallel.routing import MicroStep
+
+
+@dataclass(frozen=True)
+class RoutedStep:
+    """A step's event numbers and what each rank computes of them in each micro-step."""
+
+    events: Sequence[int]
+    micro_steps: list[MicroStep]
+
+    @property
+    def parts(self) -> dict[int, int]:
+        """In how many sectors each event is trained."""
+        shares = (share for micro_step in self.micro_steps for share in micro_step if share)
+        return {share.event: share.parts for share in shares}
+
+    @property
+    def busy_ranks(self) -> int:
+        """How many ranks have an event, or a share of one."""
+        return sum(any(places) for places in zip(*self.micro_steps, strict=True))
+
+
+def check_routes(steps: Sequence[RoutedStep]) -> None:
+    """All ranks must have the same routes, so the same number of micro-steps. Collective.
+
+    Otherwise ranks would wait for each other for ever.
+
+    Raises:
+        InputError: on all ranks, naming the first that differs.
+    """
+    micro_steps = sum(len(step.micro_steps) for step in steps)
+    digest = hashlib.sha256(repr([step.micro_steps for step in steps]).encode()).hexdigest()[:12]
+    check_agreement({"routing": f"{micro_steps} micro-steps of digest {digest}"})
