@@ -7,24 +7,35 @@ from pydantic import Field
 from bigtrk.config import Settings
 from bigtrk.parallel.links import Link, Network
 
+# A step's seconds per edge rise by a quarter where its tensors grow from 3 to 6 MB (one thread of
+# an AMD EPYC with 32 MB of shared cache).
+CACHED_BYTES = 4 * 2**20
+
 
 class MachineConstants(Settings):
     """A machine as the cost model sees it.
 
     Fitted to measured steps: flops (matrix products per second in fp32 and in bf16), traffic
-    (bytes per second that operations read and write), operation (seconds to start one),
-    process_bytes. Measured alone: deepspeed_bytes (what importing it adds), network.
+    (bytes per second that operations read and write), cached (the same for tensors below
+    CACHED_BYTES, which stay near the core), operation (seconds to start one),
+    process_bytes. Measured alone: deepspeed_bytes (what importing it adds), sharing, network.
 
-    On a CPU all ranks of a host share these; on accelerators each rank has its own.
+    On a CPU all ranks of a host share these; on accelerators each rank has its own. sharing: how
+    long R ranks that share a host take for R pieces of work, relative to one rank that does them
+    one after the other (below 1, since threads of one rank wait for each other), where its tensors
+    are at least CACHED_BYTES; sharing_cached: where they are smaller.
     """
 
     name: str
     accelerator: str
     flops: dict[str, float]
     traffic: float = Field(gt=0)
+    cached: float = Field(gt=0)
     operation: float = Field(ge=0)
     process_bytes: int = Field(ge=0)
     deepspeed_bytes: int = Field(ge=0)
+    sharing: float = Field(1.0, gt=0)
+    sharing_cached: float = Field(1.0, gt=0)
     network: Network
     fit: dict[str, Any] = Field(default_factory=dict)
 
@@ -42,6 +53,7 @@ A100 = MachineConstants(
     accelerator="A100",
     flops={"fp32": 13e12, "bf16": 200e12},
     traffic=1.0e12,
+    cached=1.0e12,
     operation=8e-6,
     process_bytes=0,
     deepspeed_bytes=0,
@@ -55,6 +67,7 @@ CPU = MachineConstants(
     accelerator="cpu",
     flops={"fp32": 2.1e11, "bf16": 3.1e11},
     traffic=4.9e10,
+    cached=6e10,
     operation=8e-6,
     process_bytes=366 * 2**20,
     deepspeed_bytes=22 * 2**20,

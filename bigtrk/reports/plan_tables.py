@@ -9,11 +9,12 @@ from bigtrk.reports import figures
 from bigtrk.reports.layout import Table, at_width, show_header, show_table
 
 Row = Mapping[str, Any]
-MEMORY = ("weights", "inputs", "saved", "working", "halo", "process")
+MEMORY = ("weights", "inputs", "saved", "working", "halo", "kept", "process")
 WEIGHTS = ("parameters", "gradients", "optimizer")
 MEMORY_RULE = (
     "Peak of one rank with the largest event. weights: with gradients and optimizer state; saved: "
-    "activations kept for the backward pass; working: the rest that is alive at the peak."
+    "activations kept for the backward pass; working: the rest that is alive at the peak; kept: "
+    "small tensors that the allocator of a CPU keeps when they are freed."
 )
 SCALING_RULE = (
     "Step: mean of 32 drawn from the event sizes. Waiting: for the rank with the largest events. "
@@ -59,7 +60,8 @@ def show_constants(constants: Row, path: str, console: Console) -> None:
         "matrix products": ", ".join(
             f"{figures.count(rate)}flop/s in {name}" for name, rate in constants["flops"].items()
         ),
-        "memory traffic": f"{figures.count(constants['traffic'])}byte/s",
+        "memory traffic": f"{figures.count(constants['traffic'])}byte/s, "
+        f"{figures.count(constants['cached'])}byte/s near the core",
         "operation": f"{constants['operation'] * 1e6:.1f} us",
         "process": figures.memory(constants["process_bytes"]),
         "largest error of the fit": ", ".join(f"{k} {v:.0%}" for k, v in largest.items()),

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,11 +32,15 @@ CASES = (
     Case(15_000, 150_000, 64, layers=3, steps=3),
     Case(15_000, 280_000, 32, steps=3),
     Case(4_000, 20_000, 256, layers=2, precision="bf16"),
-    Case(10_000, 150_000, 64, layers=2, precision="bf16", steps=3),
+    Case(20_000, 60_000, 64, precision="bf16"),
+    Case(10_000, 150_000, 64, layers=3, precision="bf16"),
     Case(500, 1_500, 32, layers=8, steps=12),
+    Case(7_000, 12_000, 64, steps=12),
 )
 # A case of an accelerator is the same many times over: it must outweigh the start of operations.
 ON_ACCELERATOR = 20
+# Measured also on two ranks at once: tensors that leave the core's cache, and that do not.
+BESIDE, BESIDE_CACHED = CASES[0], CASES[-1]
 Sample = tuple[Case, Measured]
 
 
@@ -53,6 +58,8 @@ def calibrate(path: Path) -> MachineConstants:
         update={
             "name": f"fitted on {machine()['host']}, {datetime.now(UTC):%Y-%m-%d}",
             "accelerator": machine()["accelerator"],
+            "sharing": 1.0 if on_cuda else _sharing(BESIDE, samples),
+            "sharing_cached": 1.0 if on_cuda else _sharing(BESIDE_CACHED, samples),
             "deepspeed_bytes": 0 if on_cuda else _deepspeed_bytes(),
             "fit": {
                 **constants.fit,
@@ -90,7 +97,7 @@ def _fit_memory(samples: Sequence[Sample], base: MachineConstants) -> MachineCon
 
 def _fit_time(samples: Sequence[Sample], base: MachineConstants) -> MachineConstants:
     """Rates, by non-negative least squares: seconds are linear in their inverses."""
-    basis = ("fp32", "bf16", "traffic", "operation")
+    basis = ("fp32", "bf16", "traffic", "cached", "operation")
     rows = [[_seconds(case, _only(base, name)) for name in basis] for case, _ in samples]
     seconds = np.array([found.seconds for _, found in samples])
     weights = nnls(np.array(rows) / seconds[:, None], np.ones(len(samples)))[0]
@@ -100,6 +107,7 @@ def _fit_time(samples: Sequence[Sample], base: MachineConstants) -> MachineConst
         update={
             "flops": {"fp32": rate["fp32"], "bf16": rate["bf16"]},
             "traffic": rate["traffic"],
+            "cached": rate["cached"],
             "operation": float(found["operation"]) * 1e-6,
         }
     )
@@ -116,6 +124,7 @@ def _only(base: MachineConstants, name: str) -> MachineConstants:
         update={
             "flops": flops,
             "traffic": _UNIT if name == "traffic" else _NEVER,
+            "cached": _UNIT if name == "cached" else _NEVER,
             "operation": 1e-6 if name == "operation" else 0.0,
         }
     )
@@ -142,6 +151,14 @@ def _peak(case: Case, constants: MachineConstants) -> float:
 def _seconds(case: Case, constants: MachineConstants) -> float:
     cost = _cost(case, constants)
     return cost.seconds(EventSize(case.nodes, case.edges), 1) + cost.step_seconds()
+
+
+def _sharing(case: Case, alone: Sequence[Sample]) -> float:
+    """Seconds of two ranks that share this host, over those of one that does the work of both."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        both = pool.map(lambda case: measure_apart(case, local_size=2), [case, case])
+        seconds = sum(one.seconds for one in both) / 2
+    return seconds / (2 * dict(alone)[case].seconds)
 
 
 def _enlarged(case: Case) -> Case:

@@ -18,10 +18,12 @@ from bigtrk.graphs.features import SCALES
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.host import settle
-from bigtrk.parallel.ranks import Ranks, discover, process_group
+from bigtrk.parallel.machine_constants import CPU
+from bigtrk.parallel.ranks import Ranks, process_group
 from bigtrk.parallel.routing import as_stored
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import BatchMaker
+from bigtrk.training.costs import make_cost
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loader import Loader
 from bigtrk.training.model_files import build_model
@@ -105,13 +107,14 @@ def measure(case: Case, ranks: Ranks) -> Measured:
     return Measured(statistics.median(seconds[1:]), peak_memory(ranks.device))
 
 
-def measure_apart(case: Case, timeout: float = 300) -> Measured:
-    """`measure` in a process of its own.
+def measure_apart(case: Case, local_size: int = 1, timeout: float = 300) -> Measured:
+    """`measure` in a process of its own, with the cores of one of `local_size` ranks of this host.
 
     Raises:
         InputError: the process failed, as when memory runs out.
     """
-    command = [sys.executable, "-m", "bigtrk.training.warmup", json.dumps(asdict(case))]
+    own = [json.dumps(asdict(case)), str(local_size)]
+    command = [sys.executable, "-m", "bigtrk.training.warmup", *own]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or ["killed, perhaps out of memory"]
@@ -120,10 +123,14 @@ def measure_apart(case: Case, timeout: float = 300) -> Measured:
 
 
 def main() -> None:
-    """Measure the case given as JSON and print what was found."""
+    """Measure the case given as JSON, on the cores of one of the ranks given, and print what was
+    found.
+    """
     case = Case(**json.loads(sys.argv[1]))
-    ranks = discover({})
+    ranks = Ranks(0, 1, 0, local_size=int(sys.argv[2]), launcher="python")
     settle(ranks)
+    # A run predicts its own costs before it starts, and what that imports stays.
+    make_cost(case.configuration(), 1, 1, CPU).footprint(cut=False)
     with process_group(ranks):
         print(json.dumps(asdict(measure(case, ranks))))
 

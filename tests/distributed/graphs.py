@@ -21,9 +21,14 @@ def random_graph(seed: int, n_nodes: int, n_edges: int) -> EventGraph:
     edge_index = torch.randint(connected, (2, n_edges), generator=generator)
     edge_index[:, : n_edges // 10] = edge_index[:, n_edges // 10 : n_edges // 10 * 2]
     edge_index[1, -3:] = edge_index[0, -3:]
+    return _graph(f"event{seed:09d}", n_nodes, edge_index, generator)
+
+
+def _graph(name: str, n_nodes: int, edge_index: Tensor, generator: torch.Generator) -> EventGraph:
     scale = torch.tensor([1000.0, 3.0, 1000.0, 3.0])
+    n_edges = edge_index.shape[1]
     return EventGraph(
-        name=f"event{seed:09d}",
+        name=name,
         node_feature_names=NODE_FEATURES,
         edge_feature_names=EDGE_FEATURES,
         node_features=torch.randn(n_nodes, 4, generator=generator) * scale,
@@ -63,3 +68,48 @@ def source(seed: int, parts: int, used: int | None = None, n_nodes: int = 40) ->
     """A random event cut into `parts` sectors, of which only `used` own nodes."""
     graph = random_graph(seed, n_nodes, 6 * n_nodes)
     return MemorySource(graph.name, parts, graph, used or parts)
+
+
+def of_kind(kind: str, seed: int, parts: int) -> tuple[EventGraph, Tensor]:
+    """A random graph that has what `kind` names, or lacks it, and an owner for each node [N].
+
+    Kinds: directed, symmetric, isolated nodes, self loops, repeated edges, empty sector (the last
+    part owns no node), no cut edges.
+    """
+    generator = torch.Generator().manual_seed(1000 * parts + seed)
+    n_nodes, n_edges = 24 + 4 * seed, 90 + 10 * seed
+    owner = torch.randint(parts, (n_nodes,), generator=generator)
+    if kind == "empty sector" and parts > 1:
+        owner = torch.randint(parts - 1, (n_nodes,), generator=generator)
+    connected = n_nodes * 2 // 3 if kind == "isolated nodes" else n_nodes
+    ends = torch.randint(connected, (2, 4 * n_edges), generator=generator)
+    ends = ends[:, ends[0] != ends[1]].unique(dim=1)
+    if kind == "no cut edges":
+        ends = ends[:, owner[ends[0]] == owner[ends[1]]]
+    ends = ends[:, torch.randperm(ends.shape[1], generator=generator)[:n_edges]]
+    if kind == "symmetric":
+        ends = torch.cat([ends, ends.flip(0)], dim=1).unique(dim=1)
+    if kind == "self loops":
+        ends = torch.cat([ends, torch.arange(n_nodes).expand(2, -1)[:, ::2]], dim=1)
+    if kind == "repeated edges":
+        ends = torch.cat([ends, ends[:, ::3], ends[:, ::3]], dim=1)
+    return _graph(f"event{seed:09d}", n_nodes, ends, generator), owner
+
+
+@dataclass(frozen=True)
+class PartedSource:
+    """An event source that reads from memory; `owner` [N] names each node's part."""
+
+    name: str
+    parts: int
+    graph: EventGraph
+    owner: Tensor
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"nodes": self.graph.n_nodes, "edges": self.graph.n_edges}
+
+    def read(self, part: int, parts: int) -> Sector:
+        if parts == 1:
+            return whole_sector(self.graph)
+        return cut(self.graph, self.owner, parts)[part]

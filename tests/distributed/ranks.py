@@ -16,7 +16,7 @@ from bigtrk.parallel.ranks import Ranks, close_process_group, publish
 def run_ranks(world_size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Run `work(ranks, *arguments)` on `world_size` processes; their results, by rank.
 
-    `work` is a module-level function; it returns what torch.save can store.
+    `work` is a module-level function; it returns what pickle can store.
     """
     with tempfile.TemporaryDirectory() as folder:
         start_processes(
@@ -25,7 +25,8 @@ def run_ranks(world_size: int, work: Callable[..., Any], *arguments: Any) -> lis
             nprocs=world_size,
             start_method="spawn",
         )
-        return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(world_size)]
+        files = [Path(folder) / f"{rank}.pt" for rank in range(world_size)]
+        return [torch.load(file, weights_only=False) for file in files]
 
 
 def _rank(

@@ -13,6 +13,7 @@ def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
         update={
             "flops": {"fp32": 2e11, "bf16": 7e11},
             "traffic": 2.5e10,
+            "cached": 6e10,
             "operation": 2e-5,
             "process_bytes": 300_000_000,
         }
@@ -22,7 +23,7 @@ def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
         for case in CASES
     ]
     found = fit(samples, CPU)
-    for name in ("traffic", "operation", "process_bytes"):
+    for name in ("traffic", "cached", "operation", "process_bytes"):
         assert getattr(found, name) == pytest.approx(getattr(truth, name), rel=1e-3), name
     assert found.flops == pytest.approx(truth.flops, rel=1e-3)
 

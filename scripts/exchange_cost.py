@@ -1,0 +1,156 @@
+"""What the halo exchange costs: its share of a training step, for events in sectors.
+
+    python scripts/exchange_cost.py SECTORS [--parts 2 4 8] [--hidden 64] [--layers 8]
+
+Each number of parts is a launch of as many ranks on this host. Two figures: `waiting`, the time a
+rank spends in exchanges of a real step, which includes waiting for its neighbours to arrive, and
+`transfer`, the same exchanges of the same rows right after a barrier, which is what overlapping
+them with computation could hide at most. `packing` is the gather of the rows to be sent.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.table import Table
+
+from bigtrk.console import console, follow, say
+from bigtrk.files import read_json, write_json
+from bigtrk.machine import machine, software
+from bigtrk.parallel.collectives import all_sum
+from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.halo import HaloPlan
+from bigtrk.parallel.host import settle
+from bigtrk.parallel.ranks import Ranks, discover, process_group
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.batch import Batch, BatchMaker
+from bigtrk.training.event_source import open_events
+from bigtrk.training.loader import Loader
+from bigtrk.training.model_files import build_model
+from bigtrk.training.routes import scoring_router
+from bigtrk.training.settings import Configuration
+from bigtrk.training.step import StepRunner
+
+STEPS, REPEATS = 5, 20
+COLUMNS = ("step", "waiting", "transfer", "packing")
+DEFAULT = Path(__file__).parents[1] / "docs" / "results" / "exchange_cost.json"
+
+
+def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
+    """Seconds per step, means over ranks, of medians over steps or repeats."""
+    stopwatch = Stopwatch(ranks.device)
+    source = open_events(configuration.data.train)[0]
+    router = scoring_router([source], ranks.world_size)
+    maker = BatchMaker(configuration, ranks.device, BlockGroups(ranks, router.widths), stopwatch)
+    batches = Loader(maker, [source], ranks.rank, stopwatch).load(router.route([0]))
+    model = build_model(configuration).to(ranks.device)
+    engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
+    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
+    seconds, waiting = [], []
+    for _ in range(STEPS + 1):
+        stopwatch.take()
+        start = stopwatch.now()
+        runner.run([0], batches, lr=1e-3)
+        seconds.append(stopwatch.now() - start)
+        waiting.append(stopwatch.take().get("exchange", 0.0))
+    figures = [median(seconds[1:]), median(waiting[1:]), *alone(batches[0], configuration)]
+    mean = all_sum(figures, ranks.device) / ranks.world_size
+    return {"parts": ranks.world_size, **dict(zip(COLUMNS, mean.tolist(), strict=True))}
+
+
+def alone(batch: Batch, configuration: Configuration) -> tuple[float, float]:
+    """Seconds of a step's exchanges, and of its packing, with all ranks at the start together."""
+    plan = batch.exchange
+    assert isinstance(plan, HaloPlan), "whole events exchange nothing"
+    rows = torch.randn(batch.sector.n_owned, configuration.model.hidden, device=batch.x.device)
+    packed, halo = rows[plan.send_index], batch.sector.n_nodes - batch.sector.n_owned
+    back = rows.new_zeros(halo, rows.shape[1])
+    forward = timed(lambda: plan.swap(packed, plan.send_splits, plan.recv_splits))
+    backward = timed(lambda: plan.swap(back, plan.recv_splits, plan.send_splits))
+    packing = timed(lambda: rows[plan.send_index])
+    exchanges = configuration.model.layers - 1
+    return exchanges * (forward + backward), exchanges * packing
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Median seconds of `call` after a barrier."""
+    found = []
+    for _ in range(REPEATS):
+        dist.barrier()
+        start = time.perf_counter()
+        call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        found.append(time.perf_counter() - start)
+    return median(found)
+
+
+def configured(arguments: argparse.Namespace) -> Configuration:
+    model = {"hidden": arguments.hidden, "layers": arguments.layers}
+    return Configuration.model_validate({"data": {"train": [arguments.sectors]}, "model": model})
+
+
+def measure_here(arguments: argparse.Namespace) -> None:
+    """The part of one rank; rank 0 writes what all found."""
+    ranks = discover()
+    settle(ranks)
+    with process_group(ranks):
+        found = measure(ranks, configured(arguments))
+        if ranks.is_first:
+            write_json(arguments.result, found)
+
+
+def launch(parts: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    result = arguments.output.with_suffix(".part")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={parts}", __file__, str(arguments.sectors)]
+    command += [f"--hidden={arguments.hidden}", f"--layers={arguments.layers}"]
+    # settle sets the threads; said here only to keep torchrun from warning.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*command, f"--result={result}"], check=True, env=environment)
+    found: dict[str, Any] = read_json(result)
+    result.unlink()
+    return found
+
+
+def table(measured: list[dict[str, Any]]) -> Table:
+    shown = Table("sectors", "step s", "waiting %", "transfer %", "packing %", title="Exchange")
+    for row in measured:
+        shares = [f"{row[name] / row['step']:.2%}" for name in COLUMNS[1:]]
+        shown.add_row(str(row["parts"]), f"{row['step']:.2f}", *shares)
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("sectors", type=Path)
+    parser.add_argument("--parts", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--output", type=Path, default=DEFAULT)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.result:
+        measure_here(arguments)
+        return
+    cases = follow(arguments.parts, len(arguments.parts), "exchange")
+    measured = [launch(parts, arguments) for parts in cases]
+    facts = {"model": configured(arguments).model.model_dump(mode="json"), "machine": machine()}
+    write_json(arguments.output, {"measured": measured, **facts, "software": software()})
+    console.print(table(measured))
+    say(f"written to {arguments.output}")
+    print(json.dumps({str(row["parts"]): row["transfer"] / row["step"] for row in measured}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""How well `bigtrk plan` predicts runs that it was not fitted to.
+
+    BIGTRK_TESTDATA=... python scripts/plan_accuracy.py [--work /tmp/plan] [--repeats 3]
+
+Calibrates this machine, then trains event 1000 and the HEPTrkX graphs in several ways, the jobs in
+turn and `--repeats` times over, and compares the medians. The last line is one JSON object with
+the largest error of `memory` and of `time`. Run it on an idle machine.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.table import Table
+
+from bigtrk.console import console, exit_on_bad_input, follow, say
+from bigtrk.errors import InputError
+from bigtrk.files import write_json
+from bigtrk.machine import machine, software
+from bigtrk.parallel.machine_constants import MachineConstants
+from bigtrk.reports.plan_check import Checked, check
+from bigtrk.training.calibration import calibrate
+
+CHECKOUT = Path(__file__).parents[1]
+DEFAULT = CHECKOUT / "docs" / "results" / "plan_accuracy.json"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training run: of which data, on how many ranks, with which settings."""
+
+    name: str
+    data: str
+    ranks: int
+    settings: tuple[str, ...]
+    epochs: int = 4
+
+
+JOBS = (
+    Job("event 1000, hidden 32, 4 layers", "whole", 1, ("model.hidden=32", "model.layers=4")),
+    Job(
+        "event 1000, hidden 64, 3 layers, nothing recomputed",
+        "whole",
+        1,
+        ("model.hidden=64", "model.layers=3", "model.recompute=none"),
+    ),
+    Job(
+        "event 1000, hidden 64, 4 layers, bf16",
+        "whole",
+        1,
+        ("model.hidden=64", "model.layers=4", "model.precision=bf16"),
+    ),
+    Job(
+        "event 1000 in 2 sectors on 2 ranks, hidden 64, 4 layers",
+        "sectors",
+        2,
+        ("model.hidden=64", "model.layers=4"),
+    ),
+    Job(
+        "event 1000 in 2 sectors on 2 ranks, ZeRO-1, hidden 32, 8 layers",
+        "sectors",
+        2,
+        ("model.hidden=32", "model.layers=8", "engine.name=deepspeed"),
+    ),
+    Job(
+        "80 HEPTrkX graphs on 2 ranks, 4 per step, hidden 64, 8 layers",
+        "heptrkx",
+        2,
+        ("model.hidden=64", "model.layers=8", "training.events_per_step=4"),
+        epochs=2,
+    ),
+)
+
+
+def prepare(work: Path, testdata: Path) -> None:
+    """Graphs and sectors under `work`, made once."""
+    data = testdata / "data"
+    if not data.is_dir():
+        raise InputError(f"{data}: no such folder; set BIGTRK_TESTDATA to the folder that holds it")
+    build = [sys.executable, "-m", "bigtrk", "build"]
+    quietly([*build, str(data / "trackml_event1000"), str(work / "whole")])
+    heptrkx = [str(data / "heptrkx_graphs"), str(work / "heptrkx")]
+    quietly([*build, "--from", "heptrkx", *heptrkx])
+    cut = [sys.executable, "-m", "partition", str(work / "whole"), str(work / "sectors")]
+    quietly([*cut, "--parts", "2"])
+
+
+def quietly(command: list[str]) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=CHECKOUT)
+
+
+def train(job: Job, work: Path, run: Path) -> None:
+    """Train `job` as the run `run`."""
+    shutil.rmtree(run, ignore_errors=True)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*launcher, f"--nproc-per-node={job.ranks}", str(CHECKOUT / "bigtrk" / "train.py")]
+    settings = [f"data.train=[{work / job.data}]", "data.validation=0", "training.routing=stored"]
+    settings += [f"training.epochs={job.epochs}", f"run.folder={run}", *job.settings]
+    # Each rank settles its own threads; said here only to keep torchrun from warning.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [*command, *settings],
+        check=True,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def middle(checks: list[Checked]) -> Checked:
+    """The prediction beside the medians of what was recorded."""
+    return Checked(
+        run=checks[0].run,
+        peak_bytes=checks[0].peak_bytes,
+        recorded_peak_bytes=median(c.recorded_peak_bytes for c in checks),
+        batch_seconds=checks[0].batch_seconds,
+        recorded_batch_seconds=median(c.recorded_batch_seconds for c in checks),
+    )
+
+
+def compare(work: Path, repeats: int, constants: MachineConstants) -> list[tuple[Job, Checked]]:
+    """All jobs, in turn, so that a change of the machine's load meets all of them."""
+    rounds = [(job, i) for i in range(repeats) for job in JOBS]
+    found: dict[str, list[Checked]] = {job.name: [] for job in JOBS}
+    for job, i in follow(rounds, len(rounds), "jobs"):
+        run = work / "runs" / f"{JOBS.index(job)}-{i}"
+        train(job, work, run)
+        found[job.name].append(check(run, constants, None))
+    return [(job, middle(found[job.name])) for job in JOBS]
+
+
+def table(found: list[tuple[Job, Checked]]) -> Table:
+    shown = Table("run", "memory", "time", title="Predicted, relative to recorded")
+    for job, checked in found:
+        shown.add_row(job.name, f"{checked.memory_error:+.0%}", f"{checked.time_error:+.0%}")
+    return shown
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    work: Path = arguments.work
+    work.mkdir(parents=True, exist_ok=True)
+    prepare(work, Path(os.environ.get("BIGTRK_TESTDATA", "")))
+    load = os.getloadavg()[0]
+    constants = calibrate(work / "calibration.json")
+    found = compare(work, arguments.repeats, constants)
+    rows = [{**asdict(job), **_figures(checked)} for job, checked in found]
+    worst = {
+        "memory": max(abs(checked.memory_error) for _, checked in found),
+        "time": max(abs(checked.time_error) for _, checked in found),
+    }
+    facts = {"machine": machine(), "software": software(), "load": load}
+    content = {"jobs": rows, "worst": worst, "repeats": arguments.repeats, **facts}
+    write_json(arguments.output, {**content, "constants": constants.model_dump(mode="json")})
+    console.print(table(found))
+    say(f"written to {arguments.output}")
+    print(json.dumps(worst), flush=True)
+
+
+def _figures(checked: Checked) -> dict[str, Any]:
+    figures = {name: value for name, value in asdict(checked).items() if name != "run"}
+    return {**figures, "memory_error": checked.memory_error, "time_error": checked.time_error}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--work", type=Path, default=Path("/tmp/bigtrk-plan"))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=DEFAULT)
+    arguments = parser.parse_args()
+    exit_on_bad_input("plan_accuracy.py", lambda: measure(arguments))
+
+
+if __name__ == "__main__":
+    main()

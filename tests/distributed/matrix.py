@@ -1,0 +1,323 @@
+"""The parity matrix: training in K sectors against one whole-graph process.
+
+A trial is one engine; it takes every kind of graph in turn. For each kind the oracle starts from
+the trial's own weights: one model, plain autograd in float64 on whole graphs, plain SGD. Compared
+are logits and every gradient of the first step, and the weights after five (SGD, since Adam
+magnifies rounding).
+"""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import SCALES, normalised
+from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.parallel import deepspeed_engine, engine
+from bigtrk.parallel.collectives import gather_items
+from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.batch import Batch, BatchMaker, compute
+from bigtrk.training.loader import Loader
+from bigtrk.training.loss import EdgeTruth
+from bigtrk.training.model_files import build_model
+from bigtrk.training.routes import scoring_router
+from bigtrk.training.settings import Configuration
+from bigtrk.training.step import StepRunner
+from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, PartedSource, of_kind
+
+KINDS = (
+    "directed",
+    "symmetric",
+    "isolated nodes",
+    "self loops",
+    "repeated edges",
+    "empty sector",
+    "no cut edges",
+)
+RECOMPUTE = ("none", "layer")
+SECTORS = (1, 2, 3, 4)
+MICRO_STEPS = (1, 3)
+ENGINES: dict[str, tuple[str, ...]] = {
+    "DDP": ("fp64", "fp32"),
+    "FSDP2": ("fp64", "fp32"),
+    "FSDP2 hybrid": ("fp64", "fp32"),
+    "ZeRO-0": ("fp32",),
+    "ZeRO-1": ("fp32",),
+    "ZeRO-2": ("fp32",),
+    "ZeRO-3": ("fp32",),
+}
+TOLERANCE = {"fp64": 1e-10, "fp32": 1e-5}
+STEPS, LR = 5, 0.01
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One engine on `sectors` sectors, with `micro_steps` micro-steps per optimizer step."""
+
+    sectors: int
+    engine: str
+    precision: str
+    recompute: str
+    micro_steps: int
+
+    @property
+    def world_size(self) -> int:
+        """As many ranks as sectors, at least two; blocks of shards want two blocks."""
+        if self.engine == "FSDP2 hybrid":
+            return 6 if self.sectors == 3 else 4
+        return max(2, self.sectors)
+
+    def configuration(self, folder: Path) -> Configuration:
+        return Configuration.model_validate(
+            {
+                "model": {"hidden": 8, "layers": 3, "recompute": self.recompute},
+                "engine": _engine_settings(self.engine, self.world_size, folder).model_dump(),
+            }
+        )
+
+    def sources(self, kind: str) -> list[Any]:
+        """Events of a kind that fill the ranks in each micro-step; one too few where a rank of
+        whole events shall have none.
+        """
+        n_events = self.micro_steps * (self.world_size // self.sectors)
+        if kind == "empty sector" and self.sectors == 1:
+            n_events -= 1
+        graphs = [of_kind(kind, seed, self.sectors) for seed in range(n_events)]
+        return [PartedSource(g.name, self.sectors, g, owner) for g, owner in graphs]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Largest relative differences of one trial on one kind of graph."""
+
+    trial: Trial
+    kind: str
+    logits: float
+    gradients: float
+    weights: float
+
+    @property
+    def worst(self) -> float:
+        return max(self.logits, self.gradients, self.weights)
+
+    @property
+    def passed(self) -> bool:
+        return self.worst < TOLERANCE[self.trial.precision]
+
+    def row(self) -> dict[str, Any]:
+        return {**asdict(self.trial), **{k: v for k, v in asdict(self).items() if k != "trial"}}
+
+
+def all_trials() -> list[Trial]:
+    return [
+        Trial(sectors, name, precision, recompute, micro_steps)
+        for name, precisions in ENGINES.items()
+        for sectors, recompute, micro_steps in product(SECTORS, RECOMPUTE, MICRO_STEPS)
+        for precision in precisions
+    ]
+
+
+def run_trials(ranks: Ranks, trials: list[Trial], kinds: tuple[str, ...] = KINDS) -> list[Case]:
+    """All cases of `trials`, on rank 0. Collective."""
+    _use_sgd()
+    with tempfile.TemporaryDirectory() as folder:
+        return [case for trial in trials for case in _Run(ranks, trial, Path(folder)).cases(kinds)]
+
+
+class _Run:
+    """A trial at work."""
+
+    def __init__(self, ranks: Ranks, trial: Trial, folder: Path) -> None:
+        self._ranks, self._trial = ranks, trial
+        self._settings = trial.configuration(folder)
+        model = build_model(self._settings).to(_dtype(trial.precision))
+        self._engine, _ = make_engine(
+            self._settings.engine, model, OptimizerSettings(), Stopwatch(ranks.device)
+        )
+        self._gradients: dict[str, Tensor] = {}
+        self._update = self._engine.step
+        self._engine.step = self._step  # type: ignore[method-assign]
+
+    def cases(self, kinds: tuple[str, ...]) -> Iterator[Case]:
+        for kind in kinds:
+            yield self._case(kind, self._trial.sources(kind))
+
+    def _case(self, kind: str, sources: list[Any]) -> Case:
+        ranks, stopwatch = self._ranks, Stopwatch(self._ranks.device)
+        start = {name: value.clone() for name, value in self._engine.weights().items()}
+        router = scoring_router(sources, ranks.world_size)
+        maker = BatchMaker(self._settings, ranks.device, BlockGroups(ranks, router.widths))
+        route = router.route(range(len(sources)))
+        assert len(route) == self._trial.micro_steps
+        loaded = Loader(maker, sources, ranks.rank, stopwatch).load(route)
+        batches = [_to(batch, _dtype(self._trial.precision)) for batch in loaded]
+        logits = gather_items(_owned_logits(self._engine.model, batches))
+        runner = StepRunner(self._engine, self._settings.training, ranks, stopwatch)
+        self._gradients = {}
+        for _ in range(STEPS):
+            runner.run(range(len(sources)), batches, LR)
+        end = self._engine.weights()
+        if not ranks.is_first:
+            return Case(self._trial, kind, 0.0, 0.0, 0.0)
+        oracle = Oracle(self._settings, [source.graph for source in sources], start)
+        scored = [row for rows in logits for row in rows]
+        return Case(
+            self._trial,
+            kind,
+            logits=_worst_logits(scored, oracle.logits()),
+            gradients=_worst(self._gradients, oracle.gradients()),
+            weights=_worst(end, oracle.trained()),
+        )
+
+    def _step(self, lr: float) -> None:
+        if not self._gradients:
+            self._gradients = _whole_gradients(self._engine.model)
+        self._update(lr)
+
+
+class Oracle:
+    """Whole graphs in one process: float64, plain autograd, plain SGD."""
+
+    def __init__(
+        self, settings: Configuration, graphs: list[EventGraph], weights: dict[str, Tensor]
+    ) -> None:
+        self._model = build_model(settings).double()
+        self._model.load_state_dict({name: value.double() for name, value in weights.items()})
+        self._graphs = graphs
+
+    def logits(self) -> dict[str, Tensor]:
+        with torch.no_grad():
+            return {graph.name: self._score(graph) for graph in self._graphs}
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Of the mean over events of the mean over their edges."""
+        self._model.zero_grad()
+        losses = [
+            binary_cross_entropy_with_logits(self._score(graph), _truth(graph))
+            for graph in self._graphs
+            if graph.n_edges
+        ]
+        torch.stack(losses).sum().div(len(self._graphs)).backward()
+        return {
+            name: torch.zeros_like(p) if p.grad is None else p.grad.clone()
+            for name, p in self._model.named_parameters()
+        }
+
+    def trained(self) -> dict[str, Tensor]:
+        """Weights after all steps."""
+        for _ in range(STEPS):
+            gradients = self.gradients()
+            with torch.no_grad():
+                for name, parameter in self._model.named_parameters():
+                    parameter.sub_(LR * gradients[name])
+        return {name: value.detach() for name, value in self._model.state_dict().items()}
+
+    def _score(self, graph: EventGraph) -> Tensor:
+        logits: Tensor = self._model(
+            normalised(graph.node_features, NODE_FEATURES, SCALES, NODE_FEATURES).double(),
+            normalised(graph.edge_features, EDGE_FEATURES, SCALES, EDGE_FEATURES).double(),
+            graph.edge_index,
+            graph.n_nodes,
+            no_exchange,
+        )
+        return logits
+
+
+def difference(found: Tensor, expected: Tensor) -> float:
+    """Largest difference over largest value."""
+    if not found.numel():
+        return 0.0
+    scale = expected.abs().max().clamp(min=1e-300)
+    return float((found.double() - expected).abs().max() / scale)
+
+
+def _truth(graph: EventGraph) -> Tensor:
+    assert graph.y is not None
+    return graph.y.double()
+
+
+def _worst(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    assert found.keys() == expected.keys()
+    return max(difference(found[name], value) for name, value in expected.items())
+
+
+def _worst_logits(scored: list[tuple[str, Tensor, Tensor]], expected: dict[str, Tensor]) -> float:
+    stitched = {name: torch.full_like(value, torch.nan) for name, value in expected.items()}
+    for name, edge_id, logits in scored:
+        if name in stitched:
+            assert stitched[name][edge_id].isnan().all(), "an edge owned twice"
+            stitched[name][edge_id] = logits.double()
+    assert not any(value.isnan().any() for value in stitched.values()), "an edge nobody owns"
+    return max(difference(stitched[name], value) for name, value in expected.items())
+
+
+def _owned_logits(model: nn.Module, batches: list[Batch]) -> list[tuple[str, Tensor, Tensor]]:
+    with torch.no_grad():
+        scored = [(batch.sector, compute(model, batch)) for batch in batches]
+    return [(s.event, s.edge_id[s.owns_edge], logits[s.owns_edge]) for s, logits in scored]
+
+
+def _whole_gradients(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter's reduced gradient, gathered where it is sharded. Collective."""
+    return {
+        name.removeprefix("module."): _whole_gradient(parameter)
+        for name, parameter in model.named_parameters()
+    }
+
+
+def _whole_gradient(parameter: Any) -> Tensor:
+    if hasattr(parameter, "_hp_mapping") or hasattr(parameter, "ds_id"):
+        from deepspeed.utils import safe_get_full_grad
+
+        found: Tensor = safe_get_full_grad(parameter)
+        return found.detach().clone()
+    gradient: Tensor = parameter.grad
+    whole = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+    return whole.detach().clone()
+
+
+def _engine_settings(name: str, world_size: int, folder: Path) -> EngineSettings:
+    if name == "DDP":
+        return EngineSettings()
+    if name.startswith("FSDP2"):
+        return EngineSettings(
+            name="fsdp2", shard_ranks=world_size // 2 if name == "FSDP2 hybrid" else None
+        )
+    zero: dict[str, Any] = {"stage": int(name[-1])}
+    if zero["stage"] == 3:
+        zero["stage3_param_persistence_threshold"] = 0
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"zero_optimization": zero, "zero_allow_untested_optimizer": True}))
+    return EngineSettings(name="deepspeed", ds_config=str(path))
+
+
+def _use_sgd() -> None:
+    def sgd(parameters: Any, settings: OptimizerSettings) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=settings.lr)
+
+    for module in (engine, deepspeed_engine):
+        setattr(module, "make_optimizer", sgd)  # noqa: B010  # mypy: it is imported there
+
+
+def _dtype(precision: str) -> torch.dtype:
+    return torch.float64 if precision == "fp64" else torch.float32
+
+
+def _to(batch: Batch, dtype: torch.dtype) -> Batch:
+    truth = EdgeTruth(batch.truth.label, batch.truth.weight.to(dtype), batch.truth.counts)
+    return replace(
+        batch, x=batch.x.to(dtype), edge_features=batch.edge_features.to(dtype), truth=truth
+    )

@@ -1,0 +1,46 @@
+"""A part of the parity matrix: every engine, number of sectors, kind of graph and setting once.
+
+All of it: `python scripts/parity_matrix.py`.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.distributed.matrix import ENGINES, KINDS, RECOMPUTE, Trial, run_trials
+from tests.distributed.ranks import run_ranks
+
+CHOSEN = [
+    *(
+        Trial(2, engine, precisions[0], RECOMPUTE[i % len(RECOMPUTE)], 3)
+        for i, (engine, precisions) in enumerate(ENGINES.items())
+        if engine != "FSDP2 hybrid"
+    ),
+    *(Trial(1, "DDP", "fp64", recompute, 1) for recompute in RECOMPUTE),
+    Trial(3, "DDP", "fp64", "layer", 1),
+    Trial(3, "FSDP2", "fp64", "none", 3),
+    Trial(4, "FSDP2 hybrid", "fp64", "layer", 1),
+    Trial(4, "DDP", "fp32", "none", 3),
+]
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[dict[str, Any]]:
+    worlds = sorted({trial.world_size for trial in CHOSEN})
+    return [
+        case
+        for world in worlds
+        for case in run_ranks(world, run_trials, [t for t in CHOSEN if t.world_size == world])[0]
+    ]
+
+
+def test_training_in_sectors_equals_the_whole_graph(cases: list[Any]) -> None:
+    assert len(cases) == len(CHOSEN) * len(KINDS)
+    assert [case.row() for case in cases if not case.passed] == []
+
+
+def test_an_error_would_be_seen(cases: list[Any]) -> None:
+    """Differences are rounding, not zeros of comparisons that compare nothing."""
+    for case in cases:
+        assert case.gradients > 0, case
+        assert case.logits > 0, case
