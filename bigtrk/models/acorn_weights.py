@@ -61,13 +61,13 @@ def _our_name(name: str, config: InteractionGNNConfig) -> str | None:
             f"acorn weights: {name} does not fit model.shared_weights={config.shared_weights}"
         )
     ours = {
-        "node_encoder": f"node_encoder.linears.{k}",
-        "edge_encoder": f"edge_encoder.linears.{k}",
-        "edge_network": f"layers.{layer}.edge_mlp.linears.{k}",
-        "node_network": f"layers.{layer}.node_mlp.linears.{k}",
-        "edge_decoder": f"decoder.mlp.linears.{k}",
+        "node_encoder": f"node_encoder.mlp_{k}",
+        "edge_encoder": f"edge_encoder.mlp_{k}",
+        "edge_network": f"layers.{layer}.edge_mlp_{k}",
+        "node_network": f"layers.{layer}.node_mlp_{k}",
+        "edge_decoder": f"decoder.mlp_{k}",
         "edge_output_transform": ("decoder.transform", "decoder.output")[min(k, 1)],
     }.get(network)
     if ours is None:
         raise InputError(f"acorn weights: {name} is no parameter of an InteractionGNN2")
-    return f"{ours}.{kind}"
+    return f"{ours}_{kind}"

@@ -14,68 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bigtrk.models.aggregation import accumulable, segment_sum
-from bigtrk.models.mlp import MLP, EdgeMLP, normalised_relu
+from bigtrk.models.aggregation import accumulable
+from bigtrk.models.chunked_layer import ChunkedLayer, EncodedEdges
+from bigtrk.models.chunked_rows import ChunkedRows
+from bigtrk.models.interaction_layer import InteractionLayer
+from bigtrk.models.mlp import EdgeDecoder, Encoder, RowModule
 from bigtrk.models.settings import InteractionGNNConfig
 
 
 def no_exchange(owned: Tensor) -> Tensor:
     """The exchange of a whole graph, which has no halo."""
     return owned
-
-
-class InteractionLayer(nn.Module):
-    """Updates all edges, then, where asked, the owned nodes.
-
-    One module, so that engines that shard parameters gather a layer's at once, also when its
-    forward pass is recomputed.
-    """
-
-    def __init__(self, config: InteractionGNNConfig, has_node_update: bool) -> None:
-        super().__init__()
-        parts = 2 if config.concatenate else 1
-        sums = 2 if config.in_out else 1
-        hidden, layers = config.hidden, config.mlp_layers
-        self._in_out = config.in_out
-        self.edge_mlp = EdgeMLP(parts, parts * hidden, hidden, layers)
-        self.node_mlp = MLP((sums + parts) * hidden, hidden, layers) if has_node_update else None
-
-    def forward(
-        self,
-        nodes: list[Tensor],
-        edges: list[Tensor],
-        edge_index: Tensor,
-        n_owned: int,
-        update_nodes: bool,
-    ) -> tuple[Tensor | None, Tensor]:
-        """Nodes x [N, H] and edges e [E, H], each followed by their encoded features if
-        concatenated -> owned nodes [n_owned, H] (None without update), edges [E, H].
-        """
-        x = torch.cat(nodes, dim=1)
-        e = self.edge_mlp(edges, x, edge_index)
-        if not update_nodes:
-            return None, e
-        assert self.node_mlp is not None, "this layer was made without node update"
-        source, destination = edge_index
-        incoming = segment_sum(e, destination, len(x))[:n_owned]
-        outgoing = segment_sum(e, source, len(x))[:n_owned]
-        sums = [incoming, outgoing] if self._in_out else [incoming + outgoing]
-        return self.node_mlp(torch.cat([*sums, x[:n_owned]], dim=1)), e
-
-
-class EdgeDecoder(nn.Module):
-    """From an edge's last state to its logit."""
-
-    def __init__(self, hidden: int, layers: int) -> None:
-        super().__init__()
-        self.mlp = MLP(hidden, hidden, layers)
-        self.transform = nn.Linear(hidden, hidden)
-        self.output = nn.Linear(hidden, 1)
-
-    def forward(self, e: Tensor) -> Tensor:
-        """[E, H] -> [E]."""
-        logits: Tensor = self.output(normalised_relu(self.transform(self.mlp(e)))).squeeze(-1)
-        return logits
 
 
 class InteractionGNN(nn.Module):
@@ -87,8 +36,8 @@ class InteractionGNN(nn.Module):
         super().__init__()
         self.config = config
         hidden, mlp_layers = config.hidden, config.mlp_layers
-        self.node_encoder = MLP(n_node_features, hidden, mlp_layers)
-        self.edge_encoder = MLP(n_edge_features, hidden, mlp_layers)
+        self.node_encoder = Encoder(n_node_features, hidden, mlp_layers)
+        self.edge_encoder = Encoder(n_edge_features, hidden, mlp_layers)
         distinct = 1 if config.shared_weights else config.layers
         self.layers = nn.ModuleList(
             InteractionLayer(config, has_node_update=config.layers > distinct or i + 1 < distinct)
@@ -122,26 +71,66 @@ class InteractionGNN(nn.Module):
         n_owned: int,
         exchange: Callable[[Tensor], Tensor],
     ) -> Tensor:
-        x = accumulable(self._run(self.node_encoder, x))
-        e = self._kept(self._run(self.edge_encoder, edge_features))
-        encoded = ([x], [e]) if self.config.concatenate else ([], [])
+        chunked = self.config.recompute == "chunk"
+        x = accumulable(self.node_encoder(x, self._rows))
+        e = self._kept(self.edge_encoder(edge_features, self._chunks if chunked else self._rows))
+        run = self._chunked(x, e) if chunked else self._whole(x, e)
         for i in range(self.config.layers):
             layer = self.layers[0 if self.config.shared_weights else i]
-            nodes, edges = [x, *encoded[0]], [e, *encoded[1]]
             last = i + 1 == self.config.layers
-            owned, e = self._run(layer, nodes, edges, edge_index, n_owned, not last)
-            e = self._kept(e)
+            owned, e = layer(run, x, e, edge_index, n_owned, not last)
             if not last:
                 x = exchange(accumulable(owned))
-        logits: Tensor = self._run(self.decoder, e)
+        logits: Tensor = self.decoder(e, self._chunks if chunked else self._rows)
         return logits
+
+    def _whole(self, x0: Tensor, e0: Tensor) -> Callable[..., tuple[Tensor | None, Tensor]]:
+        """Layers all edges at once, with the encoded features that each of them reads."""
+        encoded = ([x0], [e0]) if self.config.concatenate else ([], [])
+
+        def run(
+            layer: InteractionLayer, x: Tensor, e: Tensor, *inputs: Any
+        ) -> tuple[Tensor | None, Tensor]:
+            nodes, edges = [x, *encoded[0]], [e, *encoded[1]]
+            owned, e = self._recomputed(layer.compute, nodes, edges, *inputs)
+            return owned, self._kept(e)
+
+        return run
+
+    def _chunked(self, x0: Tensor, e0: Tensor) -> Callable[..., tuple[Tensor | None, Tensor]]:
+        """Layers chunk by chunk."""
+        encoded = EncodedEdges(e0.detach()) if self.config.concatenate else None
+
+        def run(
+            layer: InteractionLayer, x: Tensor, e: Tensor, *inputs: Any
+        ) -> tuple[Tensor | None, Tensor]:
+            nodes = (x, x0 if self.config.concatenate else None)
+            result: tuple[Tensor | None, Tensor] = ChunkedLayer.apply(
+                layer, encoded, e is e0, *inputs, e, *nodes, *layer.parameters()
+            )
+            return result
+
+        return run
 
     def _kept(self, e: Tensor) -> Tensor:
         """Edges as they are kept between layers, where they are most of the memory: [E, H]."""
         return e.to(torch.bfloat16) if self.config.precision == "bf16" else e
 
-    def _run(self, module: nn.Module, *inputs: Any) -> Any:
-        if self.config.recompute == "none" or not torch.is_grad_enabled():
-            return module(*inputs)
+    def _rows(self, module: RowModule, values: Tensor) -> Tensor:
+        rows: Tensor = self._recomputed(module.compute, values)
+        return rows
+
+    def _chunks(self, module: RowModule, values: Tensor) -> Tensor:
+        dtype = next(module.parameters()).dtype
+        if isinstance(module, Encoder) and self.config.precision == "bf16":
+            dtype = torch.bfloat16
+        result: Tensor = ChunkedRows.apply(
+            module, self.config.hidden, dtype, values, *module.parameters()
+        )
+        return result
+
+    def _recomputed(self, compute: Callable[..., Any], *inputs: Any) -> Any:
+        if self.config.recompute != "layer" or not torch.is_grad_enabled():
+            return compute(*inputs)
         # Nothing here is random, so there is no generator state to keep.
-        return checkpoint(module, *inputs, use_reentrant=False, preserve_rng_state=False)
+        return checkpoint(compute, *inputs, use_reentrant=False, preserve_rng_state=False)

@@ -1,18 +1,18 @@
 """Multilayer perceptrons as acorn makes them: LayerNorm without own parameters and ReLU between
 linear layers, ReLU alone after the last one.
 
-Shapes: N nodes, E edges, H = hidden.
+Shapes: M rows, H = hidden.
 """
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from bigtrk.models.aggregation import gather
+# Weight [outputs, inputs] and bias [outputs].
+Linear = tuple[Tensor, Tensor]
 
 
 def normalised_relu(values: Tensor) -> Tensor:
@@ -20,63 +20,75 @@ def normalised_relu(values: Tensor) -> Tensor:
     return F.layer_norm(values, values.shape[-1:]).relu_()
 
 
-def remaining_layers(values: Tensor, linears: nn.ModuleList) -> Tensor:
+def rest_of_mlp(values: Tensor, linears: Sequence[Linear]) -> Tensor:
     """All of an MLP after its first linear layer: [M, H] -> [M, H]; overwrites `values`."""
-    for linear in linears[1:]:
-        values = linear(normalised_relu(values))
+    for weight, bias in linears:
+        values = F.linear(normalised_relu(values), weight, bias)
     return values.relu_()
 
 
-class MLP(nn.Module):
-    """`layers` linear layers of width `hidden`."""
+class Perceptrons(nn.Module):
+    """A module that holds the weights of its MLPs itself.
+
+    Without submodules an engine that shards parameters gathers all of them at once, before
+    `forward`, also where that uses them in another way than layer after layer.
+    """
+
+    def add_linear(self, name: str, n_inputs: int, n_outputs: int) -> None:
+        """Weight and bias `name`, initialised as nn.Linear does."""
+        bound = 1 / math.sqrt(n_inputs)
+        weight = torch.empty(n_outputs, n_inputs).uniform_(-bound, bound)
+        self.register_parameter(f"{name}_weight", nn.Parameter(weight))
+        bias = torch.empty(n_outputs).uniform_(-bound, bound)
+        self.register_parameter(f"{name}_bias", nn.Parameter(bias))
+
+    def add_mlp(self, name: str, n_inputs: int, hidden: int, layers: int) -> None:
+        """`layers` linear layers of width `hidden`: `name`_0, `name`_1 ..."""
+        for k in range(layers):
+            self.add_linear(f"{name}_{k}", hidden if k else n_inputs, hidden)
+
+    def linear(self, name: str) -> Linear:
+        return getattr(self, f"{name}_weight"), getattr(self, f"{name}_bias")
+
+    def mlp(self, name: str, layers: int) -> list[Linear]:
+        return [self.linear(f"{name}_{k}") for k in range(layers)]
+
+
+class RowModule(Perceptrons):
+    """A module whose rows do not depend on each other: `compute` makes them of any of them."""
+
+    def compute(self, values: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, values: Tensor, run: Callable[..., Tensor]) -> Tensor:
+        """[M, n_inputs] -> [M, ...] by `run(self, values)`, which calls `compute`."""
+        return run(self, values)
+
+
+class Encoder(RowModule):
+    """An MLP of features: [M, n_inputs] -> [M, H]."""
 
     def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
         super().__init__()
-        widths = [n_inputs, *[hidden] * layers]
-        self.linears = nn.ModuleList(nn.Linear(n, m) for n, m in pairwise(widths))
+        self._layers = layers
+        self.add_mlp("mlp", n_inputs, hidden, layers)
 
-    def forward(self, values: Tensor) -> Tensor:
-        """[M, n_inputs] -> [M, H]."""
-        return remaining_layers(self.linears[0](values), self.linears)
+    def compute(self, values: Tensor) -> Tensor:
+        first, *rest = self.mlp("mlp", self._layers)
+        return rest_of_mlp(F.linear(values, *first), rest)
 
 
-class EdgeLinear(nn.Module):
-    """A linear layer of [edge parts, source, destination], which are never concatenated.
+class EdgeDecoder(RowModule):
+    """From an edge's last state to its logit: [E, H] -> [E]."""
 
-    The nodes' share is computed per node and then gathered: nodes are 20 times fewer than edges,
-    and the concatenation would be the widest tensor of the model. One weight holds all columns, as
-    if they were concatenated.
-    """
-
-    def __init__(self, edge_parts: int, node_width: int, hidden: int) -> None:
+    def __init__(self, hidden: int, layers: int) -> None:
         super().__init__()
-        self._widths = [*[hidden] * edge_parts, node_width, node_width]
-        bound = 1 / math.sqrt(sum(self._widths))  # as nn.Linear
-        weight = torch.empty(hidden, sum(self._widths)).uniform_(-bound, bound)
-        self.weight = nn.Parameter(weight)
-        self.bias = nn.Parameter(torch.empty(hidden).uniform_(-bound, bound))
+        self._layers = layers
+        self.add_mlp("mlp", hidden, hidden, layers)
+        self.add_linear("transform", hidden, hidden)
+        self.add_linear("output", hidden, 1)
 
-    def forward(self, edges: Sequence[Tensor], nodes: Tensor, edge_index: Tensor) -> Tensor:
-        """`edge_parts` tensors [E, H], nodes [N, node_width], edge_index [2, E] -> [E, H]."""
-        *of_edges, of_source, of_destination = torch.split(self.weight, self._widths, dim=1)
-        source, destination = edge_index
-        # In place: a fresh tensor of all edges costs a CPU more than the addition.
-        total = gather(F.linear(nodes, of_source, self.bias), source)
-        total += gather(F.linear(nodes, of_destination), destination)
-        for part, weight in zip(edges, of_edges, strict=True):
-            total += F.linear(part, weight)
-        return total
-
-
-class EdgeMLP(nn.Module):
-    """An MLP whose first linear layer reads edges and both their ends."""
-
-    def __init__(self, edge_parts: int, node_width: int, hidden: int, layers: int) -> None:
-        super().__init__()
-        first = EdgeLinear(edge_parts, node_width, hidden)
-        rest = [nn.Linear(hidden, hidden) for _ in range(layers - 1)]
-        self.linears = nn.ModuleList([first, *rest])
-
-    def forward(self, edges: Sequence[Tensor], nodes: Tensor, edge_index: Tensor) -> Tensor:
-        """As EdgeLinear."""
-        return remaining_layers(self.linears[0](edges, nodes, edge_index), self.linears)
+    def compute(self, e: Tensor) -> Tensor:
+        first, *rest = self.mlp("mlp", self._layers)
+        values = F.linear(rest_of_mlp(F.linear(e, *first), rest), *self.linear("transform"))
+        return F.linear(normalised_relu(values), *self.linear("output")).squeeze(-1)

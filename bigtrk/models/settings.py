@@ -13,7 +13,8 @@ class InteractionGNNConfig(Settings):
     hidden: width of every layer. layers: message-passing layers. mlp_layers: linear layers of each
     MLP. shared_weights: one set of weights for all layers. concatenate: each layer also reads the
     encoded features. in_out: a node sums incoming and outgoing edges apart. recompute: with
-    "layer", the backward pass computes each layer anew instead of keeping its activations.
+    "layer", the backward pass computes each layer anew instead of keeping its activations; with
+    "chunk" it and the forward pass go through a layer's edges in chunks that stay in cache.
     precision: "bf16" computes in bfloat16 where that is safe; weights and sums stay float32.
     """
 
@@ -23,5 +24,5 @@ class InteractionGNNConfig(Settings):
     shared_weights: bool = False
     concatenate: bool = True
     in_out: bool = True
-    recompute: Literal["none", "layer"] = "layer"
+    recompute: Literal["none", "layer", "chunk"] = "layer"
     precision: Literal["fp32", "bf16"] = "fp32"

@@ -117,9 +117,10 @@ class CostModel:
         machine, count = self.machine, self.footprint(cut=parts > 1)
         sizes = _sizes(size)
         near = self._near(np.array([size.edges, size.nodes, size.nodes, 0]))
+        near[0] |= self.model.recompute == "chunk"
         moved = (count.traffic * sizes / np.where(near, machine.cached, machine.traffic)).sum()
         busy = count.flops @ sizes / machine.flops[self.model.precision] + moved
-        return float(busy * self._sharers(near[0]) + count.operations * machine.operation)
+        return float(busy * self._sharers(near[0]) + count.operations @ sizes * machine.operation)
 
     def exchange_seconds(self, event: EventSize, parts: int) -> float:
         """Seconds of the halo exchanges of forward and backward."""

@@ -23,20 +23,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from bigtrk.models.chunked_rows import chunks
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 
 Columns = NDArray[np.float64]
-# Independent in all columns; a halo in each, so that all passes run the same operations.
-_CUT_SIZES = ((4000, 400, 300), (8000, 400, 300), (4000, 800, 300), (4000, 400, 200))
-_WHOLE_SIZES = ((4000, 400, 400), (8000, 400, 400), (4000, 800, 800))
+# Nodes and owned nodes; independent in all columns, and a halo in each that is cut, so that all
+# passes run the same operations. True: with more edges than the others.
+_CUT_SIZES = ((False, 400, 300), (True, 400, 300), (False, 800, 300), (False, 400, 200))
+_WHOLE_SIZES = ((False, 400, 400), (True, 400, 400), (False, 800, 800))
 
 
 @dataclass(frozen=True)
 class Footprint:
     """live [T, 4]: bytes alive at each moment, weights and inputs left out, gradients of weights
     in the last column. saved [4]: bytes alive between forward and backward. flops [4]: of matrix
-    products. traffic [4]: bytes that operations read and write. operations: how many there are.
+    products. traffic [4]: bytes that operations read and write. operations [4]: how
+    many there are.
     weights: number of parameters; widest: of the largest layer.
     """
 
@@ -44,7 +47,7 @@ class Footprint:
     saved: Columns
     flops: Columns
     traffic: Columns
-    operations: int
+    operations: Columns
     weights: int
     widest: int
 
@@ -57,23 +60,36 @@ def footprint(
     passes = []
     with FakeTensorMode():
         model = InteractionGNN(config, n_node_features, n_edge_features)
-        sizes = _CUT_SIZES if cut else _WHOLE_SIZES
+        sizes = [
+            (_edges(config, more), nodes, owned)
+            for more, nodes, owned in (_CUT_SIZES if cut else _WHOLE_SIZES)
+        ]
         for size in sizes:
             inputs = _inputs(n_node_features, n_edge_features, size)
             passes.append(_run(model, inputs, size, _halo(size) if cut else no_exchange))
     design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
     # Of a whole graph nodes and owned nodes are the same number; lstsq shares it between them.
     solve = np.linalg.pinv(design)
-    live = (solve @ np.array([count.live for count in passes])).T
+    # In chunks the number of moments grows with the edges, and what is alive at each does not.
+    moments = [[max(count.live)] if config.recompute == "chunk" else count.live for count in passes]
+    live = (solve @ np.array(moments)).T
     return Footprint(
         live=np.unique(live.round(6), axis=0),
         saved=solve @ np.array([count.saved for count in passes]),
         flops=solve @ np.array([count.flops for count in passes]),
         traffic=solve @ np.array([count.traffic for count in passes]),
-        operations=passes[0].operations,
+        operations=solve @ np.array([count.operations for count in passes]),
         weights=_numel(model),
         widest=max(_numel(part) for part in (*model.layers, model.decoder)),
     )
+
+
+def _edges(config: InteractionGNNConfig, more: bool) -> int:
+    """Edges of a pass: whole chunks, where they are computed in chunks."""
+    if config.recompute != "chunk":
+        return 8000 if more else 4000
+    chunk = next(chunks(2**62, config.hidden, torch.device("cpu")))
+    return int(chunk.stop) * (4 if more else 3)
 
 
 @dataclass

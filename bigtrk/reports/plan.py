@@ -18,6 +18,8 @@ LEVERS: tuple[dict[str, str], ...] = (
     {"recompute": "none", "precision": "fp32"},
     {"recompute": "layer", "precision": "fp32"},
     {"recompute": "layer", "precision": "bf16"},
+    {"recompute": "chunk", "precision": "fp32"},
+    {"recompute": "chunk", "precision": "bf16"},
 )
 
 

@@ -47,7 +47,7 @@ KINDS = (
     "empty sector",
     "no cut edges",
 )
-RECOMPUTE = ("none", "layer")
+RECOMPUTE = ("none", "layer", "chunk")
 SECTORS = (1, 2, 3, 4)
 MICRO_STEPS = (1, 3)
 ENGINES: dict[str, tuple[str, ...]] = {

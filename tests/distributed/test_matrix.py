@@ -18,7 +18,8 @@ CHOSEN = [
     ),
     *(Trial(1, "DDP", "fp64", recompute, 1) for recompute in RECOMPUTE),
     Trial(3, "DDP", "fp64", "layer", 1),
-    Trial(3, "FSDP2", "fp64", "none", 3),
+    Trial(3, "FSDP2", "fp64", "chunk", 3),
+    Trial(2, "ZeRO-3", "fp32", "chunk", 1),
     Trial(4, "FSDP2 hybrid", "fp64", "layer", 1),
     Trial(4, "DDP", "fp32", "none", 3),
 ]

@@ -12,6 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from bigtrk.errors import InputError
 from bigtrk.models.acorn_weights import load_acorn_weights
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
+from bigtrk.models.reference import ReferenceGNN
 from bigtrk.models.settings import InteractionGNNConfig
 
 Golden = dict[str, Tensor]
@@ -46,7 +47,7 @@ def logits_of(model: InteractionGNN, golden: Golden) -> Tensor:
     return logits
 
 
-@pytest.mark.parametrize("recompute", ["none", "layer"])
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
 def test_logits_loss_and_every_gradient(golden: Golden, recompute: str) -> None:
     model = model_of(section(golden, "param"), recompute=recompute)
     logits = logits_of(model, golden)
@@ -79,8 +80,8 @@ def test_swapped_sums_or_swapped_ends_would_be_noticed(golden: Golden) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": 2}, "the model has no layers.2.edge_mlp"),
-        ({"layers": 4}, "nothing for layers.3.edge_mlp"),
+        ({"layers": 2}, "the model has no layers.2.edge_mlp_"),
+        ({"layers": 4}, "nothing for layers.3.edge_mlp_"),
         ({"mlp_layers": 2}, "compare model.layers, model.mlp_layers"),
         ({"mlp_layers": 4}, "nothing for"),
         ({"hidden": 8}, r"shape \[16, 12\], the model \[8, 12\]; compare model.hidden"),
@@ -119,3 +120,13 @@ def test_recurrent_weights_load_into_a_model_with_shared_weights(golden: Golden)
     repeated = {name: repeated[name.replace("_network.2.", "_network.1.")] for name in state}
     alike = logits_of(model_of(shared, shared_weights=True), golden)
     torch.testing.assert_close(alike, logits_of(model_of(repeated), golden))
+
+
+def test_the_reference_takes_acorns_weights_as_they_are(golden: Golden) -> None:
+    config = InteractionGNNConfig(hidden=16, layers=3, mlp_layers=3)
+    reference = ReferenceGNN(config, 12, 6)
+    state = section(golden, "param")
+    unread = {name for name in state if name.startswith("node_network.2.")}
+    reference.load_state_dict({k: v for k, v in state.items() if k not in unread})
+    inputs = (golden[f"in.{name}"] for name in ("node_features", "edge_features", "edge_index"))
+    torch.testing.assert_close(reference(*inputs), golden["out.logits"], rtol=0, atol=2e-6)

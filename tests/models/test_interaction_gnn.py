@@ -10,7 +10,7 @@ from torch.nn.functional import layer_norm
 from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 
-from bigtrk.models import interaction_gnn
+from bigtrk.models import chunked_rows, interaction_gnn
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 
@@ -51,15 +51,15 @@ def written_out(
 
     def mlp(name: str, values: Tensor) -> Tensor:
         for k in range(config.mlp_layers):
-            weight, bias = (state[f"{name}.linears.{k}.{kind}"] for kind in ("weight", "bias"))
+            weight, bias = (state[f"{name}_{k}_{kind}"] for kind in ("weight", "bias"))
             values = values @ weight.T + bias
             if k + 1 < config.mlp_layers:
                 values = layer_norm(values, values.shape[-1:])
             values = values.clamp(min=0)
         return values
 
-    x0 = x = mlp("node_encoder", x)
-    e0 = e = mlp("edge_encoder", edge_features)
+    x0 = x = mlp("node_encoder.mlp", x)
+    e0 = e = mlp("edge_encoder.mlp", edge_features)
     for i in range(config.layers):
         layer = f"layers.{0 if config.shared_weights else i}"
         if config.concatenate:
@@ -74,9 +74,9 @@ def written_out(
             outgoing[source] = outgoing[source] + e[k]
         sums = [torch.stack(incoming), torch.stack(outgoing)]
         x = mlp(f"{layer}.node_mlp", torch.cat([*(sums if config.in_out else [sum(sums)]), x], 1))
-    hidden = mlp("decoder.mlp", e) @ state["decoder.transform.weight"].T
-    hidden = layer_norm(hidden + state["decoder.transform.bias"], hidden.shape[-1:]).clamp(min=0)
-    return (hidden @ state["decoder.output.weight"].T + state["decoder.output.bias"])[:, 0]
+    hidden = mlp("decoder.mlp", e) @ state["decoder.transform_weight"].T
+    hidden = layer_norm(hidden + state["decoder.transform_bias"], hidden.shape[-1:]).clamp(min=0)
+    return (hidden @ state["decoder.output_weight"].T + state["decoder.output_bias"])[:, 0]
 
 
 def gradients(model: InteractionGNN, logits: Tensor) -> dict[str, Tensor]:
@@ -87,7 +87,7 @@ def gradients(model: InteractionGNN, logits: Tensor) -> dict[str, Tensor]:
 
 
 @each_option
-@pytest.mark.parametrize("recompute", ["none", "layer"])
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
 def test_equals_the_algorithm_written_out(options: dict[str, Any], recompute: str) -> None:
     model = make_model(recompute=recompute, **options).double()
     x, edge_features, edge_index = make_graph()
@@ -103,7 +103,7 @@ def test_equals_the_algorithm_written_out(options: dict[str, Any], recompute: st
 
 @each_option
 @pytest.mark.parametrize("n_nodes", [0, 5])
-@pytest.mark.parametrize("recompute", ["none", "layer"])
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
 def test_no_edges_give_every_parameter_a_gradient_of_zero(
     options: dict[str, Any], n_nodes: int, recompute: str
 ) -> None:
@@ -140,8 +140,11 @@ def halo_from(whole: Recorder, owned: Tensor, halo: Tensor) -> Callable[[Tensor]
 
 
 @each_option
-def test_a_sector_with_halo_computes_the_whole_graphs_logits(options: dict[str, Any]) -> None:
-    model = make_model(**options).double()
+@pytest.mark.parametrize("recompute", ["layer", "chunk"])
+def test_a_sector_with_halo_computes_the_whole_graphs_logits(
+    options: dict[str, Any], recompute: str
+) -> None:
+    model = make_model(recompute=recompute, **options).double()
     x, edge_features, edge_index = make_graph()
     whole = Recorder()
     expected = model(x, edge_features, edge_index, len(x), whole)
@@ -164,8 +167,9 @@ def test_a_sector_with_halo_computes_the_whole_graphs_logits(options: dict[str, 
     torch.testing.assert_close(logits, expected[touches], rtol=1e-12, atol=1e-13)
 
 
-def test_recomputation_exchanges_nothing() -> None:
-    model = make_model(recompute="layer").double()
+@pytest.mark.parametrize("recompute", ["layer", "chunk"])
+def test_recomputation_exchanges_nothing(recompute: str) -> None:
+    model = make_model(recompute=recompute).double()
     x, edge_features, edge_index = make_graph()
     exchange = Recorder()
     logits = model(x, edge_features, edge_index, len(x), exchange)
@@ -203,12 +207,16 @@ def test_what_recomputation_and_bf16_keep(monkeypatch: pytest.MonkeyPatch) -> No
     assert 9 * edges < recomputed < 10 * edges  # each layer's and the decoder's input, features
     assert kept_bytes(monkeypatch, recompute="none") > 3.5 * recomputed
     assert kept_bytes(monkeypatch, precision="bf16") < 0.6 * recomputed
+    assert kept_bytes(monkeypatch, recompute="chunk") < 1.05 * recomputed
+    assert kept_bytes(monkeypatch, recompute="chunk", precision="bf16") < 0.55 * recomputed
 
 
-def test_bf16_stays_near_float32() -> None:
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+def test_bf16_stays_near_float32(recompute: str) -> None:
     x, edge_features, edge_index = make_graph(30, 300)
     inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
-    full, half = make_model(hidden=32), make_model(hidden=32, precision="bf16")
+    full = make_model(hidden=32, recompute=recompute)
+    half = make_model(hidden=32, precision="bf16", recompute=recompute)
     expected, logits = full(*inputs), half(*inputs)
     assert logits.dtype == torch.float32
     assert 0 < (logits - expected).std() < 0.1 * expected.std()
@@ -225,3 +233,29 @@ def test_an_outer_autocast_changes_nothing() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = model(*inputs)
     assert torch.equal(inside, model(*inputs))
+
+
+def test_chunks_change_nothing_but_rounding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many small chunks, a part of one at the end, against all edges at once."""
+    x, edge_features, edge_index = make_graph(12, 43)
+    whole = make_model(recompute="none").double()
+    chunked = make_model(recompute="chunk").double()
+    monkeypatch.setattr(chunked_rows, "CPU_BYTES", 4 * 6 * 10)  # ten edges
+    inputs = (x, edge_features, edge_index, len(x), no_exchange)
+    logits = chunked(*inputs)
+    torch.testing.assert_close(logits, whole(*inputs), rtol=1e-12, atol=1e-13)
+    wanted = gradients(whole, whole(*inputs))
+    for name, gradient in gradients(chunked, logits).items():
+        scale = float(wanted[name].abs().max())
+        torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-12 * scale, msg=name)
+
+
+def test_an_edge_out_of_range_is_an_error() -> None:
+    x, edge_features, edge_index = make_graph()
+    edge_index[1, 7] = len(x)
+    for precision in ("fp32", "bf16"):
+        model = make_model(recompute="chunk", precision=precision)
+        with pytest.raises(IndexError):
+            model(x.float(), edge_features.float(), edge_index, len(x), no_exchange)
