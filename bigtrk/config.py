@@ -36,16 +36,16 @@ def apply_overrides(
     """Set each `key.sub=value` in `content` and validate the result."""
     for override in overrides:
         _apply(content, override)
-    return parse(kind, content, source)
+    return parse(kind, content, source, overrides)
 
 
-def parse(kind: type[Tree], content: Any, source: str) -> Tree:
-    """Validate `content`; every complaint becomes one line that names `source` and the key."""
+def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] = ()) -> Tree:
+    """Validate `content`; every complaint names the key and `source`, or the override to blame."""
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        complaints = "; ".join(_complaint(kind, dict(item)) for item in error.errors())
-        raise InputError(f"{source}: {complaints}") from None
+        complaints = [_complaint(kind, dict(item), source, overrides) for item in error.errors()]
+        raise InputError("; ".join(complaints)) from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -79,14 +79,22 @@ def _apply(content: dict[str, Any], override: str) -> None:
     content[name] = value
 
 
-def _complaint(kind: type[Settings], error: dict[str, Any]) -> str:
-    location = [str(part) for part in error["loc"]]
-    key = ".".join(location)
+def _complaint(
+    kind: type[Settings], error: dict[str, Any], source: str, overrides: Sequence[str]
+) -> str:
+    key = ".".join(str(part) for part in error["loc"])
+    given = [override for override in overrides if f"{key}.".startswith(_key(override))]
+    where = f"override {given[-1]!r}" if given else source
     if error["type"] == "extra_forbidden":
-        return f"unknown key {key!r}{nearest(key, _keys(kind))}"
+        return f"{where}: unknown key {key!r}{nearest(key, _keys(kind))}"
     if error["type"] == "missing":
-        return f"key {key!r} is missing"
-    return f"{key}: {error['msg']} (got {error['input']!r})"
+        return f"{where}: key {key!r} is missing"
+    return f"{where}: {key}: {error['msg']} (got {error['input']!r})"
+
+
+def _key(override: str) -> str:
+    """The dotted key that an override sets, with a dot at its end."""
+    return f"{override.partition('=')[0]}."
 
 
 def nearest(key: str, known: Sequence[str]) -> str:

@@ -45,6 +45,9 @@ def configure(arguments: argparse.Namespace) -> Configuration:
     """The configuration of the run to resume, or of the file given, with overrides applied."""
     overrides = [argument for argument in arguments.arguments if "=" in argument]
     files = [Path(argument) for argument in arguments.arguments if "=" not in argument]
+    for path in files:
+        if path.suffix not in (".yaml", ".yml") and not path.exists():
+            raise InputError(f"{path}: no such file; a setting is written key.sub=value")
     if len(files) > 1:
         raise InputError(f"{files[1]}: a second configuration file; give one")
     if arguments.resume:

@@ -28,7 +28,7 @@ from tests.distributed.matrix import ENGINES, KINDS, Case, Trial, all_trials, ru
 from tests.distributed.ranks import run_ranks  # noqa: E402
 
 # A launch of this many trials takes a minute or two: short enough to show progress.
-_PER_LAUNCH = 8
+_PER_LAUNCH = 16
 
 
 def run(trials: Sequence[Trial]) -> list[Case]:

@@ -34,6 +34,7 @@ def test_what_is_wrong_is_named(override: str, hint: str) -> None:
         load_settings(Configuration, DEFAULT, [override])
     assert hint in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert str(DEFAULT) not in str(caught.value), "the file is not to blame"
 
 
 @pytest.mark.parametrize("text", ["- a list", "model: [", "model: 3", "!!python/object:os.x {}"])

@@ -61,16 +61,18 @@ A100 = MachineConstants(
         within=Link(latency=1e-5, bandwidth=100e9), between=Link(latency=2e-5, bandwidth=25e9)
     ),
 )
-# Fitted by --calibrate on two cores of an AMD EPYC that other work shared; its links are assumed.
+# Fitted by --calibrate on two idle cores of an AMD EPYC; its links are assumed.
 CPU = MachineConstants(
     name="default: two CPU cores",
     accelerator="cpu",
-    flops={"fp32": 2.1e11, "bf16": 3.1e11},
-    traffic=4.9e10,
-    cached=6e10,
-    operation=8e-6,
-    process_bytes=366 * 2**20,
+    flops={"fp32": 1.9e11, "bf16": 5.1e11},
+    traffic=2.9e10,
+    cached=3.8e10,
+    operation=1.9e-5,
+    process_bytes=347 * 2**20,
     deepspeed_bytes=22 * 2**20,
+    sharing=0.71,
+    sharing_cached=0.67,
     network=Network(
         within=Link(latency=3e-4, bandwidth=1e9), between=Link(latency=5e-4, bandwidth=1e9)
     ),

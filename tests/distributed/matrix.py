@@ -147,6 +147,7 @@ class _Run:
         self._engine, _ = make_engine(
             self._settings.engine, model, OptimizerSettings(), Stopwatch(ranks.device)
         )
+        self._blocks = BlockGroups(ranks, [trial.sectors])
         self._gradients: dict[str, Tensor] = {}
         self._update = self._engine.step
         self._engine.step = self._step  # type: ignore[method-assign]
@@ -159,7 +160,7 @@ class _Run:
         ranks, stopwatch = self._ranks, Stopwatch(self._ranks.device)
         start = {name: value.clone() for name, value in self._engine.weights().items()}
         router = scoring_router(sources, ranks.world_size)
-        maker = BatchMaker(self._settings, ranks.device, BlockGroups(ranks, router.widths))
+        maker = BatchMaker(self._settings, ranks.device, self._blocks)
         route = router.route(range(len(sources)))
         assert len(route) == self._trial.micro_steps
         loaded = Loader(maker, sources, ranks.rank, stopwatch).load(route)

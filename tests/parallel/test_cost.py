@@ -107,7 +107,8 @@ def test_more_ranks_shard_what_the_engine_shards() -> None:
 
 
 def test_ranks_of_a_cpu_host_share_it() -> None:
-    alone, shared = cost(1, machine=CPU), cost(4, machine=CPU)
+    alike = CPU.model_copy(update={"sharing": 1.0, "sharing_cached": 1.0})
+    alone, shared = cost(1, machine=alike), cost(4, machine=alike)
     size = EVENT.sector(1)
     assert 3.5 < shared.compute_seconds(size, 1) / alone.compute_seconds(size, 1) <= 4
     assert cost(4).compute_seconds(size, 1) == cost(1).compute_seconds(size, 1)
