@@ -83,13 +83,18 @@ def _complaint(
     kind: type[Settings], error: dict[str, Any], source: str, overrides: Sequence[str]
 ) -> str:
     key = ".".join(str(part) for part in error["loc"])
-    given = [override for override in overrides if f"{key}.".startswith(_key(override))]
+    given = [override for override in overrides if _within(f"{key}.", _key(override))]
     where = f"override {given[-1]!r}" if given else source
     if error["type"] == "extra_forbidden":
         return f"{where}: unknown key {key!r}{nearest(key, _keys(kind))}"
     if error["type"] == "missing":
         return f"{where}: key {key!r} is missing"
     return f"{where}: {key}: {error['msg']} (got {error['input']!r})"
+
+
+def _within(key: str, other: str) -> bool:
+    """Whether one of two dotted keys holds the other."""
+    return key.startswith(other) or other.startswith(key)
 
 
 def _key(override: str) -> str:
