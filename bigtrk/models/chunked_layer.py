@@ -33,6 +33,15 @@ class EncodedEdges:
 
     edges: Tensor
     gradient: Tensor | None = None
+    unread: bool = True
+
+    def first_read(self) -> bool:
+        """Whether nobody has asked before: the first layer does.
+
+        Not to be told from its input: engines that shard parameters wrap that in another tensor.
+        """
+        first, self.unread = self.unread, False
+        return first
 
     def add(self, rows: slice, part: Tensor) -> None:
         if self.gradient is None:
@@ -52,7 +61,6 @@ class ChunkedLayer(torch.autograd.Function):
         ctx,
         layer: InteractionLayer,
         encoded: EncodedEdges | None,
-        is_first: bool,
         edge_index: Tensor,
         n_owned: int,
         update_nodes: bool,
@@ -61,7 +69,8 @@ class ChunkedLayer(torch.autograd.Function):
         x0: Tensor | None,
         *_: Tensor,
     ) -> tuple[Tensor | None, Tensor]:
-        ctx.layer, ctx.encoded, ctx.is_first = layer, encoded, is_first
+        ctx.layer, ctx.encoded = layer, encoded
+        ctx.is_first = encoded is not None and encoded.first_read()
         ctx.n_owned, ctx.update_nodes = n_owned, update_nodes
         ctx.autocast = same_autocast(e.device)
         if e.dtype == torch.bfloat16:
@@ -103,11 +112,11 @@ class ChunkedLayer(torch.autograd.Function):
         part, *found = torch.autograd.grad(edges.of_nodes, inputs, of_ends)
         of_nodes += part
         _add(grads, names, found)
-        if ctx.is_first and ctx.encoded is not None:
+        if ctx.is_first:
             of_e += ctx.encoded.take()
         hidden = e.shape[1]
         of_x0 = None if x0 is None else of_nodes[:, hidden:]
-        return *[None] * 6, of_e, of_nodes[:, :hidden], of_x0, *grads.values()
+        return *[None] * 5, of_e, of_nodes[:, :hidden], of_x0, *grads.values()
 
 
 def _nodes(x: Tensor, x0: Tensor | None) -> Tensor:

@@ -106,7 +106,7 @@ class InteractionGNN(nn.Module):
         ) -> tuple[Tensor | None, Tensor]:
             nodes = (x, x0 if self.config.concatenate else None)
             result: tuple[Tensor | None, Tensor] = ChunkedLayer.apply(
-                layer, encoded, e is e0, *inputs, e, *nodes, *layer.parameters()
+                layer, encoded, *inputs, e, *nodes, *layer.parameters()
             )
             return result
 

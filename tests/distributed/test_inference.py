@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
     weights = build_model(configuration).state_dict()
     # Spread the untrained scores around the cut, so that some edges are kept and some are not.
-    weights["decoder.output.weight"] *= 50
+    weights["decoder.output_weight"] *= 50
     (folder / "run").mkdir()
     save_model(folder / "run", weights, describe(configuration, []))
     return folder
