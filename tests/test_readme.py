@@ -38,7 +38,7 @@ def test_make_demo(tmp_path: Path) -> None:
     assert "<svg" in (demo / "report.html").read_text()
     run = json.loads((demo / "run" / "run.json").read_text())
     assert run["launcher"] == "deepspeed"
-    steps = [json.loads(line) for line in (demo / "run" / "metrics.jsonl").open()]
+    steps = map(json.loads, (demo / "run" / "metrics.jsonl").read_text().splitlines())
     assert {parts for step in steps for parts in step.get("routes", {}).values()} == {2}
 
 
