@@ -1,1 +1,28 @@
 """Passes over edges between matrix products, in the fastest form that a device has."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bigtrk.models.kernels import native, plain, triton_passes
+from bigtrk.models.kernels.plain import Ends
+
+
+class Passes(Protocol):
+    """The passes in one form; `plain` says what they compute."""
+
+    def norm_relu(self, z: Tensor, ends: Ends | None) -> Tensor: ...
+
+    def norm_relu_backward(self, grad: Tensor, z: Tensor, ends: Ends | None) -> Tensor: ...
+
+    def relu_backward(self, grad: Tensor, e: Tensor, ends: Ends | None) -> Tensor: ...
+
+
+def passes_for(device: torch.device, dtype: torch.dtype) -> Passes:
+    """The fastest passes over rows of `dtype` on `device`."""
+    if native.usable(device, dtype):
+        return native
+    if triton_passes.usable(device, dtype):
+        return triton_passes
+    return plain

@@ -1,0 +1,119 @@
+"""The passes over edges in Triton: one program per tile of rows, arithmetic in float32.
+
+A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two. Pointers
+are those of `Ends` and of rows [n_rows, hidden], in any types; those of ends are None without ends.
+"""
+
+import triton
+import triton.language as tl
+
+from bigtrk.models.kernels import plain
+
+EPS = tl.constexpr(plain.EPS)
+
+
+@triton.jit
+def norm_relu(
+    z,
+    of_source,
+    of_destination,
+    source,
+    destination,
+    out,
+    n_rows,
+    n_nodes,
+    hidden: tl.constexpr,
+    height: tl.constexpr,
+    width: tl.constexpr,
+):
+    """As plain.norm_relu."""
+    rows, columns, inside = tile(n_rows, hidden, height, width)
+    at = rows * hidden + columns
+    values = tl.load(z + at, inside, 0.0).to(tl.float32)
+    if source is not None:
+        values += end(of_source, source, rows, columns, n_rows, n_nodes, hidden)
+        values += end(of_destination, destination, rows, columns, n_rows, n_nodes, hidden)
+    normal, _ = normalised(values, inside, hidden)
+    tl.store(out + at, tl.where(normal <= 0, 0.0, normal).to(out.dtype.element_ty), inside)
+
+
+@triton.jit
+def norm_relu_backward(
+    grad,
+    z,
+    of_source,
+    of_destination,
+    source,
+    destination,
+    out,
+    n_rows,
+    n_nodes,
+    hidden: tl.constexpr,
+    height: tl.constexpr,
+    width: tl.constexpr,
+):
+    """As plain.norm_relu_backward."""
+    rows, columns, inside = tile(n_rows, hidden, height, width)
+    at = rows * hidden + columns
+    values = tl.load(z + at, inside, 0.0).to(tl.float32)
+    if source is not None:
+        values += end(of_source, source, rows, columns, n_rows, n_nodes, hidden)
+        values += end(of_destination, destination, rows, columns, n_rows, n_nodes, hidden)
+    normal, rstd = normalised(values, inside, hidden)
+    passed = tl.where(normal > 0, tl.load(grad + at, inside, 0.0).to(tl.float32), 0.0)
+    along = tl.sum(passed * normal, axis=1, keep_dims=True) / hidden
+    mean = tl.sum(passed, axis=1, keep_dims=True) / hidden
+    tl.store(out + at, ((passed - mean - normal * along) * rstd).to(out.dtype.element_ty), inside)
+
+
+@triton.jit
+def relu_backward(
+    grad,
+    e,
+    of_source,
+    of_destination,
+    source,
+    destination,
+    out,
+    n_rows,
+    n_nodes,
+    hidden: tl.constexpr,
+    height: tl.constexpr,
+    width: tl.constexpr,
+):
+    """As plain.relu_backward."""
+    rows, columns, inside = tile(n_rows, hidden, height, width)
+    at = rows * hidden + columns
+    values = tl.load(grad + at, inside, 0.0).to(tl.float32)
+    if source is not None:
+        values += end(of_source, source, rows, columns, n_rows, n_nodes, hidden)
+        values += end(of_destination, destination, rows, columns, n_rows, n_nodes, hidden)
+    passes = tl.load(e + at, inside, 0.0).to(tl.float32) > 0
+    tl.store(out + at, tl.where(passes, values, 0.0).to(out.dtype.element_ty), inside)
+
+
+@triton.jit
+def tile(n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr):
+    """Rows [height, 1] and columns [1, width] of this program, and which of them there are."""
+    # All features of a large event's edges are more than 2**31.
+    rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
+    columns = tl.arange(0, width)[None, :]
+    return rows, columns, (rows < n_rows) & (columns < hidden)
+
+
+@triton.jit
+def end(of_nodes, index, rows, columns, n_rows, n_nodes, hidden: tl.constexpr):
+    """What the nodes at one end add to their edges; NaN where there is no such node."""
+    node = tl.load(index + rows, rows < n_rows, 0)
+    there = (node >= 0) & (node < n_nodes) & (columns < hidden)
+    return tl.load(of_nodes + node * hidden + columns, there, float("nan")).to(tl.float32)
+
+
+@triton.jit
+def normalised(values, inside, hidden: tl.constexpr):
+    """LayerNorm, zero outside; and the rows' 1 / standard deviation."""
+    values = tl.where(inside, values, 0.0)
+    centred = tl.where(inside, values - tl.sum(values, axis=1, keep_dims=True) / hidden, 0.0)
+    variance = tl.sum(centred * centred, axis=1, keep_dims=True) / hidden
+    rstd = tl.rsqrt(variance + EPS)
+    return centred * rstd, rstd
