@@ -60,7 +60,7 @@ def _predict(
         raise InputError(
             _remedy([(sources[i], sizes[i]) for i in oversized], cost, ranks.world_size, budget)
         )
-    return Router(fitting, ranks.world_size, in_step=cost.sharding.level == "parameters")
+    return Router(fitting, ranks.world_size, in_step=cost.sharding.in_step)
 
 
 def _choices(configuration: Configuration, stored: int, world_size: int) -> list[int]:
