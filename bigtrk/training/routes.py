@@ -78,12 +78,14 @@ def _remedy(
 ) -> str:
     """Which events do not fit, and what to do about it."""
     needed = max(oversized, key=lambda one: cost.memory(one[1], one[1].stored).total)
+    # More ranks may be started; what is sharded is counted as on those there are.
+    parts = replace(cost, world=_MOST_PARTS).smallest_parts(needed[1], budget)
     names = [_named(source, size, cost, world_size) for source, size in oversized[:_NAMED]]
     more = len(oversized) - len(names)
     return (
         f"{len(oversized)} event(s) do not fit the {budget / GIB:.2f} GiB of a rank: "
         f"{', '.join(names)}{f' and {more} more' if more else ''}; "
-        f"{_advice(*needed, _parts_needed(needed[1], cost, budget))}"
+        f"{_advice(*needed, parts)}"
     )
 
 
@@ -102,10 +104,3 @@ def _advice(source: EventSource, size: EventSize, parts: int | None) -> str:
     folder = source.folder.path if size.stored == 1 else "GRAPHS"
     command = f"python -m partition {folder} SECTORS --parts {parts}"
     return f"cut them with {command}, add SECTORS to data.train, and start {parts} ranks or more"
-
-
-def _parts_needed(size: EventSize, cost: CostModel, budget: float) -> int | None:
-    parts = 2
-    while parts <= _MOST_PARTS and cost.memory(size, parts).total > budget:
-        parts *= 2
-    return parts if parts <= _MOST_PARTS else None
