@@ -9,7 +9,7 @@ from dataclasses import replace
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max, on_first_rank
 from bigtrk.parallel.cost import CostModel
-from bigtrk.parallel.event_size import EventSize, event_size
+from bigtrk.parallel.event_size import EventSize
 from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Router, as_stored, possible_parts, usable_parts
@@ -49,7 +49,7 @@ def _predict(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], budget: float
 ) -> Router:
     cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
-    sizes = [replace(event_size(source.record), stored=source.parts) for source in sources]
+    sizes = [source.size for source in sources]
     choices = [_choices(configuration, size.stored, ranks.world_size) for size in sizes]
     fitting = [
         {k: cost.seconds(size, k) for k in parts if cost.memory(size, k).total <= budget}
