@@ -60,7 +60,6 @@ class Trainer:
             "steps": len(records),
             "events": len(self.train),
             "edges": edges,
-            "micro_steps": sum(record["micro_steps"] for record in records),
             # Weighted by events: a short last step counts for what it holds.
             "train_loss": sum(r["loss"] * r["events"] for r in records) / len(self.train),
             "seconds": seconds,
