@@ -4,6 +4,7 @@ import io
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -156,9 +157,20 @@ def test_markup_in_names_is_text(make_run: MakeRun) -> None:
     assert "[red]x[/red]" in printed([read_run(make_run("[bold]", record=record))])
 
 
-def test_show_evaluation_alone() -> None:
+def shown_evaluation(record: dict[str, Any]) -> str:
     out = io.StringIO()
-    show_evaluation(evaluation_record(), Console(file=out))
-    text = out.getvalue()
+    show_evaluation(record, Console(file=out))
+    return out.getvalue()
+
+
+def test_show_evaluation_alone() -> None:
+    text = shown_evaluation(evaluation_record())
     assert row_of(text, "Evaluation: edges", "graphs")[1:4] == ["2", "34.0 K", "93.000"]
     assert row_of(text, "Evaluation: tracks", "ATLAS")[1:3] == ["acorn", "90.00"]
+
+
+def test_a_missing_score_has_its_reason() -> None:
+    record = evaluation_record()
+    record["tracks"]["trackml_score"] = None
+    text = " ".join(shown_evaluation(record).split())
+    assert "TrackML score unknown, since the truth does not give every hit a weight." in text
