@@ -57,9 +57,11 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     folder = on_first_rank(lambda: _open_record(configuration, facts, resume))
     trainer = _trainer(configuration, ranks, events, router, engine, stopwatch, folder)
     done = _restore(trainer, folder, engine_name) if resume else 0
-    _announce(ranks, folder, facts, trainer.routed(done))
     for epoch in range(done, configuration.training.epochs):
-        _print_epoch(ranks, trainer.run_epoch(epoch), configuration.training.epochs)
+        routes = trainer.routed(epoch)
+        if epoch == done:
+            _announce(ranks, folder, facts, routes)
+        _print_epoch(ranks, trainer.run_epoch(epoch, routes), configuration.training.epochs)
         progress = Progress(epoch + 1, trainer.step, engine_name, ranks.world_size)
         save_checkpoint(engine, folder, progress)
     _save_model(trainer, folder)

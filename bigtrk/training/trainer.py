@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +47,11 @@ class Trainer:
         plan = step_events(len(self.train), training.events_per_step, training.seed, epoch)
         return [RoutedStep(events, self.router.route(events)) for events in plan]
 
-    def run_epoch(self, epoch: int) -> Record:
-        """Train on every event once, then validate; returns the epoch's record. Collective."""
+    def run_epoch(self, epoch: int, routes: Sequence[RoutedStep]) -> Record:
+        """Train the steps `routes`, then validate; returns the epoch's record. Collective."""
         self.stopwatch.take()
         start = time.perf_counter()
-        records = list(self._steps(epoch))
+        records = list(self._steps(epoch, routes))
         seconds = time.perf_counter() - start
         edges = sum(record["edges"] for record in records)
         record = {
@@ -60,7 +60,6 @@ class Trainer:
             "steps": len(records),
             "events": len(self.train),
             "edges": edges,
-            "micro_steps": sum(record["micro_steps"] for record in records),
             # Weighted by events: a short last step counts for what it holds.
             "train_loss": sum(r["loss"] * r["events"] for r in records) / len(self.train),
             "seconds": seconds,
@@ -83,8 +82,7 @@ class Trainer:
             self.configuration.training,
         )
 
-    def _steps(self, epoch: int) -> Iterator[Record]:
-        routes = self.routed(epoch)
+    def _steps(self, epoch: int, routes: Sequence[RoutedStep]) -> Iterator[Record]:
         check_routes(routes)
         runner = StepRunner(self.engine, self.configuration.training, self.ranks, self.stopwatch)
         loader = Loader(self.maker, self.train, self.ranks.rank, self.stopwatch)
@@ -113,7 +111,7 @@ class Trainer:
         optimizer = self.configuration.optimizer
         return learning_rate(optimizer.lr, optimizer.warmup_steps, self.step)
 
-    def _follow(self, routes: list[RoutedStep], epoch: int) -> Iterator[RoutedStep]:
+    def _follow(self, routes: Sequence[RoutedStep], epoch: int) -> Iterator[RoutedStep]:
         if not self.ranks.is_first:
             return iter(routes)
         epochs = self.configuration.training.epochs

@@ -82,7 +82,7 @@ class Unreadable(MemorySource):
 
 def read_steps(ranks: Ranks) -> tuple[int, str | None, float]:
     good, bad = source(1, 2), source(7, 2)
-    sources: list[Any] = [good, Unreadable(bad.name, bad.parts, bad.graph, bad.used)]
+    sources: list[Any] = [good, Unreadable(bad.name, bad.parts, bad.graph, bad.owner)]
     maker = BatchMaker(Configuration(), ranks.device, BlockGroups(ranks, [2]))
     loader = Loader(maker, sources, ranks.rank, Stopwatch(ranks.device))
     router = scoring_router(sources, ranks.world_size)
