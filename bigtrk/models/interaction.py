@@ -64,7 +64,9 @@ class Interact(torch.autograd.Function):
         # What the products read of the nodes, in bf16 half of the memory.
         x = encoded.values if layer.is_first and encoded else x.to(work.dtype)
         edges = _Edges(layer, weights, e, x)
-        made = e.new_empty(len(e), edges.mlp.width)
+        # Without a backward pass edges take the place of those read, but not of the encoded ones.
+        in_place = not work.trains and not layer.is_first and edges.mlp.width == e.shape[1]
+        made = e if in_place else e.new_empty(len(e), edges.mlp.width)
         sums = edges.new_sums()
         for rows in work.chunks(len(e)):
             made[rows] = edges.mlp.forward(rows)
@@ -77,6 +79,8 @@ class Interact(torch.autograd.Function):
             for rows in work.chunks(update.n_rows):
                 owned[rows] = update.forward(rows)
             kept = kept + update.kept
+        if in_place:
+            ctx.mark_dirty(e)
         ctx.layer, ctx.weights = layer, weights
         ctx.save_for_backward(e, x, made if layer.edge[-1] == "relu" else None, *kept)
         return made, owned

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
 
 from bigtrk.models.encoding import Encoded
 from bigtrk.models.interaction import GraphPass
@@ -62,6 +63,9 @@ class InteractionGNN(nn.Module):
             IndexError: an edge ends outside of the N nodes.
         """
         check_ends(edge_index, len(x))
+        if self.config.recompute == "offload":
+            with save_on_cpu(pin_memory=x.is_cuda):
+                return self._logits(x, edge_features, edge_index, n_owned, exchange)
         return self._logits(x, edge_features, edge_index, n_owned, exchange)
 
     def _logits(

@@ -16,7 +16,7 @@ class InteractionGNNConfig(Settings):
     encoded features. in_out: a node sums incoming and outgoing edges apart. recompute: what the
     backward pass computes anew from the edges between layers: "none" of the matrix products,
     "layer" a layer at once, "chunk" a layer in chunks that stay in cache; "offload" is "chunk" with
-    the edges between layers in the host's memory.
+    what is kept between layers in the memory of the host.
     precision: "bf16" computes in bfloat16 where that is safe; weights and sums stay float32.
     """
 
@@ -26,5 +26,5 @@ class InteractionGNNConfig(Settings):
     shared_weights: bool = False
     concatenate: bool = True
     in_out: bool = True
-    recompute: Recompute = "layer"
+    recompute: Recompute = "chunk"
     precision: Literal["fp32", "bf16"] = "fp32"

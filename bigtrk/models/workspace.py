@@ -28,7 +28,8 @@ def chunk_rows(
 class Workspace:
     """The buffers of one forward pass and its backward pass; rows have `dtype`.
 
-    `keeps` says whether products are kept between the two, instead of being computed anew.
+    trains: whether there will be a backward pass. keeps: whether products are kept for it, instead
+    of being computed anew.
     """
 
     def __init__(
@@ -36,7 +37,8 @@ class Workspace:
     ) -> None:
         self.dtype, self.device = dtype, device
         self.sums = torch.promote_types(dtype, torch.float32)
-        self.keeps = recompute == "none"
+        self.trains = torch.is_grad_enabled()
+        self.keeps = self.trains and recompute == "none"
         self._chunk = chunk_rows(hidden, recompute, dtype, device)
         self._buffers: dict[tuple[str, int], Tensor] = {}
 

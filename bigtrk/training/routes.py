@@ -97,7 +97,7 @@ def _named(source: EventSource, size: EventSize, cost: CostModel, world_size: in
 
 def _advice(source: EventSource, size: EventSize, parts: int | None) -> str:
     if parts is None:
-        return "no number of sectors helps: lower model.hidden, or set model.recompute=layer"
+        return "no number of sectors helps: lower model.hidden, or set model.precision=bf16"
     if parts <= size.stored:
         return f"start {parts} ranks or more"
     # A folder of sectors is not cut again: its graphs are.

@@ -85,7 +85,7 @@ def gradients(model: InteractionGNN, logits: Tensor) -> dict[str, Tensor]:
 
 
 @each_option
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
 def test_equals_the_algorithm_written_out(options: dict[str, Any], recompute: str) -> None:
     model = make_model(recompute=recompute, **options).double()
     x, edge_features, edge_index = make_graph()
@@ -101,7 +101,7 @@ def test_equals_the_algorithm_written_out(options: dict[str, Any], recompute: st
 
 @each_option
 @pytest.mark.parametrize("n_nodes", [0, 5])
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
 def test_no_edges_give_every_parameter_a_gradient_of_zero(
     options: dict[str, Any], n_nodes: int, recompute: str
 ) -> None:
@@ -138,7 +138,7 @@ def halo_from(whole: Recorder, owned: Tensor, halo: Tensor) -> Callable[[Tensor]
 
 
 @each_option
-@pytest.mark.parametrize("recompute", ["layer", "chunk"])
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
 def test_a_sector_with_halo_computes_the_whole_graphs_logits(
     options: dict[str, Any], recompute: str
 ) -> None:
@@ -165,7 +165,7 @@ def test_a_sector_with_halo_computes_the_whole_graphs_logits(
     torch.testing.assert_close(logits, expected[touches], rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("recompute", ["layer", "chunk"])
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
 def test_recomputation_exchanges_nothing(recompute: str) -> None:
     model = make_model(recompute=recompute).double()
     x, edge_features, edge_index = make_graph()
@@ -202,7 +202,7 @@ def test_what_recomputation_and_bf16_keep() -> None:
     assert kept_bytes(recompute="chunk", precision="bf16") < 0.53 * recomputed
 
 
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
 def test_bf16_stays_near_float32(recompute: str) -> None:
     x, edge_features, edge_index = make_graph(30, 300)
     inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
