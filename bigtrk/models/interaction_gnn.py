@@ -20,6 +20,7 @@ from bigtrk.models.chunked_rows import ChunkedRows
 from bigtrk.models.interaction_layer import InteractionLayer
 from bigtrk.models.mlp import EdgeDecoder, Encoder, RowModule
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.tracing import traced
 
 
 def no_exchange(owned: Tensor) -> Tensor:
@@ -40,7 +41,11 @@ class InteractionGNN(nn.Module):
         self.edge_encoder = Encoder(n_edge_features, hidden, mlp_layers)
         distinct = 1 if config.shared_weights else config.layers
         self.layers = nn.ModuleList(
-            InteractionLayer(config, has_node_update=config.layers > distinct or i + 1 < distinct)
+            InteractionLayer(
+                config,
+                has_node_update=config.layers > distinct or i + 1 < distinct,
+                name="layer" if config.shared_weights else f"layer {i}",
+            )
             for i in range(distinct)
         )
         self.decoder = EdgeDecoder(hidden, mlp_layers)
@@ -72,16 +77,21 @@ class InteractionGNN(nn.Module):
         exchange: Callable[[Tensor], Tensor],
     ) -> Tensor:
         chunked = self.config.recompute == "chunk"
-        x = accumulable(self.node_encoder(x, self._rows))
-        e = self._kept(self.edge_encoder(edge_features, self._chunks if chunked else self._rows))
+        rows = self._chunks if chunked else self._rows
+        with traced("encode"):
+            x = accumulable(self.node_encoder(x, self._rows))
+            e = self._kept(self.edge_encoder(edge_features, rows))
         run = self._chunked(x, e) if chunked else self._whole(x, e)
         for i in range(self.config.layers):
             layer = self.layers[0 if self.config.shared_weights else i]
             last = i + 1 == self.config.layers
-            owned, e = layer(run, x, e, edge_index, n_owned, not last)
+            with traced(f"layer {i}"):
+                owned, e = layer(run, x, e, edge_index, n_owned, not last)
             if not last:
-                x = exchange(accumulable(owned))
-        logits: Tensor = self.decoder(e, self._chunks if chunked else self._rows)
+                with traced(f"layer {i} exchange"):
+                    x = exchange(accumulable(owned))
+        with traced("decode"):
+            logits: Tensor = self.decoder(e, rows)
         return logits
 
     def _whole(self, x0: Tensor, e0: Tensor) -> Callable[..., tuple[Tensor | None, Tensor]]:

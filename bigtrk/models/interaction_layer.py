@@ -13,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 from bigtrk.models.aggregation import accumulable, gather, segment_sum
 from bigtrk.models.mlp import Linear, Perceptrons, rest_of_mlp
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.tracing import traced
 
 
 class InteractionLayer(Perceptrons):
@@ -23,9 +24,10 @@ class InteractionLayer(Perceptrons):
     fewer than edges and the concatenation would be the widest tensor of the model.
     """
 
-    def __init__(self, config: InteractionGNNConfig, has_node_update: bool) -> None:
+    def __init__(self, config: InteractionGNNConfig, has_node_update: bool, name: str) -> None:
+        """`name`: of its ranges in a profiler's trace."""
         super().__init__()
-        self.config = config
+        self.config, self.name = config, name
         parts, sums = (2 if config.concatenate else 1), (2 if config.in_out else 1)
         hidden = config.hidden
         self._columns = [*[hidden] * parts, parts * hidden, parts * hidden]
@@ -59,6 +61,16 @@ class InteractionLayer(Perceptrons):
         concatenated -> owned nodes [n_owned, H] (None without update), edges [E, H].
         """
         x = torch.cat(nodes, dim=1)
+        with traced(f"{self.name} edge"):
+            e = self._compute_edges(x, edges, edge_index)
+        if not update_nodes:
+            return None, e
+        source, destination = edge_index
+        with traced(f"{self.name} node"):
+            sums = [segment_sum(e, index, len(x)) for index in (destination, source)]
+            return self.update(sums, x, n_owned), e
+
+    def _compute_edges(self, x: Tensor, edges: list[Tensor], edge_index: Tensor) -> Tensor:
         source, destination = edge_index
         of_source, of_destination = self.of_nodes(x)
         # In place: a fresh tensor of all edges costs a CPU more than the addition.
@@ -66,11 +78,7 @@ class InteractionLayer(Perceptrons):
         total += gather(of_destination, destination)
         for part, weight in zip(edges, self.of_edges(), strict=True):
             total += F.linear(part, weight)
-        e = rest_of_mlp(total, self.rest_of_edges())
-        if not update_nodes:
-            return None, e
-        sums = [segment_sum(e, index, len(x)) for index in (destination, source)]
-        return self.update(sums, x, n_owned), e
+        return rest_of_mlp(total, self.rest_of_edges())
 
     def of_nodes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What a node adds to the edges that leave it, and to those that reach it: [N, P H] ->

@@ -12,6 +12,7 @@ from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Router
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.tracing import traced
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loader import Loader
@@ -47,11 +48,11 @@ class Trainer:
         plan = step_events(len(self.train), training.events_per_step, training.seed, epoch)
         return [RoutedStep(events, self.router.route(events)) for events in plan]
 
-    def run_epoch(self, epoch: int) -> Record:
+    def run_epoch(self, epoch: int, after_step: Callable[[], None]) -> Record:
         """Train on every event once, then validate; returns the epoch's record. Collective."""
         self.stopwatch.take()
         start = time.perf_counter()
-        records = list(self._steps(epoch))
+        records = list(self._steps(epoch, after_step))
         seconds = time.perf_counter() - start
         edges = sum(record["edges"] for record in records)
         record = {
@@ -83,7 +84,7 @@ class Trainer:
             self.configuration.training,
         )
 
-    def _steps(self, epoch: int) -> Iterator[Record]:
+    def _steps(self, epoch: int, after_step: Callable[[], None]) -> Iterator[Record]:
         routes = self.routed(epoch)
         check_routes(routes)
         runner = StepRunner(self.engine, self.configuration.training, self.ranks, self.stopwatch)
@@ -92,7 +93,8 @@ class Trainer:
         for step in self._follow(routes, epoch):
             start = time.perf_counter()
             lr = self._learning_rate()
-            result = runner.run(step.events, next(batches), lr)
+            with traced(f"step {self.step}"):
+                result = runner.run(step.events, next(batches), lr)
             record = {
                 "kind": "step",
                 "epoch": epoch,
@@ -107,6 +109,7 @@ class Trainer:
             }
             self.log(record)
             self.step += 1
+            after_step()
             yield record
 
     def _learning_rate(self) -> float:
