@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.checkpoint import checkpoint
 
 from bigtrk.models.aggregation import accumulable
@@ -26,6 +27,21 @@ from bigtrk.tracing import traced
 def no_exchange(owned: Tensor) -> Tensor:
     """The exchange of a whole graph, which has no halo."""
     return owned
+
+
+def check_edges(edge_index: Tensor, n_nodes: int) -> None:
+    """Both ends of every edge [2, E] are nodes; accelerators would read beside them, or die of it.
+
+    Raises:
+        IndexError: one is not.
+    """
+    # Tensors without data, of which a pass is counted (parallel/footprint.py), have no ends.
+    if edge_index.numel() == 0 or isinstance(edge_index, FakeTensor):
+        return
+    lowest, highest = (int(end) for end in edge_index.aminmax())
+    if lowest < 0 or highest >= n_nodes:
+        end = lowest if lowest < 0 else highest
+        raise IndexError(f"an edge ends at node {end}, outside of the {n_nodes} nodes of its graph")
 
 
 class InteractionGNN(nn.Module):
@@ -62,7 +78,11 @@ class InteractionGNN(nn.Module):
 
         `exchange` appends to the owned rows [n_owned, H] the halo's, as their owners have them:
         [N, H]. It runs outside of what is recomputed, so the backward pass sends nothing twice.
+
+        Raises:
+            IndexError: an edge ends outside of the N nodes.
         """
+        check_edges(edge_index, len(x))
         # Inside forward, since DeepSpeed switches an autocast around the model off.
         bf16 = self.config.precision == "bf16"
         with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=bf16):
