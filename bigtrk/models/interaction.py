@@ -19,6 +19,7 @@ from bigtrk.models.kernels import passes_for
 from bigtrk.models.kernels.plain import Ends
 from bigtrk.models.node_shares import NodeShares
 from bigtrk.models.workspace import Workspace
+from bigtrk.tracing import traced
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,12 @@ class GraphPass:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer in its pass. `edge`, `node`: what follows the linear layers of its MLPs, none of the
+    """Layer `i` in its pass. edge, node: what follows the linear layers of its MLPs, none of the
     nodes' if they are not updated. in_out: sums of incoming and outgoing edges apart.
     """
 
     graph: GraphPass
-    is_first: bool
+    i: int
     edge: Sequence[Activation]
     node: Sequence[Activation]
     in_out: bool
@@ -62,23 +63,16 @@ class Interact(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor | None]:
         encoded, work = layer.graph.nodes, layer.graph.work
         # What the products read of the nodes, in bf16 half of the memory.
-        x = encoded.values if layer.is_first and encoded else x.to(work.dtype)
+        x = encoded.values if layer.i == 0 and encoded else x.to(work.dtype)
         edges = _Edges(layer, weights, e, x)
         # Without a backward pass edges take the place of those read, but not of the encoded ones.
-        in_place = not work.trains and not layer.is_first and edges.mlp.width == e.shape[1]
+        in_place = not work.trains and layer.i > 0 and edges.mlp.width == e.shape[1]
         made = e if in_place else e.new_empty(len(e), edges.mlp.width)
-        sums = edges.new_sums()
-        for rows in work.chunks(len(e)):
-            made[rows] = edges.mlp.forward(rows)
-            if layer.node:
-                edges.passes.add_to_nodes(made[rows], sums.of(rows))
+        sums = edges.forward(made)
         owned, kept = None, edges.mlp.kept
         if layer.node:
-            update = edges.update(sums)
-            owned = x.new_empty(update.n_rows, update.width, dtype=work.sums)
-            for rows in work.chunks(update.n_rows):
-                owned[rows] = update.forward(rows)
-            kept = kept + update.kept
+            owned, kept_of_nodes = edges.update_forward(sums)
+            kept = kept + kept_of_nodes
         if in_place:
             ctx.mark_dirty(e)
         ctx.layer, ctx.weights = layer, weights
@@ -99,14 +93,14 @@ class Interact(torch.autograd.Function):
         if layer.node and grad_owned is not None:
             outer = edges.update_backward(made, grad_owned, of_x, of_weights)
         of_e = edges.backward(grad, made, outer, of_x, of_weights)
-        if layer.is_first and layer.graph.nodes and layer.graph.edges:
+        if layer.i == 0 and layer.graph.nodes and layer.graph.edges:
             of_e += layer.graph.edges.take()
             of_x += layer.graph.nodes.take()
         return None, of_e, of_x, *of_weights
 
 
 class _Edges:
-    """The edges of a layer, their MLP and what that reads, and the sums that the nodes read."""
+    """The edges of a layer, their MLP and what that reads, and what the nodes read of them."""
 
     def __init__(
         self,
@@ -137,7 +131,26 @@ class _Edges:
         zeros = (self._work.zeros(name, n_nodes, hidden) for name in ("outgoing", "incoming"))
         return Ends(*zeros, *self.layer.graph.edge_index)
 
-    def update(self, sums: Ends) -> ChunkedMLP:
+    def forward(self, made: Tensor) -> Ends:
+        """Fills `made` [E, W]; the sums of the nodes' edges, if nodes are updated."""
+        sums = self.new_sums()
+        with traced(f"layer {self.layer.i} edge"):
+            for rows in self._work.chunks(len(made)):
+                made[rows] = self.mlp.forward(rows)
+                if self.layer.node:
+                    self.passes.add_to_nodes(made[rows], sums.of(rows))
+        return sums
+
+    def update_forward(self, sums: Ends) -> tuple[Tensor, list[Tensor]]:
+        """The owned nodes [n_owned, H], and what is kept of making them."""
+        with traced(f"layer {self.layer.i} node"):
+            update = self._update(sums)
+            owned = sums.of_source.new_empty(update.n_rows, update.width)
+            for rows in self._work.chunks(update.n_rows):
+                owned[rows] = update.forward(rows)
+        return owned, update.kept
+
+    def _update(self, sums: Ends) -> ChunkedMLP:
         """The MLP of the owned nodes, which reads their sums and their parts."""
         outgoing, incoming = sums.of_source, sums.of_destination
         totals = [incoming, outgoing] if self.layer.in_out else [incoming.add_(outgoing)]
@@ -150,16 +163,17 @@ class _Edges:
         self, made: Tensor, grad: Tensor, of_x: Tensor, of_weights: Sequence[Tensor]
     ) -> Ends:
         """What the sums of an edge's ends add to its gradient, from that of the owned nodes."""
-        sums = self.new_sums()
-        for rows in self._work.chunks(len(made)):
-            self.passes.add_to_nodes(made[rows], sums.of(rows))
-        update = self.update(sums)
         names = ("of incoming", "of outgoing") if self.layer.in_out else ("of incoming",)
         # Sums of halo nodes are read by nobody here.
         of_sums = [self._work.rows(name, *of_x.shape).zero_() for name in names]
         sinks = [*(_copy_to(total) for total in of_sums), *self._sinks_of_nodes(of_x)]
-        for rows in self._work.chunks(update.n_rows):
-            update.backward(rows, grad[rows], None, None, of_weights[self._n_edge :], sinks)
+        with traced(f"layer {self.layer.i} node, backward"):
+            sums = self.new_sums()
+            for rows in self._work.chunks(len(made)):
+                self.passes.add_to_nodes(made[rows], sums.of(rows))
+            update = self._update(sums)
+            for rows in self._work.chunks(update.n_rows):
+                update.backward(rows, grad[rows], None, None, of_weights[self._n_edge :], sinks)
         return Ends(of_sums[-1], of_sums[0], *self.layer.graph.edge_index)
 
     def backward(
@@ -179,19 +193,15 @@ class _Edges:
         of_e = grad if grad.shape == e.shape and grad.dtype == e.dtype else torch.empty_like(e)
         sinks = [_copy_to(of_e), *([encoded.add] if encoded else [])]
         of_shares = self.new_sums()
-        for rows in work.chunks(len(e)):
-            near = None if outer is None else outer.of(rows)
-            part = self.mlp.backward(
-                rows,
-                grad[rows],
-                None if made is None else made[rows],
-                near,
-                of_weights[: self._n_edge],
-                sinks,
-            )
-            self.passes.add_to_nodes(part, of_shares.of(rows))
-        shares = of_shares.of_source, of_shares.of_destination
-        self._shares.backward(shares, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))
+        with traced(f"layer {self.layer.i} edge, backward"):
+            for rows in work.chunks(len(e)):
+                read_again = None if made is None else made[rows]
+                near = None if outer is None else outer.of(rows)
+                grads = of_weights[: self._n_edge]
+                part = self.mlp.backward(rows, grad[rows], read_again, near, grads, sinks)
+                self.passes.add_to_nodes(part, of_shares.of(rows))
+            shares = of_shares.of_source, of_shares.of_destination
+            self._shares.backward(shares, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))
         return of_e
 
     def _sinks_of_nodes(self, of_x: Tensor) -> list[Sink]:

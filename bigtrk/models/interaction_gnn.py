@@ -16,16 +16,35 @@ from torch.autograd.graph import save_on_cpu
 from bigtrk.models.encoding import Encoded
 from bigtrk.models.interaction import GraphPass
 from bigtrk.models.interaction_layer import EdgeDecoder, InteractionLayer
-from bigtrk.models.kernels.ends import check_ends
 from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.mlp import Encoder
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.models.workspace import Workspace
+from bigtrk.tracing import traced
 
 
 def no_exchange(owned: Tensor) -> Tensor:
     """The exchange of a whole graph, which has no halo."""
     return owned
+
+
+def check_edges(edge_index: Tensor, n_nodes: int) -> None:
+    """Both ends of every edge [2, E] are nodes: the passes over edges rely on it.
+
+    Raises:
+        IndexError: one is not. An accelerator is not waited for; its next call fails instead.
+    """
+    # Meta tensors, on which a pass is counted (parallel/footprint.py), have no ends.
+    if edge_index.numel() == 0 or edge_index.is_meta:
+        return
+    if edge_index.is_cuda:
+        inside = ((edge_index >= 0) & (edge_index < n_nodes)).all()
+        torch._assert_async(inside, "an edge ends outside of the nodes of its graph")
+        return
+    lowest, highest = (int(end) for end in edge_index.aminmax())
+    if lowest < 0 or highest >= n_nodes:
+        end = lowest if lowest < 0 else highest
+        raise IndexError(f"an edge ends at node {end}, outside of the {n_nodes} nodes of its graph")
 
 
 class InteractionGNN(nn.Module):
@@ -62,7 +81,7 @@ class InteractionGNN(nn.Module):
         Raises:
             IndexError: an edge ends outside of the N nodes.
         """
-        check_ends(edge_index, len(x))
+        check_edges(edge_index, len(x))
         if self.config.recompute == "offload":
             with save_on_cpu(pin_memory=x.is_cuda):
                 return self._logits(x, edge_features, edge_index, n_owned, exchange)
@@ -79,13 +98,16 @@ class InteractionGNN(nn.Module):
         config = self.config
         dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
         work = Workspace(config.hidden, config.recompute, dtype, x.device)
-        x, e = self.node_encoder(x, work), self.edge_encoder(edge_features, work)
+        with traced("encode"):
+            x, e = self.node_encoder(x, work), self.edge_encoder(edge_features, work)
         encoded = (Encoded(x), Encoded(e)) if config.concatenate else (None, None)
         graph = GraphPass(edge_index, n_owned, work, *encoded)
-        x = accumulable(x)
-        for i in range(config.layers - 1):
+        x, last = accumulable(x), config.layers - 1
+        for i in range(last):
             layer = self.layers[0 if config.shared_weights else i]
-            e, owned = layer(graph, i == 0, e, x, None)
-            x = exchange(owned)
-        logits: Tensor = self.decoder(self.layers[-1], graph, config.layers == 1, e, x)
+            e, owned = layer(graph, i, e, x, None)
+            with traced(f"layer {i} exchange"):
+                x = exchange(owned)
+        with traced("decode"):
+            logits: Tensor = self.decoder(self.layers[-1], graph, last, e, x)
         return accumulable(logits)

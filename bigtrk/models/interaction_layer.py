@@ -26,10 +26,10 @@ class EdgeDecoder(Perceptrons):
         self.add_linear("output", hidden, 1)
 
     def forward(
-        self, layer: "InteractionLayer", graph: GraphPass, is_first: bool, e: Tensor, x: Tensor
+        self, layer: "InteractionLayer", graph: GraphPass, i: int, e: Tensor, x: Tensor
     ) -> Tensor:
-        """Logits [E] of edges e [E, H] and nodes x [N, H] that `layer` has not updated yet."""
-        logits: Tensor = layer(graph, is_first, e, x, self)[0]
+        """Logits [E] of edges e [E, H] and nodes x [N, H], not yet updated by `layer`, the i-th."""
+        logits: Tensor = layer(graph, i, e, x, self)[0]
         return logits.squeeze(-1)
 
 
@@ -46,16 +46,16 @@ class InteractionLayer(Perceptrons):
             self.add_mlp("node_mlp", (sums + parts) * hidden, hidden, layers)
 
     def forward(
-        self, graph: GraphPass, is_first: bool, e: Tensor, x: Tensor, head: EdgeDecoder | None
+        self, graph: GraphPass, i: int, e: Tensor, x: Tensor, head: EdgeDecoder | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Edges e [E, H] and nodes x [N, H] -> edges [E, H] and owned nodes [n_owned, H]; with a
-        `head`, its results of the edges [E, 1] and None.
+        """As the i-th layer: edges e [E, H] and nodes x [N, H] -> edges [E, H] and owned nodes
+        [n_owned, H]; with a `head`, its results of the edges [E, 1] and None.
         """
         edge, node, weights = self._activations, self._activations, self.weights("edge_mlp")
         if head is None:
             weights += self.weights("node_mlp")
         else:
             edge, node, weights = edge + head.activations, [], weights + head.weights()
-        layer = Layer(graph, is_first, edge, node, self._in_out)
+        layer = Layer(graph, i, edge, node, self._in_out)
         result: tuple[Tensor, Tensor | None] = Interact.apply(layer, e, x, *weights)
         return result

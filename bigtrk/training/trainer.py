@@ -12,6 +12,7 @@ from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Router
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.tracing import traced
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loader import Loader
@@ -47,11 +48,20 @@ class Trainer:
         plan = step_events(len(self.train), training.events_per_step, training.seed, epoch)
         return [RoutedStep(events, self.router.route(events)) for events in plan]
 
-    def run_epoch(self, epoch: int, routes: Sequence[RoutedStep]) -> Record:
-        """Train the steps `routes`, then validate; returns the epoch's record. Collective."""
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-len(self.train) // self.configuration.training.events_per_step)
+
+    def run_epoch(
+        self, epoch: int, routes: Sequence[RoutedStep], after_step: Callable[[], None]
+    ) -> Record:
+        """Train the steps `routes`, then validate; returns the epoch's record. Collective.
+
+        after_step: called after each of them.
+        """
         self.stopwatch.take()
         start = time.perf_counter()
-        records = list(self._steps(epoch, routes))
+        records = list(self._steps(epoch, routes, after_step))
         seconds = time.perf_counter() - start
         edges = sum(record["edges"] for record in records)
         record = {
@@ -82,7 +92,9 @@ class Trainer:
             self.configuration.training,
         )
 
-    def _steps(self, epoch: int, routes: Sequence[RoutedStep]) -> Iterator[Record]:
+    def _steps(
+        self, epoch: int, routes: Sequence[RoutedStep], after_step: Callable[[], None]
+    ) -> Iterator[Record]:
         check_routes(routes)
         runner = StepRunner(self.engine, self.configuration.training, self.ranks, self.stopwatch)
         loader = Loader(self.maker, self.train, self.ranks.rank, self.stopwatch)
@@ -90,7 +102,8 @@ class Trainer:
         for step in self._follow(routes, epoch):
             start = time.perf_counter()
             lr = self._learning_rate()
-            result = runner.run(step.events, next(batches), lr)
+            with traced(f"step {self.step}"):
+                result = runner.run(step.events, next(batches), lr)
             record = {
                 "kind": "step",
                 "epoch": epoch,
@@ -105,6 +118,7 @@ class Trainer:
             }
             self.log(record)
             self.step += 1
+            after_step()
             yield record
 
     def _learning_rate(self) -> float:

@@ -241,12 +241,3 @@ def test_chunks_change_nothing_but_rounding(
     for name, gradient in gradients(chunked, logits).items():
         scale = float(wanted[name].abs().max())
         torch.testing.assert_close(gradient, wanted[name], rtol=0, atol=1e-12 * scale, msg=name)
-
-
-def test_an_edge_out_of_range_is_an_error() -> None:
-    x, edge_features, edge_index = make_graph()
-    edge_index[1, 7] = len(x)
-    for precision in ("fp32", "bf16"):
-        model = make_model(recompute="chunk", precision=precision)
-        with pytest.raises(IndexError):
-            model(x.float(), edge_features.float(), edge_index, len(x), no_exchange)

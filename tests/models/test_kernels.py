@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from bigtrk.models.kernels import native, passes_for, plain
-from bigtrk.models.kernels.ends import check_ends
 from bigtrk.models.kernels.plain import Ends
 
 SHAPES = [(0, 16), (1, 1), (7, 6), (40, 64), (33, 100)]
@@ -138,13 +137,6 @@ def test_threads_share_columns_and_change_no_bit(n_threads: int) -> None:
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-
-
-@pytest.mark.parametrize("end", [-1, 5, 2**40])
-def test_an_edge_out_of_range_is_an_error(end: int) -> None:
-    edge_index = torch.tensor([[0, 1], [4, end]])
-    with pytest.raises(IndexError, match=f"an edge ends at node {end} of 5"):
-        check_ends(edge_index, 5)
 
 
 def test_float64_and_accelerators_take_the_plain_passes() -> None:
