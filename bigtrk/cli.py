@@ -36,7 +36,7 @@ def simulate(
         Path | None, typer.Option(help="a detectors.csv instead of the built-in geometry")
     ] = None,
 ) -> None:
-    """Simulate events and write them as TrackML files."""
+    """Simulate events and write them as TrackML files; what is there already is kept."""
     from bigtrk.events.production import simulate_folder
 
     simulate_folder(out, range(first_event, first_event + events), particles, seed, detectors)

@@ -41,12 +41,13 @@ def partition(
         int | None, typer.Option(min=1, help="Worker processes; default: one per core.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of METIS.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON only.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Cut event graphs into sectors that train together with halo exchange.
 
     Events that OUT holds already, cut with the same options from the same graph, are kept. Under
-    srun each task cuts its share, and the last to finish writes the manifest.
+    srun each task cuts its share, and the last to finish writes the manifest and prints the
+    report; the others print how many events are left.
     """
     if (parts is None) == (max_edges is None):
         raise typer.BadParameter("give either --parts or --max-edges")
@@ -73,11 +74,11 @@ def cut_share(
 
 
 def finish(graphs: GraphFolder, out: Path, settings: Settings, *, as_json: bool) -> None:
-    """Write manifest and report if no event is left, and show the report."""
+    """Write manifest and report if no event is left, and show it; else say how many are left."""
     left = pending(graphs, out, settings)
     if left:
-        if not as_json:
-            print(f"this task is done; {len(left)} events are left to the other tasks")
+        said = f"this task is done; {len(left)} event(s) are left to the other tasks"
+        print(json.dumps({"events_left": len(left)}) if as_json else said)
         return
     manifest = write_manifest(out, "sectors", asdict(settings), graphs.events)
     report = write_report(out, manifest)

@@ -38,7 +38,8 @@ def table(report: dict[str, Any]) -> Table:
     """The report for a terminal."""
     shown = list(report["events"].items())[:_LONGEST_TABLE]
     hidden = len(report["events"]) - len(shown)
-    caption = f"and {hidden} more in {REPORT}" if hidden else None
+    more = f"and {hidden} more in {REPORT}; " if hidden else ""
+    caption = f"{more}s: seconds to read, partition and cut, without writing"
     result = Table(caption=caption, box=SIMPLE, padding=0)
     result.add_column("event", no_wrap=True)
     for name in ("parts", "edges", "cut", "halo", "imbalance", "neighbours", "s", "METIS s"):

@@ -10,9 +10,6 @@ them with computation could hide at most. `packing` is the gather of the rows to
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,14 +21,13 @@ import torch.distributed as dist
 from rich.table import Table
 
 from bigtrk.console import console, follow, say
-from bigtrk.files import read_json, write_json
+from bigtrk.files import write_json
 from bigtrk.machine import machine, software
 from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.halo import HaloPlan
-from bigtrk.parallel.host import settle
-from bigtrk.parallel.ranks import Ranks, discover, process_group
+from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import Batch, BatchMaker
 from bigtrk.training.event_source import open_events
@@ -40,6 +36,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
+from launching import measure_on_rank, measured
 
 STEPS, REPEATS = 5, 20
 COLUMNS = ("step", "waiting", "transfer", "packing")
@@ -100,32 +97,14 @@ def configured(arguments: argparse.Namespace) -> Configuration:
     return Configuration.model_validate({"data": {"train": [arguments.sectors]}, "model": model})
 
 
-def measure_here(arguments: argparse.Namespace) -> None:
-    """The part of one rank; rank 0 writes what all found."""
-    ranks = discover()
-    settle(ranks)
-    with process_group(ranks):
-        found = measure(ranks, configured(arguments))
-        if ranks.is_first:
-            write_json(arguments.result, found)
-
-
 def launch(parts: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    result = arguments.output.with_suffix(".part")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={parts}", __file__, str(arguments.sectors)]
-    command += [f"--hidden={arguments.hidden}", f"--layers={arguments.layers}"]
-    # settle sets the threads; said here only to keep torchrun from warning.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, f"--result={result}"], check=True, env=environment)
-    found: dict[str, Any] = read_json(result)
-    result.unlink()
-    return found
+    model = (f"--hidden={arguments.hidden}", f"--layers={arguments.layers}")
+    return measured(parts, __file__, str(arguments.sectors), *model)
 
 
-def table(measured: list[dict[str, Any]]) -> Table:
+def table(rows: list[dict[str, Any]]) -> Table:
     shown = Table("sectors", "step s", "waiting %", "transfer %", "packing %", title="Exchange")
-    for row in measured:
+    for row in rows:
         shares = [f"{row[name] / row['step']:.2%}" for name in COLUMNS[1:]]
         shown.add_row(str(row["parts"]), f"{row['step']:.2f}", *shares)
     return shown
@@ -141,15 +120,15 @@ def main() -> None:
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.result:
-        measure_here(arguments)
+        measure_on_rank(lambda ranks: measure(ranks, configured(arguments)), arguments.result)
         return
     cases = follow(arguments.parts, len(arguments.parts), "exchange")
-    measured = [launch(parts, arguments) for parts in cases]
+    rows = [launch(parts, arguments) for parts in cases]
     facts = {"model": configured(arguments).model.model_dump(mode="json"), "machine": machine()}
-    write_json(arguments.output, {"measured": measured, **facts, "software": software()})
-    console.print(table(measured))
+    write_json(arguments.output, {"measured": rows, **facts, "software": software()})
+    console.print(table(rows))
     say(f"written to {arguments.output}")
-    print(json.dumps({str(row["parts"]): row["transfer"] / row["step"] for row in measured}))
+    print(json.dumps({str(row["parts"]): row["transfer"] / row["step"] for row in rows}))
 
 
 if __name__ == "__main__":

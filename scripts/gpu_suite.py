@@ -20,28 +20,26 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-import torch  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-from torch import Tensor  # noqa: E402
-from torch.nn.functional import binary_cross_entropy_with_logits  # noqa: E402
+from bench_hot_path import SIDES, SIZES, Case, F, G, graph, logits_of, models
+from bigtrk.console import follow, say
+from bigtrk.files import write_json
+from bigtrk.machine import machine, software, version
+from bigtrk.models.kernels import plain, triton_passes
+from bigtrk.models.kernels.plain import Ends
+from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.parallel.footprint import footprint
 
-from bigtrk.console import follow, say  # noqa: E402
-from bigtrk.files import write_json  # noqa: E402
-from bigtrk.machine import machine, software, version  # noqa: E402
-from bigtrk.models.kernels import plain, triton_passes  # noqa: E402
-from bigtrk.models.kernels.plain import Ends  # noqa: E402
-from bigtrk.models.settings import InteractionGNNConfig  # noqa: E402
-from bigtrk.parallel.footprint import footprint  # noqa: E402
-from scripts.bench_hot_path import SIDES, SIZES, Case, F, G, graph, logits_of, models  # noqa: E402
-
+CHECKOUT = Path(__file__).resolve().parents[1]
 DEFAULT = CHECKOUT / "docs" / "results" / "gpu.json"
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-# How many tensors of rows a pass reads.
-PASSES = {"norm_relu": 1, "norm_relu_backward": 2, "relu_backward": 2}
+PASSES = "norm_relu", "norm_relu_backward", "relu_backward"
+ROWS_MOVED = 3  # tensors of rows that each pass reads or writes
 # Tensors of all edges that a layer must read or write, since the nodes' update comes between two
 # layers: forward e, e0 and the new e; backward these and the gradients of all three, that of e0
 # being read and written.
@@ -67,19 +65,39 @@ class PassCase:
     precision: str
 
     def bytes(self) -> int:
-        """Every row, every node's share and every index once."""
+        """Every row, every statistic, every node's share and every index once."""
         n_nodes, n_edges = SIZES[self.size]
-        rows = (PASSES[self.name] + 1) * n_edges * TYPES[self.precision].itemsize
-        return self.hidden * (rows + 2 * n_nodes * 4) + 2 * n_edges * 8
+        moved = ROWS_MOVED * n_edges * self.hidden * TYPES[self.precision].itemsize
+        if self.name != "relu_backward":
+            moved += n_edges * 4
+        if self.name != "norm_relu_backward":
+            moved += 2 * n_nodes * self.hidden * TYPES[self.precision].itemsize + 2 * n_edges * 8
+        return moved
 
-    def inputs(self) -> tuple[list[Tensor], Ends]:
+    def arguments(self, exact: bool = False) -> tuple[Tensor, list[Tensor | Ends]]:
+        """The rows that the pass makes, and all it is called with, those included; the same
+        numbers in float64 if `exact`.
+        """
         n_nodes, n_edges = SIZES[self.size]
-        source, destination = graph(Case("reference", self.size))[2].cuda().contiguous()
-        torch.manual_seed(0)
-        of_source, of_destination = torch.randn(2, n_nodes, self.hidden, device="cuda")
-        rows = [torch.randn(n_edges, self.hidden, device="cuda") for _ in range(PASSES[self.name])]
-        ends = Ends(of_source, of_destination, source, destination)
-        return [row.to(TYPES[self.precision]) for row in rows], ends
+        generator = torch.Generator("cuda").manual_seed(0)
+        shapes = (n_nodes, self.hidden), (n_edges, self.hidden)
+        values = [
+            torch.randn(shape, device="cuda", generator=generator).to(TYPES[self.precision])
+            for shape in shapes
+            for _ in range(2)
+        ]
+        rstd = torch.rand(n_edges, 1, device="cuda", generator=generator)
+        if exact:
+            values, rstd = [value.double() for value in values], rstd.double()
+        of_source, of_destination, grad, normal = values
+        source, destination = graph(Case("reference", self.size))[2].cuda()
+        ends, out = Ends(of_source, of_destination, source, destination), torch.empty_like(grad)
+        calls: dict[str, list[Tensor | Ends]] = {
+            "norm_relu": [grad, ends, out, rstd],
+            "norm_relu_backward": [grad, normal, rstd, out],
+            "relu_backward": [grad, normal, ends, out],
+        }
+        return out, calls[self.name]
 
 
 def seconds(call: Callable[[], object], repeats: int = 20) -> float:
@@ -115,14 +133,16 @@ def pass_row(case: PassCase, device: Rates | None) -> Row:
     columns = ("floor_seconds", "triton_seconds", "plain_seconds", "compiled_seconds", "error")
     if device is None:
         return {**row, **dict.fromkeys(columns)}
-    rows, ends = case.inputs()
-    torch.compiler.reset()  # it gives up after eight shapes
     own, oracle = getattr(triton_passes, case.name), getattr(plain, case.name)
+    out, arguments = case.arguments()
+    exact, doubled = case.arguments(exact=True)
+    own(*arguments)
+    oracle(*doubled)
+    off = error(out, exact)
+    torch.compiler.reset()  # it gives up after eight shapes
     forms = (own, oracle, torch.compile(oracle, dynamic=False))
-    times = [seconds(partial(form, *rows, ends)) for form in forms]
-    doubled = Ends(ends.of_source.double(), ends.of_destination.double(), *ends[2:])
-    exact = oracle(*(row.double() for row in rows), doubled)
-    values = (case.bytes() / device.copy, *times, error(own(*rows, ends), exact))
+    times = [seconds(partial(form, *arguments)) for form in forms]
+    values = (case.bytes() / device.copy, *times, off)
     return {**row, **dict(zip(columns, values, strict=True))}
 
 

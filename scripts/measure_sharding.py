@@ -10,10 +10,6 @@ its backward pass, when parameters, gradients and optimizer state exist side by 
 import argparse
 import ctypes
 import gc
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,19 +20,19 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from bigtrk.console import console, say
-from bigtrk.files import read_json, write_json
+from bigtrk.files import write_json
 from bigtrk.machine import machine, software
 from bigtrk.models.interaction_gnn import no_exchange
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.deepspeed_engine import DeepSpeedEngine
 from bigtrk.parallel.engine import Engine, TorchEngine
 from bigtrk.parallel.engines import make_engine
-from bigtrk.parallel.host import settle
-from bigtrk.parallel.ranks import Ranks, discover, process_group
+from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
+from launching import measure_on_rank, measured
 
 ZERO = ("zero1", "zero2", "zero3", "zero3_offload")
 ENGINES = {
@@ -168,33 +164,16 @@ def backward(engine: Engine, device: torch.device) -> None:
         engine.backward(engine.model(x, edge_features, edge_index, NODES, no_exchange).mean())
 
 
-def measure_here(arguments: argparse.Namespace) -> None:
-    """The part of one rank: measure, and let rank 0 write it to `output`."""
-    ranks = discover()
-    settle(ranks)
-    configuration = Configuration.model_validate(
-        {
-            "model": {"hidden": arguments.hidden, "layers": arguments.layers},
-            "engine": ENGINES[arguments.case],
-        }
-    )
-    with process_group(ranks):
-        measured = measure(ranks, configuration)
-        if ranks.is_first:
-            write_json(arguments.output, measured)
+def configured(arguments: argparse.Namespace) -> Configuration:
+    model = {"hidden": arguments.hidden, "layers": arguments.layers}
+    return Configuration.model_validate({"model": model, "engine": ENGINES[arguments.case]})
 
 
 def launch(case: str, ranks: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """Measure one case in processes of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command += [f"--nproc-per-node={ranks}", __file__, "--case", case]
-        command += [f"--hidden={arguments.hidden}", f"--layers={arguments.layers}"]
-        # settle sets the threads; said here only to keep torchrun from warning.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        subprocess.run([*command, "--output", str(result)], check=True, env=environment)
-        return {"case": case, "ranks": ranks, **read_json(result)}
+    model = (f"--hidden={arguments.hidden}", f"--layers={arguments.layers}")
+    found = measured(ranks, __file__, f"--case={case}", *model)
+    return {"case": case, "ranks": ranks, **found}
 
 
 def show(report: dict[str, Any]) -> None:
@@ -222,15 +201,16 @@ def main() -> None:
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--output", type=Path, default=DEFAULT)
     parser.add_argument("--case", choices=ENGINES, help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.case:
-        measure_here(arguments)
+    if arguments.result:
+        measure_on_rank(lambda ranks: measure(ranks, configured(arguments)), arguments.result)
         return
-    measured = [launch(c, ranks, arguments) for ranks in arguments.ranks for c in arguments.engines]
+    rows = [launch(c, ranks, arguments) for ranks in arguments.ranks for c in arguments.engines]
     report = {
         "hidden": arguments.hidden,
         "layers": arguments.layers,
-        "measured": measured,
+        "measured": rows,
         "machine": machine(),
         "software": software(),
     }

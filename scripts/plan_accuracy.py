@@ -27,55 +27,42 @@ from bigtrk.machine import machine, software
 from bigtrk.parallel.machine_constants import MachineConstants
 from bigtrk.reports.plan_check import Checked, check
 from bigtrk.training.calibration import calibrate
+from launching import torchrun
 
 CHECKOUT = Path(__file__).parents[1]
 DEFAULT = CHECKOUT / "docs" / "results" / "plan_accuracy.json"
+# Data by name, and the folder that it is prepared in.
+FOLDERS = {
+    "event 1000": "whole",
+    "event 1000 in 2 sectors": "sectors",
+    "80 HEPTrkX graphs": "heptrkx",
+}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A training run: of which data, on how many ranks, with which settings."""
+    """A training run: of which data, on how many ranks, of which model, with which settings."""
 
-    name: str
     data: str
     ranks: int
-    settings: tuple[str, ...]
+    hidden: int
+    layers: int
+    settings: tuple[str, ...] = ()
     epochs: int = 4
+
+    @property
+    def name(self) -> str:
+        model = f"hidden {self.hidden}, {self.layers} layers"
+        return ", ".join([f"{self.data} on {self.ranks} rank(s)", model, *self.settings])
 
 
 JOBS = (
-    Job("event 1000, hidden 32, 4 layers", "whole", 1, ("model.hidden=32", "model.layers=4")),
-    Job(
-        "event 1000, hidden 64, 3 layers, nothing recomputed",
-        "whole",
-        1,
-        ("model.hidden=64", "model.layers=3", "model.recompute=none"),
-    ),
-    Job(
-        "event 1000, hidden 64, 4 layers, bf16",
-        "whole",
-        1,
-        ("model.hidden=64", "model.layers=4", "model.precision=bf16"),
-    ),
-    Job(
-        "event 1000 in 2 sectors on 2 ranks, hidden 64, 4 layers",
-        "sectors",
-        2,
-        ("model.hidden=64", "model.layers=4"),
-    ),
-    Job(
-        "event 1000 in 2 sectors on 2 ranks, ZeRO-1, hidden 32, 8 layers",
-        "sectors",
-        2,
-        ("model.hidden=32", "model.layers=8", "engine.name=deepspeed"),
-    ),
-    Job(
-        "80 HEPTrkX graphs on 2 ranks, 4 per step, hidden 64, 8 layers",
-        "heptrkx",
-        2,
-        ("model.hidden=64", "model.layers=8", "training.events_per_step=4"),
-        epochs=2,
-    ),
+    Job("event 1000", 1, 32, 4),
+    Job("event 1000", 1, 64, 3, ("model.recompute=none",)),
+    Job("event 1000", 1, 64, 4, ("model.precision=bf16",)),
+    Job("event 1000 in 2 sectors", 2, 64, 4),
+    Job("event 1000 in 2 sectors", 2, 32, 8, ("engine.name=deepspeed",)),
+    Job("80 HEPTrkX graphs", 2, 64, 8, ("training.events_per_step=4",), epochs=2),
 )
 
 
@@ -99,19 +86,11 @@ def quietly(command: list[str]) -> None:
 def train(job: Job, work: Path, run: Path) -> None:
     """Train `job` as the run `run`."""
     shutil.rmtree(run, ignore_errors=True)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command = [*launcher, f"--nproc-per-node={job.ranks}", str(CHECKOUT / "bigtrk" / "train.py")]
-    settings = [f"data.train=[{work / job.data}]", "data.validation=0", "training.routing=stored"]
-    settings += [f"training.epochs={job.epochs}", f"run.folder={run}", *job.settings]
-    # Each rank settles its own threads; said here only to keep torchrun from warning.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [*command, *settings],
-        check=True,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    data = work / FOLDERS[job.data]
+    settings = [f"data.train=[{data}]", "data.validation=0", "training.routing=stored"]
+    settings += [f"model.hidden={job.hidden}", f"model.layers={job.layers}", *job.settings]
+    settings += [f"training.epochs={job.epochs}", f"run.folder={run}"]
+    torchrun(job.ranks, CHECKOUT / "bigtrk" / "train.py", *settings, quiet=True)
 
 
 def middle(checks: list[Checked]) -> Checked:
@@ -128,12 +107,12 @@ def middle(checks: list[Checked]) -> Checked:
 def compare(work: Path, repeats: int, constants: MachineConstants) -> list[tuple[Job, Checked]]:
     """All jobs, in turn, so that a change of the machine's load meets all of them."""
     rounds = [(job, i) for i in range(repeats) for job in JOBS]
-    found: dict[str, list[Checked]] = {job.name: [] for job in JOBS}
+    found: dict[Job, list[Checked]] = {job: [] for job in JOBS}
     for job, i in follow(rounds, len(rounds), "jobs"):
         run = work / "runs" / f"{JOBS.index(job)}-{i}"
         train(job, work, run)
-        found[job.name].append(check(run, constants, None))
-    return [(job, middle(found[job.name])) for job in JOBS]
+        found[job].append(check(run, constants, None))
+    return [(job, middle(found[job])) for job in JOBS]
 
 
 def table(found: list[tuple[Job, Checked]]) -> Table:
@@ -150,7 +129,7 @@ def measure(arguments: argparse.Namespace) -> None:
     load = os.getloadavg()[0]
     constants = calibrate(work / "calibration.json")
     found = compare(work, arguments.repeats, constants)
-    rows = [{**asdict(job), **_figures(checked)} for job, checked in found]
+    rows = [{"name": job.name, **asdict(job), **_figures(checked)} for job, checked in found]
     worst = {
         "memory": max(abs(checked.memory_error) for _, checked in found),
         "time": max(abs(checked.time_error) for _, checked in found),

@@ -1,14 +1,22 @@
 """Many simulated events, written as TrackML files."""
 
+import hashlib
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
+from bigtrk import __version__
 from bigtrk.console import follow
+from bigtrk.errors import InputError
 from bigtrk.events.detectors import layers_from_detectors, write_detectors
-from bigtrk.events.geometry import TRACKML_LAYERS
+from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
 from bigtrk.events.reader import read_detectors
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulate import event_name, simulate_event
 from bigtrk.events.writer import write_event
+from bigtrk.files import read_json, write_json
+
+RECORD = "simulation.json"  # beside the events: what they were simulated with
 
 
 def simulate_folder(
@@ -17,8 +25,47 @@ def simulate_folder(
     """Write the numbered `events` of `particles` particles each, and detectors.csv.gz, to `out`.
 
     `detectors` names a detectors.csv; without it the built-in TrackML-like geometry is used.
+    Events that `out` holds already, simulated alike, are kept.
+
+    Raises:
+        InputError: `out` holds something else, or `detectors` is bad.
     """
     layers = layers_from_detectors(read_detectors(detectors)) if detectors else TRACKML_LAYERS
-    for event_id in follow(events, len(events), "simulate"):
-        write_event(simulate_event(particles, seed, event_id, layers), out)
+    parameters = {
+        "bigtrk": __version__,
+        "particles": particles,
+        "seed": seed,
+        "detectors": _digest(layers),
+    }
+    _claim(out, parameters)
     write_detectors(out, layers)
+    for event_id in follow(events, len(events), "simulate"):
+        # Hits are written last.
+        if not (out / f"{event_name(event_id)}-hits.csv.gz").exists():
+            write_event(simulate_event(particles, seed, event_id, layers), out)
+
+
+def _claim(out: Path, parameters: dict[str, Any]) -> None:
+    """Write the record to `out`, or find the same one there."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; name a folder for the events")
+    if not out.exists() or not any(out.iterdir()):
+        write_json(out / RECORD, parameters)
+        return
+    if not (out / RECORD).exists():
+        raise InputError(
+            f"{out}: holds files that 'bigtrk simulate' did not write; name another folder"
+        )
+    found = read_json(out / RECORD)
+    if found != parameters:
+        raise InputError(
+            f"{out}: holds events simulated otherwise ({RECORD} there); give the same --particles, "
+            f"--seed and --detectors to add events, or name another folder"
+        )
+
+
+def _digest(layers: DetectorLayers) -> str:
+    sha = hashlib.sha256()
+    for column in astuple(layers):
+        sha.update(column.tobytes())
+    return sha.hexdigest()[:12]

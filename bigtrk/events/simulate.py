@@ -25,6 +25,10 @@ DIGITS = 6
 SMALLEST = 1e-16  # powers of ten are exact up to 10^22
 
 
+def event_name(event_id: int) -> str:
+    return f"event{event_id:09d}"
+
+
 def simulate_event(
     n_particles: int,
     seed: int,
@@ -63,7 +67,7 @@ def simulate_event(
     cells = fired_cells(deposits, hit, detector)
     cells = {"hit_id": cells.pop("hit") + 1, **cells}
     tables = (_rounded(table) for table in (hits, cells, particles, truth))
-    return Event(f"event{event_id:09d}", *tables)
+    return Event(event_name(event_id), *tables)
 
 
 def _hit_table(lead: Deposits, u: Float64, v: Float64, detector: DetectorLayers) -> Columns:

@@ -1,7 +1,8 @@
 """The work of `bigtrk build`: every event of a folder as a graph."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rich.box import SIMPLE
@@ -16,6 +17,7 @@ from bigtrk.graphs.builder import build_graph, graph_record
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.fill_folder import Make, Task, event_digest, fill_folder
 from bigtrk.graphs.heptrkx import import_heptrkx_folder
+from bigtrk.graphs.manifest import MANIFEST
 from bigtrk.graphs.window_learning import learn_windows
 from bigtrk.graphs.windows import Windows, builtin_windows, read_windows, write_windows
 
@@ -83,6 +85,7 @@ def _maker(event: Event, windows: Windows) -> Make:
     return make
 
 
+LONGEST_TABLE = 20  # events; more than a screen holds, manifest.json has them all
 WANTED = 0.97  # target efficiency; small events scatter by 1 % around the 98.5 % aimed at
 SHOWN = {
     "edge_efficiency": "edge\neff.",
@@ -93,19 +96,25 @@ SHOWN = {
 
 
 def show_folder(manifest: dict[str, Any], console: Console) -> None:
-    """Print one line per event: its size, and the edge efficiencies and purities that are known."""
+    """Print a line for each of the first events: its size, and the edge efficiencies and purities
+    that are known; then one for all events.
+    """
     records = manifest["events"]
     known = [
         key for key in SHOWN if any(record.get(key) is not None for record in records.values())
     ]
-    table = Table(box=SIMPLE, padding=0)  # fits 80 columns
+    hidden = len(records) - LONGEST_TABLE
+    more = f"and {hidden} more in {MANIFEST}; " if hidden > 0 else ""
+    caption = f"{more}all: sums, and means over events" if len(records) > 1 else None
+    table = Table(box=SIMPLE, padding=0, caption=caption)  # fits 80 columns
     table.add_column("event", no_wrap=True)
     for heading in ("nodes", "edges", *(SHOWN[key] for key in known), "MB"):
         table.add_column(heading, no_wrap=True, justify="right")
-    for name, record in records.items():
-        shares = [_percent(record[key]) for key in known]
-        sizes = (f"{record['nodes']:,}", f"{record['edges']:,}")
-        table.add_row(name, *sizes, *shares, f"{record['bytes'] / 1e6:.1f}")
+    for name, record in list(records.items())[:LONGEST_TABLE]:
+        table.add_row(name, *_cells(record, known))
+    if len(records) > 1:
+        table.add_section()
+        table.add_row("all", *_cells(_overall(records.values(), known), known))
     console.print(table)
     poor = [name for name in records if _is_poor(records[name].get("target_efficiency"))]
     if poor:
@@ -114,6 +123,18 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
             f"edges: these windows are for another detector or beam spot; "
             f"--learn-windows makes fitting ones"
         )
+
+
+def _cells(record: dict[str, Any], known: list[str]) -> list[str]:
+    shares = [_percent(record.get(key)) for key in known]
+    return [f"{record['nodes']:,}", f"{record['edges']:,}", *shares, f"{record['bytes'] / 1e6:.1f}"]
+
+
+def _overall(records: Collection[dict[str, Any]], known: list[str]) -> dict[str, Any]:
+    """Sums of sizes, and means over the events that have them of shares."""
+    shares = {key: [r[key] for r in records if r.get(key) is not None] for key in known}
+    sizes = {key: sum(record[key] for record in records) for key in ("nodes", "edges", "bytes")}
+    return {**sizes, **{key: fmean(values) for key, values in shares.items()}}
 
 
 def _is_poor(efficiency: float | None) -> bool:

@@ -51,8 +51,10 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
     """The kind ("graphs" or "sectors") and content of a folder's manifest.
 
     Raises:
-        InputError: the folder or its manifest is missing or of another program.
+        InputError: `folder` is a file, or it or its manifest is missing or of another program.
     """
+    if folder.is_file():
+        raise InputError(f"{folder}: is a file; name the folder of graphs or sectors")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; make one with 'bigtrk build EVENTS {folder}'")
     if not (folder / MANIFEST).exists():

@@ -8,23 +8,43 @@ edge features, H = hidden.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.graph import save_on_cpu
 
-from bigtrk.models.aggregation import accumulable
-from bigtrk.models.chunked_layer import ChunkedLayer, EncodedEdges
-from bigtrk.models.chunked_rows import ChunkedRows
-from bigtrk.models.interaction_layer import InteractionLayer
-from bigtrk.models.mlp import EdgeDecoder, Encoder, RowModule
+from bigtrk.models.encoding import Encoded
+from bigtrk.models.interaction import GraphPass
+from bigtrk.models.interaction_layer import EdgeDecoder, InteractionLayer
+from bigtrk.models.kernels.plain import accumulable
+from bigtrk.models.mlp import Encoder
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.workspace import Workspace
+from bigtrk.tracing import traced
 
 
 def no_exchange(owned: Tensor) -> Tensor:
     """The exchange of a whole graph, which has no halo."""
     return owned
+
+
+def check_edges(edge_index: Tensor, n_nodes: int) -> None:
+    """Both ends of every edge [2, E] are nodes: the passes over edges rely on it.
+
+    Raises:
+        IndexError: one is not. An accelerator is not waited for; its next call fails instead.
+    """
+    # Meta tensors, on which a pass is counted (parallel/footprint.py), have no ends.
+    if edge_index.numel() == 0 or edge_index.is_meta:
+        return
+    if edge_index.is_cuda:
+        inside = ((edge_index >= 0) & (edge_index < n_nodes)).all()
+        torch._assert_async(inside, "an edge ends outside of the nodes of its graph")
+        return
+    lowest, highest = (int(end) for end in edge_index.aminmax())
+    if lowest < 0 or highest >= n_nodes:
+        end = lowest if lowest < 0 else highest
+        raise IndexError(f"an edge ends at node {end}, outside of the {n_nodes} nodes of its graph")
 
 
 class InteractionGNN(nn.Module):
@@ -57,11 +77,15 @@ class InteractionGNN(nn.Module):
 
         `exchange` appends to the owned rows [n_owned, H] the halo's, as their owners have them:
         [N, H]. It runs outside of what is recomputed, so the backward pass sends nothing twice.
+
+        Raises:
+            IndexError: an edge ends outside of the N nodes.
         """
-        # Inside forward, since DeepSpeed switches an autocast around the model off.
-        bf16 = self.config.precision == "bf16"
-        with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=bf16):
-            return accumulable(self._logits(x, edge_features, edge_index, n_owned, exchange))
+        check_edges(edge_index, len(x))
+        if self.config.recompute == "offload":
+            with save_on_cpu(pin_memory=x.is_cuda):
+                return self._logits(x, edge_features, edge_index, n_owned, exchange)
+        return self._logits(x, edge_features, edge_index, n_owned, exchange)
 
     def _logits(
         self,
@@ -71,66 +95,19 @@ class InteractionGNN(nn.Module):
         n_owned: int,
         exchange: Callable[[Tensor], Tensor],
     ) -> Tensor:
-        chunked = self.config.recompute == "chunk"
-        x = accumulable(self.node_encoder(x, self._rows))
-        e = self._kept(self.edge_encoder(edge_features, self._chunks if chunked else self._rows))
-        run = self._chunked(x, e) if chunked else self._whole(x, e)
-        for i in range(self.config.layers):
-            layer = self.layers[0 if self.config.shared_weights else i]
-            last = i + 1 == self.config.layers
-            owned, e = layer(run, x, e, edge_index, n_owned, not last)
-            if not last:
-                x = exchange(accumulable(owned))
-        logits: Tensor = self.decoder(e, self._chunks if chunked else self._rows)
-        return logits
-
-    def _whole(self, x0: Tensor, e0: Tensor) -> Callable[..., tuple[Tensor | None, Tensor]]:
-        """Layers all edges at once, with the encoded features that each of them reads."""
-        encoded = ([x0], [e0]) if self.config.concatenate else ([], [])
-
-        def run(
-            layer: InteractionLayer, x: Tensor, e: Tensor, *inputs: Any
-        ) -> tuple[Tensor | None, Tensor]:
-            nodes, edges = [x, *encoded[0]], [e, *encoded[1]]
-            owned, e = self._recomputed(layer.compute, nodes, edges, *inputs)
-            return owned, self._kept(e)
-
-        return run
-
-    def _chunked(self, x0: Tensor, e0: Tensor) -> Callable[..., tuple[Tensor | None, Tensor]]:
-        """Layers chunk by chunk."""
-        encoded = EncodedEdges(e0.detach()) if self.config.concatenate else None
-
-        def run(
-            layer: InteractionLayer, x: Tensor, e: Tensor, *inputs: Any
-        ) -> tuple[Tensor | None, Tensor]:
-            nodes = (x, x0 if self.config.concatenate else None)
-            result: tuple[Tensor | None, Tensor] = ChunkedLayer.apply(
-                layer, encoded, *inputs, e, *nodes, *layer.parameters()
-            )
-            return result
-
-        return run
-
-    def _kept(self, e: Tensor) -> Tensor:
-        """Edges as they are kept between layers, where they are most of the memory: [E, H]."""
-        return e.to(torch.bfloat16) if self.config.precision == "bf16" else e
-
-    def _rows(self, module: RowModule, values: Tensor) -> Tensor:
-        rows: Tensor = self._recomputed(module.compute, values)
-        return rows
-
-    def _chunks(self, module: RowModule, values: Tensor) -> Tensor:
-        dtype = next(module.parameters()).dtype
-        if isinstance(module, Encoder) and self.config.precision == "bf16":
-            dtype = torch.bfloat16
-        result: Tensor = ChunkedRows.apply(
-            module, self.config.hidden, dtype, values, *module.parameters()
-        )
-        return result
-
-    def _recomputed(self, compute: Callable[..., Any], *inputs: Any) -> Any:
-        if self.config.recompute != "layer" or not torch.is_grad_enabled():
-            return compute(*inputs)
-        # Nothing here is random, so there is no generator state to keep.
-        return checkpoint(compute, *inputs, use_reentrant=False, preserve_rng_state=False)
+        config = self.config
+        dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
+        work = Workspace(config.hidden, config.recompute, dtype, x.device)
+        with traced("encode"):
+            x, e = self.node_encoder(x, work), self.edge_encoder(edge_features, work)
+        encoded = (Encoded(x), Encoded(e)) if config.concatenate else (None, None)
+        graph = GraphPass(edge_index, n_owned, work, *encoded)
+        x, last = accumulable(x), config.layers - 1
+        for i in range(last):
+            layer = self.layers[0 if config.shared_weights else i]
+            e, owned = layer(graph, i, e, x, None)
+            with traced(f"layer {i} exchange"):
+                x = exchange(owned)
+        with traced("decode"):
+            logits: Tensor = self.decoder(self.layers[-1], graph, last, e, x)
+        return accumulable(logits)

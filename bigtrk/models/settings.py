@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from bigtrk.config import Settings
+from bigtrk.models.workspace import Recompute
 
 
 class InteractionGNNConfig(Settings):
@@ -12,9 +13,10 @@ class InteractionGNNConfig(Settings):
 
     hidden: width of every layer. layers: message-passing layers. mlp_layers: linear layers of each
     MLP. shared_weights: one set of weights for all layers. concatenate: each layer also reads the
-    encoded features. in_out: a node sums incoming and outgoing edges apart. recompute: with
-    "layer", the backward pass computes each layer anew instead of keeping its activations; with
-    "chunk" it and the forward pass go through a layer's edges in chunks that stay in cache.
+    encoded features. in_out: a node sums incoming and outgoing edges apart. recompute: what the
+    backward pass computes anew from the edges between layers: "none" of the matrix products,
+    "layer" a layer at once, "chunk" a layer in chunks that stay in cache; "offload" is "chunk" with
+    what is kept between layers in the memory of the host.
     precision: "bf16" computes in bfloat16 where that is safe; weights and sums stay float32.
     """
 
@@ -24,5 +26,5 @@ class InteractionGNNConfig(Settings):
     shared_weights: bool = False
     concatenate: bool = True
     in_out: bool = True
-    recompute: Literal["none", "layer", "chunk"] = "layer"
+    recompute: Recompute = "chunk"
     precision: Literal["fp32", "bf16"] = "fp32"

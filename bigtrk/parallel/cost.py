@@ -117,7 +117,7 @@ class CostModel:
         machine, count = self.machine, self.footprint(cut=parts > 1)
         sizes = _sizes(size)
         near = self._near(np.array([size.edges, size.nodes, size.nodes, 0]))
-        near[0] |= self.model.recompute == "chunk"
+        near |= self.model.recompute != "layer"
         moved = (count.traffic * sizes / np.where(near, machine.cached, machine.traffic)).sum()
         busy = count.flops @ sizes / machine.flops[self.model.precision] + moved
         return float(busy * self._sharers(near[0]) + count.operations @ sizes * machine.operation)

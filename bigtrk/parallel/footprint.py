@@ -1,6 +1,6 @@
 """What one training pass of the model holds, computes and moves, counted without doing it.
 
-The model itself runs forward and backward on fake tensors (shapes without data), so the count
+The model itself runs forward and backward on meta tensors (shapes without data), so the count
 follows the model as it is, whatever it recomputes and in which precision. All counts are linear in
 the sizes of a sector, so a few small passes give them for every size.
 
@@ -17,29 +17,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from bigtrk.models.chunked_rows import chunks
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.workspace import chunk_rows
 
 Columns = NDArray[np.float64]
-# Nodes and owned nodes; independent in all columns, and a halo in each that is cut, so that all
-# passes run the same operations. True: with more edges than the others.
-_CUT_SIZES = ((False, 400, 300), (True, 400, 300), (False, 800, 300), (False, 400, 200))
-_WHOLE_SIZES = ((False, 400, 400), (True, 400, 400), (False, 800, 800))
+# Edges, nodes and owned nodes, in chunks; independent in all columns, and a halo in each that is
+# cut, so that all passes run the same operations.
+_CUT_SIZES = ((4, 2, 1), (5, 2, 1), (4, 3, 1), (5, 4, 2))
+_WHOLE_SIZES = ((4, 1, 1), (5, 1, 1), (4, 2, 2))
+_ROWS = 500  # of such a chunk where a layer is computed at once
 
 
 @dataclass(frozen=True)
 class Footprint:
     """live [T, 4]: bytes alive at each moment, weights and inputs left out, gradients of weights
     in the last column. saved [4]: bytes alive between forward and backward. flops [4]: of matrix
-    products. traffic [4]: bytes that operations read and write. operations [4]: how
-    many there are.
+    products. traffic [4]: bytes that operations read and write. operations [4]: how many there are.
     weights: number of parameters; widest: of the largest layer.
     """
 
@@ -58,11 +57,14 @@ def footprint(
 ) -> Footprint:
     """The footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows."""
     passes = []
-    with FakeTensorMode():
+    with torch.device("meta"):
         model = InteractionGNN(config, n_node_features, n_edge_features)
+        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        chunk = chunk_rows(config.hidden, config.recompute, dtype, torch.device("cpu"))
+        rows = chunk or _ROWS
         sizes = [
-            (_edges(config, more), nodes, owned)
-            for more, nodes, owned in (_CUT_SIZES if cut else _WHOLE_SIZES)
+            (rows * edges, rows * nodes, rows * owned)
+            for edges, nodes, owned in (_CUT_SIZES if cut else _WHOLE_SIZES)
         ]
         for size in sizes:
             inputs = _inputs(n_node_features, n_edge_features, size)
@@ -71,7 +73,7 @@ def footprint(
     # Of a whole graph nodes and owned nodes are the same number; lstsq shares it between them.
     solve = np.linalg.pinv(design)
     # In chunks the number of moments grows with the edges, and what is alive at each does not.
-    moments = [[max(count.live)] if config.recompute == "chunk" else count.live for count in passes]
+    moments = [[max(count.live)] if chunk else count.live for count in passes]
     live = (solve @ np.array(moments)).T
     return Footprint(
         live=np.unique(live.round(6), axis=0),
@@ -82,14 +84,6 @@ def footprint(
         weights=_numel(model),
         widest=max(_numel(part) for part in (*model.layers, model.decoder)),
     )
-
-
-def _edges(config: InteractionGNNConfig, more: bool) -> int:
-    """Edges of a pass: whole chunks, where they are computed in chunks."""
-    if config.recompute != "chunk":
-        return 8000 if more else 4000
-    chunk = next(chunks(2**62, config.hidden, torch.device("cpu")))
-    return int(chunk.stop) * (4 if more else 3)
 
 
 @dataclass
@@ -158,7 +152,9 @@ class _Counter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        read, written = _tensors((args, kwargs)), _tensors(result)
+        # What is given as `out` is only written.
+        read = _tensors((args, {name: kwargs[name] for name in kwargs if name != "out"}))
+        written = _tensors(result)
         for tensor in written:
             self._follow(tensor.untyped_storage())
         self.live.append(self.alive)

@@ -30,6 +30,15 @@ class Sharding:
     master: bool = False
     deepspeed: bool = False
 
+    @property
+    def in_step(self) -> bool:
+        """Whether ranks wait for each other in every micro-step, and not only at the end of a step.
+
+        Sharded parameters are gathered layer by layer in each pass, by all ranks together, so all
+        must run the same number of passes; a rank without an event runs an empty one.
+        """
+        return self.level == "parameters"
+
     def _share(self, level: Level) -> float:
         divided = _STAGES.index(self.level) >= _STAGES.index(level)
         return 1 / self.ranks if divided else 1.0

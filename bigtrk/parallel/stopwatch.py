@@ -7,9 +7,11 @@ from contextlib import contextmanager
 
 import torch
 
+from bigtrk.tracing import traced
+
 
 class Stopwatch:
-    """Adds up seconds per activity name.
+    """Adds up seconds per activity name; a profiler's trace has the activity too.
 
     On an accelerator each reading waits for the device; otherwise a collective's time would be
     booked on whatever happens to synchronise next.
@@ -28,7 +30,8 @@ class Stopwatch:
     def time(self, activity: str) -> Iterator[None]:
         start = self.now()
         try:
-            yield
+            with traced(activity):
+                yield
         finally:
             self._seconds[activity] += self.now() - start
 

@@ -54,7 +54,7 @@ def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, int]]) -> St
         if (event, parts) not in known:
             known[event, parts] = cost.seconds(event, parts)
         tasks.append(Task(i, parts, known[event, parts]))
-    layout = lay_out(tasks, cost.world, in_step=cost.sharding.level == "parameters")
+    layout = lay_out(tasks, cost.world, in_step=cost.sharding.in_step)
     return Step(layout.seconds, float(layout.loads.mean()), cost.step_seconds())
 
 

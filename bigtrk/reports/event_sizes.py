@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.event_size import EventSize, event_size
+from bigtrk.parallel.event_size import EventSize
 from bigtrk.training.event_source import open_events
 
 # Standard deviation / mean of the edges of 80 real graphs (HEPTrkX, events 1000 to 1079), whose
@@ -26,7 +26,7 @@ def folder_sizes(folders: Sequence[Path]) -> list[EventSize]:
     Raises:
         InputError: a folder is no such folder.
     """
-    return [event_size(source.record) for source in open_events(folders)]
+    return [source.size for source in open_events(folders)]
 
 
 def paper_sizes(name: str) -> list[EventSize]:

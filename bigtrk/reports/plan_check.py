@@ -6,7 +6,7 @@ from statistics import median
 
 from bigtrk.config import parse
 from bigtrk.errors import InputError
-from bigtrk.parallel.event_size import EventSize, event_size
+from bigtrk.parallel.event_size import EventSize
 from bigtrk.parallel.machine_constants import MachineConstants
 from bigtrk.reports.dry_run import predict_step
 from bigtrk.reports.run_folder import Run, read_run
@@ -69,7 +69,7 @@ def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -
 def _sizes(configuration: Configuration) -> dict[str, EventSize]:
     """The run's events by name; none where their folders are gone."""
     try:
-        return {s.name: event_size(s.record) for s in open_events(configuration.data.train)}
+        return {source.name: source.size for source in open_events(configuration.data.train)}
     except InputError:
         return {}
 

@@ -53,8 +53,10 @@ class RunRecord(Record):
 
 
 class StepRecord(Record):
-    """One optimizer step; `step` counts from the start of the run. `routes`: in how many sectors
-    each event was trained, by name.
+    """One optimizer step; `step` counts from the start of the run.
+
+    `micro_steps`: how many events or sectors each rank had one after another. `routes`: in how many
+    sectors each event was trained, by name.
     """
 
     epoch: int

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import fmean
 
 from bigtrk.reports import figures
 from bigtrk.reports.layout import Table
@@ -16,23 +17,34 @@ def routes(run: Run) -> dict[str, int]:
     return {name: parts for step in run.steps for name, parts in step.routes.items()}
 
 
+def micro_steps(run: Run) -> float | None:
+    """The mean number of micro-steps in a step; None where no step says it."""
+    known = [step.micro_steps for step in run.steps if step.micro_steps is not None]
+    return fmean(known) if known else None
+
+
 def routes_table(runs: Sequence[Run]) -> Table:
-    """Events by route, a line per run; then a line per event in sectors, and the others counted."""
+    """Events by route and micro-steps, a row per run; notes name the events in sectors."""
     found = [Counter(routes(run).values()) for run in runs]
     ways = sorted({1, *(way for counts in found for way in counts)})
-    columns = ("run", "nodes", "edges", *("whole" if k == 1 else f"{k} sectors" for k in ways))
+    named = ("whole" if k == 1 else f"{k} sectors" for k in ways)
+    columns = ("run", "nodes", "edges", *named, "micro-steps")
     rows = [
         (
             name,
             figures.count(run.record.data.nodes),
             figures.count(run.record.data.edges),
             *(figures.count(counts.get(way)) for way in ways),
+            figures.decimal(micro_steps(run)),
         )
         for name, run, counts in zip(labels(runs), runs, found, strict=True)
     ]
-    note = "Training events by route: whole on one rank, or in sectors on as many ranks."
-    named = [_names(label, run) for label, run in zip(labels(runs), runs, strict=True)]
-    return Table("Routes", columns, tuple(rows), (note, *filter(None, named)))
+    note = (
+        "Training events by route: whole on one rank, or in sectors on as many ranks. Micro-steps: "
+        "events or sectors that a rank has one after another in a step, mean over steps."
+    )
+    cut = [_names(label, run) for label, run in zip(labels(runs), runs, strict=True)]
+    return Table("Routes", columns, tuple(rows), (note, *filter(None, cut)))
 
 
 def _names(label: str, run: Run) -> str:

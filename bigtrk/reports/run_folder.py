@@ -31,10 +31,12 @@ def read_run(folder: Path) -> Run:
     """Read a run folder; after a resume the later line of a step or epoch is the one that counts.
 
     Raises:
-        InputError: no such folder, no `run.json`, a broken or incomplete record (file and line
-            are named). A half-written last line of `metrics.jsonl`, as a crash leaves it, is
-            left aside.
+        InputError: no folder, no `run.json`, a broken or incomplete record (file and line are
+            named). A half-written last line of `metrics.jsonl`, as a crash leaves it, is left
+            aside.
     """
+    if folder.is_file():
+        raise InputError(f"{folder}: is a file; name the folder of a run, such as runs/0001")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; name a run folder, such as runs/0001")
     if not (folder / RUN).is_file():

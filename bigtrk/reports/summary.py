@@ -9,7 +9,7 @@ from rich.console import Console
 
 from bigtrk.reports.facts import headers
 from bigtrk.reports.layout import at_width, show_header, show_table
-from bigtrk.reports.routes import routes
+from bigtrk.reports.routes import micro_steps, routes
 from bigtrk.reports.run_folder import Run
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, ScalingRow, Timing, compare
 from bigtrk.reports.tables import make_tables
@@ -47,6 +47,7 @@ def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
         **run.record.model_dump(mode="json"),
         "steps": len(run.steps),
         "routes": routes(run),
+        "micro_steps_per_step": micro_steps(run),
         "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],
         "timing": {**asdict(timing), "shares": timing.shares and timing.shares.model_dump()},
         "comparison": {

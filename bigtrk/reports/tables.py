@@ -200,9 +200,11 @@ def _run_column(named: Sequence[tuple[str, object]]) -> tuple[str, ...]:
 
 
 def _track_note(name: str, tracks: TrackRecord) -> str:
-    score = None if tracks.trackml_score is None else f"{tracks.trackml_score:.4f}"
+    score = "unknown, since the truth does not give every hit a weight"
+    if tracks.trackml_score is not None:
+        score = f"{tracks.trackml_score:.4f}"
     return (
-        f"{name + ': ' if name else ''}TrackML score {figures.text(score)}. Tracks from edges with "
+        f"{name + ': ' if name else ''}TrackML score {score}. Tracks from edges with "
         f"a score above {figures.text(tracks.score_cut)}; particles of at least "
         f"{figures.text(tracks.min_hits)} hits and {figures.text(tracks.pt_min)} GeV; matching "
         f"fraction {figures.text(tracks.matching_fraction)}."

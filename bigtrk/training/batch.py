@@ -1,6 +1,6 @@
 """A sector made ready for the model: features chosen and normalised, truth derived."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights
-from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.models.interaction_gnn import check_edges, no_exchange
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.parallel.routing import Share
@@ -76,7 +76,8 @@ class BatchMaker:
         """Read and prepare `share` of `sources`; an empty sector for no share.
 
         Raises:
-            InputError: the event cannot be read, or has no truth.
+            InputError: the event cannot be read, has no truth, features that are not finite or
+                edges that do not end at its nodes.
         """
         if share is None:
             names = tuple(self._data.node_features), tuple(self._data.edge_features)
@@ -85,11 +86,23 @@ class BatchMaker:
         sector = source.read(share.part, share.parts)
         if sector.y is None:
             raise InputError(f"{source.name}: has no truth; build its graph from events with truth")
+        self._check(sector)
         return self._prepare(share.event, sector)
 
     def whole(self, event: int, sources: list[EventSource]) -> Batch:
         """Read and prepare a whole event."""
         return self.make(Share(event, part=0, parts=1, first_rank=0), sources)
+
+    def _check(self, sector: Sector) -> None:
+        """What would give a wrong result, or none, is said before it is computed."""
+        try:
+            check_edges(sector.edge_index, sector.n_nodes)
+        except IndexError as error:
+            raise InputError(f"{sector.event}: {error}; build its graph again") from None
+        nodes = sector.node_features, sector.node_feature_names, sector.node_id
+        _check_finite(f"{sector.event}: node", self._data.node_features, *nodes)
+        edges = sector.edge_features, sector.edge_feature_names, sector.edge_id
+        _check_finite(f"{sector.event}: edge", self._data.edge_features, *edges)
 
     def _prepare(self, event: int | None, sector: Sector) -> Batch:
         data, device = self._data, self._device
@@ -131,3 +144,18 @@ class BatchMaker:
             self._blocks.of_size(sector.parts),
             self._stopwatch,
         )
+
+
+def _check_finite(
+    what: str, chosen: Sequence[str], features: Tensor, names: Sequence[str], ids: Tensor
+) -> None:
+    """The chosen columns of `features` [M, len(names)], of nodes or edges `ids` [M], are finite."""
+    for name in set(chosen).intersection(names):
+        column = features[:, list(names).index(name)]
+        # A sum is finite where all are, and 60 times as fast as asking each.
+        if not column.sum(dtype=torch.float64).isfinite():
+            row = (~column.isfinite()).nonzero()[0, 0]
+            raise InputError(
+                f"{what} {int(ids[row])} has {name} {float(column[row])}; build the graph again, "
+                f"or choose features without {name}"
+            )

@@ -22,15 +22,15 @@ from bigtrk.parallel.machine_constants import A100, CPU, MachineConstants
 from bigtrk.parallel.sharding import named_sharding
 from bigtrk.training.warmup import Case, Measured, measure_apart
 
-# Wide and narrow, few and many operations, both precisions, with and without recomputation; each
-# takes seconds on two cores.
+# Wide and narrow, few and many operations, both precisions, in chunks and in tensors that leave the
+# core's cache; each takes seconds on two cores.
 CASES = (
-    Case(20_000, 60_000, 64),
+    Case(20_000, 60_000, 64, recompute="layer"),
     Case(4_000, 20_000, 256, layers=2),
     Case(40_000, 80_000, 32),
     Case(10_000, 100_000, 64, layers=3, recompute="none"),
     Case(15_000, 150_000, 64, layers=3, steps=3),
-    Case(15_000, 280_000, 32, steps=3),
+    Case(15_000, 280_000, 32, recompute="layer", steps=3),
     Case(4_000, 20_000, 256, layers=2, precision="bf16"),
     Case(20_000, 60_000, 64, precision="bf16"),
     Case(10_000, 150_000, 64, layers=3, precision="bf16"),

@@ -11,6 +11,7 @@ from bigtrk.graphs.graph_folder import GraphFolder
 from bigtrk.graphs.manifest import read_manifest
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.graphs.sector_folder import SectorFolder
+from bigtrk.parallel.event_size import EventSize, event_size
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,11 @@ class EventSource:
     @property
     def record(self) -> dict[str, Any]:
         return self.folder.record(self.name)
+
+    @property
+    def size(self) -> EventSize:
+        """How large the event is, whole and in its sectors."""
+        return event_size(self.record)
 
     @property
     def identity(self) -> str:

@@ -13,7 +13,7 @@ from bigtrk.training.run_folder import METRICS, RUN
 from bigtrk.training.settings import Configuration
 
 # What may change: anything else would make it another run.
-CHANGEABLE = ("training.epochs", "optimizer.")
+CHANGEABLE = ("training.epochs", "optimizer.", "profile")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
@@ -29,7 +29,7 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
     for override in overrides:
         if not override.startswith(CHANGEABLE):
             raise InputError(
-                f"{override}: a resumed run takes changes of {' and '.join(CHANGEABLE)} only; "
+                f"{override}: a resumed run takes changes of {', '.join(CHANGEABLE)} only; "
                 f"start a new run for others"
             )
     configuration = apply_overrides(Configuration, content["config"], overrides, str(run / RUN))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max, on_first_rank
 from bigtrk.parallel.cost import CostModel
-from bigtrk.parallel.event_size import EventSize, event_size
+from bigtrk.parallel.event_size import EventSize
 from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Router, as_stored, possible_parts, usable_parts
@@ -49,7 +49,7 @@ def _predict(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], budget: float
 ) -> Router:
     cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
-    sizes = [replace(event_size(source.record), stored=source.parts) for source in sources]
+    sizes = [source.size for source in sources]
     choices = [_choices(configuration, size.stored, ranks.world_size) for size in sizes]
     fitting = [
         {k: cost.seconds(size, k) for k in parts if cost.memory(size, k).total <= budget}
@@ -60,7 +60,7 @@ def _predict(
         raise InputError(
             _remedy([(sources[i], sizes[i]) for i in oversized], cost, ranks.world_size, budget)
         )
-    return Router(fitting, ranks.world_size, in_step=cost.sharding.level == "parameters")
+    return Router(fitting, ranks.world_size, in_step=cost.sharding.in_step)
 
 
 def _choices(configuration: Configuration, stored: int, world_size: int) -> list[int]:
@@ -78,12 +78,14 @@ def _remedy(
 ) -> str:
     """Which events do not fit, and what to do about it."""
     needed = max(oversized, key=lambda one: cost.memory(one[1], one[1].stored).total)
+    # More ranks may be started; what is sharded is counted as on those there are.
+    parts = replace(cost, world=_MOST_PARTS).smallest_parts(needed[1], budget)
     names = [_named(source, size, cost, world_size) for source, size in oversized[:_NAMED]]
     more = len(oversized) - len(names)
     return (
         f"{len(oversized)} event(s) do not fit the {budget / GIB:.2f} GiB of a rank: "
         f"{', '.join(names)}{f' and {more} more' if more else ''}; "
-        f"{_advice(*needed, _parts_needed(needed[1], cost, budget))}"
+        f"{_advice(*needed, parts)}"
     )
 
 
@@ -95,17 +97,10 @@ def _named(source: EventSource, size: EventSize, cost: CostModel, world_size: in
 
 def _advice(source: EventSource, size: EventSize, parts: int | None) -> str:
     if parts is None:
-        return "no number of sectors helps: lower model.hidden, or set model.recompute=layer"
+        return "no number of sectors helps: lower model.hidden, or set model.precision=bf16"
     if parts <= size.stored:
         return f"start {parts} ranks or more"
     # A folder of sectors is not cut again: its graphs are.
     folder = source.folder.path if size.stored == 1 else "GRAPHS"
     command = f"python -m partition {folder} SECTORS --parts {parts}"
     return f"cut them with {command}, add SECTORS to data.train, and start {parts} ranks or more"
-
-
-def _parts_needed(size: EventSize, cost: CostModel, budget: float) -> int | None:
-    parts = 2
-    while parts <= _MOST_PARTS and cost.memory(size, parts).total > budget:
-        parts *= 2
-    return parts if parts <= _MOST_PARTS else None

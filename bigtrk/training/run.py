@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.model_files import build_model, describe
+from bigtrk.training.profiling import profiled
 from bigtrk.training.resume import continue_record
 from bigtrk.training.routed_step import RoutedStep
 from bigtrk.training.routes import scoring_router, training_router
@@ -57,13 +59,27 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     folder = on_first_rank(lambda: _open_record(configuration, facts, resume))
     trainer = _trainer(configuration, ranks, events, router, engine, stopwatch, folder)
     done = _restore(trainer, folder, engine_name) if resume else 0
-    _announce(ranks, folder, facts, trainer.routed(done))
-    for epoch in range(done, configuration.training.epochs):
-        _print_epoch(ranks, trainer.run_epoch(epoch), configuration.training.epochs)
-        progress = Progress(epoch + 1, trainer.step, engine_name, ranks.world_size)
-        save_checkpoint(engine, folder, progress)
+    epochs = range(done, configuration.training.epochs)
+    with _profiler(trainer, folder, len(epochs)) as after_step:
+        for epoch in epochs:
+            routes = trainer.routed(epoch)
+            if epoch == done:
+                _announce(ranks, folder, facts, routes)
+            record = trainer.run_epoch(epoch, routes, after_step)
+            _print_epoch(ranks, record, configuration.training.epochs)
+            progress = Progress(epoch + 1, trainer.step, engine_name, ranks.world_size)
+            save_checkpoint(engine, folder, progress)
     _save_model(trainer, folder)
     return folder
+
+
+def _profiler(
+    trainer: Trainer, folder: Path, epochs: int
+) -> AbstractContextManager[Callable[[], None]]:
+    """What to call after each step."""
+    if not trainer.configuration.profile:
+        return nullcontext(lambda: None)
+    return profiled(folder, trainer.ranks, epochs * trainer.steps_per_epoch)
 
 
 def _open_record(configuration: Configuration, facts: Record, resume: Path | None) -> Path:

@@ -58,7 +58,10 @@ class RunSettings(Settings):
 
 
 class Configuration(Settings):
-    """Everything that decides a run's result, and where it is written."""
+    """Everything that decides a run's result, and where it is written.
+
+    profile: also write a trace of a few steps (training/profiling.py).
+    """
 
     data: DataSettings = DataSettings()
     model: InteractionGNNConfig = InteractionGNNConfig()
@@ -67,3 +70,4 @@ class Configuration(Settings):
     optimizer: OptimizerSettings = OptimizerSettings()
     training: TrainingSettings = TrainingSettings()
     run: RunSettings = RunSettings()
+    profile: bool = False

@@ -12,6 +12,7 @@ from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.tracing import traced
 from bigtrk.training.batch import Batch, compute
 from bigtrk.training.loss import edge_loss, edge_scale
 from bigtrk.training.settings import TrainingSettings
@@ -49,7 +50,8 @@ class StepRunner:
         for i, batch in enumerate(batches):
             with self.engine.micro_step(last=i == len(batches) - 1):
                 loss = self._loss(batch, denominators, len(events))
-                self.engine.backward(loss * self.ranks.world_size)
+                with traced("backward"):
+                    self.engine.backward(loss * self.ranks.world_size)
             local += loss.detach().cpu()
         owned = sum(int(batch.sector.owns_edge.sum()) for batch in batches)
         with self.stopwatch.time("reduce"):
@@ -59,19 +61,21 @@ class StepRunner:
                 f"the loss became {total}: lower optimizer.lr or set optimizer.gradient_clipping "
                 f"and resume from the last checkpoint"
             )
-        self.engine.step(lr)
+        with traced("optimizer"):
+            self.engine.step(lr)
         return StepResult(total, int(edges))
 
     def _loss(self, batch: Batch, denominators: dict[int, Tensor], n_events: int) -> Tensor:
         """This rank's part of the step's loss; zero, but with a graph, for an empty sector."""
         logits = compute(self.engine.model, batch)
-        scale = batch.truth.weight
-        if batch.event is not None:
-            counts = denominators[batch.event].to(logits.device)
-            scale = edge_scale(batch.truth, counts, self.settings.class_balance)
-        if self.settings.step_loss == "per_event":
-            scale = scale / n_events
-        return edge_loss(logits, batch.truth.label, scale)
+        with traced("loss"):
+            scale = batch.truth.weight
+            if batch.event is not None:
+                counts = denominators[batch.event].to(logits.device)
+                scale = edge_scale(batch.truth, counts, self.settings.class_balance)
+            if self.settings.step_loss == "per_event":
+                scale = scale / n_events
+            return edge_loss(logits, batch.truth.label, scale)
 
     def _denominators(self, events: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:
         """The counts [2] of positives and negatives that divide each event's edges. Collective."""

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Router
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.tracing import traced
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loader import Loader
@@ -47,11 +48,20 @@ class Trainer:
         plan = step_events(len(self.train), training.events_per_step, training.seed, epoch)
         return [RoutedStep(events, self.router.route(events)) for events in plan]
 
-    def run_epoch(self, epoch: int) -> Record:
-        """Train on every event once, then validate; returns the epoch's record. Collective."""
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-len(self.train) // self.configuration.training.events_per_step)
+
+    def run_epoch(
+        self, epoch: int, routes: Sequence[RoutedStep], after_step: Callable[[], None]
+    ) -> Record:
+        """Train the steps `routes`, then validate; returns the epoch's record. Collective.
+
+        after_step: called after each of them.
+        """
         self.stopwatch.take()
         start = time.perf_counter()
-        records = list(self._steps(epoch))
+        records = list(self._steps(epoch, routes, after_step))
         seconds = time.perf_counter() - start
         edges = sum(record["edges"] for record in records)
         record = {
@@ -60,7 +70,6 @@ class Trainer:
             "steps": len(records),
             "events": len(self.train),
             "edges": edges,
-            "micro_steps": sum(record["micro_steps"] for record in records),
             # Weighted by events: a short last step counts for what it holds.
             "train_loss": sum(r["loss"] * r["events"] for r in records) / len(self.train),
             "seconds": seconds,
@@ -83,8 +92,9 @@ class Trainer:
             self.configuration.training,
         )
 
-    def _steps(self, epoch: int) -> Iterator[Record]:
-        routes = self.routed(epoch)
+    def _steps(
+        self, epoch: int, routes: Sequence[RoutedStep], after_step: Callable[[], None]
+    ) -> Iterator[Record]:
         check_routes(routes)
         runner = StepRunner(self.engine, self.configuration.training, self.ranks, self.stopwatch)
         loader = Loader(self.maker, self.train, self.ranks.rank, self.stopwatch)
@@ -92,7 +102,8 @@ class Trainer:
         for step in self._follow(routes, epoch):
             start = time.perf_counter()
             lr = self._learning_rate()
-            result = runner.run(step.events, next(batches), lr)
+            with traced(f"step {self.step}"):
+                result = runner.run(step.events, next(batches), lr)
             record = {
                 "kind": "step",
                 "epoch": epoch,
@@ -107,13 +118,14 @@ class Trainer:
             }
             self.log(record)
             self.step += 1
+            after_step()
             yield record
 
     def _learning_rate(self) -> float:
         optimizer = self.configuration.optimizer
         return learning_rate(optimizer.lr, optimizer.warmup_steps, self.step)
 
-    def _follow(self, routes: list[RoutedStep], epoch: int) -> Iterator[RoutedStep]:
+    def _follow(self, routes: Sequence[RoutedStep], epoch: int) -> Iterator[RoutedStep]:
         if not self.ranks.is_first:
             return iter(routes)
         epochs = self.configuration.training.epochs

@@ -40,7 +40,7 @@ class Case:
     edges: int
     hidden: int
     layers: int = 4
-    recompute: str = "layer"
+    recompute: str = "chunk"
     precision: str = "fp32"
     steps: int = 4
 

@@ -47,12 +47,12 @@ def random_parts(graph: EventGraph, parts: int, used: int) -> Tensor:
 
 @dataclass(frozen=True)
 class MemorySource:
-    """An event source that reads from memory."""
+    """An event source that reads from memory; `owner` [N] names each node's part of `parts`."""
 
     name: str
     parts: int
     graph: EventGraph
-    used: int
+    owner: Tensor
 
     @property
     def record(self) -> dict[str, Any]:
@@ -61,13 +61,19 @@ class MemorySource:
     def read(self, part: int, parts: int) -> Sector:
         if parts == 1:
             return whole_sector(self.graph)
-        return cut(self.graph, random_parts(self.graph, parts, min(self.used, parts)), parts)[part]
+        return cut(self.graph, self.owner * parts // self.parts, parts)[part]
 
 
 def source(seed: int, parts: int, used: int | None = None, n_nodes: int = 40) -> Any:
     """A random event cut into `parts` sectors, of which only `used` own nodes."""
     graph = random_graph(seed, n_nodes, 6 * n_nodes)
-    return MemorySource(graph.name, parts, graph, used or parts)
+    return MemorySource(graph.name, parts, graph, random_parts(graph, parts, used or parts))
+
+
+def sources() -> list[Any]:
+    """Five events, cut in 1, 2 and 3, some of whose sectors are empty."""
+    cuts = [(1, 3, 3), (2, 1, 1), (3, 2, 2), (4, 3, 1), (5, 2, 1)]  # seed, parts, parts in use
+    return [source(*event) for event in cuts]
 
 
 def of_kind(kind: str, seed: int, parts: int) -> tuple[EventGraph, Tensor]:
@@ -94,22 +100,3 @@ def of_kind(kind: str, seed: int, parts: int) -> tuple[EventGraph, Tensor]:
     if kind == "repeated edges":
         ends = torch.cat([ends, ends[:, ::3], ends[:, ::3]], dim=1)
     return _graph(f"event{seed:09d}", n_nodes, ends, generator), owner
-
-
-@dataclass(frozen=True)
-class PartedSource:
-    """An event source that reads from memory; `owner` [N] names each node's part."""
-
-    name: str
-    parts: int
-    graph: EventGraph
-    owner: Tensor
-
-    @property
-    def record(self) -> dict[str, Any]:
-        return {"nodes": self.graph.n_nodes, "edges": self.graph.n_edges}
-
-    def read(self, part: int, parts: int) -> Sector:
-        if parts == 1:
-            return whole_sector(self.graph)
-        return cut(self.graph, self.owner, parts)[part]

@@ -9,19 +9,14 @@ magnifies rounding).
 import json
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch import Tensor
 
-from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import SCALES, normalised
-from bigtrk.models.interaction_gnn import no_exchange
 from bigtrk.parallel import deepspeed_engine, engine
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines import make_engine
@@ -29,14 +24,21 @@ from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.training.batch import Batch, BatchMaker, compute
+from bigtrk.training.batch import BatchMaker
 from bigtrk.training.loader import Loader
-from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
-from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, PartedSource, of_kind
+from tests.distributed.graphs import MemorySource, of_kind
+from tests.distributed.parity import (
+    Oracle,
+    in_dtype,
+    owned_logits,
+    stitched,
+    whole_gradients,
+    worst,
+)
 
 KINDS = (
     "directed",
@@ -96,7 +98,7 @@ class Trial:
         if kind == "empty sector" and self.sectors == 1:
             n_events -= 1
         graphs = [of_kind(kind, seed, self.sectors) for seed in range(n_events)]
-        return [PartedSource(g.name, self.sectors, g, owner) for g, owner in graphs]
+        return [MemorySource(g.name, self.sectors, g, owner) for g, owner in graphs]
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,8 @@ class _Run:
         route = router.route(range(len(sources)))
         assert len(route) == self._trial.micro_steps
         loaded = Loader(maker, sources, ranks.rank, stopwatch).load(route)
-        batches = [_to(batch, _dtype(self._trial.precision)) for batch in loaded]
-        logits = gather_items(_owned_logits(self._engine.model, batches))
+        batches = [in_dtype(batch, _dtype(self._trial.precision)) for batch in loaded]
+        logits = gather_items(owned_logits(self._engine.model, batches))
         runner = StepRunner(self._engine, self._settings.training, ranks, stopwatch)
         self._gradients = {}
         for _ in range(STEPS):
@@ -173,121 +175,21 @@ class _Run:
         end = self._engine.weights()
         if not ranks.is_first:
             return Case(self._trial, kind, 0.0, 0.0, 0.0)
-        oracle = Oracle(self._settings, [source.graph for source in sources], start)
-        scored = [row for rows in logits for row in rows]
+        graphs = [source.graph for source in sources]
+        oracle = Oracle(self._settings, graphs, start)
+        scored = stitched((row for rows in logits for row in rows), graphs)
         return Case(
             self._trial,
             kind,
-            logits=_worst_logits(scored, oracle.logits()),
-            gradients=_worst(self._gradients, oracle.gradients()),
-            weights=_worst(end, oracle.trained()),
+            logits=worst(scored, oracle.logits()),
+            gradients=worst(self._gradients, oracle.gradients()),
+            weights=worst(end, oracle.trained(STEPS, LR)),
         )
 
     def _step(self, lr: float) -> None:
         if not self._gradients:
-            self._gradients = _whole_gradients(self._engine.model)
+            self._gradients = whole_gradients(self._engine.model)
         self._update(lr)
-
-
-class Oracle:
-    """Whole graphs in one process: float64, plain autograd, plain SGD."""
-
-    def __init__(
-        self, settings: Configuration, graphs: list[EventGraph], weights: dict[str, Tensor]
-    ) -> None:
-        self._model = build_model(settings).double()
-        self._model.load_state_dict({name: value.double() for name, value in weights.items()})
-        self._graphs = graphs
-
-    def logits(self) -> dict[str, Tensor]:
-        with torch.no_grad():
-            return {graph.name: self._score(graph) for graph in self._graphs}
-
-    def gradients(self) -> dict[str, Tensor]:
-        """Of the mean over events of the mean over their edges."""
-        self._model.zero_grad()
-        losses = [
-            binary_cross_entropy_with_logits(self._score(graph), _truth(graph))
-            for graph in self._graphs
-            if graph.n_edges
-        ]
-        torch.stack(losses).sum().div(len(self._graphs)).backward()
-        return {
-            name: torch.zeros_like(p) if p.grad is None else p.grad.clone()
-            for name, p in self._model.named_parameters()
-        }
-
-    def trained(self) -> dict[str, Tensor]:
-        """Weights after all steps."""
-        for _ in range(STEPS):
-            gradients = self.gradients()
-            with torch.no_grad():
-                for name, parameter in self._model.named_parameters():
-                    parameter.sub_(LR * gradients[name])
-        return {name: value.detach() for name, value in self._model.state_dict().items()}
-
-    def _score(self, graph: EventGraph) -> Tensor:
-        logits: Tensor = self._model(
-            normalised(graph.node_features, NODE_FEATURES, SCALES, NODE_FEATURES).double(),
-            normalised(graph.edge_features, EDGE_FEATURES, SCALES, EDGE_FEATURES).double(),
-            graph.edge_index,
-            graph.n_nodes,
-            no_exchange,
-        )
-        return logits
-
-
-def difference(found: Tensor, expected: Tensor) -> float:
-    """Largest difference over largest value."""
-    if not found.numel():
-        return 0.0
-    scale = expected.abs().max().clamp(min=1e-300)
-    return float((found.double() - expected).abs().max() / scale)
-
-
-def _truth(graph: EventGraph) -> Tensor:
-    assert graph.y is not None
-    return graph.y.double()
-
-
-def _worst(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
-    assert found.keys() == expected.keys()
-    return max(difference(found[name], value) for name, value in expected.items())
-
-
-def _worst_logits(scored: list[tuple[str, Tensor, Tensor]], expected: dict[str, Tensor]) -> float:
-    stitched = {name: torch.full_like(value, torch.nan) for name, value in expected.items()}
-    for name, edge_id, logits in scored:
-        if name in stitched:
-            assert stitched[name][edge_id].isnan().all(), "an edge owned twice"
-            stitched[name][edge_id] = logits.double()
-    assert not any(value.isnan().any() for value in stitched.values()), "an edge nobody owns"
-    return max(difference(stitched[name], value) for name, value in expected.items())
-
-
-def _owned_logits(model: nn.Module, batches: list[Batch]) -> list[tuple[str, Tensor, Tensor]]:
-    with torch.no_grad():
-        scored = [(batch.sector, compute(model, batch)) for batch in batches]
-    return [(s.event, s.edge_id[s.owns_edge], logits[s.owns_edge]) for s, logits in scored]
-
-
-def _whole_gradients(model: nn.Module) -> dict[str, Tensor]:
-    """Every parameter's reduced gradient, gathered where it is sharded. Collective."""
-    return {
-        name.removeprefix("module."): _whole_gradient(parameter)
-        for name, parameter in model.named_parameters()
-    }
-
-
-def _whole_gradient(parameter: Any) -> Tensor:
-    if hasattr(parameter, "_hp_mapping") or hasattr(parameter, "ds_id"):
-        from deepspeed.utils import safe_get_full_grad
-
-        found: Tensor = safe_get_full_grad(parameter)
-        return found.detach().clone()
-    gradient: Tensor = parameter.grad
-    whole = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
-    return whole.detach().clone()
 
 
 def _engine_settings(name: str, world_size: int, folder: Path) -> EngineSettings:
@@ -315,10 +217,3 @@ def _use_sgd() -> None:
 
 def _dtype(precision: str) -> torch.dtype:
     return torch.float64 if precision == "fp64" else torch.float32
-
-
-def _to(batch: Batch, dtype: torch.dtype) -> Batch:
-    truth = EdgeTruth(batch.truth.label, batch.truth.weight.to(dtype), batch.truth.counts)
-    return replace(
-        batch, x=batch.x.to(dtype), edge_features=batch.edge_features.to(dtype), truth=truth
-    )

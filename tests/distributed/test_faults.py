@@ -4,16 +4,20 @@ import time
 from typing import Any
 
 import pytest
+import torch
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import check_agreement, on_first_rank, together
+from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.loader import Loader
+from bigtrk.training.model_files import build_model
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.settings import Configuration
+from bigtrk.training.step import StepRunner
 from tests.distributed.graphs import MemorySource, source
 from tests.distributed.ranks import run_ranks
 
@@ -82,7 +86,7 @@ class Unreadable(MemorySource):
 
 def read_steps(ranks: Ranks) -> tuple[int, str | None, float]:
     good, bad = source(1, 2), source(7, 2)
-    sources: list[Any] = [good, Unreadable(bad.name, bad.parts, bad.graph, bad.used)]
+    sources: list[Any] = [good, Unreadable(bad.name, bad.parts, bad.graph, bad.owner)]
     maker = BatchMaker(Configuration(), ranks.device, BlockGroups(ranks, [2]))
     loader = Loader(maker, sources, ranks.rank, Stopwatch(ranks.device))
     router = scoring_router(sources, ranks.world_size)
@@ -101,3 +105,29 @@ def test_a_rank_that_fails_while_reading_stops_all() -> None:
         assert found == "rank 1: event000000007.safetensors: does not match its checksum"
         assert seconds < 20
         assert done <= 1
+
+
+def diverge(ranks: Ranks) -> tuple[str | None, bool]:
+    """A step in which rank 1's part of the loss is not finite: the error; the weights stayed."""
+    settings = Configuration.model_validate({"model": {"hidden": 8, "layers": 2}})
+    sources: list[Any] = [source(1, 2)]
+    stopwatch = Stopwatch(ranks.device)
+    maker = BatchMaker(settings, ranks.device, BlockGroups(ranks, [2]), stopwatch)
+    batches = Loader(maker, sources, ranks.rank, stopwatch).load(
+        scoring_router(sources, 2).route([0])
+    )
+    if ranks.rank == 1:
+        batches[0].edge_features.fill_(torch.inf)
+    model = build_model(settings)
+    engine, _ = make_engine(settings.engine, model, settings.optimizer, stopwatch)
+    before = [parameter.clone() for parameter in model.parameters()]
+    runner = StepRunner(engine, settings.training, ranks, stopwatch)
+    found = message(lambda: runner.run([0], batches, lr=1e-3))
+    return found, all(map(torch.equal, before, model.parameters()))
+
+
+def test_a_loss_that_is_not_finite_stops_all_and_changes_no_weights() -> None:
+    for found, stayed in run_ranks(2, diverge):
+        assert found is not None
+        assert "the loss became nan: lower optimizer.lr" in found
+        assert stayed

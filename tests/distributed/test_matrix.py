@@ -3,11 +3,9 @@
 All of it: `python scripts/parity_matrix.py`.
 """
 
-from typing import Any
-
 import pytest
 
-from tests.distributed.matrix import ENGINES, KINDS, RECOMPUTE, Trial, run_trials
+from tests.distributed.matrix import ENGINES, KINDS, RECOMPUTE, Case, Trial, run_trials
 from tests.distributed.ranks import run_ranks
 
 CHOSEN = [
@@ -26,7 +24,7 @@ CHOSEN = [
 
 
 @pytest.fixture(scope="module")
-def cases() -> list[dict[str, Any]]:
+def cases() -> list[Case]:
     worlds = sorted({trial.world_size for trial in CHOSEN})
     return [
         case
@@ -35,12 +33,12 @@ def cases() -> list[dict[str, Any]]:
     ]
 
 
-def test_training_in_sectors_equals_the_whole_graph(cases: list[Any]) -> None:
+def test_training_in_sectors_equals_the_whole_graph(cases: list[Case]) -> None:
     assert len(cases) == len(CHOSEN) * len(KINDS)
     assert [case.row() for case in cases if not case.passed] == []
 
 
-def test_an_error_would_be_seen(cases: list[Any]) -> None:
+def test_an_error_would_be_seen(cases: list[Case]) -> None:
     """Differences are rounding, not zeros of comparisons that compare nothing."""
     for trial in CHOSEN:
         assert max(case.gradients for case in cases if case.trial == trial) > 0, trial

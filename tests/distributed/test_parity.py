@@ -9,79 +9,34 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bigtrk.graphs.features import SCALES, normalised
-from bigtrk.models.interaction_gnn import no_exchange
-from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.training.batch import FALSE, Batch, BatchMaker, compute
+from bigtrk.training.batch import FALSE, BatchMaker
 from bigtrk.training.loader import Loader
-from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.validation import validate
-from tests.distributed.graphs import (
-    EDGE_FEATURES,
-    NODE_FEATURES,
-    MemorySource,
-    random_parts,
-    source,
+from tests.distributed.graphs import source, sources
+from tests.distributed.parity import (
+    Oracle,
+    in_dtype,
+    owned_logits,
+    stitched,
+    whole_gradients,
+    worst,
 )
 from tests.distributed.ranks import run_ranks
-
-EVENTS = [(1, 3, 3), (2, 1, 1), (3, 2, 2), (4, 3, 1), (5, 2, 1)]  # seed, parts, parts in use
 
 
 def configuration(recompute: str = "layer", **training: Any) -> Configuration:
     model = {"hidden": 8, "layers": 3, "recompute": recompute}
     return Configuration.model_validate({"model": model, "training": training})
-
-
-def sources() -> list[Any]:
-    return [source(*event) for event in EVENTS]
-
-
-def to_double(batch: Batch) -> Batch:
-    truth = EdgeTruth(batch.truth.label, batch.truth.weight.double(), batch.truth.counts)
-    return replace(
-        batch, x=batch.x.double(), edge_features=batch.edge_features.double(), truth=truth
-    )
-
-
-def whole_graph_step(events: list[MemorySource], settings: Configuration) -> dict[str, Tensor]:
-    """Loss and gradients of one step over whole graphs, in float64."""
-    model = build_model(settings).double()
-    losses, counts = [], []
-    logits = {}
-    for event in events:
-        graph = event.graph
-        assert graph.y is not None
-        score = model(
-            normalised(graph.node_features, NODE_FEATURES, SCALES, NODE_FEATURES).double(),
-            normalised(graph.edge_features, EDGE_FEATURES, SCALES, EDGE_FEATURES).double(),
-            graph.edge_index,
-            graph.n_nodes,
-            no_exchange,
-        )
-        logits[event.name] = score.detach()
-        losses.append(binary_cross_entropy_with_logits(score, graph.y.double(), reduction="sum"))
-        counts.append(graph.n_edges)
-    if settings.training.step_loss == "per_event":
-        loss = sum(loss / n for loss, n in zip(losses, counts, strict=True)) / len(events)
-    else:
-        loss = sum(losses) / sum(counts)
-    assert isinstance(loss, Tensor)
-    loss.backward()
-    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    return {"loss": loss.detach(), **gradients, **logits}
 
 
 def sector_step(
@@ -98,22 +53,14 @@ def sector_step(
     )
     engine.step = lambda lr: None  # type: ignore[method-assign]  # noqa: ARG005  # keeps the gradients
     loader = Loader(maker, events, ranks.rank, stopwatch)
-    batches = [to_double(batch) for batch in loader.load(router.route(range(len(events))))]
+    batches = [
+        in_dtype(batch, torch.float64) for batch in loader.load(router.route(range(len(events))))
+    ]
     runner = StepRunner(engine, settings.training, ranks, stopwatch)
     result = runner.run(range(len(events)), batches, lr=0.0)
-    gradients = {n.removeprefix("module."): p.grad for n, p in engine.model.named_parameters()}
-    return {"loss": result.loss, "gradients": gradients, "logits": owned_logits(engine, batches)}
-
-
-def owned_logits(engine: Engine, batches: list[Batch]) -> list[tuple[str, Tensor, Tensor]]:
-    with torch.no_grad():
-        scored = [(batch.sector, compute(engine.model, batch)) for batch in batches]
-    return [(s.event, s.edge_id[s.owns_edge], logits[s.owns_edge]) for s, logits in scored]
-
-
-def difference(found: Tensor, expected: Tensor) -> float:
-    """Largest difference over largest value."""
-    return float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-300))
+    model = engine.model
+    gradients, logits = whole_gradients(model), owned_logits(model, batches)
+    return {"loss": result.loss, "gradients": gradients, "logits": logits}
 
 
 @pytest.mark.parametrize(
@@ -126,22 +73,14 @@ def difference(found: Tensor, expected: Tensor) -> float:
     ids=["2 ranks, recomputed", "2 ranks, per edge", "3 ranks, recomputed"],
 )
 def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration) -> None:
-    events = sources()
-    expected = whole_graph_step(events, settings)
+    graphs = [event.graph for event in sources()]
+    oracle = Oracle(settings, graphs)
     results = run_ranks(world_size, sector_step, settings)
-    parameters = dict(build_model(settings).named_parameters())
     for result in results:
-        assert result["loss"] == pytest.approx(float(expected["loss"]), rel=1e-12)
-        assert result["gradients"].keys() == parameters.keys()
-        for name, gradient in result["gradients"].items():
-            assert difference(gradient, expected[name]) < 1e-10, name
-    for event in events:
-        stitched = torch.full((event.graph.n_edges,), torch.nan, dtype=torch.float64)
-        for name, edge_id, logits in (row for result in results for row in result["logits"]):
-            if name == event.name:
-                assert stitched[edge_id].isnan().all(), "an edge owned twice"
-                stitched[edge_id] = logits
-        assert difference(stitched, expected[event.name]) < 1e-10
+        assert result["loss"] == pytest.approx(oracle.loss(), rel=1e-12)
+        assert worst(result["gradients"], oracle.gradients()) < 1e-10
+    scored = stitched((row for result in results for row in result["logits"]), graphs)
+    assert worst(scored, oracle.logits()) < 1e-10
 
 
 def validation_scores(ranks: Ranks) -> dict[str, Any]:
@@ -209,20 +148,18 @@ def naive_step(ranks: Ranks) -> dict[str, Any]:
 
 def test_naive_sectors_train_on_the_graph_without_its_cut_edges() -> None:
     event = source(2, 2)
-    part = random_parts(event.graph, 2, 2)
-    kept = part[event.graph.edge_index[0]] == part[event.graph.edge_index[1]]
+    kept = event.owner[event.graph.edge_index[0]] == event.owner[event.graph.edge_index[1]]
     inside = replace(
         event.graph,
         edge_index=event.graph.edge_index[:, kept],
         edge_features=event.graph.edge_features[kept],
         y=event.graph.y[kept],
     )
-    expected = whole_graph_step([MemorySource(event.name, 1, inside, 1)], configuration())
+    oracle = Oracle(configuration(), [inside])
     results = run_ranks(2, naive_step)
     for result in results:
-        assert result["loss"] == pytest.approx(float(expected["loss"]), rel=1e-12)
-        for name, gradient in result["gradients"].items():
-            assert difference(gradient, expected[name]) < 1e-10, name
+        assert result["loss"] == pytest.approx(oracle.loss(), rel=1e-12)
+        assert worst(result["gradients"], oracle.gradients()) < 1e-10
     cut_edges = set(torch.nonzero(~kept).flatten().tolist())
     scored = [row for result in results for row in result["logits"]]
     for _, edge_id, logits in scored:

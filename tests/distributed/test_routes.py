@@ -1,7 +1,6 @@
 """Small events whole and large ones in sectors, by memory: one training at every world size."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.graph_folder import write_graph
 from bigtrk.graphs.manifest import write_manifest
 from bigtrk.graphs.sector_folder import write_sectors
-from bigtrk.parallel.event_size import event_size
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
 from bigtrk.reports.routes import routes
@@ -64,8 +62,7 @@ def gib_for(configuration: Configuration, data: Path, parts: int) -> float:
     """A budget that holds the large event in `parts` sectors, and not in half as many."""
     cost = make_cost(configuration, world=4, ranks_per_node=4, machine=find_machine(None))
     source = open_events([data / "sectors"])[0]
-    size = replace(event_size(source.record), stored=PARTS)
-    fits, fails = (cost.memory(size, k).total for k in (parts, parts // 2))
+    fits, fails = (cost.memory(source.size, k).total for k in (parts, parts // 2))
     assert fits < fails
     return (fits + fails) / 2 / 2**30
 
@@ -101,6 +98,12 @@ def test_a_step_is_the_same_at_every_world_size(
     assert large == ("event000000009", {2: 2, 3: 2, 4: 4}[world_size])
     assert losses(run) == pytest.approx(alone, rel=1e-5)
     assert len(alone) == 4
+
+
+def test_an_event_in_sectors_has_their_number_in_its_size(data: Path) -> None:
+    found = open_events([data / "graphs", data / "sectors"])
+    assert [source.size.stored for source in found] == [1, 1, 1, 1, PARTS]
+    assert [source.parts for source in found] == [1, 1, 1, 1, PARTS]
 
 
 def complaint(ranks: Ranks, configuration: Configuration, folders: list[Path]) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import get_args
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.workspace import Recompute
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.parallel.ranks import close_process_group
 from bigtrk.parallel.stopwatch import Stopwatch
@@ -20,7 +22,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
 ]
-# Two chunks and a part of one, nodes that are sent, nodes of the halo.
+# In float32 two chunks and a part of one; nodes that are sent, nodes of the halo.
 N_EDGES, N_OWNED, N_HALO = 600_000, 20_000, 1_000
 DEVICE = torch.device("cuda")
 # Root mean square errors: of the logits over their spread, of a gradient over its norm.
@@ -29,7 +31,7 @@ Result = tuple[Tensor, dict[str, Tensor]]
 Exchange = Callable[[Tensor], Tensor]
 
 
-def make_model(recompute: str = "layer", precision: str = "fp32") -> InteractionGNN:
+def make_model(recompute: str = "chunk", precision: str = "fp32") -> InteractionGNN:
     torch.manual_seed(0)
     options = {"layers": 2, "recompute": recompute, "precision": precision}
     return InteractionGNN(InteractionGNNConfig.model_validate(options), 4, 6)
@@ -86,7 +88,7 @@ def assert_near(found: Result, expected: Result, precision: str) -> None:
         assert float(off) < of_gradients, name
 
 
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+@pytest.mark.parametrize("recompute", get_args(Recompute))
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_equals_float64_on_the_cpu(recompute: str, precision: str, whole: Result) -> None:
     model = make_model(recompute, precision).to(DEVICE)
@@ -102,5 +104,5 @@ def test_ddp_with_an_exchange_over_nccl_equals_one_process_without() -> None:
     sent, splits = torch.arange(N_HALO, device=DEVICE), (N_HALO,)
     assert dist.group.WORLD is not None
     plan = HaloPlan(sent, splits, splits, dist.group.WORLD, Stopwatch(DEVICE))
-    model = DistributedDataParallel(make_model("chunk").to(DEVICE))
+    model = DistributedDataParallel(make_model().to(DEVICE))
     assert_near(step(model, torch.float32, DEVICE, N_OWNED, plan), expected, "fp32")

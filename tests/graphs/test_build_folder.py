@@ -150,12 +150,29 @@ def test_foreign_output_folders_are_refused(tmp_path: Path, events: Path) -> Non
         build_folder(events, out / MANIFEST)
 
 
-def test_show(tmp_path: Path, events: Path) -> None:
+def shown(manifest: dict[str, Any]) -> str:
     console = Console(record=True, width=200)
-    manifest = build_folder(events, tmp_path / "graphs")
     show_folder(manifest, console)
-    text = console.export_text()
+    return console.export_text()
+
+
+def test_show(tmp_path: Path, events: Path) -> None:
+    manifest = build_folder(events, tmp_path / "graphs")
+    text = shown(manifest)
     for name, record in manifest["events"].items():
         (line,) = (line for line in text.splitlines() if name in line)
         assert f"{record['edges']:,}" in line
         assert f"{record['target_efficiency']:.2%}" in line
+
+
+def test_many_events_are_summed_up() -> None:
+    record: dict[str, Any] = {"nodes": 1000, "bytes": 2_000_000, "purity": None}
+    records = {f"event{i:09d}": {**record, "edges": 5000 + i} for i in range(80)}
+    records["event000000000"] |= {"purity": 0.5}
+    records["event000000079"] |= {"purity": 0.25}
+    text = shown({"events": records})
+    assert "event000000019" in text
+    assert "event000000020" not in text
+    assert "and 60 more in manifest.json" in text
+    (total,) = (line.split() for line in text.splitlines() if line.strip().startswith("all "))
+    assert total == ["all", "80,000", f"{5000 * 80 + 79 * 40:,}", "37.50%", "160.0"]

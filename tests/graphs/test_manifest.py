@@ -49,5 +49,8 @@ def test_foreign_manifests_are_refused(tmp_path: Path, content: str) -> None:
 def test_folders_without_one_are_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no .*bigtrk build"):
         read_manifest(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: is a file; name the folder of graphs or sectors"):
+        read_manifest(tmp_path / "file")
     with pytest.raises(InputError, match=r"no such folder; .*bigtrk build"):
         read_manifest(tmp_path / "none")

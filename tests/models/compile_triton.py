@@ -11,21 +11,31 @@ from triton.compiler import compile as compile_source
 
 from bigtrk.models.kernels import triton_kernels
 
-KERNELS = "norm_relu", "norm_relu_backward", "relu_backward"
+# With ends or without.
+KERNELS = [
+    ("norm_relu", True),
+    ("norm_relu", False),
+    ("norm_relu_backward", False),
+    ("relu_backward", True),
+    ("relu_backward", False),
+]
 SIZES = {"hidden": 100, "height": 16, "width": 128}
-COUNTS = {"n_rows": "i32", "n_nodes": "i32"}
-ENDS = {"of_source": "*fp32", "of_destination": "*fp32", "source": "*i64", "destination": "*i64"}
+INDEX = {"source": "*i64", "destination": "*i64"}
+ENDS = "of_source", "of_destination", *INDEX
 
 
-def compile_kernel(name: str, rows: str, with_ends: bool, capability: int) -> int:
+def compile_kernel(name: str, with_ends: bool, rows: str, capability: int) -> int:
     """Bytes of the machine code for rows of a type."""
     kernel = getattr(triton_kernels, name)
-    constants = SIZES if with_ends else {**SIZES, **dict.fromkeys(ENDS)}
-    types = dict.fromkeys(kernel.arg_names, rows) | ENDS | COUNTS
-    source = ASTSource(kernel, types | dict.fromkeys(constants, "constexpr"), constants)
+    absent = [] if with_ends else [end for end in ENDS if end in kernel.arg_names]
+    constants = {**SIZES, **dict.fromkeys(absent)}
+    others = {"rstd": "*fp32", "n_rows": "i32", **INDEX, **dict.fromkeys(constants, "constexpr")}
+    types = {argument: others.get(argument, rows) for argument in kernel.arg_names}
+    source = ASTSource(kernel, types, constants)
     return len(compile_source(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"])
 
 
 if __name__ == "__main__":
-    for case in itertools.product(KERNELS, ("*fp32", "*bf16"), (True, False), (80, 90)):
-        print(*case, compile_kernel(*case))
+    for case in itertools.product(KERNELS, ("*fp32", "*bf16"), (80, 90)):
+        (name, with_ends), rows, capability = case
+        print(*case, compile_kernel(name, with_ends, rows, capability))

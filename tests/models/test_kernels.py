@@ -1,14 +1,13 @@
 """The passes over edges: plain torch against autograd in float64, the compiled ones against it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from bigtrk.models.kernels import native, plain
+from bigtrk.models.kernels import Passes, native, passes_for, plain, triton_passes
 from bigtrk.models.kernels.plain import Ends
 
 SHAPES = [(0, 16), (1, 1), (7, 6), (40, 64), (33, 100)]
@@ -40,59 +39,129 @@ def test_plain_passes_are_what_autograd_derives(shape: tuple[int, int], with_end
     ends = make_ends(shape, torch.float64) if with_ends else None
     z = rows(shape, torch.float64, 3).requires_grad_()
     grad = rows(shape, torch.float64, 4)
-    total = z if ends is None else z + ends.summed()
+    total = z if ends is None else plain.total(z, ends)
     expected = layer_norm(total, total.shape[-1:]).relu()
-    torch.testing.assert_close(plain.norm_relu(z.detach(), ends), expected)
     (wanted,) = torch.autograd.grad(expected, z, grad)
-    found = plain.norm_relu_backward(grad, z.detach(), ends)
-    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+    made, out, rstd = z.detach().clone(), torch.empty_like(z), grad.new_empty(shape[0], 1)
+    plain.norm_relu(made, ends, out, rstd)
+    torch.testing.assert_close(out, expected.detach())
+    plain.norm_relu_backward(grad, made, rstd, out)
+    torch.testing.assert_close(out, wanted, rtol=1e-9, atol=1e-9)
 
 
-CALLS: dict[str, Callable[[Any, Tensor, Tensor, Ends | None], Tensor]] = {
-    "norm_relu": lambda kernels, _, z, ends: kernels.norm_relu(z, ends),
-    "norm_relu_backward": lambda kernels, grad, z, ends: kernels.norm_relu_backward(grad, z, ends),
-    "relu_backward": lambda kernels, grad, z, ends: kernels.relu_backward(grad, z, ends),
-}
+def norm_relu(passes: Passes, grad: Tensor, z: Tensor, ends: Ends | None) -> list[Tensor]:
+    del grad
+    made, out, rstd = z.clone(), torch.empty_like(z), statistics(z)
+    passes.norm_relu(made, ends, out, rstd)
+    return [made, out, rstd]
+
+
+def norm_relu_backward(passes: Passes, grad: Tensor, z: Tensor, ends: Ends | None) -> list[Tensor]:
+    """In place of the gradient. Rows stand for what `norm_relu` left."""
+    del ends
+    out = grad.clone()
+    passes.norm_relu_backward(out, z, statistics(z).copy_(z[:, :1]), out)
+    return [out]
+
+
+def relu_backward(passes: Passes, grad: Tensor, z: Tensor, ends: Ends | None) -> list[Tensor]:
+    out = grad.clone()
+    passes.relu_backward(out, z, ends, out)
+    return [out]
+
+
+def add_to_nodes(passes: Passes, grad: Tensor, z: Tensor, ends: Ends | None) -> list[Tensor]:
+    if ends is None:
+        total = statistics(z).expand_as(z).contiguous().fill_(1)
+        passes.add_rows(grad, total)
+        return [total]
+    kind = statistics(z).dtype
+    of_source, of_destination = (values.to(kind, copy=True) for values in ends[:2])
+    passes.add_to_nodes(z, Ends(of_source, of_destination, ends.source, ends.destination))
+    return [of_source, of_destination]
+
+
+def statistics(z: Tensor) -> Tensor:
+    return z.new_empty(len(z), 1, dtype=torch.promote_types(z.dtype, torch.float32))
+
+
+Call = Callable[[Passes, Tensor, Tensor, Ends | None], list[Tensor]]
+CALLS: list[Call] = [
+    norm_relu,
+    norm_relu_backward,
+    relu_backward,
+    add_to_nodes,
+]
+
+
+def assert_equal_plain_ones(
+    passes: Passes,
+    call: Call,
+    dtype: torch.dtype,
+    shape: tuple[int, int],
+    with_ends: bool,
+    device: torch.device,
+) -> None:
+    ends = make_ends(shape, dtype) if with_ends else None
+    grad, z = rows(shape, dtype, 5), rows(shape, dtype, 6)
+    wanted = call(plain, grad.double(), z.double(), double(ends))
+    there = None if ends is None else Ends(*(part.to(device) for part in ends))
+    found = call(passes, grad.to(device), z.to(device), there)
+    for values, expected in zip(found, wanted, strict=True):
+        assert values.dtype in (dtype, torch.float32)
+        scale = float(expected.abs().max()) if expected.numel() else 1.0
+        atol = TOLERANCE[dtype] * max(scale, 1e-3)
+        torch.testing.assert_close(values.cpu().double(), expected, rtol=0, atol=atol)
 
 
 @pytest.mark.skipif(native.library() is None, reason="no C compiler")
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("with_ends", [False, True])
 def test_compiled_passes_equal_plain_ones(
-    call: Callable[..., Tensor], dtype: torch.dtype, shape: tuple[int, int], with_ends: bool
+    call: Call, dtype: torch.dtype, shape: tuple[int, int], with_ends: bool
 ) -> None:
-    ends = make_ends(shape, torch.float32) if with_ends else None
-    grad, z = rows(shape, dtype, 5), rows(shape, dtype, 6)
-    found = call(native, grad, z, ends)
-    assert found.dtype == dtype
-    expected = call(plain, grad.double(), z.double(), double(ends))
-    scale = float(expected.abs().max()) if expected.numel() else 1.0
-    atol = TOLERANCE[dtype] * max(scale, 1e-3)
-    torch.testing.assert_close(found.double(), expected, rtol=0, atol=atol)
+    assert_equal_plain_ones(native, call, dtype, shape, with_ends, torch.device("cpu"))
 
 
 @pytest.mark.skipif(native.library() is None, reason="no C compiler")
-def test_what_is_not_finite_stays_visible() -> None:
-    z = rows((3, 16), torch.float32, 7)
+@pytest.mark.parametrize("passes", [native, plain], ids=["native", "plain"])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_what_is_not_finite_stays_visible(passes: Passes, dtype: torch.dtype) -> None:
+    assert_not_finite_stays_visible(passes, dtype, torch.device("cpu"))
+
+
+def assert_not_finite_stays_visible(
+    passes: Passes, dtype: torch.dtype, device: torch.device
+) -> None:
+    z = rows((3, 16), dtype, 7).to(device)
     z[1, 4], z[2, 0] = float("nan"), float("inf")
-    assert native.norm_relu(z, None)[0].isfinite().all()
-    assert native.norm_relu(z, None)[1:].isnan().any(dim=1).all()
-    assert native.norm_relu_backward(torch.ones_like(z), z, None)[1:].isnan().any(dim=1).all()
+    made, out, rstd = norm_relu(passes, z, z, None)
+    assert out[0].isfinite().all()
+    assert out[1:].isnan().any(dim=1).all()
+    passes.norm_relu_backward(torch.ones_like(z), made, rstd, out)
+    assert out[1:].isnan().any(dim=1).all()
 
 
 @pytest.mark.skipif(native.library() is None, reason="no C compiler")
-@pytest.mark.parametrize("end", [-1, 5, 2**40])
-def test_an_edge_out_of_range_is_an_error(end: int) -> None:
-    shape = (3, 16)
-    z, ends = rows(shape, torch.float32, 8), make_ends(shape, torch.float32)
-    ends.destination[1] = end
-    for call in CALLS.values():
-        with pytest.raises(IndexError, match="an edge ends outside of the 5 nodes"):
-            call(native, z, z, ends)
+@pytest.mark.parametrize("n_threads", [1, 2, 7])
+def test_threads_share_columns_and_change_no_bit(n_threads: int) -> None:
+    shape, before = (50, 70), torch.get_num_threads()
+    ends, values = make_ends(shape, torch.float32), rows(shape, torch.float32, 8)
+    expected = add_to_nodes(native, values, values, ends)
+    try:
+        torch.set_num_threads(n_threads)
+        found = add_to_nodes(native, values, values, ends)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_float64_and_accelerators_take_the_plain_passes() -> None:
-    assert not native.usable(torch.device("cpu"), torch.float64)
-    assert not native.usable(torch.device("meta"), torch.float32)
+def test_float64_and_a_gpu_without_triton_take_the_plain_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert passes_for(torch.device("cpu"), torch.float64) is plain
+    assert passes_for(torch.device("cuda"), torch.float64) is plain
+    monkeypatch.setattr(triton_passes, "_installed", lambda: False)
+    assert passes_for(torch.device("cuda"), torch.float32) is plain

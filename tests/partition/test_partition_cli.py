@@ -158,8 +158,27 @@ def test_tasks_of_an_srun_share_the_events(
         monkeypatch.setenv("SLURM_PROCID", task)
         assert run(monkeypatch, graphs, out, "--parts", 2, "--workers", 1) == 0
         assert len(list(out.glob("*.safetensors"))) == files
-    assert "1 events are left to the other tasks" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "1 event(s) are left to the other tasks" in printed
+    assert "s: seconds to read, partition and cut, without writing" in printed
     assert len(SectorFolder(out).events) == len(report_of(out)["events"]) == 4
+
+
+def test_every_task_prints_one_json_object(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    graphs: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    printed = []
+    for task in ("0", "1"):
+        monkeypatch.setenv("SLURM_PROCID", task)
+        assert run(monkeypatch, graphs, out, "--parts", 2, "--workers", 1, "--json") == 0
+        printed.append(json.loads(capsys.readouterr().out))
+    assert printed == [{"events_left": 2}, report_of(out)]
 
 
 def test_worker_processes_write_the_same_sectors(

@@ -39,6 +39,9 @@ def test_reads_what_the_trainer_wrote(make_run: MakeRun) -> None:
 def test_missing_folder_and_foreign_folder(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere: no such folder"):
         read_run(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: is a file; name the folder of a run"):
+        read_run(tmp_path / "file")
     with pytest.raises(InputError, match=r"holds no run\.json"):
         read_run(tmp_path)
 

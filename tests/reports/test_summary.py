@@ -4,6 +4,7 @@ import io
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -42,7 +43,7 @@ def row_of(text: str, table: str, first: str) -> list[str]:
 def pair(make_run: MakeRun) -> list[Run]:
     """One rank with an evaluation, and two ranks at nearly twice the speed."""
     second = run_record(2, engine="deepspeed", engine_detail="ZeRO-1", launcher="deepspeed")
-    lines = [step_line(0), epoch_line(0, 9.0), epoch_line(1, 1.0)]
+    lines = [step_line(0, micro_steps=None), epoch_line(0, 9.0), epoch_line(1, 1.0)]
     return [
         read_run(make_run("one", evaluation=evaluation_record())),
         read_run(make_run("two", record=second, lines=lines)),
@@ -62,7 +63,8 @@ def test_other_tables(pair: list[Run]) -> None:
     text = printed(pair)
     shares = row_of(text, "Where the time goes", "one")
     assert shares == ["one", "1", "5.0", "85.0", "6.0", "4.0", "1.02"]
-    assert row_of(text, "Routes", "one") == ["one", "12.0 K", "51.0 K", "4", "2"]
+    assert row_of(text, "Routes", "one") == ["one", "12.0 K", "51.0 K", "4", "2", "2.00"]
+    assert row_of(text, "Routes", "two")[-1] == "-"
     metrics = ["99.600", "87.831", "99.249", "-", "98.577", "0.00406"]
     last = row_of(text, "Validation after the last epoch", "two")
     assert last == ["two", "2", "1", *metrics, "1.00", "0.33"]
@@ -137,6 +139,7 @@ def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None
     assert two["comparison"]["speedup"] == pytest.approx(51000 / one["timing"]["edges_per_second"])
     assert one["timing"]["shares"]["compute"] == pytest.approx(0.85)
     assert sorted(one["routes"].values()) == [1, 1, 1, 1, 2, 2]
+    assert (one["micro_steps_per_step"], two["micro_steps_per_step"]) == (2, None)
     assert len(one["epochs"]) == 3
     assert one["evaluation"]["tracks"]["trackml_score"] == 0.7125
     assert two["evaluation"] is None
@@ -154,9 +157,20 @@ def test_markup_in_names_is_text(make_run: MakeRun) -> None:
     assert "[red]x[/red]" in printed([read_run(make_run("[bold]", record=record))])
 
 
-def test_show_evaluation_alone() -> None:
+def shown_evaluation(record: dict[str, Any]) -> str:
     out = io.StringIO()
-    show_evaluation(evaluation_record(), Console(file=out))
-    text = out.getvalue()
+    show_evaluation(record, Console(file=out))
+    return out.getvalue()
+
+
+def test_show_evaluation_alone() -> None:
+    text = shown_evaluation(evaluation_record())
     assert row_of(text, "Evaluation: edges", "graphs")[1:4] == ["2", "34.0 K", "93.000"]
     assert row_of(text, "Evaluation: tracks", "ATLAS")[1:3] == ["acorn", "90.00"]
+
+
+def test_a_missing_score_has_its_reason() -> None:
+    record = evaluation_record()
+    record["tracks"]["trackml_score"] = None
+    text = " ".join(shown_evaluation(record).split())
+    assert "TrackML score unknown, since the truth does not give every hit a weight." in text

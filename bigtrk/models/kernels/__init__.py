@@ -1,4 +1,4 @@
-"""Passes over edges between matrix products, in the fastest form that a device has."""
+"""The passes over edges between two matrix products, in the fastest form that a device has."""
 
 from typing import Protocol
 
@@ -12,11 +12,17 @@ from bigtrk.models.kernels.plain import Ends
 class Passes(Protocol):
     """The passes in one form; `plain` says what they compute."""
 
-    def norm_relu(self, z: Tensor, ends: Ends | None) -> Tensor: ...
+    def norm_relu(self, z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None: ...
 
-    def norm_relu_backward(self, grad: Tensor, z: Tensor, ends: Ends | None) -> Tensor: ...
+    def norm_relu_backward(
+        self, grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor
+    ) -> None: ...
 
-    def relu_backward(self, grad: Tensor, e: Tensor, ends: Ends | None) -> Tensor: ...
+    def relu_backward(self, grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None: ...
+
+    def add_to_nodes(self, values: Tensor, ends: Ends) -> None: ...
+
+    def add_rows(self, values: Tensor, total: Tensor) -> None: ...
 
 
 def passes_for(device: torch.device, dtype: torch.dtype) -> Passes:

@@ -1,31 +1,50 @@
 // passes.h for rows of float32 and of bfloat16; sums and statistics are float32.
 
 #include <math.h>
+#include <omp.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define EPS 1e-5f  // of torch's layer_norm
 
 typedef uint16_t bf16;
 
-static inline int outside(int64_t source, int64_t destination, long n) {
-    return (uint64_t)source >= (uint64_t)n || (uint64_t)destination >= (uint64_t)n;
-}
+#define INLINE static inline __attribute__((always_inline))
+#define SIMD _Pragma("omp simd")
+#define SIMD_SUM(...) _Pragma(TEXT(omp simd reduction(+ : __VA_ARGS__)))
+#define TEXT(...) #__VA_ARGS__
+#define FOR_EACH_WIDTH(rows, ...)                                                                  \
+    if (h == 64) rows(__VA_ARGS__, 64);                                                            \
+    else if (h == 128) rows(__VA_ARGS__, 128);                                                     \
+    else rows(__VA_ARGS__, h);
 
-static inline float from_bf16(bf16 value) {
+INLINE float from_bf16(bf16 value) {
     uint32_t bits = (uint32_t)value << 16;
     float result;
     memcpy(&result, &bits, 4);
     return result;
 }
 
-// To nearest, ties to even; NaN stays NaN.
-static inline bf16 to_bf16(float value) {
+// To nearest, ties to even. NaN stays NaN where it was made by arithmetic or came from bfloat16.
+INLINE bf16 to_bf16(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);
-    uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    return value != value ? 0x7fc0u : (bf16)rounded;
+    return (bf16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+static inline long min(long a, long b) { return a < b ? a : b; }
+static inline long max(long a, long b) { return a > b ? a : b; }
+
+// Centres the row; returns what it is to be multiplied with.
+INLINE float normalise(float *row, long h) {
+    float sum = 0.0f, squares = 0.0f;
+    SIMD_SUM(sum) for (long j = 0; j < h; j++) sum += row[j];
+    float mean = sum / (float)h;
+    SIMD_SUM(squares) for (long j = 0; j < h; j++) {
+        row[j] -= mean;
+        squares += row[j] * row[j];
+    }
+    return 1.0f / sqrtf(squares / (float)h + EPS);
 }
 
 #define T float

@@ -1,5 +1,7 @@
 """The passes over edges in plain torch: for every device and type, and the other forms' oracle.
 
+Each writes its result where it is told; `out` may be the gradient that it reads.
+
 Shapes: M rows of H features, N nodes.
 """
 
@@ -7,16 +9,18 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import layer_norm
-
-from bigtrk.models.aggregation import accumulable
 
 EPS = 1e-5  # torch's own
 
 
+def accumulable(values: Tensor) -> Tensor:
+    """`values` in a type fit for long sums: bfloat16 -> float32, others as they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
 class Ends(NamedTuple):
-    """Node rows and the two ends of each edge: of_source, of_destination [N, H] (float32 at
-    least), source, destination [M].
+    """Node rows and the two ends of each edge: of_source, of_destination [N, H], source,
+    destination [M].
     """
 
     of_source: Tensor
@@ -24,35 +28,52 @@ class Ends(NamedTuple):
     source: Tensor
     destination: Tensor
 
-    def summed(self) -> Tensor:
-        """What both ends add to each edge: [M, H]."""
-        rows = self.of_source.index_select(0, self.source)
-        return rows.add_(self.of_destination.index_select(0, self.destination))
+    def of(self, rows: slice) -> "Ends":
+        """The ends of some of the edges."""
+        return Ends(self[0], self[1], self.source[rows], self.destination[rows])
 
 
 def total(values: Tensor, ends: Ends | None) -> Tensor:
     """Values + both ends: [M, H], float32 at least."""
-    return accumulable(values) if ends is None else ends.summed().add_(values)
+    values = accumulable(values)
+    if ends is None:
+        return values
+    of_source = accumulable(ends.of_source.index_select(0, ends.source))
+    return values + of_source + ends.of_destination.index_select(0, ends.destination)
 
 
-def norm_relu(z: Tensor, ends: Ends | None) -> Tensor:
-    """LayerNorm and ReLU of z + both ends: [M, H] -> [M, H] in the type of z."""
-    values = total(z, ends)
-    return layer_norm(values, values.shape[-1:]).relu_().to(z.dtype)
+def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
+    """LayerNorm of z + both ends, [M, H], which takes the place of z, and its ReLU.
 
-
-def norm_relu_backward(grad: Tensor, z: Tensor, ends: Ends | None) -> Tensor:
-    """The gradient of `norm_relu`'s sum, from that of its result: [M, H] -> [M, H]."""
+    rstd [M, 1], float32 at least: 1 / the spread of each row before.
+    """
     values = total(z, ends)
     centred = values - values.mean(dim=1, keepdim=True)
-    rstd = centred.square().mean(dim=1, keepdim=True).add_(EPS).rsqrt_()
-    normal = centred.mul_(rstd)
-    grad = accumulable(grad) * (normal > 0)
+    torch.rsqrt(centred.square().mean(dim=1, keepdim=True).add_(EPS), out=rstd)
+    z.copy_(centred.mul_(rstd))
+    out.copy_(centred.relu_())
+
+
+def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
+    """The gradient of `norm_relu`'s sum, from that of its result and what it left: [M, H]."""
+    normal = accumulable(normal)
+    grad = torch.where(normal <= 0, 0, accumulable(grad))
     along = (grad * normal).mean(dim=1, keepdim=True)
-    result = (grad - grad.mean(dim=1, keepdim=True)).sub_(normal.mul_(along)).mul_(rstd)
-    return result.to(z.dtype)
+    out.copy_((grad - grad.mean(dim=1, keepdim=True)).sub_(normal * along).mul_(rstd))
 
 
-def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None) -> Tensor:
-    """(grad + both ends) where e > 0: [M, H] -> [M, H] in the type of e."""
-    return torch.where(e > 0, total(grad, ends), 0).to(e.dtype)
+def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
+    """(grad + both ends) where e > 0: [M, H]."""
+    out.copy_(torch.where(e > 0, total(grad, ends), 0))
+
+
+def add_to_nodes(values: Tensor, ends: Ends) -> None:
+    """Add each row to those of its two ends: `ends` has sums [N, H], float32 at least."""
+    values = accumulable(values)
+    ends.of_source.index_add_(0, ends.source, values)
+    ends.of_destination.index_add_(0, ends.destination, values)
+
+
+def add_rows(values: Tensor, total: Tensor) -> None:
+    """Total += values: [M, H]."""
+    total += values

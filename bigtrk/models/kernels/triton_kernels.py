@@ -1,7 +1,8 @@
 """The passes over edges in Triton: one program per tile of rows, arithmetic in float32.
 
 A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two. Pointers
-are those of `Ends` and of rows [n_rows, hidden], in any types; those of ends are None without ends.
+are those of `Ends`, of rows [n_rows, hidden] and of rstd [n_rows, 1]; those of ends are None
+without ends. That the ends are nodes, the caller has checked.
 """
 
 import triton
@@ -20,8 +21,8 @@ def norm_relu(
     source,
     destination,
     out,
+    rstd,
     n_rows,
-    n_nodes,
     hidden: tl.constexpr,
     height: tl.constexpr,
     width: tl.constexpr,
@@ -31,23 +32,25 @@ def norm_relu(
     at = rows * hidden + columns
     values = tl.load(z + at, inside, 0.0).to(tl.float32)
     if source is not None:
-        values += end(of_source, source, rows, columns, n_rows, n_nodes, hidden)
-        values += end(of_destination, destination, rows, columns, n_rows, n_nodes, hidden)
-    normal, _ = normalised(values, inside, hidden)
+        values += end(of_source, source, rows, columns, n_rows, inside, hidden)
+        values += end(of_destination, destination, rows, columns, n_rows, inside, hidden)
+    centred = tl.where(inside, values - tl.sum(values, axis=1, keep_dims=True) / hidden, 0.0)
+    variance = tl.sum(centred * centred, axis=1, keep_dims=True) / hidden
+    scale = tl.rsqrt(variance + EPS)
+    normal = centred * scale
+    tl.store(rstd + rows, scale, rows < n_rows)
+    tl.store(z + at, normal.to(z.dtype.element_ty), inside)
+    # Not tl.maximum, which makes 0 of NaN.
     tl.store(out + at, tl.where(normal <= 0, 0.0, normal).to(out.dtype.element_ty), inside)
 
 
 @triton.jit
 def norm_relu_backward(
     grad,
-    z,
-    of_source,
-    of_destination,
-    source,
-    destination,
+    normal,
+    rstd,
     out,
     n_rows,
-    n_nodes,
     hidden: tl.constexpr,
     height: tl.constexpr,
     width: tl.constexpr,
@@ -55,15 +58,13 @@ def norm_relu_backward(
     """As plain.norm_relu_backward."""
     rows, columns, inside = tile(n_rows, hidden, height, width)
     at = rows * hidden + columns
-    values = tl.load(z + at, inside, 0.0).to(tl.float32)
-    if source is not None:
-        values += end(of_source, source, rows, columns, n_rows, n_nodes, hidden)
-        values += end(of_destination, destination, rows, columns, n_rows, n_nodes, hidden)
-    normal, rstd = normalised(values, inside, hidden)
-    passed = tl.where(normal > 0, tl.load(grad + at, inside, 0.0).to(tl.float32), 0.0)
-    along = tl.sum(passed * normal, axis=1, keep_dims=True) / hidden
+    values = tl.load(normal + at, inside, 0.0).to(tl.float32)
+    passed = tl.where(values <= 0, 0.0, tl.load(grad + at, inside, 0.0).to(tl.float32))
+    along = tl.sum(passed * values, axis=1, keep_dims=True) / hidden
     mean = tl.sum(passed, axis=1, keep_dims=True) / hidden
-    tl.store(out + at, ((passed - mean - normal * along) * rstd).to(out.dtype.element_ty), inside)
+    scale = tl.load(rstd + rows, rows < n_rows, 0.0)
+    result = (passed - mean - values * along) * scale
+    tl.store(out + at, result.to(out.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -76,7 +77,6 @@ def relu_backward(
     destination,
     out,
     n_rows,
-    n_nodes,
     hidden: tl.constexpr,
     height: tl.constexpr,
     width: tl.constexpr,
@@ -86,8 +86,8 @@ def relu_backward(
     at = rows * hidden + columns
     values = tl.load(grad + at, inside, 0.0).to(tl.float32)
     if source is not None:
-        values += end(of_source, source, rows, columns, n_rows, n_nodes, hidden)
-        values += end(of_destination, destination, rows, columns, n_rows, n_nodes, hidden)
+        values += end(of_source, source, rows, columns, n_rows, inside, hidden)
+        values += end(of_destination, destination, rows, columns, n_rows, inside, hidden)
     passes = tl.load(e + at, inside, 0.0).to(tl.float32) > 0
     tl.store(out + at, tl.where(passes, values, 0.0).to(out.dtype.element_ty), inside)
 
@@ -102,18 +102,7 @@ def tile(n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 
 
 @triton.jit
-def end(of_nodes, index, rows, columns, n_rows, n_nodes, hidden: tl.constexpr):
-    """What the nodes at one end add to their edges; NaN where there is no such node."""
-    node = tl.load(index + rows, rows < n_rows, 0)
-    there = (node >= 0) & (node < n_nodes) & (columns < hidden)
-    return tl.load(of_nodes + node * hidden + columns, there, float("nan")).to(tl.float32)
-
-
-@triton.jit
-def normalised(values, inside, hidden: tl.constexpr):
-    """LayerNorm, zero outside; and the rows' 1 / standard deviation."""
-    values = tl.where(inside, values, 0.0)
-    centred = tl.where(inside, values - tl.sum(values, axis=1, keep_dims=True) / hidden, 0.0)
-    variance = tl.sum(centred * centred, axis=1, keep_dims=True) / hidden
-    rstd = tl.rsqrt(variance + EPS)
-    return centred * rstd, rstd
+def end(of_nodes, index, rows, columns, n_rows, inside, hidden: tl.constexpr):
+    """What the nodes at one end add to their edges; zero outside."""
+    node = tl.load(index + rows, rows < n_rows, 0).to(tl.int64)
+    return tl.load(of_nodes + node * hidden + columns, inside, 0.0).to(tl.float32)

@@ -1,0 +1,50 @@
+"""Measurements on several ranks of this host, each a launch of torchrun."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bigtrk.files import read_json, write_json
+from bigtrk.parallel.host import settle
+from bigtrk.parallel.ranks import Ranks, discover, process_group
+
+
+def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> None:
+    """Run `script` on so many ranks of this host; `quiet`: throw away what they print.
+
+    Raises:
+        subprocess.CalledProcessError: a rank failed.
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={ranks}", str(script), *arguments]
+    # Each rank settles its own threads; said here only to keep torchrun from warning.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    output = subprocess.DEVNULL if quiet else None
+    subprocess.run(command, check=True, env=environment, stdout=output, stderr=output)
+
+
+def measured(ranks: int, script: str, *arguments: str) -> dict[str, Any]:
+    """What `script` finds on so many ranks, where it calls `measure_on_rank` with its --result.
+
+    Raises:
+        subprocess.CalledProcessError: a rank failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        torchrun(ranks, Path(script), *arguments, f"--result={result}")
+        found: dict[str, Any] = read_json(result)
+        return found
+
+
+def measure_on_rank(measure: Callable[[Ranks], dict[str, Any]], result: Path) -> None:
+    """The part of one rank: `measure`, which is collective; rank 0 writes what it returns."""
+    ranks = discover()
+    settle(ranks)
+    with process_group(ranks):
+        found = measure(ranks)
+        if ranks.is_first:
+            write_json(result, found)

@@ -1,0 +1,150 @@
+"""The oracle of the parity tests, and what ranks found, put together to be compared with it."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import SCALES, normalised
+from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.training.batch import Batch, compute
+from bigtrk.training.loss import EdgeTruth
+from bigtrk.training.model_files import build_model
+from bigtrk.training.settings import Configuration
+from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES
+
+# An event's name, edge ids [n] and their logits [n].
+Scored = tuple[str, Tensor, Tensor]
+
+
+class Oracle:
+    """Whole graphs in one process: float64, plain autograd, plain SGD, the loss written out.
+
+    It starts from `weights`, or else from those that a run of these settings starts from.
+    """
+
+    def __init__(
+        self,
+        settings: Configuration,
+        graphs: Sequence[EventGraph],
+        weights: dict[str, Tensor] | None = None,
+    ) -> None:
+        # Nothing but autograd computes gradients, whatever the settings recompute.
+        plain = settings.model.model_copy(update={"recompute": "none"})
+        self._model = build_model(settings.model_copy(update={"model": plain})).double()
+        if weights is not None:
+            self._model.load_state_dict({name: value.double() for name, value in weights.items()})
+        self._graphs = graphs
+        self._per_edge = settings.training.step_loss == "per_edge"
+
+    def logits(self) -> dict[str, Tensor]:
+        """Of every edge [E], by event."""
+        with torch.no_grad():
+            return {graph.name: self._score(graph) for graph in self._graphs}
+
+    def loss(self) -> float:
+        """Of a step: the mean over all edges, or over events of the mean over their edges."""
+        return float(self._loss().detach())
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Of the loss, by parameter."""
+        named = dict(self._model.named_parameters())
+        found = torch.autograd.grad(self._loss(), list(named.values()))
+        return dict(zip(named, found, strict=True))
+
+    def trained(self, steps: int, lr: float) -> dict[str, Tensor]:
+        """Weights after so many steps more."""
+        for _ in range(steps):
+            gradients = self.gradients()
+            with torch.no_grad():
+                for name, parameter in self._model.named_parameters():
+                    parameter.sub_(lr * gradients[name])
+        return {name: value.detach() for name, value in self._model.state_dict().items()}
+
+    def _loss(self) -> Tensor:
+        sums = torch.stack([self._summed_loss(graph) for graph in self._graphs])
+        edges = torch.tensor([graph.n_edges for graph in self._graphs])
+        return sums.sum() / edges.sum() if self._per_edge else (sums / edges).mean()
+
+    def _summed_loss(self, graph: EventGraph) -> Tensor:
+        assert graph.y is not None
+        return binary_cross_entropy_with_logits(
+            self._score(graph), graph.y.double(), reduction="sum"
+        )
+
+    def _score(self, graph: EventGraph) -> Tensor:
+        logits: Tensor = self._model(
+            normalised(graph.node_features, NODE_FEATURES, SCALES, NODE_FEATURES).double(),
+            normalised(graph.edge_features, EDGE_FEATURES, SCALES, EDGE_FEATURES).double(),
+            graph.edge_index,
+            graph.n_nodes,
+            no_exchange,
+        )
+        return logits
+
+
+def difference(found: Tensor, expected: Tensor) -> float:
+    """Largest difference over largest value; infinite where something is not a number."""
+    scale = expected.abs().max().clamp(min=1e-300)
+    largest = (found.double() - expected).abs().max() / scale
+    return float(largest.nan_to_num(nan=torch.inf))
+
+
+def worst(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    """The largest of the differences, which are of the same names."""
+    assert found.keys() == expected.keys()
+    return max(difference(found[name], value) for name, value in expected.items())
+
+
+def in_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
+    """`batch` with features and weights in `dtype`."""
+    truth = EdgeTruth(batch.truth.label, batch.truth.weight.to(dtype), batch.truth.counts)
+    return replace(
+        batch, x=batch.x.to(dtype), edge_features=batch.edge_features.to(dtype), truth=truth
+    )
+
+
+def owned_logits(model: nn.Module, batches: Iterable[Batch]) -> list[Scored]:
+    """The logits of the edges that this rank's sectors own. Collective."""
+    with torch.no_grad():
+        scored = [(batch.sector, compute(model, batch)) for batch in batches]
+    return [(s.event, s.edge_id[s.owns_edge], logits[s.owns_edge]) for s, logits in scored]
+
+
+def stitched(scored: Iterable[Scored], graphs: Iterable[EventGraph]) -> dict[str, Tensor]:
+    """All ranks' logits as those of every edge [E] float64, by event; each edge comes once."""
+    whole = {g.name: torch.full((g.n_edges,), torch.nan, dtype=torch.float64) for g in graphs}
+    for name, edge_id, logits in scored:
+        # A rank without an event has a sector without edges.
+        if len(edge_id):
+            assert whole[name][edge_id].isnan().all(), "an edge owned twice"
+            whole[name][edge_id] = logits.double()
+    assert not any(value.isnan().any() for value in whole.values()), "an edge nobody owns"
+    return whole
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A DTensor gathered over this rank's block; any other tensor itself."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def whole_gradients(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter's reduced gradient, gathered where it is sharded. Collective."""
+    return {
+        name.removeprefix("module."): _whole_gradient(parameter)
+        for name, parameter in model.named_parameters()
+    }
+
+
+def _whole_gradient(parameter: Any) -> Tensor:
+    if hasattr(parameter, "_hp_mapping") or hasattr(parameter, "ds_id"):
+        from deepspeed.utils import safe_get_full_grad
+
+        found: Tensor = safe_get_full_grad(parameter)
+        return found.detach().clone()
+    return whole(parameter.grad).detach().clone()

@@ -1,0 +1,82 @@
+"""The trace of a run on two ranks: which ranges it has, in which steps."""
+
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.graphs.manifest import write_manifest
+from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.training.event_source import split_validation
+from bigtrk.training.run import Events, fit
+from bigtrk.training.settings import Configuration
+from partition.sectors import cut
+from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.ranks import run_ranks
+
+LAYERS = ["layer 0 edge", "layer 0 node", "layer 0 exchange", "layer 1 edge"]
+OF_THE_STEP = ["data", "encode", *LAYERS, "decode", "loss", "backward", "reduce", "optimizer"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """start and end in us."""
+
+    name: str
+    start: float
+    end: float
+
+
+def configuration(folder: Path, epochs: int) -> Configuration:
+    """Two steps per epoch, each of an event in two sectors; a third rank has nothing to do."""
+    names = []
+    for seed in range(2):
+        graph = random_graph(seed, 60, 400)
+        sectors = cut(graph, random_parts(graph, 2, 2), 2)
+        names.append(graph.name)
+        write_sectors(folder / "sectors", sectors, {"source_digests": {"graph": graph.name}})
+    write_manifest(folder / "sectors", "sectors", {}, names)
+    return Configuration.model_validate(
+        {
+            "data": {"train": [folder / "sectors"], "validation": 0},
+            "model": {"hidden": 8, "layers": 2},
+            "training": {"epochs": epochs, "routing": "stored"},
+            "run": {"folder": folder / "run"},
+            "profile": True,
+        }
+    )
+
+
+def train(ranks: Ranks, settings: Configuration) -> None:
+    fit(settings, ranks, Events(*split_validation(settings.data.train, 0)), None)
+
+
+def ranges(path: Path) -> list[Range]:
+    with gzip.open(path, "rt") as stream:
+        events: list[dict[str, Any]] = json.load(stream)["traceEvents"]
+    return [
+        Range(event["name"], event["ts"], event["ts"] + event["dur"])
+        for event in events
+        if event.get("ph") == "X"
+    ]
+
+
+@pytest.mark.parametrize(("world_size", "epochs", "steps"), [(2, 4, [3, 4, 5]), (3, 2, [3])])
+def test_every_range_is_in_every_step(
+    tmp_path: Path, world_size: int, epochs: int, steps: list[int]
+) -> None:
+    run_ranks(world_size, train, configuration(tmp_path, epochs))
+    traces = [tmp_path / "run" / f"trace-rank{rank}.json.gz" for rank in (0, world_size - 1)]
+    assert sorted((tmp_path / "run").glob("trace*")) == traces
+    for trace in traces:
+        found = ranges(trace)
+        of_steps = {r.name: r for r in found if r.name.startswith("step ")}
+        assert list(of_steps) == [f"step {step}" for step in steps]
+        for step in of_steps.values():
+            inside = [r for r in found if step.start <= r.start and r.end <= step.end]
+            lasting = {r.name for r in inside if r.end > r.start}
+            assert lasting.issuperset(OF_THE_STEP), sorted(set(OF_THE_STEP) - lasting)

@@ -1,0 +1,61 @@
+"""Folders of simulated events: nothing in them is ever overwritten."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.events.detectors import write_detectors
+from bigtrk.events.geometry import TRACKML_LAYERS
+from bigtrk.events.production import simulate_folder
+from bigtrk.events.reader import find_events
+
+
+def content(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Inode and bytes of every file of `folder` but the detectors, by name."""
+    return {
+        path.name: (path.stat().st_ino, path.read_bytes())
+        for path in folder.iterdir()
+        if not path.name.startswith("detectors")
+    }
+
+
+def test_events_are_added_and_those_there_are_kept(tmp_path: Path) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    simulate_folder(out, range(2), 20, 0, None)
+    before = content(out)
+    (out / "event000000001-hits.csv.gz").unlink()  # as if stopped before its last file
+    simulate_folder(out, range(4), 20, 0, None)
+    after = content(out)
+    assert find_events(out) == [f"event{i:09d}" for i in range(4)]
+    kept = [name for name in before if "event000000001" not in name]
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    simulate_folder(whole, range(4), 20, 0, None)
+    assert {name: data for name, (_, data) in after.items()} == {
+        name: data for name, (_, data) in content(whole).items()
+    }
+
+
+@pytest.mark.parametrize("change", ["particles", "seed", "detectors"])
+def test_events_simulated_otherwise_are_not_mixed(tmp_path: Path, change: str) -> None:
+    out = tmp_path / "out"
+    simulate_folder(out, range(1), 20, 0, None)
+    before = content(out)
+    detectors = None
+    if change == "detectors":
+        detectors = tmp_path / "other"
+        write_detectors(detectors, replace(TRACKML_LAYERS, high=TRACKML_LAYERS.high + 1))
+    particles, seed = 20 + (change == "particles"), int(change == "seed")
+    with pytest.raises(InputError, match="holds events simulated otherwise"):
+        simulate_folder(out, range(2), particles, seed, detectors)
+    assert content(out) == before
+
+
+def test_foreign_folders_and_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="did not write; name another folder"):
+        simulate_folder(tmp_path, range(1), 20, 0, None)
+    with pytest.raises(InputError, match="is a file"):
+        simulate_folder(tmp_path / "notes.txt", range(1), 20, 0, None)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
