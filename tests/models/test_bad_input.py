@@ -40,7 +40,7 @@ def logits_of(model: InteractionGNN, inputs: Inputs) -> Tensor:
     return logits
 
 
-def gradients(model: InteractionGNN, logits: Tensor) -> dict[str, Tensor]:
+def gradients(model: nn.Module, logits: Tensor) -> dict[str, Tensor]:
     """Gradients of a loss in which every edge counts differently."""
     (logits * torch.linspace(1, 2, len(logits))).sum().backward()
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
