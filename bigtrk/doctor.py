@@ -69,7 +69,7 @@ def examine() -> dict[str, Any]:
     DeepSpeed, with what it lacks.
     """
     packages = [*map(_required, REQUIRED), *map(_optional, OPTIONAL)]
-    tools = [_compiler(), _ninja(), _srun(), _pdsh()]
+    tools = [_cxx_compiler(), _ninja(), _c_compiler(), _srun(), _pdsh()]
     host, problem = _host()
     lacking = [package.name for package in packages if package.required and not package.fine]
     for_deepspeed = [part.name for part in (*packages, *tools[:2]) if _deepspeed_lacks(part)]
@@ -140,7 +140,14 @@ def _pip(*arguments: str) -> str:
     return shlex.join([sys.executable, "-m", "pip", *arguments])
 
 
-def _compiler() -> Finding:
+def _c_compiler() -> Finding:
+    # The one that bigtrk/models/kernels/native.py calls.
+    path = shutil.which(os.environ.get("CC", "cc"))
+    remedy = None if path else _system({"apt-get": "gcc", "dnf": "gcc"}, "module load gcc")
+    return Finding("C compiler", "fast passes over edges on CPUs", path, False, remedy)
+
+
+def _cxx_compiler() -> Finding:
     # The one that torch's extension builder calls.
     path = shutil.which(os.environ.get("CXX", "c++"))
     remedy = None if path else _system({"apt-get": "g++", "dnf": "gcc-c++"}, "module load gcc")

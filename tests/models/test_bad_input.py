@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bigtrk.models.acorn_weights import load_acorn_weights
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
@@ -40,7 +40,7 @@ def logits_of(model: InteractionGNN, inputs: Inputs) -> Tensor:
     return logits
 
 
-def gradients(model: InteractionGNN, logits: Tensor) -> dict[str, Tensor]:
+def gradients(model: nn.Module, logits: Tensor) -> dict[str, Tensor]:
     """Gradients of a loss in which every edge counts differently."""
     (logits * torch.linspace(1, 2, len(logits))).sum().backward()
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
