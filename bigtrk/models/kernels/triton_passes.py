@@ -12,8 +12,8 @@ from bigtrk.models.kernels import plain
 from bigtrk.models.kernels.plain import Ends
 
 TYPES = torch.float32, torch.bfloat16
-# Features per program. Compiled for an H100, each of its 128 threads then needs at most 54 registers
-# and reads rows 16 bytes at a time; with twice as many features up to 96 registers.
+# Features per program. Compiled for an H100, each of its 128 threads then needs at most 54
+# registers and reads rows 16 bytes at a time; with twice as many features up to 96 registers.
 TILE = 2048
 
 # torch has kernels for these.
