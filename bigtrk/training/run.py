@@ -27,6 +27,7 @@ from bigtrk.training.resume import continue_record
 from bigtrk.training.routed_step import RoutedStep
 from bigtrk.training.routes import scoring_router, training_router
 from bigtrk.training.run_folder import append_record, create_run, save_model
+from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import Record, Trainer
 
@@ -48,6 +49,7 @@ class Events:
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
     """Train, resuming the run at `resume` if given; returns the run folder. Collective."""
+    schedule = _schedule(configuration, events)
     router = training_router(configuration, ranks, events.train)
     stopwatch = Stopwatch(ranks.device)
     model = build_model(configuration).to(ranks.device)
@@ -57,29 +59,33 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     )
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
     folder = on_first_rank(lambda: _open_record(configuration, facts, resume))
-    trainer = _trainer(configuration, ranks, events, router, engine, stopwatch, folder)
+    trainer = _trainer(configuration, ranks, events, router, schedule, engine, stopwatch, folder)
     done = _restore(trainer, folder, engine_name) if resume else 0
     epochs = range(done, configuration.training.epochs)
-    with _profiler(trainer, folder, len(epochs)) as after_step:
+    with _profiler(trainer, folder) as after_step:
         for epoch in epochs:
             routes = trainer.routed(epoch)
             if epoch == done:
                 _announce(ranks, folder, facts, routes)
             record = trainer.run_epoch(epoch, routes, after_step)
             _print_epoch(ranks, record, configuration.training.epochs)
-            progress = Progress(epoch + 1, trainer.step, engine_name, ranks.world_size)
-            save_checkpoint(engine, folder, progress)
+            _save(trainer, folder, engine_name, epoch + 1)
     _save_model(trainer, folder)
     return folder
 
 
-def _profiler(
-    trainer: Trainer, folder: Path, epochs: int
-) -> AbstractContextManager[Callable[[], None]]:
+def _schedule(configuration: Configuration, events: Events) -> Schedule:
+    training = configuration.training
+    steps_per_epoch = -(-len(events.train) // training.events_per_step)
+    total = steps_per_epoch * training.epochs
+    return Schedule(configuration.optimizer, training.events_per_step, total)
+
+
+def _profiler(trainer: Trainer, folder: Path) -> AbstractContextManager[Callable[[], None]]:
     """What to call after each step."""
     if not trainer.configuration.profile:
         return nullcontext(lambda: None)
-    return profiled(folder, trainer.ranks, epochs * trainer.steps_per_epoch)
+    return profiled(folder, trainer.ranks, trainer.schedule.total_steps - trainer.step)
 
 
 def _open_record(configuration: Configuration, facts: Record, resume: Path | None) -> Path:
@@ -94,6 +100,7 @@ def _trainer(
     ranks: Ranks,
     events: Events,
     router: Router,
+    schedule: Schedule,
     engine: Engine,
     stopwatch: Stopwatch,
     folder: Path,
@@ -105,6 +112,7 @@ def _trainer(
         ranks=ranks,
         engine=engine,
         router=router,
+        schedule=schedule,
         train=events.train,
         validation=events.validation,
         groups=groups,
@@ -118,7 +126,15 @@ def _restore(trainer: Trainer, folder: Path, engine_name: str) -> int:
     """Load the newest checkpoint; returns the number of epochs done."""
     progress = load_checkpoint(trainer.engine, folder, engine_name)
     trainer.step = progress.step
+    trainer.plateau = progress.plateau
     return progress.epoch
+
+
+def _save(trainer: Trainer, folder: Path, engine_name: str, epoch: int) -> None:
+    """Write a checkpoint after `epoch` epochs."""
+    world_size = trainer.ranks.world_size
+    progress = Progress(epoch, trainer.step, engine_name, world_size, trainer.plateau)
+    save_checkpoint(trainer.engine, folder, progress)
 
 
 def _save_model(trainer: Trainer, folder: Path) -> None:

@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bigtrk.console import follow
@@ -17,9 +17,10 @@ from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loader import Loader
 from bigtrk.training.routed_step import RoutedStep, check_routes
+from bigtrk.training.schedule import Plateau, Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
-from bigtrk.training.steps import learning_rate, step_events
+from bigtrk.training.steps import step_events
 from bigtrk.training.usage import usage
 from bigtrk.training.validation import validate
 
@@ -34,6 +35,7 @@ class Trainer:
     ranks: Ranks
     engine: Engine
     router: Router
+    schedule: Schedule
     train: list[EventSource]
     validation: list[EventSource]
     groups: BlockGroups
@@ -41,16 +43,13 @@ class Trainer:
     stopwatch: Stopwatch
     log: Callable[[Record], None]
     step: int = 0
+    plateau: Plateau = field(default_factory=Plateau)
 
     def routed(self, epoch: int) -> list[RoutedStep]:
         """The steps of an epoch laid over the ranks."""
         training = self.configuration.training
         plan = step_events(len(self.train), training.events_per_step, training.seed, epoch)
         return [RoutedStep(events, self.router.route(events)) for events in plan]
-
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-len(self.train) // self.configuration.training.events_per_step)
 
     def run_epoch(
         self, epoch: int, routes: Sequence[RoutedStep], after_step: Callable[[], None]
@@ -79,7 +78,14 @@ class Trainer:
             "validation": self._validate(),
         }
         self.log(record)
+        self._watch(record)
         return record
+
+    def _watch(self, record: Record) -> None:
+        """Tell the plateau schedule the epoch's loss, which is the same on all ranks."""
+        scores = record["validation"] or {"loss": record["train_loss"]}
+        patience = self.configuration.optimizer.plateau_patience
+        self.plateau = self.plateau.after(scores["loss"], patience)
 
     def _validate(self) -> Record | None:
         if not self.validation:
@@ -101,7 +107,7 @@ class Trainer:
         batches = loader.steps([step.micro_steps for step in routes])
         for step in self._follow(routes, epoch):
             start = time.perf_counter()
-            lr = self._learning_rate()
+            lr = self.schedule.rate(self.step, self.plateau)
             with traced(f"step {self.step}"):
                 result = runner.run(step.events, next(batches), lr)
             record = {
@@ -120,10 +126,6 @@ class Trainer:
             self.step += 1
             after_step()
             yield record
-
-    def _learning_rate(self) -> float:
-        optimizer = self.configuration.optimizer
-        return learning_rate(optimizer.lr, optimizer.warmup_steps, self.step)
 
     def _follow(self, routes: Sequence[RoutedStep], epoch: int) -> Iterator[RoutedStep]:
         if not self.ranks.is_first:
