@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,6 +12,17 @@ from torch import Tensor, nn
 from torch.nn.parameter import Parameter
 
 from bigtrk.parallel.settings import OptimizerSettings
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a rank counts of a parameter and of its gradient: tensors of the same number of values,
+    or None where it counts nothing of it.
+    """
+
+    name: str
+    weight: Tensor | None = None
+    gradient: Tensor | None = None
 
 
 class Engine(ABC):
@@ -33,6 +45,13 @@ class Engine(ABC):
     @abstractmethod
     def step(self, lr: float) -> None:
         """Clip, update the weights at learning rate `lr`, clear the gradients."""
+
+    @abstractmethod
+    def shards(self) -> Iterator[Shard]:
+        """Every parameter in the same order on all ranks; exactly one rank counts each value.
+
+        Gradients are whole, and there, between the last micro-step and `step`.
+        """
 
     @abstractmethod
     def save(self, folder: Path) -> None:

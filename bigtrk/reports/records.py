@@ -52,6 +52,15 @@ class RunRecord(Record):
     data: DataRecord = DataRecord()
 
 
+class NormsRecord(Record):
+    """Euclidean norms by part of the model: of a step's gradients before clipping, of the weights
+    before the update; None where not finite.
+    """
+
+    gradient: dict[str, float | None] = Field(default_factory=dict)
+    weight: dict[str, float | None] = Field(default_factory=dict)
+
+
 class StepRecord(Record):
     """One optimizer step; `step` counts from the start of the run.
 
@@ -67,6 +76,7 @@ class StepRecord(Record):
     edges: int | None = None
     micro_steps: int | None = None
     routes: dict[str, int] = Field(default_factory=dict)
+    norms: NormsRecord | None = None
     seconds: float | None = None
 
 

@@ -39,6 +39,9 @@ class TrainingSettings(Settings):
     routing: `automatic` trains each event in as many of its sectors as fit `memory_gib` (GiB of
     each rank; without it, what the rank has) and end the step soonest; `stored` in all its sectors,
     or as many as there are ranks for.
+
+    norms_every: how many steps apart the norms of gradients and weights are recorded, by part of
+    the model; 0 for never.
     """
 
     epochs: int = Field(10, ge=1)
@@ -49,6 +52,7 @@ class TrainingSettings(Settings):
     edge_cut: float = Field(0.5, gt=0, lt=1)
     routing: Literal["automatic", "stored"] = "automatic"
     memory_gib: float | None = Field(None, gt=0)
+    norms_every: int = Field(10, ge=0)
 
 
 class RunSettings(Settings):

@@ -15,15 +15,17 @@ from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracing import traced
 from bigtrk.training.batch import Batch, compute
 from bigtrk.training.loss import edge_loss, edge_scale
+from bigtrk.training.norms import Norms, local_squares, norms_of
 from bigtrk.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step's loss and number of edges, the same on all ranks."""
+    """A step's loss, number of edges and norms if asked for, the same on all ranks."""
 
     loss: float
     edges: int
+    norms: Norms | None
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ class StepRunner:
     ranks: Ranks
     stopwatch: Stopwatch
 
-    def run(self, events: Sequence[int], batches: Sequence[Batch], lr: float) -> StepResult:
+    def run(
+        self, events: Sequence[int], batches: Sequence[Batch], lr: float, norms: bool = False
+    ) -> StepResult:
         """Train on `events`, of which `batches` are this rank's micro-steps. Collective.
 
         Raises:
@@ -61,9 +65,16 @@ class StepRunner:
                 f"the loss became {total}: lower optimizer.lr or set optimizer.gradient_clipping "
                 f"and resume from the last checkpoint"
             )
+        measured = self._norms() if norms else None
         with traced("optimizer"):
             self.engine.step(lr)
-        return StepResult(total, int(edges))
+        return StepResult(total, int(edges), measured)
+
+    def _norms(self) -> Norms:
+        with traced("norms"):
+            groups, squares = local_squares(self.engine, self.ranks.device)
+        with self.stopwatch.time("reduce"):
+            return norms_of(groups, all_sum(squares, self.ranks.device))
 
     def _loss(self, batch: Batch, denominators: dict[int, Tensor], n_events: int) -> Tensor:
         """This rank's part of the step's loss; zero, but with a graph, for an empty sector."""

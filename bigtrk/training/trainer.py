@@ -109,7 +109,7 @@ class Trainer:
             start = time.perf_counter()
             lr = self.schedule.rate(self.step, self.plateau)
             with traced(f"step {self.step}"):
-                result = runner.run(step.events, next(batches), lr)
+                result = runner.run(step.events, next(batches), lr, self._norms_are_due())
             record = {
                 "kind": "step",
                 "epoch": epoch,
@@ -120,12 +120,17 @@ class Trainer:
                 "edges": result.edges,
                 "micro_steps": len(step.micro_steps),
                 "routes": {self.train[i].name: parts for i, parts in step.parts.items()},
+                "norms": result.norms and result.norms.record(),
                 "seconds": time.perf_counter() - start,
             }
             self.log(record)
             self.step += 1
             after_step()
             yield record
+
+    def _norms_are_due(self) -> bool:
+        every = self.configuration.training.norms_every
+        return every > 0 and self.step % every == 0
 
     def _follow(self, routes: Sequence[RoutedStep], epoch: int) -> Iterator[RoutedStep]:
         if not self.ranks.is_first:
