@@ -9,6 +9,7 @@ from typing import Any
 
 import deepspeed
 import deepspeed.comm as deepspeed_comm
+import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from deepspeed.comm.comm import comms_logger, timers
@@ -70,6 +71,18 @@ class DeepSpeedEngine(Engine):
             group["lr"] = lr
         self._engine.step()
         self._stopwatch.add("reduce", _logged_seconds())
+
+    def discard(self) -> None:
+        if self.stage == 0:
+            self._engine.zero_grad()
+            return
+        # ZeRO clears its buffers without a step when the norm of the gradients is not finite.
+        optimizer, infinite = self._engine.optimizer, torch.tensor(torch.inf)
+        method = "_get_norm_groups" if self.stage == 3 else "scaled_global_norm"
+        setattr(optimizer, method, lambda: [infinite] if self.stage == 3 else infinite)
+        self._engine.step()
+        delattr(optimizer, method)
+        assert not self._engine.was_step_applied(), "ZeRO took a step that was to be dropped"
 
     def shards(self) -> Iterator[Shard]:
         """What DeepSpeed's optimizer holds of each parameter; without it (ZeRO-0) rank 0 counts."""

@@ -47,6 +47,10 @@ class Engine(ABC):
         """Clip, update the weights at learning rate `lr`, clear the gradients."""
 
     @abstractmethod
+    def discard(self) -> None:
+        """Instead of `step`: clear the gradients; weights and optimizer state stay. Collective."""
+
+    @abstractmethod
     def shards(self) -> Iterator[Shard]:
         """Every parameter in the same order on all ranks; exactly one rank counts each value.
 
@@ -83,9 +87,9 @@ class TorchEngine(Engine):
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()
-        self._clear_gradients()
+        self.discard()
 
-    def _clear_gradients(self) -> None:
+    def discard(self) -> None:
         self._optimizer.zero_grad()
 
 

@@ -80,7 +80,13 @@ class FSDP2Engine(TorchEngine):
         return cast(dict[str, Tensor], get_model_state_dict(self.model, options=options))
 
     def _state(self) -> dict[str, Any]:
+        fresh = not self._optimizer.state
         model, optimizer = get_state_dict(self.model, self._optimizer)
+        if fresh:
+            # torch makes what is missing by a step of learning rate 0, which AdamW counts as one.
+            for state in self._optimizer.state.values():
+                state["step"].zero_()
+            model, optimizer = get_state_dict(self.model, self._optimizer)
         return {"model": model, "optimizer": optimizer}
 
 

@@ -14,6 +14,7 @@ from bigtrk.reports.records import EdgeMetrics, EpochRecord, EvaluationRecord, T
 from bigtrk.reports.routes import routes_table
 from bigtrk.reports.run_folder import Run, labels
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, Scaling
+from bigtrk.reports.spikes import spikes_tables
 
 TIME_SHARES = "Where the time goes"
 METRIC_COLUMNS = (
@@ -39,7 +40,7 @@ def make_tables(runs: Sequence[Run], scaling: Scaling) -> list[Table]:
     if len(runs) > 1:
         tables.append(_last_epochs(runs))
     tables.extend(_epochs(name, run) for name, run in zip(labels(runs), runs, strict=True))
-    tables.extend(norms_tables(runs))
+    tables += [*norms_tables(runs), *spikes_tables(runs)]
     evaluated = [
         (name, run.evaluation)
         for name, run in zip(labels(runs), runs, strict=True)

@@ -12,6 +12,7 @@ from bigtrk.errors import InputError
 from bigtrk.files import read_json, sync_folder, write_json
 from bigtrk.parallel.engine import Engine
 from bigtrk.training.schedule import Plateau
+from bigtrk.training.spikes import LossHistory
 
 KEEP = 2  # the newest and one to fall back on
 
@@ -19,7 +20,7 @@ KEEP = 2  # the newest and one to fall back on
 @dataclass(frozen=True)
 class Progress:
     """Where a run stands: epochs and steps completed, by which engine on how many ranks, and what
-    the learning rate depends on.
+    the learning rate and the spike guard depend on.
     """
 
     epoch: int
@@ -27,11 +28,14 @@ class Progress:
     engine: str
     world_size: int
     plateau: Plateau
+    history: LossHistory
 
     @staticmethod
     def parse(content: dict[str, Any]) -> "Progress":
         """Of what `asdict` made."""
-        return Progress(**{**content, "plateau": Plateau(**content["plateau"])})
+        plateau, history = Plateau(**content["plateau"]), content["history"]
+        known = LossHistory(tuple(history["losses"]), history["spikes_since"])
+        return Progress(**{**content, "plateau": plateau, "history": known})
 
 
 def save_checkpoint(engine: Engine, run: Path, progress: Progress) -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +61,17 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
     folder = on_first_rank(lambda: _open_record(configuration, facts, resume))
     trainer = _trainer(configuration, ranks, events, router, schedule, engine, stopwatch, folder)
-    done = _restore(trainer, folder, engine_name) if resume else 0
+    roll_back = partial(_restore, trainer, folder, engine_name)
+    done = roll_back() if resume else 0
+    if not resume and configuration.training.spike_guard == "roll_back":
+        _save(trainer, folder, engine_name, 0)
     epochs = range(done, configuration.training.epochs)
     with _profiler(trainer, folder) as after_step:
         for epoch in epochs:
             routes = trainer.routed(epoch)
             if epoch == done:
                 _announce(ranks, folder, facts, routes)
-            record = trainer.run_epoch(epoch, routes, after_step)
+            record = trainer.run_epoch(epoch, routes, after_step, roll_back)
             _print_epoch(ranks, record, configuration.training.epochs)
             _save(trainer, folder, engine_name, epoch + 1)
     _save_model(trainer, folder)
@@ -127,13 +131,20 @@ def _restore(trainer: Trainer, folder: Path, engine_name: str) -> int:
     progress = load_checkpoint(trainer.engine, folder, engine_name)
     trainer.step = progress.step
     trainer.plateau = progress.plateau
+    trainer.history = progress.history
     return progress.epoch
 
 
 def _save(trainer: Trainer, folder: Path, engine_name: str, epoch: int) -> None:
     """Write a checkpoint after `epoch` epochs."""
-    world_size = trainer.ranks.world_size
-    progress = Progress(epoch, trainer.step, engine_name, world_size, trainer.plateau)
+    progress = Progress(
+        epoch=epoch,
+        step=trainer.step,
+        engine=engine_name,
+        world_size=trainer.ranks.world_size,
+        plateau=trainer.plateau,
+        history=trainer.history,
+    )
     save_checkpoint(trainer.engine, folder, progress)
 
 
@@ -204,10 +215,13 @@ def _print_epoch(ranks: Ranks, record: Record, epochs: int) -> None:
     scores = dict(record["validation"] or {})
     # Events without target or predicted edges are missing from some means: said when there are any.
     skipped = scores.pop("events_skipped", 0)
+    loss, spikes = record["train_loss"], record["spikes"]
+    learnt = "-" if loss is None else f"{loss:.5f}"
+    learnt += f" ({spikes} loss spikes left out)" if spikes else ""
     shown = "  ".join(f"{k} {v:.4f}" for k, v in scores.items() if v is not None)
     shown += f"  ({skipped:.0f} events lack a metric)" if skipped else ""
     say(
-        f"epoch {record['epoch'] + 1}/{epochs}  train loss {record['train_loss']:.5f}  "
+        f"epoch {record['epoch'] + 1}/{epochs}  train loss {learnt}  "
         f"validation: {shown or '-'}  {record['seconds']:.1f} s  "
         f"{record['edges_per_second']:,.0f} edges/s  "
         f"peak {record['peak_memory_bytes'] / 2**30:.2f} GiB"

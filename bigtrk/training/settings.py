@@ -42,6 +42,12 @@ class TrainingSettings(Settings):
 
     norms_every: how many steps apart the norms of gradients and weights are recorded, by part of
     the model; 0 for never.
+
+    spike_guard: what becomes of a step whose loss is far above that of recent steps, or whose loss
+    or gradients are not finite. `skip` drops its gradients; `roll_back` returns to the last
+    checkpoint and trains the epoch again without that step; `off` trains on it, and stops at a
+    loss that is not finite. spike_threshold: how many median absolute deviations above the median
+    is far.
     """
 
     epochs: int = Field(10, ge=1)
@@ -53,6 +59,8 @@ class TrainingSettings(Settings):
     routing: Literal["automatic", "stored"] = "automatic"
     memory_gib: float | None = Field(None, gt=0)
     norms_every: int = Field(10, ge=0)
+    spike_guard: Literal["off", "skip", "roll_back"] = "off"
+    spike_threshold: float = Field(10.0, gt=0)
 
 
 class RunSettings(Settings):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.collectives import all_sum
+from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
@@ -21,11 +21,14 @@ from bigtrk.training.settings import TrainingSettings
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step's loss, number of edges and norms if asked for, the same on all ranks."""
+    """A step's loss, number of edges, norms (if asked for, and of a spike), and whether it was
+    dropped as a spike: the same on all ranks.
+    """
 
     loss: float
     edges: int
     norms: Norms | None
+    spike: bool
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,21 @@ class StepRunner:
     stopwatch: Stopwatch
 
     def run(
-        self, events: Sequence[int], batches: Sequence[Batch], lr: float, norms: bool = False
+        self,
+        events: Sequence[int],
+        batches: Sequence[Batch],
+        lr: float,
+        norms: bool = False,
+        limit: float = math.inf,
     ) -> StepResult:
         """Train on `events`, of which `batches` are this rank's micro-steps. Collective.
 
+        With a spike guard, a step whose loss exceeds `limit` does not update the weights, nor does
+        one whose loss or gradients are not finite.
+
         Raises:
-            InputError: the loss is not finite (on all ranks alike; the weights are not updated).
+            InputError: the loss is not finite (on all ranks alike; the weights are not updated),
+                and there is no spike guard.
         """
         denominators = self._denominators(events, batches)
         local = torch.zeros((), dtype=torch.float64)
@@ -60,15 +72,26 @@ class StepRunner:
         owned = sum(int(batch.sector.owns_edge.sum()) for batch in batches)
         with self.stopwatch.time("reduce"):
             total, edges = all_sum([float(local), owned], self.ranks.device).tolist()
-        if not math.isfinite(total):
+        guarded = self.settings.spike_guard != "off"
+        if not guarded and not math.isfinite(total):
             raise InputError(
                 f"the loss became {total}: lower optimizer.lr or set optimizer.gradient_clipping "
                 f"and resume from the last checkpoint"
             )
-        measured = self._norms() if norms else None
+        measured = self._norms() if norms or guarded else None
+        spike = guarded and measured is not None and self._is_spike(total, limit, measured)
         with traced("optimizer"):
-            self.engine.step(lr)
-        return StepResult(total, int(edges), measured)
+            if spike:
+                self.engine.discard()
+            else:
+                self.engine.step(lr)
+        return StepResult(total, int(edges), measured if norms or spike else None, spike)
+
+    def _is_spike(self, loss: float, limit: float, norms: Norms) -> bool:
+        """Whether any rank finds it one: if they disagreed, they would wait for each other."""
+        fine = math.isfinite(loss) and loss <= limit and norms.finite_gradient
+        with self.stopwatch.time("reduce"):
+            return bool(all_max([not fine], self.ranks.device).any())
 
     def _norms(self) -> Norms:
         with traced("norms"):
