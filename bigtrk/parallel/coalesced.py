@@ -45,7 +45,7 @@ class CoalescedEngine(ReplicaEngine):
         with self._stopwatch.time("reduce"):
             dist.all_reduce(self._buffer.div_(dist.get_world_size()))
 
-    def _clear_gradients(self) -> None:
+    def discard(self) -> None:
         self._buffer.zero_()
 
 

@@ -12,7 +12,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engine import TorchEngine
+from bigtrk.parallel.engine import Shard, TorchEngine
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 
@@ -25,6 +25,12 @@ class ReplicaEngine(TorchEngine):
     def __init__(self, replica: nn.Module, optimizer: OptimizerSettings) -> None:
         super().__init__(replica, optimizer)
         self._replica = replica
+
+    def shards(self) -> Iterator[Shard]:
+        """Rank 0 counts everything, since all have the same."""
+        first = dist.get_rank() == 0
+        for name, parameter in self._replica.named_parameters():
+            yield Shard(name, parameter, parameter.grad) if first else Shard(name)
 
     def save(self, folder: Path) -> None:
         if dist.get_rank() == 0:

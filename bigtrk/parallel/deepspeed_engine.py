@@ -9,15 +9,17 @@ from typing import Any
 
 import deepspeed
 import deepspeed.comm as deepspeed_comm
+import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from deepspeed.comm.comm import comms_logger, timers
+from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_grad
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.compiling import extension_folder, one_compiler
 from bigtrk.parallel.ds_config import load_ds_config
-from bigtrk.parallel.engine import Engine, make_optimizer
+from bigtrk.parallel.engine import Engine, Shard, make_optimizer
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 
@@ -70,6 +72,30 @@ class DeepSpeedEngine(Engine):
         self._engine.step()
         self._stopwatch.add("reduce", _logged_seconds())
 
+    def discard(self) -> None:
+        if self.stage == 0:
+            self._engine.zero_grad()
+            return
+        # ZeRO clears its buffers without a step when the norm of the gradients is not finite.
+        optimizer, infinite = self._engine.optimizer, torch.tensor(torch.inf)
+        method = "_get_norm_groups" if self.stage == 3 else "scaled_global_norm"
+        setattr(optimizer, method, lambda: [infinite] if self.stage == 3 else infinite)
+        self._engine.step()
+        delattr(optimizer, method)
+        assert not self._engine.was_step_applied(), "ZeRO took a step that was to be dropped"
+
+    def shards(self) -> Iterator[Shard]:
+        """What DeepSpeed's optimizer holds of each parameter; without it (ZeRO-0) rank 0 counts."""
+        for name, parameter in self._engine.module.named_parameters():
+            if self.stage == 3:
+                yield _third_stage_shard(name, parameter)
+            elif self.stage > 0:
+                yield _flat_shard(name, parameter)
+            elif dist.get_rank() == 0:
+                yield Shard(name, parameter, parameter.grad)
+            else:
+                yield Shard(name)
+
     def save(self, folder: Path) -> None:
         self._engine.save_checkpoint(str(folder), tag=TAG)
 
@@ -86,6 +112,26 @@ class DeepSpeedEngine(Engine):
             if dist.get_rank() != 0:
                 return {}
             return {name: value.detach().cpu().clone() for name, value in module.named_parameters()}
+
+
+def _third_stage_shard(name: str, parameter: Any) -> Shard:
+    """ZeRO-3 cuts each parameter in equal parts, of which the last is filled up."""
+    weight, gradient = safe_get_local_fp32_param(parameter), safe_get_local_grad(parameter)
+    remaining = parameter.ds_numel - dist.get_rank() * weight.numel()
+    own = min(max(remaining, 0), weight.numel())
+    return Shard(name, weight[:own], gradient[:own])
+
+
+def _flat_shard(name: str, parameter: Any) -> Shard:
+    """ZeRO-1 and 2 cut all parameters together, so a rank has a piece of some of them.
+
+    `safe_get_full_grad` would sum each of them over the ranks.
+    """
+    piece = parameter._hp_mapping
+    if piece is None:
+        return Shard(name)
+    gradient = piece.get_lp_grad_fragment(parameter._index_in_param_group)
+    return Shard(name, piece.hp_fragment, gradient)
 
 
 def make_deepspeed(

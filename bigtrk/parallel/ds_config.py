@@ -23,7 +23,7 @@ OURS = {
     "gradient_accumulation_steps": "training.events_per_step",
     "gradient_clipping": "optimizer.gradient_clipping",
     "optimizer": "optimizer",
-    "scheduler": "optimizer.warmup_steps",
+    "scheduler": "optimizer.schedule",
     "bf16": "model.precision",
     "fp16": "model.precision",
     "activation_checkpointing": "model.recompute",

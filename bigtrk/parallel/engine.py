@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,6 +12,17 @@ from torch import Tensor, nn
 from torch.nn.parameter import Parameter
 
 from bigtrk.parallel.settings import OptimizerSettings
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a rank counts of a parameter and of its gradient: tensors of the same number of values,
+    or None where it counts nothing of it.
+    """
+
+    name: str
+    weight: Tensor | None = None
+    gradient: Tensor | None = None
 
 
 class Engine(ABC):
@@ -33,6 +45,17 @@ class Engine(ABC):
     @abstractmethod
     def step(self, lr: float) -> None:
         """Clip, update the weights at learning rate `lr`, clear the gradients."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Instead of `step`: clear the gradients; weights and optimizer state stay. Collective."""
+
+    @abstractmethod
+    def shards(self) -> Iterator[Shard]:
+        """Every parameter in the same order on all ranks; exactly one rank counts each value.
+
+        Gradients are whole, and there, between the last micro-step and `step`.
+        """
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -64,9 +87,9 @@ class TorchEngine(Engine):
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()
-        self._clear_gradients()
+        self.discard()
 
-    def _clear_gradients(self) -> None:
+    def discard(self) -> None:
         self._optimizer.zero_grad()
 
 

@@ -18,9 +18,10 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engine import TorchEngine, share_weights
+from bigtrk.parallel.engine import Shard, TorchEngine, share_weights
 from bigtrk.parallel.settings import OptimizerSettings
 
 # Logits are a view of the last layer's column, and nothing here modifies them in place.
@@ -44,12 +45,21 @@ class FSDP2Engine(TorchEngine):
         mesh = _mesh(next(model.parameters()).device.type, shard_ranks)
         share_weights(model)
         self._sharded = _shard(model, mesh)
+        self._in_first_block = shard_ranks is None or dist.get_rank() < shard_ranks
         super().__init__(model, optimizer)
 
     @contextmanager
     def micro_step(self, last: bool) -> Iterator[None]:
         self._sharded.set_requires_gradient_sync(last)
         yield
+
+    def shards(self) -> Iterator[Shard]:
+        """The first block counts, since all blocks have the same."""
+        for name, parameter in self.model.named_parameters():
+            if self._in_first_block:
+                yield Shard(name, _local(parameter), _local(parameter.grad))
+            else:
+                yield Shard(name)
 
     def save(self, folder: Path) -> None:
         save(self._state(), checkpoint_id=folder)
@@ -70,7 +80,13 @@ class FSDP2Engine(TorchEngine):
         return cast(dict[str, Tensor], get_model_state_dict(self.model, options=options))
 
     def _state(self) -> dict[str, Any]:
+        fresh = not self._optimizer.state
         model, optimizer = get_state_dict(self.model, self._optimizer)
+        if fresh:
+            # torch makes what is missing by a step of learning rate 0, which AdamW counts as one.
+            for state in self._optimizer.state.values():
+                state["step"].zero_()
+            model, optimizer = get_state_dict(self.model, self._optimizer)
         return {"model": model, "optimizer": optimizer}
 
 
@@ -80,6 +96,14 @@ def _shard(model: nn.Module, mesh: DeviceMesh) -> FSDPModule:
         for unit in child if isinstance(child, nn.ModuleList) else [child]:
             fully_shard(unit, mesh=mesh)
     return fully_shard(model, mesh=mesh)
+
+
+def _local(value: Tensor | None) -> Tensor | None:
+    """This rank's part of a sharded tensor."""
+    if value is None:
+        return None
+    assert isinstance(value, DTensor), "fully_shard shards every parameter"
+    return value.to_local()
 
 
 def _mesh(device: str, shard_ranks: int | None) -> DeviceMesh:

@@ -30,9 +30,24 @@ class EngineSettings(Settings):
 
 
 class OptimizerSettings(Settings):
-    """AdamW. `gradient_clipping` is the largest global norm, 0 for none."""
+    """AdamW. `gradient_clipping` is the largest global norm, 0 for none.
+
+    weight_decay: of all parameters, biases too, as the field's own trainings decay them.
+
+    schedule: after a linear warm-up over `warmup_steps` the learning rate stays (`constant`),
+    falls to 0 at the end of the run along half a cosine (`cosine`), or is halved whenever the
+    validation loss (without validation events, the training loss) has not improved for more than
+    `plateau_patience` epochs (`plateau`).
+
+    lr_scaling: with training.events_per_step. `lr` is that of one event per step; `linear`
+    multiplies it by their number (Goyal et al. 2017, for SGD), `sqrt` by its root (Malladi et al.
+    2022, for Adam).
+    """
 
     lr: float = Field(1e-3, gt=0)
+    lr_scaling: Literal["none", "linear", "sqrt"] = "none"
     weight_decay: float = Field(0.01, ge=0)
+    schedule: Literal["constant", "cosine", "plateau"] = "constant"
     warmup_steps: int = Field(0, ge=0)
+    plateau_patience: int = Field(3, ge=0)
     gradient_clipping: float = Field(0.0, ge=0)

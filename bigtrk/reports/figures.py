@@ -54,6 +54,11 @@ def loss(value: float | None) -> str:
     return DASH if value is None else f"{value:.5f}"
 
 
+def norm(value: float | None) -> str:
+    """A norm in three digits: gradients' range over many powers of ten."""
+    return DASH if value is None else f"{value:.3g}"
+
+
 def decimal(value: float | None) -> str:
     """A factor such as the imbalance or the speed-up."""
     return DASH if value is None else f"{value:.2f}"

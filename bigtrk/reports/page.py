@@ -9,12 +9,14 @@ from string import Template
 from bigtrk.files import write_atomically
 from bigtrk.reports.facts import headers
 from bigtrk.reports.layout import Table
+from bigtrk.reports.norms import total
 from bigtrk.reports.plots import COLOURS, Line, line_plot, share_bars
 from bigtrk.reports.run_folder import Run, labels
 from bigtrk.reports.scaling import Scaling, compare
 from bigtrk.reports.tables import TIME_SHARES, make_tables
 
 ACTIVITIES = ("compute", "exchange", "reduction", "data")
+NORMS = (("Norm of the gradient", "gradient"), ("Norm of the weights", "weight"))
 METRICS = (
     ("Validation loss", "loss", 1.0),
     ("Efficiency, %", "efficiency", 100.0),
@@ -63,10 +65,20 @@ def _plots(runs: Sequence[Run], scaling: Scaling) -> list[str]:
         for name, run in zip(names, runs, strict=True)
     ]
     plots = [line_plot("Training loss", "step", losses)]
+    plots += [_norms(title, runs, kind) for title, kind in NORMS]
     plots += [_by_epoch(title, runs, name, scale) for title, name, scale in METRICS]
     if scaling.compares:
         plots.append(_speedup(scaling))
     return plots
+
+
+def _norms(title: str, runs: Sequence[Run], kind: str) -> str:
+    """The norm of all parts of the model together, by step."""
+    lines = []
+    for name, run in zip(labels(runs), runs, strict=True):
+        values = [(s.step, total(getattr(s.norms, kind))) for s in run.steps if s.norms]
+        lines.append(Line(name, tuple((x, y) for x, y in values if y is not None)))
+    return line_plot(title, "step", lines)
 
 
 def _by_epoch(title: str, runs: Sequence[Run], metric: str, scale: float) -> str:

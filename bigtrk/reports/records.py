@@ -52,11 +52,20 @@ class RunRecord(Record):
     data: DataRecord = DataRecord()
 
 
+class NormsRecord(Record):
+    """Euclidean norms by part of the model: of a step's gradients before clipping, of the weights
+    before the update; None where not finite.
+    """
+
+    gradient: dict[str, float | None] = Field(default_factory=dict)
+    weight: dict[str, float | None] = Field(default_factory=dict)
+
+
 class StepRecord(Record):
     """One optimizer step; `step` counts from the start of the run.
 
     `micro_steps`: how many events or sectors each rank had one after another. `routes`: in how many
-    sectors each event was trained, by name.
+    sectors each event was trained, by name. A `spike` was left out of the training.
     """
 
     epoch: int
@@ -67,6 +76,8 @@ class StepRecord(Record):
     edges: int | None = None
     micro_steps: int | None = None
     routes: dict[str, int] = Field(default_factory=dict)
+    norms: NormsRecord | None = None
+    spike: bool = False
     seconds: float | None = None
 
 
@@ -91,7 +102,8 @@ class Shares(Record):
 
 
 class EpochRecord(Record):
-    """One epoch; `seconds` is its training part, `batch_seconds` the median step.
+    """One epoch; `seconds` is its training part, `batch_seconds` the median step. What it counts
+    are the steps trained, without the `spikes` left out.
 
     `imbalance` is the slowest rank's compute time over the mean's, `peak_memory_bytes` the
     largest rank's.
@@ -99,6 +111,7 @@ class EpochRecord(Record):
 
     epoch: int
     steps: int | None = None
+    spikes: int | None = None
     events: int | None = None
     edges: int | None = None
     train_loss: float | None = None

@@ -9,9 +9,11 @@ from rich.console import Console
 
 from bigtrk.reports.facts import headers
 from bigtrk.reports.layout import at_width, show_header, show_table
+from bigtrk.reports.norms import norms_entry
 from bigtrk.reports.routes import micro_steps, routes
 from bigtrk.reports.run_folder import Run
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, ScalingRow, Timing, compare
+from bigtrk.reports.spikes import spikes
 from bigtrk.reports.tables import make_tables
 
 
@@ -48,6 +50,8 @@ def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
         "steps": len(run.steps),
         "routes": routes(run),
         "micro_steps_per_step": micro_steps(run),
+        "norms": norms_entry(run),
+        "spikes": [step.step for step in spikes(run)],
         "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],
         "timing": {**asdict(timing), "shares": timing.shares and timing.shares.model_dump()},
         "comparison": {

@@ -9,10 +9,12 @@ from bigtrk.config import parse
 from bigtrk.reports import figures
 from bigtrk.reports.facts import engine_name
 from bigtrk.reports.layout import Table, at_width, show_table
+from bigtrk.reports.norms import norms_tables
 from bigtrk.reports.records import EdgeMetrics, EpochRecord, EvaluationRecord, TrackRecord
 from bigtrk.reports.routes import routes_table
 from bigtrk.reports.run_folder import Run, labels
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, Scaling
+from bigtrk.reports.spikes import spikes_tables
 
 TIME_SHARES = "Where the time goes"
 METRIC_COLUMNS = (
@@ -38,6 +40,7 @@ def make_tables(runs: Sequence[Run], scaling: Scaling) -> list[Table]:
     if len(runs) > 1:
         tables.append(_last_epochs(runs))
     tables.extend(_epochs(name, run) for name, run in zip(labels(runs), runs, strict=True))
+    tables += [*norms_tables(runs), *spikes_tables(runs)]
     evaluated = [
         (name, run.evaluation)
         for name, run in zip(labels(runs), runs, strict=True)

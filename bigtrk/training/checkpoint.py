@@ -4,24 +4,38 @@ import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 
 from bigtrk.errors import InputError
 from bigtrk.files import read_json, sync_folder, write_json
 from bigtrk.parallel.engine import Engine
+from bigtrk.training.schedule import Plateau
+from bigtrk.training.spikes import LossHistory
 
 KEEP = 2  # the newest and one to fall back on
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: epochs and steps completed, and by which engine on how many ranks."""
+    """Where a run stands: epochs and steps completed, by which engine on how many ranks, and what
+    the learning rate and the spike guard depend on.
+    """
 
     epoch: int
     step: int
     engine: str
     world_size: int
+    plateau: Plateau
+    history: LossHistory
+
+    @staticmethod
+    def parse(content: dict[str, Any]) -> "Progress":
+        """Of what `asdict` made."""
+        plateau, history = Plateau(**content["plateau"]), content["history"]
+        known = LossHistory(tuple(history["losses"]), history["spikes_since"])
+        return Progress(**{**content, "plateau": plateau, "history": known})
 
 
 def save_checkpoint(engine: Engine, run: Path, progress: Progress) -> None:
@@ -73,8 +87,8 @@ def latest_progress(run: Path) -> Progress:
     """
     path = run / "checkpoints" / latest_checkpoint(run) / "progress.json"
     try:
-        return Progress(**read_json(path))
-    except (InputError, TypeError) as error:
+        return Progress.parse(read_json(path))
+    except (InputError, TypeError, KeyError) as error:
         raise InputError(
             f"{path}: the newest checkpoint is damaged ({error}); name an older one that is whole "
             f"in {run / 'checkpoints' / 'latest.json'}"

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from bigtrk.training.resume import continue_record
 from bigtrk.training.routed_step import RoutedStep
 from bigtrk.training.routes import scoring_router, training_router
 from bigtrk.training.run_folder import append_record, create_run, save_model
+from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import Record, Trainer
 
@@ -48,6 +50,7 @@ class Events:
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
     """Train, resuming the run at `resume` if given; returns the run folder. Collective."""
+    schedule = _schedule(configuration, events)
     router = training_router(configuration, ranks, events.train)
     stopwatch = Stopwatch(ranks.device)
     model = build_model(configuration).to(ranks.device)
@@ -57,29 +60,36 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     )
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
     folder = on_first_rank(lambda: _open_record(configuration, facts, resume))
-    trainer = _trainer(configuration, ranks, events, router, engine, stopwatch, folder)
-    done = _restore(trainer, folder, engine_name) if resume else 0
+    trainer = _trainer(configuration, ranks, events, router, schedule, engine, stopwatch, folder)
+    roll_back = partial(_restore, trainer, folder, engine_name)
+    done = roll_back() if resume else 0
+    if not resume and configuration.training.spike_guard == "roll_back":
+        _save(trainer, folder, engine_name, 0)
     epochs = range(done, configuration.training.epochs)
-    with _profiler(trainer, folder, len(epochs)) as after_step:
+    with _profiler(trainer, folder) as after_step:
         for epoch in epochs:
             routes = trainer.routed(epoch)
             if epoch == done:
                 _announce(ranks, folder, facts, routes)
-            record = trainer.run_epoch(epoch, routes, after_step)
+            record = trainer.run_epoch(epoch, routes, after_step, roll_back)
             _print_epoch(ranks, record, configuration.training.epochs)
-            progress = Progress(epoch + 1, trainer.step, engine_name, ranks.world_size)
-            save_checkpoint(engine, folder, progress)
+            _save(trainer, folder, engine_name, epoch + 1)
     _save_model(trainer, folder)
     return folder
 
 
-def _profiler(
-    trainer: Trainer, folder: Path, epochs: int
-) -> AbstractContextManager[Callable[[], None]]:
+def _schedule(configuration: Configuration, events: Events) -> Schedule:
+    training = configuration.training
+    steps_per_epoch = -(-len(events.train) // training.events_per_step)
+    total = steps_per_epoch * training.epochs
+    return Schedule(configuration.optimizer, training.events_per_step, total)
+
+
+def _profiler(trainer: Trainer, folder: Path) -> AbstractContextManager[Callable[[], None]]:
     """What to call after each step."""
     if not trainer.configuration.profile:
         return nullcontext(lambda: None)
-    return profiled(folder, trainer.ranks, epochs * trainer.steps_per_epoch)
+    return profiled(folder, trainer.ranks, trainer.schedule.total_steps - trainer.step)
 
 
 def _open_record(configuration: Configuration, facts: Record, resume: Path | None) -> Path:
@@ -94,6 +104,7 @@ def _trainer(
     ranks: Ranks,
     events: Events,
     router: Router,
+    schedule: Schedule,
     engine: Engine,
     stopwatch: Stopwatch,
     folder: Path,
@@ -105,6 +116,7 @@ def _trainer(
         ranks=ranks,
         engine=engine,
         router=router,
+        schedule=schedule,
         train=events.train,
         validation=events.validation,
         groups=groups,
@@ -118,7 +130,22 @@ def _restore(trainer: Trainer, folder: Path, engine_name: str) -> int:
     """Load the newest checkpoint; returns the number of epochs done."""
     progress = load_checkpoint(trainer.engine, folder, engine_name)
     trainer.step = progress.step
+    trainer.plateau = progress.plateau
+    trainer.history = progress.history
     return progress.epoch
+
+
+def _save(trainer: Trainer, folder: Path, engine_name: str, epoch: int) -> None:
+    """Write a checkpoint after `epoch` epochs."""
+    progress = Progress(
+        epoch=epoch,
+        step=trainer.step,
+        engine=engine_name,
+        world_size=trainer.ranks.world_size,
+        plateau=trainer.plateau,
+        history=trainer.history,
+    )
+    save_checkpoint(trainer.engine, folder, progress)
 
 
 def _save_model(trainer: Trainer, folder: Path) -> None:
@@ -188,10 +215,13 @@ def _print_epoch(ranks: Ranks, record: Record, epochs: int) -> None:
     scores = dict(record["validation"] or {})
     # Events without target or predicted edges are missing from some means: said when there are any.
     skipped = scores.pop("events_skipped", 0)
+    loss, spikes = record["train_loss"], record["spikes"]
+    learnt = "-" if loss is None else f"{loss:.5f}"
+    learnt += f" ({spikes} loss spikes left out)" if spikes else ""
     shown = "  ".join(f"{k} {v:.4f}" for k, v in scores.items() if v is not None)
     shown += f"  ({skipped:.0f} events lack a metric)" if skipped else ""
     say(
-        f"epoch {record['epoch'] + 1}/{epochs}  train loss {record['train_loss']:.5f}  "
+        f"epoch {record['epoch'] + 1}/{epochs}  train loss {learnt}  "
         f"validation: {shown or '-'}  {record['seconds']:.1f} s  "
         f"{record['edges_per_second']:,.0f} edges/s  "
         f"peak {record['peak_memory_bytes'] / 2**30:.2f} GiB"

@@ -39,6 +39,15 @@ class TrainingSettings(Settings):
     routing: `automatic` trains each event in as many of its sectors as fit `memory_gib` (GiB of
     each rank; without it, what the rank has) and end the step soonest; `stored` in all its sectors,
     or as many as there are ranks for.
+
+    norms_every: how many steps apart the norms of gradients and weights are recorded, by part of
+    the model; 0 for never.
+
+    spike_guard: what becomes of a step whose loss is far above that of recent steps, or whose loss
+    or gradients are not finite. `skip` drops its gradients; `roll_back` returns to the last
+    checkpoint and trains the epoch again without that step; `off` trains on it, and stops at a
+    loss that is not finite. spike_threshold: how many median absolute deviations above the median
+    is far.
     """
 
     epochs: int = Field(10, ge=1)
@@ -49,6 +58,9 @@ class TrainingSettings(Settings):
     edge_cut: float = Field(0.5, gt=0, lt=1)
     routing: Literal["automatic", "stored"] = "automatic"
     memory_gib: float | None = Field(None, gt=0)
+    norms_every: int = Field(10, ge=0)
+    spike_guard: Literal["off", "skip", "roll_back"] = "off"
+    spike_threshold: float = Field(10.0, gt=0)
 
 
 class RunSettings(Settings):

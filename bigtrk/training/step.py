@@ -8,22 +8,27 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.collectives import all_sum
+from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracing import traced
 from bigtrk.training.batch import Batch, compute
 from bigtrk.training.loss import edge_loss, edge_scale
+from bigtrk.training.norms import Norms, local_squares, norms_of
 from bigtrk.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step's loss and number of edges, the same on all ranks."""
+    """A step's loss, number of edges, norms (if asked for, and of a spike), and whether it was
+    dropped as a spike: the same on all ranks.
+    """
 
     loss: float
     edges: int
+    norms: Norms | None
+    spike: bool
 
 
 @dataclass(frozen=True)
@@ -39,11 +44,22 @@ class StepRunner:
     ranks: Ranks
     stopwatch: Stopwatch
 
-    def run(self, events: Sequence[int], batches: Sequence[Batch], lr: float) -> StepResult:
+    def run(
+        self,
+        events: Sequence[int],
+        batches: Sequence[Batch],
+        lr: float,
+        norms: bool = False,
+        limit: float = math.inf,
+    ) -> StepResult:
         """Train on `events`, of which `batches` are this rank's micro-steps. Collective.
 
+        With a spike guard, a step whose loss exceeds `limit` does not update the weights, nor does
+        one whose loss or gradients are not finite.
+
         Raises:
-            InputError: the loss is not finite (on all ranks alike; the weights are not updated).
+            InputError: the loss is not finite (on all ranks alike; the weights are not updated),
+                and there is no spike guard.
         """
         denominators = self._denominators(events, batches)
         local = torch.zeros((), dtype=torch.float64)
@@ -56,14 +72,32 @@ class StepRunner:
         owned = sum(int(batch.sector.owns_edge.sum()) for batch in batches)
         with self.stopwatch.time("reduce"):
             total, edges = all_sum([float(local), owned], self.ranks.device).tolist()
-        if not math.isfinite(total):
+        guarded = self.settings.spike_guard != "off"
+        if not guarded and not math.isfinite(total):
             raise InputError(
                 f"the loss became {total}: lower optimizer.lr or set optimizer.gradient_clipping "
                 f"and resume from the last checkpoint"
             )
+        measured = self._norms() if norms or guarded else None
+        spike = guarded and measured is not None and self._is_spike(total, limit, measured)
         with traced("optimizer"):
-            self.engine.step(lr)
-        return StepResult(total, int(edges))
+            if spike:
+                self.engine.discard()
+            else:
+                self.engine.step(lr)
+        return StepResult(total, int(edges), measured if norms or spike else None, spike)
+
+    def _is_spike(self, loss: float, limit: float, norms: Norms) -> bool:
+        """Whether any rank finds it one: if they disagreed, they would wait for each other."""
+        fine = math.isfinite(loss) and loss <= limit and norms.finite_gradient
+        with self.stopwatch.time("reduce"):
+            return bool(all_max([not fine], self.ranks.device).any())
+
+    def _norms(self) -> Norms:
+        with traced("norms"):
+            groups, squares = local_squares(self.engine, self.ranks.device)
+        with self.stopwatch.time("reduce"):
+            return norms_of(groups, all_sum(squares, self.ranks.device))
 
     def _loss(self, batch: Batch, denominators: dict[int, Tensor], n_events: int) -> Tensor:
         """This rank's part of the step's loss; zero, but with a graph, for an empty sector."""

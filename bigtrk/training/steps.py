@@ -7,10 +7,3 @@ def step_events(n_events: int, events_per_step: int, seed: int, epoch: int) -> l
     """The epoch's steps, each a list of event numbers; every event exactly once."""
     order = np.random.default_rng((seed, epoch)).permutation(n_events).tolist()
     return [order[i : i + events_per_step] for i in range(0, n_events, events_per_step)]
-
-
-def learning_rate(peak: float, warmup_steps: int, step: int) -> float:
-    """Linear warm-up over `warmup_steps`, constant after; `step` counts from 0."""
-    if step >= warmup_steps:
-        return peak
-    return peak * (step + 1) / warmup_steps

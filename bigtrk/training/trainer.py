@@ -1,9 +1,10 @@
 """The loop over epochs."""
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from bigtrk.console import follow
@@ -17,9 +18,11 @@ from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loader import Loader
 from bigtrk.training.routed_step import RoutedStep, check_routes
+from bigtrk.training.schedule import Plateau, Schedule
 from bigtrk.training.settings import Configuration
+from bigtrk.training.spikes import MOST_IN_A_ROW, LossHistory, check_spikes
 from bigtrk.training.step import StepRunner
-from bigtrk.training.steps import learning_rate, step_events
+from bigtrk.training.steps import step_events
 from bigtrk.training.usage import usage
 from bigtrk.training.validation import validate
 
@@ -34,6 +37,7 @@ class Trainer:
     ranks: Ranks
     engine: Engine
     router: Router
+    schedule: Schedule
     train: list[EventSource]
     validation: list[EventSource]
     groups: BlockGroups
@@ -41,6 +45,8 @@ class Trainer:
     stopwatch: Stopwatch
     log: Callable[[Record], None]
     step: int = 0
+    plateau: Plateau = field(default_factory=Plateau)
+    history: LossHistory = field(default_factory=LossHistory)
 
     def routed(self, epoch: int) -> list[RoutedStep]:
         """The steps of an epoch laid over the ranks."""
@@ -48,30 +54,39 @@ class Trainer:
         plan = step_events(len(self.train), training.events_per_step, training.seed, epoch)
         return [RoutedStep(events, self.router.route(events)) for events in plan]
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-len(self.train) // self.configuration.training.events_per_step)
-
     def run_epoch(
-        self, epoch: int, routes: Sequence[RoutedStep], after_step: Callable[[], None]
+        self,
+        epoch: int,
+        routes: Sequence[RoutedStep],
+        after_step: Callable[[], None],
+        roll_back: Callable[[], object],
     ) -> Record:
         """Train the steps `routes`, then validate; returns the epoch's record. Collective.
 
-        after_step: called after each of them.
+        after_step: called after each of them. roll_back: restores this trainer as it was after the
+        epoch before.
+
+        Raises:
+            InputError: a loss is not finite and there is no spike guard, or there are too many
+                spikes.
         """
         self.stopwatch.take()
         start = time.perf_counter()
-        records = list(self._steps(epoch, routes, after_step))
+        records = self._train(epoch, routes, after_step, roll_back)
         seconds = time.perf_counter() - start
-        edges = sum(record["edges"] for record in records)
+        learnt = [record for record in records if not record["spike"]]
+        edges = sum(record["edges"] for record in learnt)
+        events = sum(record["events"] for record in learnt)
+        # Weighted by events: a short last step counts for what it holds.
+        loss = sum(record["loss"] * record["events"] for record in learnt)
         record = {
             "kind": "epoch",
             "epoch": epoch,
-            "steps": len(records),
-            "events": len(self.train),
+            "steps": len(learnt),
+            "spikes": len(records) - len(learnt),
+            "events": events,
             "edges": edges,
-            # Weighted by events: a short last step counts for what it holds.
-            "train_loss": sum(r["loss"] * r["events"] for r in records) / len(self.train),
+            "train_loss": loss / events if events else None,
             "seconds": seconds,
             "edges_per_second": edges / seconds,
             "batch_seconds": statistics.median(record["seconds"] for record in records),
@@ -79,7 +94,14 @@ class Trainer:
             "validation": self._validate(),
         }
         self.log(record)
+        self._watch(record)
         return record
+
+    def _watch(self, record: Record) -> None:
+        """Tell the plateau schedule the epoch's loss, which is the same on all ranks."""
+        scores = record["validation"] or {"loss": record["train_loss"]}
+        loss = math.nan if scores["loss"] is None else scores["loss"]
+        self.plateau = self.plateau.after(loss, self.configuration.optimizer.plateau_patience)
 
     def _validate(self) -> Record | None:
         if not self.validation:
@@ -92,40 +114,74 @@ class Trainer:
             self.configuration.training,
         )
 
+    def _train(
+        self,
+        epoch: int,
+        routes: Sequence[RoutedStep],
+        after_step: Callable[[], None],
+        roll_back: Callable[[], object],
+    ) -> list[Record]:
+        """The records of the epoch's steps; after a roll-back the others are trained again."""
+        rolls_back = self.configuration.training.spike_guard == "roll_back"
+        numbered = dict(enumerate(routes, start=self.step))
+        spikes: list[Record] = []
+        end, most = self.step + len(routes), min(MOST_IN_A_ROW, len(routes))
+        while True:
+            records = []
+            for record in self._steps(epoch, numbered, after_step):
+                records.append(record)
+                if record["spike"] and rolls_back:
+                    break
+            else:
+                self.step = end
+                return [*spikes, *records]
+            spikes.append(records.pop())
+            check_spikes(len(spikes), most)
+            del numbered[spikes[-1]["step"]]
+            roll_back()
+
     def _steps(
-        self, epoch: int, routes: Sequence[RoutedStep], after_step: Callable[[], None]
+        self, epoch: int, routes: Mapping[int, RoutedStep], after_step: Callable[[], None]
     ) -> Iterator[Record]:
-        check_routes(routes)
-        runner = StepRunner(self.engine, self.configuration.training, self.ranks, self.stopwatch)
+        """Train `routes`, by the number of the step."""
+        check_routes(list(routes.values()))
+        training = self.configuration.training
+        runner = StepRunner(self.engine, training, self.ranks, self.stopwatch)
         loader = Loader(self.maker, self.train, self.ranks.rank, self.stopwatch)
-        batches = loader.steps([step.micro_steps for step in routes])
-        for step in self._follow(routes, epoch):
-            start = time.perf_counter()
-            lr = self._learning_rate()
-            with traced(f"step {self.step}"):
-                result = runner.run(step.events, next(batches), lr)
+        batches = loader.steps([step.micro_steps for step in routes.values()])
+        for number, step in self._follow(list(routes.items()), epoch):
+            self.step, start = number, time.perf_counter()
+            lr, due = self.schedule.rate(number, self.plateau), self._norms_are_due()
+            limit = self.history.limit(training.spike_threshold)
+            with traced(f"step {number}"):
+                result = runner.run(step.events, next(batches), lr, due, limit)
             record = {
                 "kind": "step",
                 "epoch": epoch,
-                "step": self.step,
-                "loss": result.loss,
+                "step": number,
+                "loss": result.loss if math.isfinite(result.loss) else None,
+                "spike": result.spike,
                 "lr": lr,
                 "events": len(step.events),
                 "edges": result.edges,
                 "micro_steps": len(step.micro_steps),
                 "routes": {self.train[i].name: parts for i, parts in step.parts.items()},
+                "norms": result.norms.record() if result.norms else None,
                 "seconds": time.perf_counter() - start,
             }
             self.log(record)
-            self.step += 1
+            self.history = self.history.after(result.loss, result.spike)
+            check_spikes(self.history.spikes_since)
             after_step()
             yield record
 
-    def _learning_rate(self) -> float:
-        optimizer = self.configuration.optimizer
-        return learning_rate(optimizer.lr, optimizer.warmup_steps, self.step)
+    def _norms_are_due(self) -> bool:
+        every = self.configuration.training.norms_every
+        return every > 0 and self.step % every == 0
 
-    def _follow(self, routes: Sequence[RoutedStep], epoch: int) -> Iterator[RoutedStep]:
+    def _follow(
+        self, routes: Sequence[tuple[int, RoutedStep]], epoch: int
+    ) -> Iterator[tuple[int, RoutedStep]]:
         if not self.ranks.is_first:
             return iter(routes)
         epochs = self.configuration.training.epochs

@@ -13,6 +13,7 @@ from bigtrk.graphs.graph_folder import write_graph
 from bigtrk.graphs.manifest import write_manifest
 from bigtrk.graphs.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.reports import read_run
 from bigtrk.reports.routes import routes
 from bigtrk.training.evaluate import evaluate_run
@@ -106,6 +107,30 @@ def test_resuming_continues_bit_for_bit(
         "epoch-0003",
         "latest.json",
     ]
+
+
+def never_so_good_again(run: Path) -> None:
+    """Let the first checkpoint know a loss that no epoch will reach."""
+    path = run / "checkpoints" / "epoch-0001" / "progress.json"
+    progress = json.loads(path.read_text())
+    progress["plateau"] = {**progress["plateau"], "best": 1e-9, "reductions": 1}
+    path.write_text(json.dumps(progress))
+
+
+def test_the_plateau_is_resumed(tmp_path: Path, graphs: Path) -> None:
+    run = tmp_path / "run"
+    plateau = {"schedule": "plateau", "plateau_patience": 0, "lr": 0.01}
+    start = settings(graphs, run, 1, {"name": "ddp"})
+    start = start.model_copy(update={"optimizer": OptimizerSettings.model_validate(plateau)})
+    run_ranks(1, train, start)
+    saved = json.loads((run / "checkpoints" / "epoch-0001" / "progress.json").read_text())
+    (epoch,) = read_run(run).epochs
+    assert epoch.validation is not None
+    assert saved["plateau"] == {"best": epoch.validation.loss, "waited": 0, "reductions": 0}
+    never_so_good_again(run)
+    run_ranks(1, train, start, run)
+    rates = [lr for _, _, lr in steps(run)]
+    assert rates == [0.01, 0.01, 0.005, 0.005, 0.0025, 0.0025]
 
 
 def test_the_record_reads_back_and_the_model_scores_alike_in_sectors(

@@ -1,8 +1,6 @@
 """Steps visit every event once an epoch, in an order that the seed and epoch alone decide."""
 
-import pytest
-
-from bigtrk.training.steps import learning_rate, step_events
+from bigtrk.training.steps import step_events
 
 
 def test_every_event_exactly_once() -> None:
@@ -15,8 +13,3 @@ def test_order_follows_seed_and_epoch() -> None:
     assert step_events(50, 1, 0, 0) == step_events(50, 1, 0, 0)
     assert step_events(50, 1, 0, 0) != step_events(50, 1, 0, 1)
     assert step_events(50, 1, 0, 0) != step_events(50, 1, 1, 0)
-
-
-def test_warm_up_reaches_the_peak_and_stays() -> None:
-    rates = [learning_rate(0.1, 4, step) for step in range(6)]
-    assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])

@@ -1,0 +1,73 @@
+"""The learning rate of each step."""
+
+import math
+from dataclasses import dataclass
+
+from bigtrk.errors import InputError
+from bigtrk.parallel.settings import OptimizerSettings
+
+# A loss is better if it is lower by a ten-thousandth, as torch's ReduceLROnPlateau has it.
+IMPROVEMENT = 1e-4
+FACTOR = 0.5  # of the learning rate, on a plateau
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """What the plateau schedule remembers: the best loss, the epochs since, the reductions."""
+
+    best: float | None = None
+    waited: int = 0
+    reductions: int = 0
+
+    def after(self, loss: float, patience: int) -> "Plateau":
+        """The state after an epoch of this loss."""
+        if math.isfinite(loss) and (self.best is None or loss < self.best * (1 - IMPROVEMENT)):
+            return Plateau(loss, 0, self.reductions)
+        if self.waited < patience:
+            return Plateau(self.best, self.waited + 1, self.reductions)
+        return Plateau(self.best, 0, self.reductions + 1)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Warm-up, then constant, cosine or plateau; `total_steps` are those of the whole run.
+
+    Raises:
+        InputError: the cosine has no steps left after the warm-up.
+    """
+
+    optimizer: OptimizerSettings
+    events_per_step: int
+    total_steps: int
+
+    def __post_init__(self) -> None:
+        warmup = self.optimizer.warmup_steps
+        if self.optimizer.schedule == "cosine" and warmup >= self.total_steps:
+            raise InputError(
+                f"optimizer.warmup_steps={warmup}: the whole run has {self.total_steps} steps, "
+                f"which leaves none for the cosine; lower it or raise training.epochs"
+            )
+
+    @property
+    def peak(self) -> float:
+        """The learning rate after the warm-up."""
+        factors = {
+            "none": 1.0,
+            "linear": float(self.events_per_step),
+            "sqrt": math.sqrt(self.events_per_step),
+        }
+        return self.optimizer.lr * factors[self.optimizer.lr_scaling]
+
+    def rate(self, step: int, plateau: Plateau) -> float:
+        """Of `step`, which counts from 0; `plateau` is the state after the last epoch."""
+        warmup = self.optimizer.warmup_steps
+        if step < warmup:
+            return self.peak * (step + 1) / warmup
+        match self.optimizer.schedule:
+            case "cosine":
+                done = (step - warmup) / (self.total_steps - warmup)
+                return self.peak * (1 + math.cos(math.pi * done)) / 2
+            case "plateau":
+                return self.peak * FACTOR**plateau.reductions
+            case "constant":
+                return self.peak

@@ -1,0 +1,54 @@
+"""The loss-spike guard: which losses are too high to learn from.
+
+A loss is a spike if it exceeds median + `training.spike_threshold` x MAD of the last losses, MAD
+being their median absolute deviation; neither follows single outliers, as a mean and a standard
+deviation would.
+"""
+
+import math
+from dataclasses import dataclass
+from statistics import median
+
+from bigtrk.errors import InputError
+
+WINDOW = 50  # losses that are remembered
+FEWEST = 10  # of them, before any is judged
+# Losses that hardly vary have next to no MAD: it counts as this share of the median at least.
+LEAST_SPREAD = 0.02
+MOST_IN_A_ROW = 10
+
+
+@dataclass(frozen=True)
+class LossHistory:
+    """The last losses that were no spikes, and how many spikes there were since."""
+
+    losses: tuple[float, ...] = ()
+    spikes_since: int = 0
+
+    def limit(self, threshold: float) -> float:
+        """The highest loss that is no spike; infinite while too few are known."""
+        if len(self.losses) < FEWEST:
+            return math.inf
+        middle = median(self.losses)
+        spread = median(abs(loss - middle) for loss in self.losses)
+        return middle + threshold * max(spread, LEAST_SPREAD * middle)
+
+    def after(self, loss: float, spike: bool) -> "LossHistory":
+        """The history after a step. Spikes are not remembered: they would raise the limit."""
+        if spike:
+            return LossHistory(self.losses, self.spikes_since + 1)
+        return LossHistory((*self.losses, loss)[-WINDOW:])
+
+
+def check_spikes(number: int, most: int = MOST_IN_A_ROW) -> None:
+    """A training that spikes again and again does not recover by leaving steps out.
+
+    Raises:
+        InputError: there were too many.
+    """
+    if number >= most:
+        raise InputError(
+            f"{number} loss spikes are too many: lower optimizer.lr, set "
+            f"optimizer.gradient_clipping or raise training.spike_threshold, and resume from the "
+            f"last checkpoint"
+        )
