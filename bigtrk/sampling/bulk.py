@@ -21,6 +21,7 @@ def sample_bulk(
     """The subgraphs of each of `batches`, lists of roots; the same whatever else is in the bulk."""
     begin = first_rows([len(roots) for roots in batches])
     roots = np.concatenate([np.empty(0, np.int64), *batches])
+    assert not len(roots) or 0 <= roots.min() <= roots.max() < graph.n_nodes, "roots are nodes"
     bulk = (engine or fastest())(graph, roots, walk, key)
     return [_piece(bulk, roots, begin[i], begin[i + 1]) for i in range(len(batches))]
 

@@ -72,8 +72,9 @@ static void visit(Scratch *s, int32_t v) {
 }
 
 // Floyd's algorithm: every set of `fanout` of the `n` edges from `begin` on is as likely.
-static void visit_some(Scratch *s, const int32_t *source, int64_t n, int fanout, uint64_t key,
-                       uint64_t counter) {
+static int visit_some(Scratch *s, const int32_t *source, int64_t n, int fanout, uint64_t key,
+                      uint64_t counter) {
+    if (!reserve(&s->picks, fanout)) return 0;
     for (int k = 0; k < fanout; k++) {
         int64_t last = n - fanout + k, pick = below(drawn(key, counter + k), last + 1);
         for (int i = 0; i < k; i++)
@@ -84,6 +85,7 @@ static void visit_some(Scratch *s, const int32_t *source, int64_t n, int fanout,
         s->picks.at[k] = pick;
         visit(s, source[pick]);
     }
+    return 1;
 }
 
 static int walk(const Graph *g, Scratch *s, int32_t root, uint64_t key, int depth, int fanout) {
@@ -99,9 +101,9 @@ static int walk(const Graph *g, Scratch *s, int32_t root, uint64_t key, int dept
             int64_t begin = g->first[s->frontier.at[i]];
             int64_t n = g->first[s->frontier.at[i] + 1] - begin;
             if (!reserve(&s->next, n < fanout ? n : fanout)) return 0;
-            if (n > fanout) visit_some(s, g->source + begin, n, fanout, key, counter);
-            else
+            if (n <= fanout)
                 for (int64_t e = begin; e < begin + n; e++) visit(s, g->source[e]);
+            else if (!visit_some(s, g->source + begin, n, fanout, key, counter)) return 0;
         }
     }
     return 1;
@@ -162,8 +164,7 @@ static int fill(const Graph *g, Sample *sample, int thread, const int64_t *root,
     s.row = malloc((g->n_nodes + 1) * sizeof(int32_t));
     Subgraphs *out = &sample->part[thread];
     // The lists change places, and either may take the next root.
-    int fine = s.touched && s.row && reserve(&s.next, 1) && reserve(&s.frontier, 1) &&
-               reserve(&s.picks, fanout);
+    int fine = s.touched && s.row && reserve(&s.next, 1) && reserve(&s.frontier, 1);
     for (long r = begin_of(sample, thread); fine && r < begin_of(sample, thread + 1); r++) {
         long n = out->node.size, e = out->edge.size;
         fine = add_root(g, &s, out, root[r], key, depth, fanout);

@@ -12,7 +12,7 @@ class Walk:
     """`depth` hops (d) against the edges, along `fanout` of a node's edges at most (s).
 
     Raises:
-        InputError: either is below 1.
+        InputError: either is below 1, or too large to count in 32 bits.
     """
 
     depth: int = 3
@@ -20,8 +20,9 @@ class Walk:
 
     def __post_init__(self) -> None:
         for name in ("depth", "fanout"):
-            if getattr(self, name) < 1:
-                raise InputError(f"sampling {name}={getattr(self, name)}: must be 1 or more")
+            if not 1 <= getattr(self, name) < 2**31:
+                value = getattr(self, name)
+                raise InputError(f"sampling {name}={value}: must be 1 or more, in 32 bits")
 
 
 class Bulk(NamedTuple):

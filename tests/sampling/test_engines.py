@@ -79,9 +79,12 @@ def test_engines_give_the_same(edges: Edges, depth: int, fanout: int, seed: int)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_fanout_of_every_degree_takes_the_whole_neighbourhood(engine: Engine) -> None:
+@pytest.mark.parametrize("excess", [0, 1, 2**31 - 1000])
+def test_a_fanout_of_every_degree_takes_the_whole_neighbourhood(
+    engine: Engine, excess: int
+) -> None:
     graph = random_graph(40, 150)
-    walk = Walk(depth=2, fanout=int(np.diff(graph.first).max()))
+    walk = Walk(depth=2, fanout=int(np.diff(graph.first).max()) + excess)
     batch = sample_bulk(graph, [np.arange(40)], walk, 7, engine)[0]
     for root in range(40):
         rows = slice(int(batch.node_at[root]), int(batch.node_at[root + 1]))

@@ -144,6 +144,8 @@ def test_settings_below_one_are_refused(whole: Sector) -> None:
         Walk(depth=0)
     with pytest.raises(InputError, match="fanout=-1: must be 1 or more"):
         Walk(fanout=-1)
+    with pytest.raises(InputError, match="fanout=2147483648: must be 1 or more, in 32 bits"):
+        Walk(fanout=2**31)
     with pytest.raises(InputError, match="bulk=0: must be 1 or more"):
         ShaDow(bulk=0)
     with pytest.raises(InputError, match="batch_size=0: must be 1 or more"):
