@@ -37,6 +37,7 @@ def distinct_below(
 
     Floyd's algorithm (doi:10.1145/30401.315746). `counter` is the first of each row's draws.
     """
+    size = size if len(n) else 0  # it may be huge where no node has so many edges
     picks = np.empty((len(n), size), np.int64)
     for k in range(size):
         last = n - size + k

@@ -201,12 +201,13 @@ def indicators(sets: list[set[int]], n_cells: int) -> Indicators:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_sets_of_edges_are_drawn_uniformly(engine: Engine) -> None:
     """Every 3 of 6 edges are as likely: 20 sets. The roots are nodes with the same sources."""
-    roots = np.arange(6, 6 + TRIALS)
-    graph = graph_of([(i, int(root)) for root in roots for i in range(6)], 6 + TRIALS)
+    n_roots = 1000
+    roots = np.arange(6, 6 + n_roots)
+    graph = graph_of([(i, int(root)) for root in roots for i in range(6)], 6 + n_roots)
     batch = sample_bulk(graph, [roots], Walk(depth=1, fanout=3), epoch_key(0, 0), engine)[0]
-    found = Counter(tuple(nodes[:-1].tolist()) for nodes in batch.node.reshape(TRIALS, 4))
+    found = Counter(tuple(nodes[:-1].tolist()) for nodes in batch.node.reshape(n_roots, 4))
     assert len(found) == 20
-    mean = TRIALS / 20
+    mean = n_roots / 20
     statistic = sum((count - mean) ** 2 / mean for count in found.values())
     assert chi2.sf(statistic, 19) > 1e-3
 
