@@ -89,11 +89,11 @@ def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
         edge_feature_names=whole.edge_feature_names,
         event_nodes=whole.event_nodes,
         event_edges=whole.event_edges,
-        node_features=whole.node_features[node],
+        node_features=whole.node_features.index_select(0, node),
         edge_index=subgraphs.edge_index,
-        edge_features=whole.edge_features[edge],
-        node_id=whole.node_id[node],
-        edge_id=whole.edge_id[edge],
+        edge_features=whole.edge_features.index_select(0, edge),
+        node_id=whole.node_id.index_select(0, node),
+        edge_id=whole.edge_id.index_select(0, edge),
         owns_edge=torch.ones(len(edge), dtype=torch.bool),
         send_index=torch.empty(0, dtype=torch.int64),
         send_splits=(0,),
@@ -107,4 +107,4 @@ def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
 
 
 def _at(column: Tensor | None, rows: Tensor) -> Tensor | None:
-    return None if column is None else column[rows]
+    return None if column is None else column.index_select(0, rows)
