@@ -4,9 +4,9 @@ ShaDow (Zeng et al., NeurIPS 2021, algorithm 2 of Tripathy et al.): from each ro
 `depth` hops along `fanout` edges of each node it reaches, and all edges among the nodes touched.
 As PyG's ShaDowKHopSampler and acorn do, the walk goes against the edges, from destination to
 source (inwards, in a graph of inner to outer hits), and a node that two steps reach is expanded
-twice. The edges of a node are drawn uniformly, which PyG's are not: its Floyd's algorithm never
-draws its upper bound, so that of n edges the last is drawn with probability (s - 1) / (n - 1)
-instead of s / n, and earlier ones the more often.
+twice. The edges of a node are drawn uniformly, which PyG's (torch-sparse 0.6.18) are not: it never
+draws the upper bound in Floyd's algorithm, so that the last of n edges has (s - 1) / (n - 1)
+instead of s / n, and earlier ones more than that.
 
 As in Tripathy et al. and acorn, the loss is taken on all edges of all subgraphs. An edge that lies
 in the subgraphs of several roots counts in each.
