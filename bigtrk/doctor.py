@@ -141,10 +141,10 @@ def _pip(*arguments: str) -> str:
 
 
 def _c_compiler() -> Finding:
-    # The one that bigtrk/models/kernels/native.py calls.
+    # The one that bigtrk/native_code.py calls.
     path = shutil.which(os.environ.get("CC", "cc"))
     remedy = None if path else _system({"apt-get": "gcc", "dnf": "gcc"}, "module load gcc")
-    return Finding("C compiler", "fast passes over edges on CPUs", path, False, remedy)
+    return Finding("C compiler", "fast passes over edges and sampling on CPUs", path, False, remedy)
 
 
 def _cxx_compiler() -> Finding:

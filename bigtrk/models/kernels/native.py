@@ -4,23 +4,17 @@ Registered as torch operators, so that what counts memory and time (`bigtrk plan
 """
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
 from functools import cache, partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from bigtrk.files import atomic_path
 from bigtrk.models.kernels.plain import Ends
+from bigtrk.native_code import compiled
 
 SOURCE, PASSES = (Path(__file__).with_name(name) for name in ("native.c", "passes.h"))
-FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
-FLAGS += ["-shared", "-fPIC"]
+FLAGS = ["-fno-math-errno", "-fno-trapping-math"]
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _ENDS = "Tensor? of_source, Tensor? of_destination, Tensor? source, Tensor? destination"
 # The C functions take the same arguments in the same order, then rows and columns.
@@ -41,36 +35,8 @@ def usable(device: torch.device, dtype: torch.dtype) -> bool:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled passes; None without a C compiler.
-
-    torch's own OpenMP runtime is already in the process, and they use it and its threads.
-    """
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        return None
-    home = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-    path = home / "bigtrk" / f"kernels-{_key(compiler)}.so"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as temporary:
-            command = [compiler, *FLAGS, str(SOURCE), "-o", str(temporary), "-lm"]
-            if subprocess.run(command, capture_output=True, check=False).returncode:
-                temporary.touch()  # not tried again
-    return ctypes.CDLL(str(path)) if path.stat().st_size else None
-
-
-def _key(compiler: str) -> str:
-    """What decides the result: the source, the flags, the compiler and the machine."""
-    sources = [SOURCE.read_text(), PASSES.read_text()]
-    facts = [*sources, *FLAGS, compiler, platform.machine(), _cpu_flags()]
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
-
-
-def _cpu_flags() -> str:
-    """The instruction sets of this CPU: a home folder is shared by unlike hosts."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    """The compiled passes; None without a C compiler."""
+    return compiled("kernels", SOURCE, [PASSES], FLAGS)
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
@@ -107,9 +73,9 @@ def _call(name: str, *tensors: Tensor | None) -> None:
     rows = tensors[0]
     assert rows is not None
     assert all(tensor is None or tensor.is_contiguous() for tensor in tensors), name
-    compiled = getattr(library(), f"{name}_{NAMES[rows.dtype]}")
+    call = getattr(library(), f"{name}_{NAMES[rows.dtype]}")
     pointers = [ctypes.c_void_p(None if t is None else t.data_ptr()) for t in tensors]
-    compiled(*pointers, *(ctypes.c_long(size) for size in rows.shape))
+    call(*pointers, *(ctypes.c_long(size) for size in rows.shape))
 
 
 def _call_without_data(*_: Tensor | None) -> None:

@@ -1,0 +1,1 @@
+"""Mini-batches: ShaDow subgraphs of an event, sampled in bulk."""

@@ -1,0 +1,39 @@
+"""Several mini-batches sampled at once, by the engine that is fastest here."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from bigtrk.sampling import native, products
+from bigtrk.sampling.subgraphs import InEdges, Rows, Subgraphs, first_rows
+from bigtrk.sampling.walk import Bulk, Engine, Walk
+
+
+def fastest() -> Engine:
+    """The compiled engine where there is a C compiler (docs/results/sampling.json)."""
+    return products.sample if native.library() is None else native.sample
+
+
+def sample_bulk(
+    graph: InEdges, batches: Sequence[Rows], walk: Walk, key: int, engine: Engine | None = None
+) -> list[Subgraphs]:
+    """The subgraphs of each of `batches`, lists of roots; the same whatever else is in the bulk."""
+    begin = first_rows([len(roots) for roots in batches])
+    roots = np.concatenate([np.empty(0, np.int64), *batches])
+    assert not len(roots) or 0 <= roots.min() <= roots.max() < graph.n_nodes, "roots are nodes"
+    bulk = (engine or fastest())(graph, roots, walk, key)
+    return [_piece(bulk, roots, begin[i], begin[i + 1]) for i in range(len(batches))]
+
+
+def _piece(bulk: Bulk, roots: Rows, begin: int, end: int) -> Subgraphs:
+    nodes = slice(bulk.node_at[begin], bulk.node_at[end])
+    edges = slice(bulk.edge_at[begin], bulk.edge_at[end])
+    ends = np.stack([bulk.source[edges], bulk.destination[edges]]) - nodes.start
+    return Subgraphs(
+        roots=torch.from_numpy(roots[begin:end]),
+        node=torch.from_numpy(bulk.node[nodes]),
+        node_at=torch.from_numpy(bulk.node_at[begin : end + 1] - nodes.start),
+        edge=torch.from_numpy(bulk.edge[edges]),
+        edge_index=torch.from_numpy(ends),
+    )

@@ -1,0 +1,59 @@
+"""ShaDow by a compiled sampler (shadow.c), on the threads that torch may use."""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bigtrk.native_code import compiled
+from bigtrk.sampling.subgraphs import InEdges, Rows, first_rows
+from bigtrk.sampling.walk import Bulk, Walk
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The compiled sampler; None without a C compiler."""
+    found = compiled("sampling", Path(__file__).with_name("shadow.c"))
+    if found is not None:
+        found.shadow_sample.restype = ctypes.c_void_p
+        found.shadow_collect.restype = None
+    return found
+
+
+def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
+    """The compiled engine (walk.Engine).
+
+    Raises:
+        MemoryError: the walks do not fit into memory.
+    """
+    found = library()
+    assert found is not None, "no C compiler"
+    roots = np.ascontiguousarray(roots, np.int64)
+    nodes, edges = np.zeros(len(roots), np.int64), np.zeros(len(roots), np.int64)
+    handle = found.shadow_sample(
+        *_pointers(graph.first, graph.source),
+        ctypes.c_long(graph.n_nodes),
+        *_pointers(roots),
+        ctypes.c_long(len(roots)),
+        ctypes.c_uint64(key),
+        ctypes.c_int(walk.depth),
+        ctypes.c_int(walk.fanout),
+        ctypes.c_int(torch.get_num_threads()),
+        *_pointers(nodes, edges),
+    )
+    if not handle:
+        raise MemoryError(f"{len(roots)} ShaDow subgraphs of {walk}: sample fewer at once")
+    node_at, edge_at = first_rows(nodes), first_rows(edges)
+    node = np.empty(node_at[-1], np.int64)
+    edge, source, destination = (np.empty(edge_at[-1], np.int64) for _ in range(3))
+    found.shadow_collect(
+        ctypes.c_void_p(handle), *_pointers(node_at, edge_at, node, edge, source, destination)
+    )
+    return Bulk(node, node_at, edge, edge_at, source, destination)
+
+
+def _pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:
+    assert all(array.flags.c_contiguous for array in arrays)
+    return [ctypes.c_void_p(array.ctypes.data) for array in arrays]

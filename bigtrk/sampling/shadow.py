@@ -1,0 +1,110 @@
+"""ShaDow mini-batches of an event, sampled while the ones before are computed.
+
+ShaDow (Zeng et al., NeurIPS 2021, algorithm 2 of Tripathy et al.): from each root a random walk of
+`depth` hops along `fanout` edges of each node it reaches, and all edges among the nodes touched.
+As PyG's ShaDowKHopSampler and acorn do, the walk goes against the edges, from destination to
+source (inwards, in a graph of inner to outer hits), and a node that two steps reach is expanded
+twice. The edges of a node are drawn uniformly, which PyG's (torch-sparse 0.6.18) are not: it never
+draws the upper bound in Floyd's algorithm, so that the last of n edges has (s - 1) / (n - 1)
+instead of s / n, and earlier ones more than that.
+
+As in Tripathy et al. and acorn, the loss is taken on all edges of all subgraphs. An edge that lies
+in the subgraphs of several roots counts in each.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.sector import Sector
+from bigtrk.sampling.bulk import sample_bulk
+from bigtrk.sampling.draws import epoch_key
+from bigtrk.sampling.roots import epoch_roots
+from bigtrk.sampling.subgraphs import InEdges, Rows, Subgraphs, in_edges
+from bigtrk.sampling.walk import Walk
+
+
+@dataclass(frozen=True)
+class ShaDow:
+    """Mini-batches of `batch_size` roots over all ranks, `bulk` of them sampled at once (k).
+
+    Raises:
+        InputError: bulk is below 1.
+    """
+
+    walk: Walk = field(default_factory=Walk)
+    batch_size: int = 256
+    bulk: int = 4
+
+    def __post_init__(self) -> None:
+        if self.bulk < 1:
+            raise InputError(f"sampling bulk={self.bulk}: must be 1 or more")
+
+    def batches(
+        self, whole: Sector, seed: int, epoch: int, rank: int = 0, ranks: int = 1
+    ) -> Iterator[tuple[Sector, Subgraphs]]:
+        """This rank's mini-batches of an epoch over an event, one bulk ahead in a thread.
+
+        Raises:
+            InputError: batch_size is below 1.
+        """
+        roots = epoch_roots(whole.n_nodes, self.batch_size, seed, epoch, rank, ranks)
+        graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(seed, epoch)
+        bulks = [roots[i : i + self.bulk] for i in range(0, len(roots), self.bulk)]
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            ahead = [pool.submit(self._sample, whole, graph, bulk, key) for bulk in bulks[:1]]
+            for i in range(len(bulks)):
+                current = ahead.pop()
+                ahead = [
+                    pool.submit(self._sample, whole, graph, bulk, key)
+                    for bulk in bulks[i + 1 : i + 2]
+                ]
+                yield from current.result()
+
+    def _sample(
+        self, whole: Sector, graph: InEdges, batches: Sequence[Rows], key: int
+    ) -> list[tuple[Sector, Subgraphs]]:
+        found = sample_bulk(graph, batches, self.walk, key)
+        return [(shadow_sector(whole, subgraphs), subgraphs) for subgraphs in found]
+
+
+def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
+    """The subgraphs as one sector, what they hold looked up in the event's only sector.
+
+    A node or edge has a row in each subgraph it lies in, so node_id and edge_id repeat, and nodes
+    and edges are sorted within each subgraph only.
+    """
+    assert whole.parts == 1, "subgraphs are sampled from whole events"
+    node, edge = subgraphs.node, subgraphs.edge
+    return Sector(
+        event=whole.event,
+        part=0,
+        parts=1,
+        n_owned=len(node),
+        node_feature_names=whole.node_feature_names,
+        edge_feature_names=whole.edge_feature_names,
+        event_nodes=whole.event_nodes,
+        event_edges=whole.event_edges,
+        node_features=whole.node_features.index_select(0, node),
+        edge_index=subgraphs.edge_index,
+        edge_features=whole.edge_features.index_select(0, edge),
+        node_id=whole.node_id.index_select(0, node),
+        edge_id=whole.edge_id.index_select(0, edge),
+        owns_edge=torch.ones(len(edge), dtype=torch.bool),
+        send_index=torch.empty(0, dtype=torch.int64),
+        send_splits=(0,),
+        recv_splits=(0,),
+        y=_at(whole.y, edge),
+        hit_id=_at(whole.hit_id, node),
+        particle_id=_at(whole.particle_id, node),
+        hit_weight=_at(whole.hit_weight, node),
+        particles=whole.particles,
+    )
+
+
+def _at(column: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if column is None else column.index_select(0, rows)

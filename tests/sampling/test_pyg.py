@@ -1,0 +1,78 @@
+"""Against PyG's sampler, where torch-sparse is installed (scripts/bench_sampling.py --install)."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2_contingency
+from torch import Tensor
+
+from bigtrk.graphs.sector import edge_order
+from bigtrk.machine import version
+from bigtrk.sampling.bulk import sample_bulk
+from bigtrk.sampling.draws import epoch_key
+from bigtrk.sampling.subgraphs import in_edges
+from bigtrk.sampling.walk import Walk
+
+TRIALS = 2000
+
+pytestmark = pytest.mark.skipif(
+    any(version(name) is None for name in ("torch-sparse", "torch-scatter")),
+    reason="PyG's sampler needs torch-scatter and torch-sparse",
+)
+
+
+def pyg_sample(edges: Tensor, n_nodes: int, roots: Tensor, walk: Walk) -> Any:
+    """PyG's batch, with the graph's `node` [M] and `edge` [L] of each row."""
+    from torch_geometric.data import Data
+    from torch_geometric.loader import ShaDowKHopSampler
+
+    ids = {"node": torch.arange(n_nodes), "edge": torch.arange(edges.shape[1])}
+    data = Data(edge_index=edges, num_nodes=n_nodes, **ids)
+    options = {"node_idx": roots, "batch_size": len(roots)}
+    return next(iter(ShaDowKHopSampler(data, walk.depth, walk.fanout, **options)))
+
+
+def test_identical_where_the_fanout_is_every_degree() -> None:
+    """Directed, with repeated edges, self loops and isolated nodes."""
+    n_nodes, generator = 80, torch.Generator().manual_seed(0)
+    edges = torch.randint(70, (2, 300), generator=generator)
+    edges = edges[:, edge_order(edges, n_nodes)]
+    roots, walk = torch.randperm(n_nodes, generator=generator), Walk(depth=2, fanout=40)
+    theirs = pyg_sample(edges, n_nodes, roots, walk)
+    ours = sample_bulk(in_edges(edges, n_nodes), [roots.numpy()], walk, key=0)[0]
+    assert torch.equal(ours.node, theirs.node)
+    assert torch.equal(ours.node_at, theirs.ptr)
+    assert torch.equal(ours.root_row, theirs.root_n_id)
+    assert rows_of(ours.edge, ours.edge_index) == rows_of(theirs.edge, theirs.edge_index)
+
+
+def rows_of(edge: Tensor, edge_index: Tensor) -> list[tuple[int, ...]]:
+    return sorted(zip(edge.tolist(), *edge_index.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_inclusion_and_sizes_are_equal_where_its_edges_come_in_any_order(depth: int) -> None:
+    """Down a tree, so that the order of one node's edges says nothing of another's.
+
+    PyG draws a node's edges unequally, by their order (shadow.py); here each trial numbers the
+    nodes anew. A node has 5 sources, and is one of 5.
+    """
+    n_nodes, walk = 31, Walk(depth, fanout=3)
+    child = torch.arange(1, n_nodes)
+    edges = torch.stack([child, (child - 1) // 5])
+    found, expected = np.zeros(n_nodes), np.zeros(n_nodes)
+    generator = torch.Generator().manual_seed(1)
+    graph = in_edges(edges, n_nodes)
+    for trial in range(TRIALS):
+        label = torch.randperm(n_nodes, generator=generator)
+        theirs = pyg_sample(label[edges], n_nodes, label[:1], walk)
+        expected[label.argsort()[theirs.node]] += 1
+        ours = sample_bulk(graph, [np.array([0])], walk, epoch_key(4, trial))[0]
+        assert (len(ours.node), len(ours.edge)) == (theirs.num_nodes, theirs.num_edges)
+        found[ours.node] += 1
+    drawn = expected[1:] > 0
+    counts = np.stack([found[1:][drawn], expected[1:][drawn]])
+    assert not found[1:][~drawn].any()
+    assert chi2_contingency(counts).pvalue > 1e-3

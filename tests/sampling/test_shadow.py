@@ -1,0 +1,152 @@
+"""ShaDow mini-batches of an event: every node once a root, features and labels looked up."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.sampling import bulk, native, products
+from bigtrk.sampling.roots import epoch_roots
+from bigtrk.sampling.shadow import ShaDow
+from bigtrk.sampling.walk import Walk
+
+N, E = 50, 300
+SMALL = ShaDow(Walk(depth=2, fanout=3), batch_size=8, bulk=3)
+
+
+@pytest.fixture(scope="module")
+def graph() -> EventGraph:
+    generator = torch.Generator().manual_seed(0)
+    return EventGraph(
+        name="event1",
+        node_feature_names=("r",),
+        edge_feature_names=("dr", "dz"),
+        node_features=torch.randn(N, 1, generator=generator),
+        edge_index=torch.randint(N, (2, E), generator=generator),
+        edge_features=torch.randn(E, 2, generator=generator),
+        y=torch.rand(E, generator=generator) < 0.5,
+        hit_id=torch.arange(N) + 2**60,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(graph: EventGraph) -> Sector:
+    return whole_sector(graph)
+
+
+def roots_of(shadow: ShaDow, whole: Sector, rank: int = 0, ranks: int = 1) -> list[list[int]]:
+    batches = shadow.batches(whole, seed=3, epoch=5, rank=rank, ranks=ranks)
+    return [subgraphs.roots.tolist() for _, subgraphs in batches]
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 25, N, N + 1, 10 * N])
+@pytest.mark.parametrize("k", [1, 2, 5, 100])
+def test_every_node_is_a_root_once(whole: Sector, batch_size: int, k: int) -> None:
+    found = roots_of(replace(SMALL, batch_size=batch_size, bulk=k), whole)
+    assert sorted(root for roots in found for root in roots) == list(range(N))
+    assert {len(roots) for roots in found[:-1]} <= {batch_size}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 16])
+def test_ranks_share_each_mini_batch(whole: Sector, ranks: int) -> None:
+    alone = roots_of(SMALL, whole)
+    shares = [roots_of(SMALL, whole, rank, ranks) for rank in range(ranks)]
+    for i, roots in enumerate(alone):
+        together = [root for share in shares for root in share[i]]
+        assert sorted(together) == sorted(roots)
+    assert {len(share) for share in shares} == {len(alone)}
+
+
+def test_roots_are_shuffled_anew_each_epoch() -> None:
+    def order(seed: int, epoch: int) -> list[int]:
+        return [int(r) for roots in epoch_roots(1000, 8, seed, epoch) for r in roots]
+
+    assert order(0, 0) == order(0, 0)
+    orders = [order(0, 0), order(0, 1), order(1, 0), list(range(1000))]
+    assert len({tuple(o) for o in orders}) == 4
+
+
+def test_a_batch_is_a_sector_of_the_event(graph: EventGraph, whole: Sector) -> None:
+    assert graph.y is not None
+    assert graph.hit_id is not None
+    for sector, subgraphs in SMALL.batches(whole, seed=0, epoch=0):
+        node, edge = sector.node_id, sector.edge_id
+        assert torch.equal(node[sector.edge_index], graph.edge_index[:, edge])
+        looked_up: list[tuple[Tensor | None, Tensor]] = [
+            (sector.node_features, graph.node_features[node]),
+            (sector.hit_id, graph.hit_id[node]),
+            (sector.edge_features, graph.edge_features[edge]),
+            (sector.y, graph.y[edge]),
+        ]
+        for found, expected in looked_up:
+            assert found is not None
+            assert torch.equal(found, expected)
+        assert sector.particle_id is None
+        assert torch.equal(node[subgraphs.root_row], subgraphs.roots)
+        assert sector.owns_edge.all()
+        assert (sector.part, sector.parts, sector.n_owned) == (0, 1, sector.n_nodes)
+        assert (sector.event, sector.event_nodes, sector.event_edges) == ("event1", N, E)
+
+
+def test_epochs_repeat_whatever_the_bulk_and_the_engine(
+    whole: Sector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def edges(shadow: ShaDow) -> list[Tensor]:
+        return [sector.edge_id for sector, _ in shadow.batches(whole, seed=1, epoch=2)]
+
+    expected = edges(SMALL)
+    others = [edges(SMALL), edges(replace(SMALL, bulk=1))]
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert bulk.fastest() is products.sample
+    others.append(edges(SMALL))
+    for found in others:
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_an_event_without_nodes_has_no_mini_batches(graph: EventGraph) -> None:
+    nothing = replace(
+        graph,
+        node_features=graph.node_features[:0],
+        edge_index=graph.edge_index[:, :0],
+        edge_features=graph.edge_features[:0],
+        y=None,
+        hit_id=None,
+    )
+    assert list(SMALL.batches(whole_sector(nothing), seed=0, epoch=0)) == []
+
+
+def test_the_next_bulk_is_sampled_while_one_is_used(
+    whole: Sector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second bulk is asked for before the first one's first batch is handed out."""
+    started = threading.Semaphore(0)
+    plain = ShaDow._sample
+
+    def noted(*arguments: object) -> object:
+        started.release()
+        return plain(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ShaDow, "_sample", noted)
+    batches = SMALL.batches(whole, seed=0, epoch=0)
+    next(batches)
+    assert started.acquire(timeout=30)
+    assert started.acquire(timeout=30), "the second bulk waits for the first to be used up"
+    del batches
+
+
+def test_settings_below_one_are_refused(whole: Sector) -> None:
+    with pytest.raises(InputError, match="depth=0: must be 1 or more"):
+        Walk(depth=0)
+    with pytest.raises(InputError, match="fanout=-1: must be 1 or more"):
+        Walk(fanout=-1)
+    with pytest.raises(InputError, match="fanout=2147483648: must be 1 or more, in 32 bits"):
+        Walk(fanout=2**31)
+    with pytest.raises(InputError, match="bulk=0: must be 1 or more"):
+        ShaDow(bulk=0)
+    with pytest.raises(InputError, match="batch_size=0: must be 1 or more"):
+        list(ShaDow(batch_size=0).batches(whole, seed=0, epoch=0))
