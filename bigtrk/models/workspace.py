@@ -12,7 +12,8 @@ from torch import Tensor
 Recompute = Literal["none", "layer", "chunk", "offload"]
 # Of a chunk's features, several buffers of which stay in a core's cache. 300,000 edges, hidden 64:
 # float32 3.3 s at half a megabyte and 3.9 s at one; bfloat16 1.6 s, and 2.9 s at a quarter.
-CPU_BYTES, GPU_BYTES = 2**19, 2**26
+# A GPU starts fewer operations with larger ones, and several still fit its cache.
+CPU_BYTES, GPU_BYTES = 2**19, 2**24
 
 
 def chunk_rows(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.workspace import CPU_BYTES, GPU_BYTES
 from bigtrk.parallel.event_size import NEIGHBOURS, EventSize, SectorSize
 from bigtrk.parallel.footprint import Columns, Footprint, footprint
 from bigtrk.parallel.links import exchange
@@ -120,7 +121,10 @@ class CostModel:
         near |= self.model.recompute != "layer"
         moved = (count.traffic * sizes / np.where(near, machine.cached, machine.traffic)).sum()
         busy = count.flops @ sizes / machine.flops[self.model.precision] + moved
-        return float(busy * self._sharers(near[0]) + count.operations @ sizes * machine.operation)
+        operations = count.operations.copy()
+        if not machine.shared and self.model.recompute != "layer":
+            operations[:3] *= CPU_BYTES / GPU_BYTES  # counted in the chunks of a CPU
+        return float(busy * self._sharers(near[0]) + operations @ sizes * machine.operation)
 
     def exchange_seconds(self, event: EventSize, parts: int) -> float:
         """Seconds of the halo exchanges of forward and backward."""

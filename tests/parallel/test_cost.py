@@ -126,7 +126,7 @@ def test_engines_that_shard_parameters_keep_ranks_in_step() -> None:
 
 def test_ranks_of_a_cpu_host_share_it() -> None:
     alike = CPU.model_copy(update={"sharing": 1.0, "sharing_cached": 1.0})
-    alone, shared = cost(1, machine=alike), cost(4, machine=alike)
+    alone, shared = (cost(world, machine=alike, hidden=256) for world in (1, 4))
     size = EVENT.sector(1)
     assert 3.5 < shared.compute_seconds(size, 1) / alone.compute_seconds(size, 1) <= 4
     assert cost(4).compute_seconds(size, 1) == cost(1).compute_seconds(size, 1)

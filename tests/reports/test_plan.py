@@ -90,10 +90,10 @@ def test_the_command_answers_for_4096_ranks(
     status, out, _ = run_here(command, monkeypatch, capsys)
     assert status == 0
     plan = json.loads(out)
-    assert plan["smallest_parts"] == 4
-    fitting = [row for row in plan["sectors"] if row["parts"] == 4]
+    assert plan["smallest_parts"] == 2
+    fitting = [row for row in plan["sectors"] if row["parts"] == 2]
     assert fitting[0]["total"] <= 24 * 2**30
-    assert plan["weak_scaling"][-1]["events_per_step"] == 1024
+    assert plan["weak_scaling"][-1]["events_per_step"] == 2048
     again = run_here(command, monkeypatch, capsys)[1]
     assert again == out
 
