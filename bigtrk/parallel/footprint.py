@@ -29,9 +29,9 @@ from bigtrk.models.workspace import chunk_rows
 Columns = NDArray[np.float64]
 # Edges, nodes and owned nodes, in chunks; independent in all columns, and a halo in each that is
 # cut, so that all passes run the same operations.
-_CUT_SIZES = ((4, 2, 1), (5, 2, 1), (4, 3, 1), (5, 4, 2))
-_WHOLE_SIZES = ((4, 1, 1), (5, 1, 1), (4, 2, 2))
-_ROWS = 500  # of such a chunk where a layer is computed at once
+_CUT_SIZES = ((2, 2, 1), (3, 2, 1), (2, 3, 1), (3, 3, 2))
+_WHOLE_SIZES = ((2, 1, 1), (3, 1, 1), (2, 2, 2))
+_ROWS = 1000  # of such a chunk where a layer is computed at once
 
 
 @dataclass(frozen=True)
