@@ -24,7 +24,7 @@ def load_acorn_weights(model: InteractionGNN, state: dict[str, Tensor]) -> None:
     """
     renamed: dict[str, Tensor] = {}
     for name, tensor in state.items():
-        ours = _our_name(name, model.config)
+        ours = our_name(name, model.config)
         if ours in renamed:
             raise InputError(f"acorn weights: {name} is one too many; compare model.mlp_layers")
         if ours is not None:
@@ -48,8 +48,12 @@ def load_acorn_weights(model: InteractionGNN, state: dict[str, Tensor]) -> None:
             tensor.copy_(renamed[name])
 
 
-def _our_name(name: str, config: InteractionGNNConfig) -> str | None:
-    """Our name of acorn's parameter; None for one that is not needed."""
+def our_name(name: str, config: InteractionGNNConfig) -> str | None:
+    """Our name of acorn's parameter; None for one that is not needed.
+
+    Raises:
+        InputError: acorn's model has no such parameter, or one of other settings.
+    """
     match = NAME.fullmatch(name)
     if match is None or int(match[3]) % STRIDE:
         raise InputError(f"acorn weights: {name} is no parameter of an InteractionGNN2")

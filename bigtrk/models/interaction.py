@@ -68,9 +68,10 @@ class Interact(torch.autograd.Function):
         # Without a backward pass edges take the place of those read, but not of the encoded ones.
         in_place = not work.trains and layer.i > 0 and edges.mlp.width == e.shape[1]
         made = e if in_place else e.new_empty(len(e), edges.mlp.width)
-        sums = edges.forward(made)
+        sums = edges.new_sums() if layer.node else None
+        edges.forward(made, sums)
         owned, kept = None, edges.mlp.kept
-        if layer.node:
+        if sums is not None:
             owned, kept_of_nodes = edges.update_forward(sums)
             kept = kept + kept_of_nodes
         if in_place:
@@ -131,15 +132,13 @@ class _Edges:
         zeros = (self._work.zeros(name, n_nodes, hidden) for name in ("outgoing", "incoming"))
         return Ends(*zeros, *self.layer.graph.edge_index)
 
-    def forward(self, made: Tensor) -> Ends:
-        """Fills `made` [E, W]; the sums of the nodes' edges, if nodes are updated."""
-        sums = self.new_sums()
+    def forward(self, made: Tensor, sums: Ends | None) -> None:
+        """Fills `made` [E, W], and adds it to the sums of the nodes, if these are updated."""
         with traced(f"layer {self.layer.i} edge"):
             for rows in self._work.chunks(len(made)):
                 made[rows] = self.mlp.forward(rows)
-                if self.layer.node:
+                if sums is not None:
                     self.passes.add_to_nodes(made[rows], sums.of(rows))
-        return sums
 
     def update_forward(self, sums: Ends) -> tuple[Tensor, list[Tensor]]:
         """The owned nodes [n_owned, H], and what is kept of making them."""

@@ -11,7 +11,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
-from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.models.acorn_weights import our_name
+from bigtrk.models.reference import ReferenceGNN
 from bigtrk.training.batch import Batch, compute
 from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
@@ -23,7 +24,8 @@ Scored = tuple[str, Tensor, Tensor]
 
 
 class Oracle:
-    """Whole graphs in one process: float64, plain autograd, plain SGD, the loss written out.
+    """Whole graphs in one process: the plain model in float64, autograd, plain SGD, the loss
+    written out. Parameters have the names that they have in our model.
 
     It starts from `weights`, or else from those that a run of these settings starts from.
     """
@@ -34,11 +36,16 @@ class Oracle:
         graphs: Sequence[EventGraph],
         weights: dict[str, Tensor] | None = None,
     ) -> None:
-        # Nothing but autograd computes gradients, whatever the settings recompute.
-        plain = settings.model.model_copy(update={"recompute": "none"})
-        self._model = build_model(settings.model_copy(update={"model": plain})).double()
-        if weights is not None:
-            self._model.load_state_dict({name: value.double() for name, value in weights.items()})
+        if weights is None:
+            weights = build_model(settings).state_dict()
+        self._model = ReferenceGNN(settings.model, len(NODE_FEATURES), len(EDGE_FEATURES)).double()
+        self._names = {
+            name: ours
+            for name in self._model.state_dict()
+            if (ours := our_name(name, settings.model)) is not None
+        }
+        renamed = {name: weights[ours].double() for name, ours in self._names.items()}
+        self._model.load_state_dict(renamed)
         self._graphs = graphs
         self._per_edge = settings.training.step_loss == "per_edge"
 
@@ -55,7 +62,7 @@ class Oracle:
         """Of the loss, by parameter."""
         named = dict(self._model.named_parameters())
         found = torch.autograd.grad(self._loss(), list(named.values()))
-        return dict(zip(named, found, strict=True))
+        return {self._names[name]: value for name, value in zip(named, found, strict=True)}
 
     def trained(self, steps: int, lr: float) -> dict[str, Tensor]:
         """Weights after so many steps more."""
@@ -63,8 +70,8 @@ class Oracle:
             gradients = self.gradients()
             with torch.no_grad():
                 for name, parameter in self._model.named_parameters():
-                    parameter.sub_(lr * gradients[name])
-        return {name: value.detach() for name, value in self._model.state_dict().items()}
+                    parameter.sub_(lr * gradients[self._names[name]])
+        return {self._names[name]: value for name, value in self._model.state_dict().items()}
 
     def _loss(self) -> Tensor:
         sums = torch.stack([self._summed_loss(graph) for graph in self._graphs])
@@ -82,8 +89,6 @@ class Oracle:
             normalised(graph.node_features, NODE_FEATURES, SCALES, NODE_FEATURES).double(),
             normalised(graph.edge_features, EDGE_FEATURES, SCALES, EDGE_FEATURES).double(),
             graph.edge_index,
-            graph.n_nodes,
-            no_exchange,
         )
         return logits
 

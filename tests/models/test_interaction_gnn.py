@@ -202,6 +202,11 @@ def test_what_recomputation_and_bf16_keep() -> None:
     assert kept_bytes(recompute="chunk", precision="bf16") < 0.53 * recomputed
 
 
+def test_offload_takes_what_is_kept_elsewhere() -> None:
+    """The hooks that move it come before ours, so nothing is left for them."""
+    assert kept_bytes(recompute="offload") == 0
+
+
 @pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
 def test_bf16_stays_near_float32(recompute: str) -> None:
     x, edge_features, edge_index = make_graph(30, 300)
