@@ -49,7 +49,7 @@ def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     source = open_events(configuration.data.train)[0]
     router = scoring_router([source], ranks.world_size)
     maker = BatchMaker(configuration, ranks.device, BlockGroups(ranks, router.widths), stopwatch)
-    batches = Loader(maker, [source], ranks.rank, stopwatch).load(router.route([0]))
+    batches = Loader(maker.of([source]), ranks.rank, stopwatch).load(router.route([0]))
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
     runner = StepRunner(engine, configuration.training, ranks, stopwatch)

@@ -47,7 +47,7 @@ from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
-from bigtrk.training.steps import step_events
+from bigtrk.training.steps import step_items
 from bigtrk.training.validation import validate
 
 DEFAULT = Path(__file__).parents[1] / "docs" / "results" / "unchanged_training.json"
@@ -160,7 +160,7 @@ class Trial:
         losses: dict[str, list[float]] = {side: [] for side in engines}
         for i, lr in enumerate(follow(rates, len(rates), f"seed {self.seed}")):
             epoch, number = divmod(i, len(sources))
-            step = step_events(len(sources), 1, self.seed, epoch)[number]
+            step = step_items([0.0] * len(sources), 1, self.seed, epoch)[number]
             batches = [maker.whole(event, sources) for event in step]
             for side, engine in engines.items():
                 runner = StepRunner(engine, self.common.training, self.ranks, stopwatch)

@@ -18,7 +18,11 @@ _BOUNDS = 16
 
 @dataclass(frozen=True)
 class Share:
-    """Part `part` of `parts` of event number `event`; `parts` ranks from `first_rank` hold it."""
+    """Part `part` of `parts` of event number `event`; `parts` ranks from `first_rank` hold it.
+
+    Of an event trained in mini-batches, a part is one of them, and `first_rank` has it alone, or
+    (0) all ranks have a share of their own in it.
+    """
 
     event: int
     part: int
@@ -27,7 +31,7 @@ class Share:
 
 
 # One micro-step: what each rank computes, None for an empty sector.
-MicroStep = list[Share | None]
+MicroStep = Sequence[Share | None]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,11 @@ class Layout:
     loads: NDArray[np.float64]
     seconds: float
 
+    @property
+    def imbalance(self) -> float:
+        """The most loaded rank's seconds over the mean's."""
+        return float(self.loads.max() / self.loads.mean()) if self.loads.any() else 1.0
+
 
 @dataclass(frozen=True)
 class Router:
@@ -69,13 +78,17 @@ class Router:
         return sorted({parts for choices in self.seconds for parts in choices})
 
     def route(self, events: Sequence[int]) -> list[MicroStep]:
+        """The micro-steps of `layout`."""
+        return self.layout(events).micro_steps
+
+    def layout(self, events: Sequence[int]) -> Layout:
         """Lay `events` over the ranks, each in as many sectors as end the step soonest.
 
         An event of K sectors occupies K ranks from a multiple of K on, so that groups of one size
         never overlap. Every rank has a place in every micro-step.
         """
         layouts = (self._bounded(events, bound) for bound in self._bounds(events))
-        return min(layouts, key=lambda layout: layout.seconds).micro_steps
+        return min(layouts, key=lambda layout: layout.seconds)
 
     def _bounds(self, events: Sequence[int]) -> list[float]:
         """Longest times to try for a single event, longest first: narrow where nothing is won.
@@ -137,14 +150,14 @@ def lay_out(tasks: Iterable[Task], world_size: int, in_step: bool = False) -> La
             board.place(task, first)
             heappush(free, (board.free(first, parts, in_step), first))
     seconds = sum(board.longest) if in_step else board.loads.max()
-    return Layout(board.micro_steps, board.loads, float(seconds))
+    return Layout([*board.micro_steps], board.loads, float(seconds))
 
 
 class _Board:
     """Micro-steps being filled. `longest`: seconds of the longest task of each."""
 
     def __init__(self, world_size: int) -> None:
-        self.micro_steps: list[MicroStep] = []
+        self.micro_steps: list[list[Share | None]] = []
         self.longest: list[float] = []
         self.loads = np.zeros(world_size)
         self._used = np.zeros(world_size, dtype=np.int64)

@@ -38,6 +38,16 @@ class Stopwatch:
     def add(self, activity: str, seconds: float) -> None:
         self._seconds[activity] += seconds
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is timed inside is not added."""
+        seconds = self.take()
+        try:
+            yield
+        finally:
+            self._seconds.clear()
+            self._seconds.update(seconds)
+
     def take(self) -> dict[str, float]:
         """The seconds since the last call, per activity; starts again from zero."""
         seconds = dict(self._seconds)

@@ -8,12 +8,20 @@ on no other root, batch, rank, thread or engine.
 import numpy as np
 from numpy.typing import NDArray
 
+# Of a run, or of an event in it.
+Seed = int | tuple[int, int]
+
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def epoch_key(seed: int, epoch: int) -> int:
+def epoch_key(seed: Seed, epoch: int) -> int:
     """The 64 bits that all draws of an epoch share."""
-    return int(np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)[0])
+    return int(np.random.SeedSequence(entropy(seed, epoch)).generate_state(1, np.uint64)[0])
+
+
+def entropy(seed: Seed, epoch: int) -> tuple[int, ...]:
+    """What numpy's generators of an epoch are seeded with."""
+    return (*seed, epoch) if isinstance(seed, tuple) else (seed, epoch)
 
 
 def drawn(key: NDArray[np.uint64], counter: NDArray[np.int64]) -> NDArray[np.uint64]:

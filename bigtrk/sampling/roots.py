@@ -3,11 +3,12 @@
 import numpy as np
 
 from bigtrk.errors import InputError
+from bigtrk.sampling.draws import Seed, entropy
 from bigtrk.sampling.subgraphs import Rows
 
 
 def epoch_roots(
-    n_nodes: int, batch_size: int, seed: int, epoch: int, rank: int = 0, ranks: int = 1
+    n_nodes: int, batch_size: int, seed: Seed, epoch: int, rank: int = 0, ranks: int = 1
 ) -> list[Rows]:
     """This rank's roots in each mini-batch of an epoch, shuffled.
 
@@ -20,5 +21,5 @@ def epoch_roots(
     """
     if batch_size < 1:
         raise InputError(f"sampling batch_size={batch_size}: must be 1 or more")
-    order = np.random.default_rng((seed, epoch)).permutation(n_nodes)
+    order = np.random.default_rng(entropy(seed, epoch)).permutation(n_nodes)
     return [order[i : i + batch_size][rank::ranks] for i in range(0, n_nodes, batch_size)]

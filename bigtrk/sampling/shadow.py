@@ -22,7 +22,7 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
 from bigtrk.sampling.bulk import sample_bulk
-from bigtrk.sampling.draws import epoch_key
+from bigtrk.sampling.draws import Seed, epoch_key
 from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.subgraphs import InEdges, Rows, Subgraphs, in_edges
 from bigtrk.sampling.walk import Walk
@@ -45,14 +45,21 @@ class ShaDow:
             raise InputError(f"sampling bulk={self.bulk}: must be 1 or more")
 
     def batches(
-        self, whole: Sector, seed: int, epoch: int, rank: int = 0, ranks: int = 1
+        self,
+        whole: Sector,
+        seed: Seed,
+        epoch: int,
+        rank: int = 0,
+        ranks: int = 1,
+        first: int = 0,
     ) -> Iterator[tuple[Sector, Subgraphs]]:
-        """This rank's mini-batches of an epoch over an event, one bulk ahead in a thread.
+        """This rank's mini-batches of an epoch over an event from the `first` on, one bulk ahead
+        in a thread.
 
         Raises:
             InputError: batch_size is below 1.
         """
-        roots = epoch_roots(whole.n_nodes, self.batch_size, seed, epoch, rank, ranks)
+        roots = epoch_roots(whole.n_nodes, self.batch_size, seed, epoch, rank, ranks)[first:]
         graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(seed, epoch)
         bulks = [roots[i : i + self.bulk] for i in range(0, len(roots), self.bulk)]
         with ThreadPoolExecutor(max_workers=1) as pool:

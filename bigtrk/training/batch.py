@@ -28,7 +28,8 @@ class Batch:
 
     x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
     nodes and edges, all of them but for naive sectors; `weights` [E] of the target before masking
-    (for metrics); `event` numbers the event, None for an empty sector.
+    (for metrics); `event` numbers the event, None for an empty sector. The first `n_owned` nodes
+    are updated here, the others by the ranks that `exchange` asks.
     """
 
     event: int | None
@@ -36,6 +37,7 @@ class Batch:
     x: Tensor
     edge_features: Tensor
     edge_index: Tensor
+    n_owned: int
     weights: Tensor
     truth: EdgeTruth
     exchange: Callable[[Tensor], Tensor]
@@ -46,9 +48,7 @@ def compute(model: Callable[..., Tensor], batch: Batch) -> Tensor:
 
     Edges that the batch leaves out come last in their sector, and score false.
     """
-    logits = model(
-        batch.x, batch.edge_features, batch.edge_index, batch.sector.n_owned, batch.exchange
-    )
+    logits = model(batch.x, batch.edge_features, batch.edge_index, batch.n_owned, batch.exchange)
     left_out = batch.sector.n_edges - logits.shape[0]
     return torch.cat([logits, logits.new_full((left_out,), FALSE)])
 
@@ -73,21 +73,33 @@ class BatchMaker:
         self._stopwatch = stopwatch or Stopwatch(device)
 
     def make(self, share: Share | None, sources: list[EventSource]) -> Batch:
-        """Read and prepare `share` of `sources`; an empty sector for no share.
+        """Read and prepare `share` of `sources`, which exchanges halos with the event's other
+        parts; an empty sector for no share.
 
         Raises:
             InputError: the event cannot be read, has no truth, features that are not finite or
                 edges that do not end at its nodes.
         """
         if share is None:
-            names = tuple(self._data.node_features), tuple(self._data.edge_features)
-            return self._prepare(None, empty_sector(*names))
-        source = sources[share.event]
-        sector = source.read(share.part, share.parts)
-        if sector.y is None:
-            raise InputError(f"{source.name}: has no truth; build its graph from events with truth")
-        self._check(sector)
-        return self._prepare(share.event, sector)
+            return self.empty()
+        sector = sources[share.event].read(share.part, share.parts)
+        return self._prepare(share.event, sector, self._exchange(sector))
+
+    def of(self, sources: list[EventSource]) -> Callable[[Share | None], Batch]:
+        """`make` of shares of `sources`."""
+        return lambda share: self.make(share, sources)
+
+    def alone(self, event: int, sector: Sector) -> Batch:
+        """Prepare a sector of event number `event` that is trained without the event's others.
+
+        Its halo, unless left out, is updated as far as its edges here allow.
+        """
+        return self._prepare(event, sector, None)
+
+    def empty(self) -> Batch:
+        """A batch that only takes part."""
+        names = tuple(self._data.node_features), tuple(self._data.edge_features)
+        return self._prepare(None, empty_sector(*names), None)
 
     def whole(self, event: int, sources: list[EventSource]) -> Batch:
         """Read and prepare a whole event."""
@@ -104,9 +116,15 @@ class BatchMaker:
         edges = sector.edge_features, sector.edge_feature_names, sector.edge_id
         _check_finite(f"{sector.event}: edge", self._data.edge_features, *edges)
 
-    def _prepare(self, event: int | None, sector: Sector) -> Batch:
+    def _prepare(
+        self, event: int | None, sector: Sector, exchange: Callable[[Tensor], Tensor] | None
+    ) -> Batch:
         data, device = self._data, self._device
-        assert sector.y is not None
+        if sector.y is None:
+            raise InputError(
+                f"{sector.event}: has no truth; build its graph from events with truth"
+            )
+        self._check(sector)
         weights = edge_weights(
             sector.y, sector.edge_index, sector.particle_id, sector.particles, self._target
         )
@@ -121,9 +139,10 @@ class BatchMaker:
             x=normalised(*nodes, SCALES, data.node_features).to(device),
             edge_features=normalised(*edges, SCALES, data.edge_features).to(device),
             edge_index=sector.edge_index[:, :n_edges].to(device),
+            n_owned=sector.n_owned if exchange else n_nodes,
             weights=weights,
             truth=EdgeTruth(truth.label.to(device), truth.weight.to(device), truth.counts),
-            exchange=self._exchange(sector),
+            exchange=exchange or no_exchange,
         )
 
     def _computed(self, sector: Sector) -> tuple[int, int]:
@@ -133,9 +152,9 @@ class BatchMaker:
         inside = (sector.edge_index < sector.n_owned).all(dim=0)
         return sector.n_owned, int(inside.sum())
 
-    def _exchange(self, sector: Sector) -> Callable[[Tensor], Tensor]:
+    def _exchange(self, sector: Sector) -> Callable[[Tensor], Tensor] | None:
         if sector.parts == 1 or self._data.sectors == "naive":
-            return no_exchange
+            return None
         assert self._blocks is not None, "sectors need the ranks that share them"
         return HaloPlan(
             sector.send_index.to(self._device),

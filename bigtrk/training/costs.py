@@ -1,11 +1,13 @@
 """The cost model of a configuration, on a machine that was calibrated or is assumed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from bigtrk.config import parse
 from bigtrk.files import read_json
 from bigtrk.machine import accelerator
 from bigtrk.parallel.cost import CostModel
+from bigtrk.parallel.footprint import footprint
 from bigtrk.parallel.machine_constants import A100, CPU, DEFAULTS, MachineConstants
 from bigtrk.parallel.sharding import sharding
 from bigtrk.training.settings import Configuration
@@ -26,6 +28,14 @@ def make_cost(
         ranks_per_node,
         machine,
     )
+
+
+def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]]) -> list[float]:
+    """Of matrix products, to train a whole graph of (nodes, edges); the same on any machine."""
+    data = configuration.data
+    features = len(data.node_features), len(data.edge_features)
+    flops = footprint(configuration.model, *features, cut=False).flops
+    return [float(flops @ [edges, nodes, nodes, 1.0]) for nodes, edges in sizes]
 
 
 def find_machine(name: str | None) -> MachineConstants:

@@ -1,28 +1,26 @@
 """Each step's batches, read while the step before is computed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bigtrk.parallel.collectives import together
-from bigtrk.parallel.routing import MicroStep
+from bigtrk.parallel.routing import MicroStep, Share
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.training.batch import Batch, BatchMaker
-from bigtrk.training.event_source import EventSource
+from bigtrk.training.batch import Batch
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Reads this rank's shares of routed steps."""
+    """Reads this rank's shares of routed steps; `make` makes a batch of one, or of none."""
 
-    maker: BatchMaker
-    sources: list[EventSource]
+    make: Callable[[Share | None], Batch]
     rank: int
     stopwatch: Stopwatch
 
     def load(self, step: Sequence[MicroStep]) -> list[Batch]:
         """This rank's micro-steps of a step; as many as every other rank has."""
-        return [self.maker.make(micro_step[self.rank], self.sources) for micro_step in step]
+        return [self.make(micro_step[self.rank]) for micro_step in step]
 
     def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Batch]]:
         """`load` of each step, one step ahead in a thread. Collective."""

@@ -13,7 +13,7 @@ from bigtrk.training.run_folder import METRICS, RUN
 from bigtrk.training.settings import Configuration
 
 # What may change: anything else would make it another run.
-CHANGEABLE = ("training.epochs", "training.spike_", "optimizer.", "profile")
+CHANGEABLE = ("training.epochs", "training.minutes", "training.spike_", "optimizer.", "profile")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:

@@ -10,14 +10,22 @@ from bigtrk.parallel.routing import MicroStep
 
 @dataclass(frozen=True)
 class RoutedStep:
-    """A step's event numbers and what each rank computes of them in each micro-step."""
+    """A step's event numbers and what each rank computes of them in each micro-step.
+
+    mini_batch: which of how many mini-batches of its event it is. imbalance: predicted, the most
+    loaded rank's seconds over the mean's.
+    """
 
     events: Sequence[int]
-    micro_steps: list[MicroStep]
+    micro_steps: Sequence[MicroStep]
+    mini_batch: tuple[int, int] | None = None
+    imbalance: float = 1.0
 
     @property
     def parts(self) -> dict[int, int]:
-        """In how many sectors each event is trained."""
+        """In how many sectors each event is trained; nothing of mini-batches."""
+        if self.mini_batch:
+            return {}
         shares = (share for micro_step in self.micro_steps for share in micro_step if share)
         return {share.event: share.parts for share in shares}
 

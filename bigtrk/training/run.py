@@ -17,16 +17,17 @@ from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Router
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from bigtrk.training.choose_steps import choose_steps
+from bigtrk.training.epoch_steps import EpochSteps
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.profiling import profiled
 from bigtrk.training.resume import continue_record
 from bigtrk.training.routed_step import RoutedStep
-from bigtrk.training.routes import scoring_router, training_router
+from bigtrk.training.routes import scoring_router
 from bigtrk.training.run_folder import append_record, create_run, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
@@ -50,8 +51,8 @@ class Events:
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
     """Train, resuming the run at `resume` if given; returns the run folder. Collective."""
-    schedule = _schedule(configuration, events)
-    router = training_router(configuration, ranks, events.train)
+    steps = choose_steps(configuration, ranks, events.train)
+    schedule = _schedule(configuration, steps)
     stopwatch = Stopwatch(ranks.device)
     model = build_model(configuration).to(ranks.device)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -60,7 +61,7 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     )
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
     folder = on_first_rank(lambda: _open_record(configuration, facts, resume))
-    trainer = _trainer(configuration, ranks, events, router, schedule, engine, stopwatch, folder)
+    trainer = _trainer(configuration, ranks, events, steps, schedule, engine, stopwatch, folder)
     roll_back = partial(_restore, trainer, folder, engine_name)
     done = roll_back() if resume else 0
     if not resume and configuration.training.spike_guard == "roll_back":
@@ -68,20 +69,21 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     epochs = range(done, configuration.training.epochs)
     with _profiler(trainer, folder) as after_step:
         for epoch in epochs:
-            routes = trainer.routed(epoch)
+            routes = steps.of(epoch)
             if epoch == done:
                 _announce(ranks, folder, facts, routes)
             record = trainer.run_epoch(epoch, routes, after_step, roll_back)
             _print_epoch(ranks, record, configuration.training.epochs)
+            if trainer.out_of_time:
+                break
             _save(trainer, folder, engine_name, epoch + 1)
     _save_model(trainer, folder)
     return folder
 
 
-def _schedule(configuration: Configuration, events: Events) -> Schedule:
+def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
     training = configuration.training
-    steps_per_epoch = -(-len(events.train) // training.events_per_step)
-    total = steps_per_epoch * training.epochs
+    total = steps.per_epoch * training.epochs
     return Schedule(configuration.optimizer, training.events_per_step, total)
 
 
@@ -103,19 +105,19 @@ def _trainer(
     configuration: Configuration,
     ranks: Ranks,
     events: Events,
-    router: Router,
+    steps: EpochSteps,
     schedule: Schedule,
     engine: Engine,
     stopwatch: Stopwatch,
     folder: Path,
 ) -> Trainer:
     scored = scoring_router(events.validation, ranks.world_size).widths
-    groups = BlockGroups(ranks, [*router.widths, *scored])
+    groups = BlockGroups(ranks, [*steps.widths, *scored])
     return Trainer(
         configuration=configuration,
         ranks=ranks,
         engine=engine,
-        router=router,
+        epoch_steps=steps,
         schedule=schedule,
         train=events.train,
         validation=events.validation,

@@ -1,14 +1,15 @@
 """The configuration tree of a training run."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bigtrk.config import Settings
 from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.training.steps import Batching
 
 
 class DataSettings(Settings):
@@ -29,6 +30,24 @@ class DataSettings(Settings):
     )
 
 
+class SamplingSettings(Settings):
+    """Training on parts of events, one after another, instead of whole events (`none`).
+
+    `shadow`: a step trains on the ShaDow subgraphs of `batch_size` nodes of one event, shared out
+    among the ranks: what `depth` hops reach along `fanout` edges of a node at most (Tripathy et
+    al.). `bulk` mini-batches are sampled at once. `sectors`: a step trains `training.events_per_
+    step` of the sectors that events are stored in; `data.sectors=halo` computes a sector's halo
+    too, as far as the sector alone allows, `naive` leaves it and its edges out. Validation is of
+    whole events.
+    """
+
+    method: Literal["none", "shadow", "sectors"] = "none"
+    depth: int = Field(3, ge=1, lt=2**31)
+    fanout: int = Field(6, ge=1, lt=2**31)
+    batch_size: int = Field(256, ge=1)
+    bulk: int = Field(4, ge=1)
+
+
 class TrainingSettings(Settings):
     """`events_per_step` events make one optimizer step, on however many ranks.
 
@@ -36,9 +55,16 @@ class TrainingSettings(Settings):
     true and false edges each by their own number. step_loss: the mean over the step's events
     (`per_event`, as acorn) or over all its edges (`per_edge`).
 
+    batching: which events make a step: any (`random`), events of like cost (`buckets`), or as many
+    as make all steps cost the same (`cost`, with `events_per_step` on average). The cost is the
+    number of operations that nodes and edges are predicted to take.
+
     routing: `automatic` trains each event in as many of its sectors as fit `memory_gib` (GiB of
     each rank; without it, what the rank has) and end the step soonest; `stored` in all its sectors,
     or as many as there are ranks for.
+
+    validate_every: validate after as many steps, too, and not only after each epoch. minutes: stop
+    the run after so many minutes of training (validation not counted).
 
     norms_every: how many steps apart the norms of gradients and weights are recorded, by part of
     the model; 0 for never.
@@ -52,12 +78,15 @@ class TrainingSettings(Settings):
 
     epochs: int = Field(10, ge=1)
     events_per_step: int = Field(1, ge=1)
+    batching: Batching = "random"
     seed: int = Field(0, ge=0)
     class_balance: Literal["proportional", "equal"] = "proportional"
     step_loss: Literal["per_event", "per_edge"] = "per_event"
     edge_cut: float = Field(0.5, gt=0, lt=1)
     routing: Literal["automatic", "stored"] = "automatic"
     memory_gib: float | None = Field(None, gt=0)
+    validate_every: int | None = Field(None, ge=1)
+    minutes: float | None = Field(None, gt=0)
     norms_every: int = Field(10, ge=0)
     spike_guard: Literal["off", "skip", "roll_back"] = "off"
     spike_threshold: float = Field(10.0, gt=0)
@@ -80,6 +109,16 @@ class Configuration(Settings):
     target: Target = Target()
     engine: EngineSettings = EngineSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
+    sampling: SamplingSettings = SamplingSettings()
     training: TrainingSettings = TrainingSettings()
     run: RunSettings = RunSettings()
     profile: bool = False
+
+    @model_validator(mode="after")
+    def _steps_of_one_event(self) -> Self:
+        if self.sampling.method == "shadow" and self.training.events_per_step > 1:
+            raise ValueError(
+                "with sampling.method=shadow a step is of one event: set training.events_per_step=1"
+                " and sampling.batch_size"
+            )
+        return self

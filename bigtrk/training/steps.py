@@ -1,9 +1,61 @@
-"""Which events make which step: a function of (seed, epoch) and the number of events alone."""
+"""Which items (events, or sectors trained as mini-batches) make which step.
+
+A function of (seed, epoch), the items' costs and their number per step alone: not of the ranks.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
+Batching = Literal["random", "buckets", "cost"]
 
-def step_events(n_events: int, events_per_step: int, seed: int, epoch: int) -> list[list[int]]:
-    """The epoch's steps, each a list of event numbers; every event exactly once."""
-    order = np.random.default_rng((seed, epoch)).permutation(n_events).tolist()
-    return [order[i : i + events_per_step] for i in range(0, n_events, events_per_step)]
+# Steps to a bucket: the fewer, the more alike its items and the fewer ways to combine them.
+_BUCKET_STEPS = 4
+# Costs vary by up to this factor when `cost` sorts them, so that each epoch combines others.
+_JITTER = 1.5
+
+
+def n_steps(n_items: int, per_step: int) -> int:
+    """Steps of an epoch."""
+    return -(-n_items // per_step)
+
+
+def step_items(
+    costs: Sequence[float], per_step: int, seed: int, epoch: int, batching: Batching = "random"
+) -> list[list[int]]:
+    """The epoch's steps, each a list of item numbers; every item exactly once.
+
+    `random`: any `per_step` items. `buckets`: `per_step` items of like cost (Farrell 2020, after
+    Etalumis, arXiv:1907.03382). `cost`: as many items as make all steps cost the same.
+    """
+    generator = np.random.default_rng((seed, epoch))
+    if batching == "cost":
+        return _packed(np.asarray(costs, float), n_steps(len(costs), per_step), generator)
+    if batching == "random":
+        return _cut(generator.permutation(len(costs)).tolist(), per_step)
+    order = np.argsort(costs, kind="stable")
+    buckets = _cut(order.tolist(), per_step * _BUCKET_STEPS)
+    shuffled = (generator.permutation(bucket).tolist() for bucket in buckets)
+    steps = [step for bucket in shuffled for step in _cut(bucket, per_step)]
+    return [steps[i] for i in generator.permutation(len(steps))]
+
+
+def _cut(order: list[int], size: int) -> list[list[int]]:
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def _packed(
+    costs: "np.ndarray[tuple[int], np.dtype[np.float64]]",
+    steps: int,
+    generator: np.random.Generator,
+) -> list[list[int]]:
+    """Items into `steps` bins of like cost: about the largest first, each into the emptiest."""
+    order = np.argsort(-costs * generator.uniform(1, _JITTER, len(costs)))
+    made: list[list[int]] = [[] for _ in range(steps)]
+    loads = np.zeros(steps)
+    for item in order.tolist():
+        lightest = int(loads.argmin())
+        made[lightest].append(item)
+        loads[lightest] += costs[item]
+    return [made[i] for i in generator.permutation(steps)]

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bigtrk.console import follow
+from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Router
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracing import traced
 from bigtrk.training.batch import BatchMaker
+from bigtrk.training.epoch_steps import EpochSteps
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loader import Loader
 from bigtrk.training.routed_step import RoutedStep, check_routes
@@ -22,7 +23,6 @@ from bigtrk.training.schedule import Plateau, Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import MOST_IN_A_ROW, LossHistory, check_spikes
 from bigtrk.training.step import StepRunner
-from bigtrk.training.steps import step_events
 from bigtrk.training.usage import usage
 from bigtrk.training.validation import validate
 
@@ -36,7 +36,7 @@ class Trainer:
     configuration: Configuration
     ranks: Ranks
     engine: Engine
-    router: Router
+    epoch_steps: EpochSteps
     schedule: Schedule
     train: list[EventSource]
     validation: list[EventSource]
@@ -47,12 +47,8 @@ class Trainer:
     step: int = 0
     plateau: Plateau = field(default_factory=Plateau)
     history: LossHistory = field(default_factory=LossHistory)
-
-    def routed(self, epoch: int) -> list[RoutedStep]:
-        """The steps of an epoch laid over the ranks."""
-        training = self.configuration.training
-        plan = step_events(len(self.train), training.events_per_step, training.seed, epoch)
-        return [RoutedStep(events, self.router.route(events)) for events in plan]
+    trained_seconds: float = 0.0
+    out_of_time: bool = False
 
     def run_epoch(
         self,
@@ -71,9 +67,9 @@ class Trainer:
                 spikes.
         """
         self.stopwatch.take()
-        start = time.perf_counter()
+        first, before = self.step, self.trained_seconds
         records = self._train(epoch, routes, after_step, roll_back)
-        seconds = time.perf_counter() - start
+        seconds = self.trained_seconds - before
         learnt = [record for record in records if not record["spike"]]
         edges = sum(record["edges"] for record in learnt)
         events = sum(record["events"] for record in learnt)
@@ -84,7 +80,7 @@ class Trainer:
             "epoch": epoch,
             "steps": len(learnt),
             "spikes": len(records) - len(learnt),
-            "events": events,
+            "events": len({i for r in learnt for i in routes[r["step"] - first].events}),
             "edges": edges,
             "train_loss": loss / events if events else None,
             "seconds": seconds,
@@ -130,10 +126,13 @@ class Trainer:
             records = []
             for record in self._steps(epoch, numbered, after_step):
                 records.append(record)
-                if record["spike"] and rolls_back:
+                if self.out_of_time or (record["spike"] and rolls_back):
                     break
             else:
                 self.step = end
+                return [*spikes, *records]
+            if self.out_of_time:
+                self.step += 1
                 return [*spikes, *records]
             spikes.append(records.pop())
             check_spikes(len(spikes), most)
@@ -147,14 +146,17 @@ class Trainer:
         check_routes(list(routes.values()))
         training = self.configuration.training
         runner = StepRunner(self.engine, training, self.ranks, self.stopwatch)
-        loader = Loader(self.maker, self.train, self.ranks.rank, self.stopwatch)
+        loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.ranks.rank, self.stopwatch)
         batches = loader.steps([step.micro_steps for step in routes.values()])
+        start = time.perf_counter()
         for number, step in self._follow(list(routes.items()), epoch):
-            self.step, start = number, time.perf_counter()
+            self.step = number
             lr, due = self.schedule.rate(number, self.plateau), self._norms_are_due()
             limit = self.history.limit(training.spike_threshold)
             with traced(f"step {number}"):
                 result = runner.run(step.events, next(batches), lr, due, limit)
+            seconds = time.perf_counter() - start
+            self.trained_seconds += seconds
             record = {
                 "kind": "step",
                 "epoch": epoch,
@@ -165,15 +167,37 @@ class Trainer:
                 "events": len(step.events),
                 "edges": result.edges,
                 "micro_steps": len(step.micro_steps),
+                "imbalance": step.imbalance,
+                "mini_batch": step.mini_batch,
                 "routes": {self.train[i].name: parts for i, parts in step.parts.items()},
                 "norms": result.norms.record() if result.norms else None,
-                "seconds": time.perf_counter() - start,
+                "seconds": seconds,
             }
             self.log(record)
             self.history = self.history.after(result.loss, result.spike)
             check_spikes(self.history.spikes_since)
             after_step()
+            self.out_of_time = self._is_out_of_time()
+            self._validate_on_the_way(epoch)
             yield record
+            start = time.perf_counter()
+
+    def _is_out_of_time(self) -> bool:
+        """By the clock of any rank, so that all stop alike."""
+        minutes = self.configuration.training.minutes
+        if minutes is None:
+            return False
+        late = self.trained_seconds > 60 * minutes
+        return bool(all_max([late], self.ranks.device).any())
+
+    def _validate_on_the_way(self, epoch: int) -> None:
+        every = self.configuration.training.validate_every
+        if every is None or (self.step + 1) % every:
+            return
+        with self.stopwatch.paused():
+            scores = self._validate()
+        record = {"kind": "validation", "epoch": epoch, "step": self.step}
+        self.log({**record, "seconds": self.trained_seconds, "validation": scores})
 
     def _norms_are_due(self) -> bool:
         every = self.configuration.training.norms_every

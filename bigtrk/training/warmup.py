@@ -97,7 +97,7 @@ def measure(case: Case, ranks: Ranks) -> Measured:
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
     runner = StepRunner(engine, configuration.training, ranks, stopwatch)
-    loader = Loader(BatchMaker(configuration, ranks.device), [source], 0, stopwatch)
+    loader = Loader(BatchMaker(configuration, ranks.device).of([source]), 0, stopwatch)
     seconds = []
     start = stopwatch.now()
     for batches in loader.steps([as_stored([(1, case.edges)], 1).route([0])] * (case.steps + 1)):

@@ -165,7 +165,7 @@ class _Run:
         maker = BatchMaker(self._settings, ranks.device, self._blocks)
         route = router.route(range(len(sources)))
         assert len(route) == self._trial.micro_steps
-        loaded = Loader(maker, sources, ranks.rank, stopwatch).load(route)
+        loaded = Loader(maker.of(sources), ranks.rank, stopwatch).load(route)
         batches = [in_dtype(batch, _dtype(self._trial.precision)) for batch in loaded]
         logits = gather_items(owned_logits(self._engine.model, batches))
         runner = StepRunner(self._engine, self._settings.training, ranks, stopwatch)

@@ -69,7 +69,7 @@ class Trial:
         maker = BatchMaker(settings, CPU, BlockGroups(ranks, router.widths), stopwatch)
         model = build_model(settings).double()
         self.engine, self.name = make_engine(settings.engine, model, OPTIMIZER, stopwatch)
-        loader = Loader(maker, events, ranks.rank, stopwatch)
+        loader = Loader(maker.of(events), ranks.rank, stopwatch)
         self._batches = [
             in_dtype(batch, torch.float64) for batch in loader.load(router.route(EVENTS))
         ]

@@ -88,7 +88,7 @@ def read_steps(ranks: Ranks) -> tuple[int, str | None, float]:
     good, bad = source(1, 2), source(7, 2)
     sources: list[Any] = [good, Unreadable(bad.name, bad.parts, bad.graph, bad.owner)]
     maker = BatchMaker(Configuration(), ranks.device, BlockGroups(ranks, [2]))
-    loader = Loader(maker, sources, ranks.rank, Stopwatch(ranks.device))
+    loader = Loader(maker.of(sources), ranks.rank, Stopwatch(ranks.device))
     router = scoring_router(sources, ranks.world_size)
     done, start = 0, time.monotonic()
 
@@ -113,7 +113,7 @@ def diverge(ranks: Ranks) -> tuple[str | None, bool]:
     sources: list[Any] = [source(1, 2)]
     stopwatch = Stopwatch(ranks.device)
     maker = BatchMaker(settings, ranks.device, BlockGroups(ranks, [2]), stopwatch)
-    batches = Loader(maker, sources, ranks.rank, stopwatch).load(
+    batches = Loader(maker.of(sources), ranks.rank, stopwatch).load(
         scoring_router(sources, 2).route([0])
     )
     if ranks.rank == 1:

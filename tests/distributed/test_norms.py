@@ -51,7 +51,7 @@ def measured(ranks: Ranks) -> dict[str, list[Norms | None]]:
         router = scoring_router(events, ranks.world_size)
         maker = BatchMaker(settings, ranks.device, BlockGroups(ranks, router.widths), stopwatch)
         engine, _ = make_engine(settings.engine, build_model(settings), OPTIMIZER, stopwatch)
-        batches = Loader(maker, events, ranks.rank, stopwatch).load(router.route(EVENTS))
+        batches = Loader(maker.of(events), ranks.rank, stopwatch).load(router.route(EVENTS))
         runner = StepRunner(engine, settings.training, ranks, stopwatch)
         found[name] = [
             runner.run(EVENTS, batches, 0.0, norms=asked).norms for asked in (True, False)

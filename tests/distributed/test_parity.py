@@ -52,7 +52,7 @@ def sector_step(
         settings.engine, build_model(settings).double(), OptimizerSettings(), stopwatch
     )
     engine.step = lambda lr: None  # type: ignore[method-assign]  # noqa: ARG005  # keeps the gradients
-    loader = Loader(maker, events, ranks.rank, stopwatch)
+    loader = Loader(maker.of(events), ranks.rank, stopwatch)
     batches = [
         in_dtype(batch, torch.float64) for batch in loader.load(router.route(range(len(events))))
     ]
@@ -106,7 +106,7 @@ def engine_losses(ranks: Ranks, engine: EngineSettings) -> list[float]:
     maker = BatchMaker(settings, device, BlockGroups(ranks, router.widths), stopwatch)
     optimizer = OptimizerSettings(gradient_clipping=0.5)
     made, _ = make_engine(engine, build_model(settings), optimizer, stopwatch)
-    loader = Loader(maker, events, ranks.rank, stopwatch)
+    loader = Loader(maker.of(events), ranks.rank, stopwatch)
     runner = StepRunner(made, settings.training, ranks, stopwatch)
     order = [[0, 1], [2, 3, 4], [1, 0], [4, 3]]
     return [runner.run(step, loader.load(router.route(step)), lr=1e-2).loss for step in order]

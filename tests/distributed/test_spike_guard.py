@@ -63,7 +63,7 @@ class Trial:
         maker = BatchMaker(configuration, ranks.device, BlockGroups(ranks, router.widths))
         model, optimizer = build_model(configuration), OptimizerSettings(gradient_clipping=0.1)
         self.engine, _ = make_engine(configuration.engine, model, optimizer, stopwatch)
-        self._batches = Loader(maker, events, ranks.rank, stopwatch).load(router.route(EVENTS))
+        self._batches = Loader(maker.of(events), ranks.rank, stopwatch).load(router.route(EVENTS))
         self._runner = StepRunner(self.engine, configuration.training, ranks, stopwatch)
         self._is_last = ranks.rank == ranks.world_size - 1
 

@@ -1,0 +1,106 @@
+"""Runs in mini-batches: one training at every world size; validation on the way; a time limit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.graphs.graph_folder import write_graph
+from bigtrk.graphs.manifest import write_manifest
+from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.reports import read_run
+from bigtrk.training.event_source import split_validation
+from bigtrk.training.run import Events, fit
+from bigtrk.training.settings import Configuration
+from partition.sectors import cut
+from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.ranks import run_ranks
+
+PARTS = 4
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three events, in `graphs` and in four `sectors`."""
+    folder = tmp_path_factory.mktemp("events")
+    graphs = [random_graph(seed, 50 + 20 * seed, 300) for seed in range(3)]
+    for graph in graphs:
+        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
+    made = write_manifest(folder / "graphs", "graphs", {}, [graph.name for graph in graphs])
+    for graph in graphs:
+        sectors = cut(graph, random_parts(graph, PARTS, PARTS), PARTS)
+        record = {"source_digests": made["events"][graph.name]["digests"]}
+        write_sectors(folder / "sectors", sectors, record)
+    write_manifest(folder / "sectors", "sectors", {}, [graph.name for graph in graphs])
+    return folder
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "shadow": {
+        "data": "graphs",
+        "sampling": {"method": "shadow", "depth": 2, "fanout": 3, "batch_size": 25, "bulk": 2},
+        "training": {},
+    },
+    "sectors": {
+        "data": "sectors",
+        "sampling": {"method": "sectors"},
+        "training": {"events_per_step": 3},
+    },
+}
+
+
+def settings(data: Path, run: Path, method: str, **training: Any) -> Configuration:
+    chosen = METHODS[method]
+    return Configuration.model_validate(
+        {
+            "data": {"train": [data / chosen["data"]], "validation": 1},
+            "model": {"hidden": 8, "layers": 2},
+            "sampling": chosen["sampling"],
+            "training": {"epochs": 2, **chosen["training"], **training},
+            "run": {"folder": run},
+        }
+    )
+
+
+def train(ranks: Ranks, configuration: Configuration) -> None:
+    fit(configuration, ranks, Events(*split_validation(configuration.data.train, 1)), None)
+
+
+def losses(run: Path) -> list[float]:
+    return [step.loss for step in read_run(run).steps if step.loss is not None]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_is_the_same_at_every_world_size(tmp_path: Path, data: Path, method: str) -> None:
+    for world_size in (1, 3):
+        run_ranks(world_size, train, settings(data, tmp_path / str(world_size), method))
+    alone, shared = losses(tmp_path / "1"), losses(tmp_path / "3")
+    # ShaDow: 50 and 70 nodes in batches of 25; sectors: 8 of them in steps of 3.
+    assert len(alone) == 2 * {"shadow": 5, "sectors": 3}[method]
+    assert shared == pytest.approx(alone, rel=1e-5)
+    scores = [read_run(tmp_path / name).epochs[-1].validation for name in ("1", "3")]
+    assert scores[0]
+    assert scores[1]
+    assert scores[1].loss == pytest.approx(scores[0].loss, rel=1e-5)
+
+
+def test_validation_on_the_way_changes_nothing(tmp_path: Path, data: Path) -> None:
+    run_ranks(2, train, settings(data, tmp_path / "plain", "shadow"))
+    run_ranks(2, train, settings(data, tmp_path / "often", "shadow", validate_every=4))
+    assert losses(tmp_path / "often") == losses(tmp_path / "plain")
+    lines = (tmp_path / "often" / "metrics.jsonl").read_text().splitlines()
+    found = [r for r in map(json.loads, lines) if r["kind"] == "validation"]
+    assert [record["step"] for record in found] == [3, 7]
+    assert 0 < found[0]["seconds"] < found[1]["seconds"]
+    assert all(record["validation"]["loss"] > 0 for record in found)
+
+
+def test_a_run_ends_in_time(tmp_path: Path, data: Path) -> None:
+    run_ranks(2, train, settings(data, tmp_path / "run", "shadow", minutes=1e-6))
+    run = read_run(tmp_path / "run")
+    assert [epoch.steps for epoch in run.epochs] == [1]
+    assert run.epochs[0].validation
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert not (tmp_path / "run" / "checkpoints").exists()
