@@ -55,9 +55,9 @@ class TrainingSettings(Settings):
     true and false edges each by their own number. step_loss: the mean over the step's events
     (`per_event`, as acorn) or over all its edges (`per_edge`).
 
-    batching: which events make a step: any (`random`), events of like cost (`buckets`), or as many
-    as make all steps cost the same (`cost`, with `events_per_step` on average). The cost is the
-    number of operations that nodes and edges are predicted to take.
+    batching: which events make a step: any (`random`), events of like cost (`buckets`), so that
+    ranks end a step together, or large ones with small ones (`cost`), so that steps take equally
+    long. The cost is the number of operations that nodes and edges are predicted to take.
 
     routing: `automatic` trains each event in as many of its sectors as fit `memory_gib` (GiB of
     each rank; without it, what the rank has) and end the step soonest; `stored` in all its sectors,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 Batching = Literal["random", "buckets", "cost"]
 
@@ -27,7 +28,7 @@ def step_items(
     """The epoch's steps, each a list of item numbers; every item exactly once.
 
     `random`: any `per_step` items. `buckets`: `per_step` items of like cost (Farrell 2020, after
-    Etalumis, arXiv:1907.03382). `cost`: as many items as make all steps cost the same.
+    Etalumis, arXiv:1907.03382). `cost`: as many items in each step, at about the same cost.
     """
     generator = np.random.default_rng((seed, epoch))
     if batching == "cost":
@@ -46,16 +47,18 @@ def _cut(order: list[int], size: int) -> list[list[int]]:
 
 
 def _packed(
-    costs: "np.ndarray[tuple[int], np.dtype[np.float64]]",
-    steps: int,
-    generator: np.random.Generator,
+    costs: NDArray[np.float64], steps: int, generator: np.random.Generator
 ) -> list[list[int]]:
-    """Items into `steps` bins of like cost: about the largest first, each into the emptiest."""
+    """Items in `steps` bins of like cost, as many in each: round by round, the largest item left
+    into the bin that has least.
+    """
     order = np.argsort(-costs * generator.uniform(1, _JITTER, len(costs)))
     made: list[list[int]] = [[] for _ in range(steps)]
     loads = np.zeros(steps)
-    for item in order.tolist():
-        lightest = int(loads.argmin())
-        made[lightest].append(item)
-        loads[lightest] += costs[item]
+    for items in (order[i : i + steps] for i in range(0, len(order), steps)):
+        largest = items[np.argsort(-costs[items])]
+        lightest = np.argsort(loads, kind="stable")[: len(items)]
+        loads[lightest] += costs[largest]
+        for step, item in zip(lightest.tolist(), largest.tolist(), strict=True):
+            made[step].append(item)
     return [made[i] for i in generator.permutation(steps)]
