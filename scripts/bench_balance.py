@@ -92,9 +92,7 @@ def predict(sources: list[EventSource], configuration: Configuration) -> list[di
         for per_rank in PER_RANK:
             for way in WAYS:
                 steps = steps_of(way, costs, ranks, per_rank, epoch=0)
-                found = figures(
-                    np.array([loads_of(micro_steps, costs) for _, micro_steps in steps])
-                )
+                found = figures(np.array([loads_of(rows, costs) for _, rows in steps]))
                 rows.append({"ranks": ranks, "per_rank": per_rank, "way": way, **found})
     return rows
 

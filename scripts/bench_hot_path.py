@@ -232,7 +232,10 @@ def summary(rows: list[dict[str, Any]], kept_h128: int, keep_freed: bool) -> dic
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    shown = Table("size", "side", "allocator", "seconds", "us / edge", "memory GB", "bytes / edge")
+    here, versions = machine(), software()
+    caption = f"{here['cpu']}, {here['cores']} cores; torch {versions['torch']}"
+    columns = ("size", "side", "allocator", "seconds", "us / edge", "memory GB", "bytes / edge")
+    shown = Table(*columns, caption=caption)
     for row in rows:
         n_edges = SIZES[row["size"]][1]
         shown.add_row(

@@ -144,6 +144,11 @@ def test_keeps_what_is_done_and_nothing_else(
     assert SectorFolder(out).parts(first) == 4
 
 
+def as_srun(monkeypatch: pytest.MonkeyPatch, tasks: int) -> None:
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setenv("SLURM_NTASKS", str(tasks))
+
+
 def test_tasks_of_an_srun_share_the_events(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -151,8 +156,7 @@ def test_tasks_of_an_srun_share_the_events(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out"
-    monkeypatch.setenv("SLURM_STEP_ID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "3")
+    as_srun(monkeypatch, tasks=3)
     for task, files in (("2", 1), ("0", 3), ("1", 4)):
         assert not (out / "manifest.json").exists()
         monkeypatch.setenv("SLURM_PROCID", task)
@@ -171,8 +175,7 @@ def test_every_task_prints_one_json_object(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out"
-    monkeypatch.setenv("SLURM_STEP_ID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "2")
+    as_srun(monkeypatch, tasks=2)
     printed = []
     for task in ("0", "1"):
         monkeypatch.setenv("SLURM_PROCID", task)
