@@ -52,9 +52,9 @@ class Series:
         return next(iter(self.runs.values()))[0]
 
 
-def run_name(ranks: int, repeat: int) -> str:
-    """The folder of a series' run; repeats count from 1."""
-    return f"ranks{ranks:04d}-{repeat}"
+def run_name(ranks: int, repeat: int | None = None) -> str:
+    """The folder of a series' run; repeats count from 1. Without one, what all repeats share."""
+    return f"ranks{ranks:04d}" + ("" if repeat is None else f"-{repeat}")
 
 
 def is_series(folder: Path) -> bool:

@@ -30,13 +30,8 @@ class SeriesReport:
         names = [series.name for series in self._every]
         if len(set(names)) < len(names):
             raise InputError(f"{', '.join(names)}: rename a folder, series are told by their names")
-        machines = [machine_of(series) for series in self._every]
-        pairs = list(zip(self._every, machines, strict=True))
-        self._points = [point for series, machine in pairs for point in points(series, machine)]
-        self._headers = [
-            (f"Series {series.name}", series_facts(series, machine.name))
-            for series, machine in pairs
-        ]
+        self._points = [point for x in self._every for point in points(x, machine_of(x))]
+        self._headers = [(f"Series {x.name}", series_facts(x)) for x in self._every]
         self._tables = series_tables(self._every, self._points)
 
     def show(self, console: Console) -> None:

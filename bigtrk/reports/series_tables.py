@@ -7,7 +7,7 @@ from bigtrk.reports.estimates import INTERVAL_RULE, Estimate
 from bigtrk.reports.facts import engine_name, facts
 from bigtrk.reports.layout import Table
 from bigtrk.reports.scaling import SHARED_CORES
-from bigtrk.reports.scaling_points import METRICS, SPEEDUP_RULES, TIME_RULE, Point
+from bigtrk.reports.scaling_points import METRICS, SPEEDUP_RULES, TIME_RULE, Point, machine_of
 from bigtrk.reports.series import Series
 from bigtrk.reports.tables import METRIC_COLUMNS, PAPER, TIME_SHARES, TIME_SHARES_NOTE
 
@@ -16,9 +16,13 @@ POWER_NOTE = (
     "use of the accelerator's: means over samples (NVML). kWh: of what was read, accelerators and "
     "hosts (RAPL). The energy is a device's whole, whoever else uses it."
 )
+PREDICTION_NOTE = (
+    "By the cost model of bigtrk plan, of events' sizes alone; a dash: it does not know this model "
+    "or these events."
+)
 
 
-def series_facts(series: Series, machine: str) -> dict[str, str]:
+def series_facts(series: Series) -> dict[str, str]:
     """What was trained, how and where: text by label."""
     record, known = series.record, facts(series.first)
     per = " per rank" if record.kind == "weak" else ""
@@ -30,7 +34,6 @@ def series_facts(series: Series, machine: str) -> dict[str, str]:
         "engine": engine_name(series.first.record),
         "machine": known["machine"],
         "software": known["software"],
-        "predicted for": machine,
     }
 
 
@@ -38,6 +41,7 @@ def series_tables(every: Sequence[Series], points: Sequence[Point]) -> list[Tabl
     """All tables, a row per series and number of ranks, in reading order."""
     return [
         _scaling(every, points),
+        _predicted(every, points),
         _validation(points),
         _errors(points),
         _time_shares(points),
@@ -46,30 +50,45 @@ def series_tables(every: Sequence[Series], points: Sequence[Point]) -> list[Tabl
 
 
 def _scaling(every: Sequence[Series], points: Sequence[Point]) -> Table:
+    rows = tuple(
+        (
+            *_head(point),
+            str(len(point.runs)),
+            figures.count(point.runs[0].record.data.train_events),
+            figures.count(point.runs[0].record.data.edges),
+            figures.seconds_with_error(point.epoch_seconds),
+            figures.with_error(point.speedup, 2),
+            figures.percent_with_error(point.efficiency, 1),
+        )
+        for point in points
+    )
+    columns = ("series", "ranks", "runs", "events", "edges", "epoch s", "speed-up", "efficiency %")
+    kinds = dict.fromkeys(SPEEDUP_RULES[series.record.kind] for series in every)
+    return Table("Scaling", columns, rows, (*kinds, TIME_RULE, *_notes(every)))
+
+
+def _predicted(every: Sequence[Series], points: Sequence[Point]) -> Table:
+    """Measured and predicted, side by side."""
     rows = []
     for point in points:
-        planned = point.predicted
+        plan = point.predicted
         rows.append(
             (
                 *_head(point),
-                str(len(point.runs)),
-                figures.count(point.runs[0].record.data.train_events),
-                figures.count(point.runs[0].record.data.edges),
-                figures.seconds_with_error(point.epoch_seconds),
-                figures.with_error(point.speedup, 2),
-                figures.percent_with_error(point.efficiency, 1),
-                figures.seconds(planned.epoch_seconds if planned else None),
-                figures.decimal(planned.speedup if planned else None),
-                figures.share(planned.efficiency if planned else None),
+                figures.seconds(point.epoch_seconds.mean),
+                figures.seconds(plan.epoch_seconds if plan else None),
+                figures.decimal(point.speedup.mean),
+                figures.decimal(plan.speedup if plan else None),
+                figures.share(point.efficiency.mean),
+                figures.share(plan.efficiency if plan else None),
             )
         )
     columns = (
-        *("series", "ranks", "runs", "events", "edges", "epoch s", "speed-up", "efficiency %"),
-        *("predicted epoch s", "predicted speed-up", "predicted eff. %"),
+        *("series", "ranks", "epoch s", "predicted epoch s", "speed-up", "predicted speed-up"),
+        *("efficiency %", "predicted efficiency %"),
     )
-    kinds = dict.fromkeys(SPEEDUP_RULES[series.record.kind] for series in every)
-    notes = (*kinds, TIME_RULE, *_notes(every))
-    return Table("Scaling", columns, tuple(rows), notes)
+    machines = (f"{series.name}: predicted for {machine_of(series).name}." for series in every)
+    return Table("Measured and predicted", columns, tuple(rows), (PREDICTION_NOTE, *machines))
 
 
 def _notes(every: Sequence[Series]) -> Iterator[str]:
