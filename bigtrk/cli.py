@@ -1,4 +1,4 @@
-"""The `bigtrk` program: simulate, build, evaluate, report, plan, doctor, demo."""
+"""The `bigtrk` program: simulate, build, evaluate, report, plan, scale, doctor, demo."""
 
 import json
 from enum import StrEnum
@@ -8,12 +8,20 @@ from typing import Annotated, Any
 import typer
 
 from bigtrk.console import console, exit_on_bad_input
+from bigtrk.errors import InputError
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
 app = typer.Typer(
     help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+
+
+class Kind(StrEnum):
+    """How the work grows with the ranks."""
+
+    WEAK = "weak"
+    STRONG = "strong"
 
 
 class Source(StrEnum):
@@ -103,13 +111,27 @@ def evaluate(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="run folders")],
+    runs: Annotated[list[Path], typer.Argument(help="run folders, or folders of `bigtrk scale`")],
     html: Annotated[Path | None, typer.Option(help="also write one HTML page")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Scaling, metrics and time shares of one run, or of several side by side."""
-    from bigtrk.reports import read_run, show, summarise, write_html
+    """Scaling, metrics and time shares of one run or series, or of several side by side.
 
+    --json prints a line per number of ranks for series.
+    """
+    from bigtrk.reports import read_run, show, summarise, write_html
+    from bigtrk.reports.series import is_series
+    from bigtrk.reports.series_report import SeriesReport
+
+    if any(map(is_series, runs)):
+        series = SeriesReport(runs)
+        if as_json:
+            print("\n".join(map(json.dumps, series.lines())))
+        else:
+            series.show(console)
+        if html:
+            series.write_html(html)
+        return
     read = [read_run(path) for path in runs]
     _print(summarise(read), as_json, lambda: show(read, console))
     if html:
@@ -172,6 +194,53 @@ def plan(
         )
         answer = plans.make_plan(question)
         _print(answer, as_json, lambda: plan_tables.show_plan(answer, console))
+
+
+@app.command()
+def scale(
+    kind: Annotated[Kind, typer.Argument(help="weak: events per rank fixed; strong: in all")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONFIG.yaml | key.sub=value | DATA]...",
+            help="configuration as bigtrk/train.py takes it; folders of graphs or sectors",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="folder of the series; one there is continued")] = Path(
+        "scaling"
+    ),
+    ranks: Annotated[str, typer.Option(help="world sizes")] = "1,2,4",
+    events: Annotated[
+        int, typer.Option(min=1, help="to train on: per rank (weak), in all (strong)")
+    ] = 100,
+    validation: Annotated[int, typer.Option(min=0, help="to validate, likewise")] = 20,
+    repeats: Annotated[int, typer.Option(min=1, help="runs per world size, seeds differ")] = 3,
+    slurm: Annotated[
+        bool, typer.Option("--slurm", help="print a script that submits job arrays instead")
+    ] = False,
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, help="with --slurm; 4 without it")
+    ] = None,
+) -> None:
+    """Train over numbers of ranks on this host, and report; an unfinished series is taken up.
+
+    `bigtrk report FOLDER...` reports series again, or several side by side.
+    """
+    from bigtrk.studies.run_series import run_series
+    from bigtrk.studies.scaling_series import plan_series
+    from bigtrk.studies.slurm_series import slurm_script
+    from bigtrk.train import DEFAULT
+
+    if ranks_per_node and not slurm:
+        raise InputError("--ranks-per-node: belongs to --slurm; here all ranks share this host")
+    per_node = (ranks_per_node or 4) if slurm else None
+    series = plan_series(
+        kind.value, arguments or [], DEFAULT, ranks, events, validation, repeats, out, per_node
+    )
+    if slurm:
+        print(slurm_script(series), end="")
+    else:
+        run_series(series)
 
 
 @app.command()

@@ -42,6 +42,8 @@ OPTIONAL = {
     "mtkahypar": "hypergraph partitioning",
     "nvidia-ml-py": "power and energy of NVIDIA devices",
     "matplotlib": "plots as image files",
+    "tensorboard": "run.loggers=[tensorboard]",
+    "wandb": "run.loggers=[wandb]",
 }
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 MOST_LOCAL_RANKS = 8

@@ -64,7 +64,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
 def validate(configuration: Configuration) -> Events:
     """Open the data: what is missing is said before anything is built."""
     data = configuration.data
-    events = Events(*split_validation(data.train, data.validation))
+    events = Events(*split_validation(data.train, data.validation, data.events))
     for source in [*events.train, *events.validation]:
         source.check(data.node_features, data.edge_features)
     return events

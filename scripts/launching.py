@@ -1,8 +1,6 @@
 """Measurements on several ranks of this host, each a launch of torchrun."""
 
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 from bigtrk.files import read_json, write_json
 from bigtrk.parallel.host import settle
 from bigtrk.parallel.ranks import Ranks, discover, process_group
+from bigtrk.studies.launch import torchrun_command, torchrun_environment
 
 
 def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> None:
@@ -19,12 +18,9 @@ def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> 
     Raises:
         subprocess.CalledProcessError: a rank failed.
     """
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={ranks}", str(script), *arguments]
-    # Each rank settles its own threads; said here only to keep torchrun from warning.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = torchrun_command(ranks, script, arguments)
     output = subprocess.DEVNULL if quiet else None
-    subprocess.run(command, check=True, env=environment, stdout=output, stderr=output)
+    subprocess.run(command, check=True, env=torchrun_environment(), stdout=output, stderr=output)
 
 
 def measured(ranks: int, script: str, *arguments: str) -> dict[str, Any]:

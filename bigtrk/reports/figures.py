@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bigtrk.reports.estimates import Estimate
+
 DASH = "-"
 
 
@@ -62,6 +64,29 @@ def norm(value: float | None) -> str:
 def decimal(value: float | None) -> str:
     """A factor such as the imbalance or the speed-up."""
     return DASH if value is None else f"{value:.2f}"
+
+
+def small(value: float | None) -> str:
+    """Dollars or kilowatt-hours, of which an epoch may take little: in three digits below 10."""
+    return DASH if value is None else f"{value:,.2f}" if value >= 10 else f"{value:.3g}"
+
+
+def with_error(value: Estimate | None, decimals: int) -> str:
+    """A mean, and behind it its standard error where it has one."""
+    if value is None:
+        return DASH
+    error = "" if value.error is None else f" ±{value.error:,.{decimals}f}"
+    return f"{value.mean:,.{decimals}f}{error}"
+
+
+def seconds_with_error(value: Estimate | None) -> str:
+    """With as many decimals as `seconds`."""
+    return with_error(value, 2 if value is None or value.mean >= 0.1 else 4)
+
+
+def percent_with_error(value: Estimate | None, decimals: int) -> str:
+    """A ratio in percent."""
+    return with_error(value and value.times(100), decimals)
 
 
 def text(value: object) -> str:

@@ -30,27 +30,37 @@ METRICS = (
 def write_html(runs: Sequence[Run], path: Path) -> None:
     """Write the report of `runs` to `path`, atomically."""
     scaling = compare(runs)
-    template = Template(files("bigtrk.reports").joinpath("page.html").read_text("utf-8"))
     names = labels(runs)
-    page = template.substitute(
-        title=escape(f"bigtrk report: {', '.join(names)}"),
-        headers="".join(_header(title, facts) for title, facts in headers(runs)),
-        legend=_legend(names) if len(names) > 1 else "",
+    write_page(
+        path,
+        title=f"bigtrk report: {', '.join(names)}",
+        headers="".join(header(title, facts) for title, facts in headers(runs)),
+        legend=legend(names) if len(names) > 1 else "",
         plots="".join(_plots(runs, scaling)),
         tables="".join(
-            _table(table, _shares(scaling) if table.title == TIME_SHARES else "")
+            table_section(table, _shares(scaling) if table.title == TIME_SHARES else "")
             for table in make_tables(runs, scaling)
         ),
+    )
+
+
+def write_page(path: Path, title: str, headers: str, legend: str, plots: str, tables: str) -> None:
+    """Write a page of these parts, all but the title HTML, to `path`, atomically."""
+    template = Template(files("bigtrk.reports").joinpath("page.html").read_text("utf-8"))
+    page = template.substitute(
+        title=escape(title), headers=headers, legend=legend, plots=plots, tables=tables
     )
     write_atomically(path, lambda temporary: temporary.write_text(page, "utf-8"))
 
 
-def _header(title: str, facts: dict[str, str]) -> str:
+def header(title: str, facts: dict[str, str]) -> str:
+    """A section of labels and texts."""
     pairs = "".join(f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for a, b in facts.items())
     return f"<section><h2>{escape(title)}</h2><dl>{pairs}</dl></section>"
 
 
-def _legend(names: Sequence[str]) -> str:
+def legend(names: Sequence[str]) -> str:
+    """What each colour stands for."""
     items = (
         f'<span class="key"><i class="s{index % COLOURS}"></i>{escape(name)}</span>'
         for index, name in enumerate(names)
@@ -108,10 +118,16 @@ def _shares(scaling: Scaling) -> str:
         for row, timing in zip(scaling.rows, scaling.timings, strict=True)
         if (part := timing.shares)
     ]
-    return _legend(ACTIVITIES) + share_bars(bars, ACTIVITIES) if bars else ""
+    return shares_figure(bars)
 
 
-def _table(table: Table, figure: str) -> str:
+def shares_figure(bars: Sequence[tuple[str, Sequence[float]]]) -> str:
+    """Stacked bars of (name, shares by `ACTIVITIES`) with their legend; "" without any."""
+    return legend(ACTIVITIES) + share_bars(bars, ACTIVITIES) if bars else ""
+
+
+def table_section(table: Table, figure: str = "") -> str:
+    """A section of a table, its figure above and its notes below it."""
     head = "".join(_cell("th", i, x, table) for i, x in enumerate(table.columns))
     rows = (
         "<tr>" + "".join(_cell("td", i, x, table) for i, x in enumerate(row)) + "</tr>"

@@ -1,14 +1,17 @@
 """What the cost model predicts for runs that were measured: `bigtrk plan --check`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from bigtrk.config import parse
 from bigtrk.errors import InputError
+from bigtrk.parallel.cost import CostModel
 from bigtrk.parallel.event_size import EventSize
 from bigtrk.parallel.machine_constants import MachineConstants
 from bigtrk.reports.dry_run import predict_step
+from bigtrk.reports.records import StepRecord
 from bigtrk.reports.run_folder import Run, read_run
 from bigtrk.reports.scaling import time_run
 from bigtrk.training.costs import make_cost
@@ -45,17 +48,7 @@ def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -
     timing = time_run(run)
     if timing.peak_memory_bytes is None or timing.batch_seconds is None:
         raise InputError(f"{folder}: has no finished epoch to compare with; let it train longer")
-    configuration = parse(Configuration, run.record.config, str(folder / "run.json"))
-    world = run.record.world_size
-    cost = make_cost(configuration, world, ranks_per_node or world, machine)
-    known = _sizes(configuration)
-    steps = [
-        [(known.get(name, _mean_size(run)), parts) for name, parts in step.routes.items()]
-        for step in run.steps
-        if step.routes
-    ]
-    if not steps:
-        raise InputError(f"{folder}: does not say how its events were routed; train it again")
+    cost, steps = _cost(run, machine, ranks_per_node), _routed(run, run.steps)
     routes = {route for step in steps for route in step}
     return Checked(
         run=str(folder),
@@ -64,6 +57,41 @@ def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -
         batch_seconds=median(predict_step(cost, step).seconds for step in steps),
         recorded_batch_seconds=timing.batch_seconds,
     )
+
+
+def predict_epoch(run: Run, machine: MachineConstants, ranks_per_node: int | None) -> float:
+    """Seconds that an epoch of a recorded run should take. Without `ranks_per_node` all its ranks
+    count as on one host.
+
+    Raises:
+        InputError: the run does not say what is needed.
+    """
+    # All epochs train the same events: the first stands for them.
+    steps = _routed(run, [step for step in run.steps if step.epoch == run.steps[0].epoch])
+    cost = _cost(run, machine, ranks_per_node)
+    return sum(predict_step(cost, step).seconds for step in steps)
+
+
+def _cost(run: Run, machine: MachineConstants, ranks_per_node: int | None) -> CostModel:
+    configuration, world = _configuration(run), run.record.world_size
+    return make_cost(configuration, world, ranks_per_node or world, machine)
+
+
+def _configuration(run: Run) -> Configuration:
+    return parse(Configuration, run.record.config, str(run.folder / "run.json"))
+
+
+def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize, int]]]:
+    """The size and number of sectors of each event, by step."""
+    known = _sizes(_configuration(run))
+    found = [
+        [(known.get(name, _mean_size(run)), parts) for name, parts in step.routes.items()]
+        for step in steps
+        if step.routes
+    ]
+    if not found:
+        raise InputError(f"{run.folder}: does not say how its events were routed; train it again")
+    return found
 
 
 def _sizes(configuration: Configuration) -> dict[str, EventSize]:

@@ -59,6 +59,25 @@ def ask(
     Raises:
         InputError: an argument is none of these, or its content is bad.
     """
+    path, overrides, folders = split_arguments(arguments, default)
+    return Question(
+        configuration=load_settings(Configuration, path, overrides),
+        sizes=sizes.of(folders),
+        ranks=read_ranks(ranks),
+        ranks_per_node=ranks_per_node,
+        budget=None if memory_gib is None else memory_gib * 2**30,
+        machine=find_machine(machine),
+        seed=seed,
+    )
+
+
+def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list[str], list[Path]]:
+    """The configuration file (without one bigtrk.yaml in this folder, else `default`), overrides
+    and data folders of a command line.
+
+    Raises:
+        InputError: there is a second configuration file.
+    """
     overrides = [a for a in arguments if "=" in a]
     others = [Path(a) for a in arguments if "=" not in a]
     files = [path for path in others if path.suffix in (".yaml", ".yml")]
@@ -66,15 +85,7 @@ def ask(
         raise InputError(f"{files[1]}: a second configuration file; give one")
     local = Path("bigtrk.yaml")
     path = files[0] if files else local if local.exists() else default
-    return Question(
-        configuration=load_settings(Configuration, path, overrides),
-        sizes=sizes.of([path for path in others if path not in files]),
-        ranks=_ranks(ranks),
-        ranks_per_node=ranks_per_node,
-        budget=None if memory_gib is None else memory_gib * 2**30,
-        machine=find_machine(machine),
-        seed=seed,
-    )
+    return path, overrides, [path for path in others if path not in files]
 
 
 def compare_runs(
@@ -91,7 +102,12 @@ def compare_runs(
     return check_summary([check(Path(run), constants, ranks_per_node) for run in runs])
 
 
-def _ranks(text: str) -> list[int]:
+def read_ranks(text: str) -> list[int]:
+    """World sizes of "1,2,4", ascending.
+
+    Raises:
+        InputError: it is something else, or not from 1 to 4096.
+    """
     try:
         ranks = sorted({int(word) for word in text.split(",")})
     except ValueError:

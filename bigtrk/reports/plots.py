@@ -18,12 +18,17 @@ MOST_DOTS = 20
 class Line:
     """A named line through points (x, y); the points whose y is not finite are left out.
 
-    A `guide` is drawn dashed and without a colour of its own.
+    errors: (x, lowest y, highest y) of bars. A `guide` is drawn dashed and without a colour of its
+    own, a `dashed` line in its colour and without dots. colour: a number; without it the line's
+    place among the others.
     """
 
     name: str
     points: tuple[tuple[float, float], ...]
     guide: bool = False
+    errors: tuple[tuple[float, float, float], ...] = ()
+    dashed: bool = False
+    colour: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,17 +56,18 @@ class Axis:
         return [index * step for index in range(first, last + 1)]
 
 
-def line_plot(title: str, x_label: str, lines: Sequence[Line]) -> str:
+def line_plot(title: str, x_label: str, lines: Sequence[Line], whole: bool = True) -> str:
     """An SVG of `lines`, at most 200 points each (means of neighbouring ones); "" without any.
 
-    The x axis has whole numbers: steps, epochs or ranks.
+    The x axis has `whole` numbers, such as steps, epochs or ranks, or others, such as seconds.
     """
     drawn = [replace(line, points=thin_out(_finite(line.points))) for line in lines]
     points = [point for line in drawn for point in line.points]
     if not points:
         return ""
-    x = _axis([p[0] for p in points], LEFT, WIDTH - RIGHT, margin=0.0, whole=True)
-    y = _axis([p[1] for p in points], HEIGHT - BOTTOM, TOP, margin=0.05, whole=False)
+    x = _axis([p[0] for p in points], LEFT, WIDTH - RIGHT, margin=0.0, whole=whole)
+    ends = [end for line in drawn for _, *pair in line.errors for end in pair]
+    y = _axis([*(p[1] for p in points), *ends], HEIGHT - BOTTOM, TOP, margin=0.05, whole=False)
     curves = "".join(_curve(line, index, x, y) for index, line in enumerate(drawn))
     words = (
         f'<title>{escape(title)}</title><text class="title" x="{LEFT}" y="16">{escape(title)}'
@@ -127,14 +133,20 @@ def _number(value: float, axis: Axis) -> str:
 
 def _curve(line: Line, index: int, x: Axis, y: Axis) -> str:
     pixels = [f"{x.pixel(a):.1f},{y.pixel(b):.1f}" for a, b in line.points]
-    colour = "guide" if line.guide else f"s{index % COLOURS}"
+    number = index if line.colour is None else line.colour
+    colour = "guide" if line.guide else f"s{number % COLOURS}"
+    colour += " dashed" if line.dashed else ""
     dots = ""
-    if len(pixels) <= MOST_DOTS and not line.guide:
+    if len(pixels) <= MOST_DOTS and not line.guide and not line.dashed:
         radius = 2.5 if len(pixels) > 1 else 4
         places = (pixel.split(",") for pixel in pixels)
         dots = "".join(f'<circle cx="{a}" cy="{b}" r="{radius}"/>' for a, b in places)
+    bars = "".join(
+        f'<path class="error" d="M{x.pixel(a):.1f} {y.pixel(low):.1f}V{y.pixel(high):.1f}"/>'
+        for a, low, high in line.errors
+    )
     name = f"<title>{escape(line.name)}</title>"
-    return f'<g class="{colour}">{name}<polyline points="{" ".join(pixels)}"/>{dots}</g>'
+    return f'<g class="{colour}">{name}<polyline points="{" ".join(pixels)}"/>{bars}{dots}</g>'
 
 
 def _bar(row: int, name: str, shares: Sequence[float], names: Sequence[str]) -> str:

@@ -82,7 +82,7 @@ class StepRecord(Record):
 
 
 class EdgeMetrics(Record):
-    """Means over events of per-event ratios in [0, 1]."""
+    """Means over events of per-event ratios in [0, 1], and numbers of edges over all events."""
 
     loss: float | None = None
     efficiency: float | None = None
@@ -90,6 +90,10 @@ class EdgeMetrics(Record):
     total_purity: float | None = None
     purity: float | None = None
     auc: float | None = None
+    n_target: int | None = None
+    n_predicted: int | None = None
+    n_found: int | None = None
+    n_true_predicted: int | None = None
 
 
 class Shares(Record):
@@ -99,6 +103,18 @@ class Shares(Record):
     compute: float
     reduce: float
     data: float
+
+
+class PowerRecord(Record):
+    """Of an epoch: energy of all accelerators and of all hosts; mean shares of time that a kernel
+    ran and of memory in use. What was not read is None; `absent` says why, by kind of device.
+    """
+
+    accelerator_joules: float | None = None
+    host_joules: float | None = None
+    utilisation: float | None = None
+    memory: float | None = None
+    absent: dict[str, str] = Field(default_factory=dict)
 
 
 class EpochRecord(Record):
@@ -121,6 +137,7 @@ class EpochRecord(Record):
     shares: Shares | None = None
     imbalance: float | None = None
     peak_memory_bytes: int | None = None
+    power: PowerRecord = PowerRecord()
     validation: EdgeMetrics | None = None
 
 

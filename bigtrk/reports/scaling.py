@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from bigtrk.reports.records import EpochRecord, Shares
+from bigtrk.reports.records import Shares
 from bigtrk.reports.run_folder import Run, labels
 
 TIMING_RULE = (
@@ -15,6 +15,11 @@ SPEEDUP_RULE = (
     "Speed-up: edges/s over edges/s of the baseline, the run of the same model and accelerator on "
     "the fewest ranks (of the same engine where there is one). Parallel efficiency: speed-up x "
     "baseline ranks / ranks; for equal work and a baseline of one rank, t1 / (N tN)."
+)
+
+SHARED_CORES = (
+    "All runs were started on one CPU host with {cores} cores: where ranks share these, "
+    "more ranks add no cores, and the speed-up shows what the split costs."
 )
 
 
@@ -67,7 +72,7 @@ def time_run(run: Run) -> Timing:
         epoch_seconds=_median(e.seconds for e in epochs),
         batch_seconds=_median(e.batch_seconds for e in epochs),
         edges_per_second=_median(e.edges_per_second for e in epochs),
-        shares=_mean_shares(epochs),
+        shares=mean_shares(epoch.shares for epoch in epochs),
         imbalance=_median(e.imbalance for e in epochs),
         peak_memory_bytes=max(peak, default=None),
     )
@@ -133,10 +138,7 @@ def _caveats(runs: Sequence[Run]) -> Iterable[str]:
     machines = {(run.record.machine.host, run.record.machine.accelerator) for run in runs}
     cores = runs[0].record.machine.cores
     if len(machines) == 1 and next(iter(machines))[1] == "cpu" and cores:
-        yield (
-            f"All runs were started on one CPU host with {cores} cores: where ranks share these, "
-            "more ranks add no cores, and the speed-up shows what the split costs."
-        )
+        yield SHARED_CORES.format(cores=cores)
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -144,8 +146,9 @@ def _median(values: Iterable[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _mean_shares(epochs: Iterable[EpochRecord]) -> Shares | None:
-    known = [epoch.shares for epoch in epochs if epoch.shares is not None]
+def mean_shares(shares: Iterable[Shares | None]) -> Shares | None:
+    """The mean of those that are known; None where none is."""
+    known = [share for share in shares if share is not None]
     if not known:
         return None
     return Shares(

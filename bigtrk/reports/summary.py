@@ -29,8 +29,8 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         "notes": list(scaling.notes),
         "runs": entries,
     }
-    finite: dict[str, Any] = _finite(content)
-    return finite
+    summary: dict[str, Any] = finite(content)
+    return summary
 
 
 def show(runs: Sequence[Run], console: Console) -> None:
@@ -63,10 +63,10 @@ def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
     }
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON knows no NaN and no infinity."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

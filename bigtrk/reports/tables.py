@@ -17,6 +17,10 @@ from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, Scaling
 from bigtrk.reports.spikes import spikes_tables
 
 TIME_SHARES = "Where the time goes"
+TIME_SHARES_NOTE = (
+    "Exchange: halo rows between ranks. Reduction: gradients. Data: reading events. "
+    "Imbalance: compute time of the slowest rank over the mean."
+)
 METRIC_COLUMNS = (
     "efficiency %",
     "target purity %",
@@ -94,10 +98,7 @@ def _time_shares(scaling: Scaling) -> Table:
         TIME_SHARES,
         ("run", "ranks", "exchange %", "compute %", "reduction %", "data %", "imbalance"),
         tuple(rows),
-        (
-            "Exchange: halo rows between ranks. Reduction: gradients. Data: reading events. "
-            "Imbalance: compute time of the slowest rank over the mean.",
-        ),
+        (TIME_SHARES_NOTE,),
     )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from bigtrk.errors import InputError
 
 RATIOS = ("efficiency", "target_purity", "total_purity", "purity", "auc")
+COUNTS = ("n_target", "n_predicted", "n_found", "n_true_predicted")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class EdgeMetrics:
     cut. efficiency: predicted among target edges. target_purity: target among predicted edges.
     total_purity: true among predicted. purity: target among predicted edges that are target or
     fake. auc: area under the ROC curve of the score, target edges against all others.
+    n_found: target among predicted edges. n_true_predicted: true among predicted edges.
     """
 
     efficiency: float | None
@@ -35,6 +37,8 @@ class EdgeMetrics:
     n_edges: int
     n_target: int
     n_predicted: int
+    n_found: int
+    n_true_predicted: int
 
 
 def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0.5) -> EdgeMetrics:
@@ -61,6 +65,8 @@ def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0
         n_edges=len(score),
         n_target=n_target,
         n_predicted=n_predicted,
+        n_found=found,
+        n_true_predicted=true_found,
     )
 
 
@@ -73,6 +79,11 @@ def mean_over_events(events: Sequence[EdgeMetrics]) -> dict[str, float | None]:
     means = {name: _mean(column) for name, column in columns.items()}
     skipped = sum(None in row for row in zip(*columns.values(), strict=True))
     return {**means, "events_skipped": float(skipped)}
+
+
+def total_counts(events: Sequence[EdgeMetrics]) -> dict[str, int]:
+    """Numbers of edges over all events: what the ratios' statistical errors rest on."""
+    return {name: sum(getattr(event, name) for event in events) for name in COUNTS}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

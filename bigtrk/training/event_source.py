@@ -101,14 +101,25 @@ def _open_folder(path: Path) -> list[EventSource]:
 
 
 def split_validation(
-    train: Sequence[Path], validation: int | Sequence[Path]
+    train: Sequence[Path], validation: int | Sequence[Path], events: int | None = None
 ) -> tuple[list[EventSource], list[EventSource]]:
     """Training and validation events (DataSettings).
 
     Raises:
-        InputError: more events are held back than there are, or an event is in both.
+        InputError: more events are held back, or asked for, than there are, or an event is in both.
     """
-    events = open_events(train)
+    train_events, held = _hold_back(open_events(train), validation)
+    if events is not None and events > len(train_events):
+        raise InputError(
+            f"data.events={events}: there are {len(train_events)} events to train on; lower it, "
+            f"or add a folder to data.train"
+        )
+    return train_events[:events], held
+
+
+def _hold_back(
+    events: list[EventSource], validation: int | Sequence[Path]
+) -> tuple[list[EventSource], list[EventSource]]:
     if not isinstance(validation, int):
         held = open_events(validation)
         shared = {source.name for source in events} & {source.name for source in held}

@@ -12,17 +12,20 @@ from typing import Any
 import torch.distributed as dist
 
 from bigtrk.console import say
-from bigtrk.parallel.collectives import on_first_rank
+from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.tracks.edge_metrics import RATIOS
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from bigtrk.training.choose_steps import choose_steps
 from bigtrk.training.epoch_steps import EpochSteps
 from bigtrk.training.event_source import EventSource
+from bigtrk.training.loggers import check_loggers, open_logger
+from bigtrk.training.meter import open_meter
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.profiling import profiled
 from bigtrk.training.resume import continue_record
@@ -50,7 +53,12 @@ class Events:
 
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
-    """Train, resuming the run at `resume` if given; returns the run folder. Collective."""
+    """Train, resuming the run at `resume` if given; returns the run folder. Collective.
+
+    Raises:
+        InputError: a logger's package is not installed, or the run folder is taken.
+    """
+    together(lambda: check_loggers(configuration.run.loggers))
     steps = choose_steps(configuration, ranks, events.train)
     schedule = _schedule(configuration, steps)
     stopwatch = Stopwatch(ranks.device)
@@ -124,7 +132,8 @@ def _trainer(
         groups=groups,
         maker=BatchMaker(configuration, ranks.device, groups, stopwatch),
         stopwatch=stopwatch,
-        log=_logger(ranks, folder),
+        meter=open_meter(ranks),
+        log=_logger(configuration, ranks, folder),
     )
 
 
@@ -182,10 +191,18 @@ def _facts(
     }
 
 
-def _logger(ranks: Ranks, folder: Path) -> Callable[[Record], None]:
-    if ranks.is_first:
-        return lambda record: append_record(folder, record)
-    return lambda _: None
+def _logger(configuration: Configuration, ranks: Ranks, folder: Path) -> Callable[[Record], None]:
+    """Writes a record: rank 0's alone."""
+    if not ranks.is_first:
+        return lambda _: None
+    loggers = [open_logger(name, folder) for name in configuration.run.loggers]
+
+    def write(record: Record) -> None:
+        append_record(folder, record)
+        for log in loggers:
+            log(record)
+
+    return write
 
 
 def _announce(
@@ -214,13 +231,14 @@ def _announce(
 def _print_epoch(ranks: Ranks, record: Record, epochs: int) -> None:
     if not ranks.is_first:
         return
-    scores = dict(record["validation"] or {})
+    scores = record["validation"] or {}
     # Events without target or predicted edges are missing from some means: said when there are any.
-    skipped = scores.pop("events_skipped", 0)
+    skipped = scores.get("events_skipped")
     loss, spikes = record["train_loss"], record["spikes"]
     learnt = "-" if loss is None else f"{loss:.5f}"
     learnt += f" ({spikes} loss spikes left out)" if spikes else ""
-    shown = "  ".join(f"{k} {v:.4f}" for k, v in scores.items() if v is not None)
+    means = {name: scores.get(name) for name in ("loss", *RATIOS)}
+    shown = "  ".join(f"{name} {x:.4f}" for name, x in means.items() if x is not None)
     shown += f"  ({skipped:.0f} events lack a metric)" if skipped else ""
     say(
         f"epoch {record['epoch'] + 1}/{epochs}  train loss {learnt}  "

@@ -16,13 +16,15 @@ class DataSettings(Settings):
     """Folders of graphs (`bigtrk build`) and of sectors (`python -m partition`).
 
     An event found in both is trained in sectors. `validation` is either the number of events held
-    back from the end of `train` (by name), or folders of their own. `sectors`: `halo` exchanges
-    halos and trains as the whole graph does; `naive` trains each sector alone, leaves cut edges
-    out and scores them as false.
+    back from the end of `train` (by name), or folders of their own. `events`: how many of the
+    events of `train` that are not held back are trained on, the first by name; all without it.
+    `sectors`: `halo` exchanges halos and trains as the whole graph does; `naive` trains each sector
+    alone, leaves cut edges out and scores them as false.
     """
 
     train: list[Path] = Field([Path("graphs")], min_length=1)
     validation: int | list[Path] = 1
+    events: int | None = Field(None, ge=1)
     sectors: Literal["halo", "naive"] = "halo"
     node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1)
     edge_features: list[str] = Field(
@@ -93,9 +95,15 @@ class TrainingSettings(Settings):
 
 
 class RunSettings(Settings):
-    """Where the run's record goes; without `folder` the next free number under `runs/`."""
+    """Where the run's record goes; without `folder` the next free number under `runs/`.
+
+    loggers: what else gets it, scalar by scalar. price_per_device_hour: what a rank's device costs,
+    for reports; it changes no training.
+    """
 
     folder: Path | None = None
+    loggers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    price_per_device_hour: float | None = Field(None, ge=0)
 
 
 class Configuration(Settings):

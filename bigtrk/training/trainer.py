@@ -18,6 +18,7 @@ from bigtrk.training.batch import BatchMaker
 from bigtrk.training.epoch_steps import EpochSteps
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loader import Loader
+from bigtrk.training.meter import Meter
 from bigtrk.training.routed_step import RoutedStep, check_routes
 from bigtrk.training.schedule import Plateau, Schedule
 from bigtrk.training.settings import Configuration
@@ -43,6 +44,7 @@ class Trainer:
     groups: BlockGroups
     maker: BatchMaker
     stopwatch: Stopwatch
+    meter: Meter
     log: Callable[[Record], None]
     step: int = 0
     plateau: Plateau = field(default_factory=Plateau)
@@ -67,6 +69,7 @@ class Trainer:
                 spikes.
         """
         self.stopwatch.take()
+        self.meter.start()
         first, before = self.step, self.trained_seconds
         records = self._train(epoch, routes, after_step, roll_back)
         seconds = self.trained_seconds - before
@@ -86,7 +89,7 @@ class Trainer:
             "seconds": seconds,
             "edges_per_second": edges / seconds,
             "batch_seconds": statistics.median(record["seconds"] for record in records),
-            **usage(self.stopwatch, seconds, self.ranks.device),
+            **usage(self.stopwatch, self.meter, seconds, self.ranks.device),
             "validation": self._validate(),
         }
         self.log(record)

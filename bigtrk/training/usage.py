@@ -1,4 +1,4 @@
-"""What an epoch used: shares of time, imbalance, memory."""
+"""What an epoch used: shares of time, imbalance, memory, energy."""
 
 import resource
 from typing import Any
@@ -7,13 +7,17 @@ import torch
 
 from bigtrk.parallel.collectives import all_max, gather_items
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.meter import Meter, pooled
 
 MEASURED = ("data", "exchange", "reduce")
 
 
-def usage(stopwatch: Stopwatch, seconds: float, device: torch.device) -> dict[str, Any]:
+def usage(
+    stopwatch: Stopwatch, meter: Meter, seconds: float, device: torch.device
+) -> dict[str, Any]:
     """Shares of `seconds` per activity (mean over ranks; what is not measured is computing),
-    imbalance (slowest rank's computing / mean), peak memory of the largest rank in bytes.
+    imbalance (slowest rank's computing / mean), peak memory of the largest rank in bytes, and
+    what the meters read (training/meter.py).
 
     Collective.
     """
@@ -28,6 +32,7 @@ def usage(stopwatch: Stopwatch, seconds: float, device: torch.device) -> dict[st
         "shares": {activity: value / total for activity, value in mean.items()},
         "imbalance": slowest / mean["compute"] if mean["compute"] else 1.0,
         "peak_memory_bytes": int(all_max([peak_memory(device)], device)),
+        "power": pooled(gather_items(meter.take())),
     }
 
 

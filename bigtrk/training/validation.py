@@ -8,7 +8,12 @@ from torch import nn
 
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.groups import BlockGroups
-from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, mean_over_events
+from bigtrk.tracks.edge_metrics import (
+    EdgeMetrics,
+    edge_metrics,
+    mean_over_events,
+    total_counts,
+)
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loss import edge_loss, edge_scale, edge_truth
@@ -35,9 +40,10 @@ def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
 
 
 def summary(events: Sequence[EventMetrics]) -> dict[str, float | None]:
-    """Means over events, by the names of the run record."""
+    """Means, and numbers of edges, over events, by the names of the run record."""
     loss = sum(event.loss for event in events) / len(events)
-    return {"loss": loss, **mean_over_events([event.metrics for event in events])}
+    metrics = [event.metrics for event in events]
+    return {"loss": loss, **mean_over_events(metrics), **total_counts(metrics)}
 
 
 def validate(

@@ -7,9 +7,17 @@
 #
 # BIGTRK_STAGE="graphs sectors" first copies these folders to each node's /tmp (or BIGTRK_LOCAL)
 # and trains on the copies.
+#
+# A task N of a job array trains BIGTRK_ARRAY_RUN-N with the seed BIGTRK_ARRAY_SEED + N - 1, where
+# these are set (bigtrk scale --slurm).
 train() {
     local run=runs/$SLURM_JOB_ID local_data=${BIGTRK_LOCAL:-/tmp}/bigtrk-$SLURM_JOB_ID
     local arguments=("$@" "run.folder=$run") status=0
+    if [[ ${BIGTRK_ARRAY_RUN:-} ]]; then
+        run=$BIGTRK_ARRAY_RUN-$SLURM_ARRAY_TASK_ID
+        arguments=("$@" "training.seed=$((BIGTRK_ARRAY_SEED + SLURM_ARRAY_TASK_ID - 1))"
+            "run.folder=$run")
+    fi
     # The signal may come between the training's end and the job's.
     if [[ -e $run/model.safetensors ]]; then
         echo "$run is trained"

@@ -1,0 +1,1 @@
+"""Series of trainings, run or submitted by one command."""

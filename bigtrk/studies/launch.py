@@ -1,0 +1,68 @@
+"""Trainings as programs of their own: torchrun on this host."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bigtrk.console import say
+from bigtrk.errors import InputError
+
+_TAIL = 8
+_EPOCH = re.compile(r"epoch \d+/\d+ +train loss")
+# Where torchrun begins to report that a rank failed.
+_REPORT = re.compile(r"torch[/.]distributed[/.]elastic|^Traceback .*torchrun")
+
+
+def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list[str]:
+    """The command that runs `script` on so many ranks of this host."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return [*command, f"--nproc-per-node={ranks}", str(script), *arguments]
+
+
+def torchrun_environment() -> dict[str, str]:
+    """Each rank settles its own threads; said here only to keep torchrun from warning."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def train_logged(command: Sequence[str], log: Path) -> None:
+    """Run a training; all that it prints goes to the end of `log`, its epochs are also shown.
+
+    Raises:
+        InputError: it failed; with the end of what it printed.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        log.open("a") as written,
+        subprocess.Popen(
+            command,
+            env=torchrun_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as training,
+    ):
+        assert training.stdout is not None
+        try:
+            for line in training.stdout:
+                written.write(line)
+                written.flush()
+                if _EPOCH.match(line):
+                    say(f"  {line.strip()}")
+        except BaseException:
+            training.terminate()
+            raise
+    if training.returncode:
+        raise InputError(
+            f"{log.parent.name}: the training ended with status {training.returncode}; the end of "
+            f"{log}:\n{tail(log)}"
+        )
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log before torchrun's own report, which says nothing of the cause."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    end = next((i for i, line in enumerate(lines) if _REPORT.search(line)), len(lines))
+    return "\n".join(lines[:end][-_TAIL:])

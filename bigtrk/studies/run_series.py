@@ -1,0 +1,60 @@
+"""A scaling series on this host, taken up where it ended."""
+
+import shutil
+import time
+from pathlib import Path
+
+import bigtrk
+from bigtrk.console import console, say
+from bigtrk.errors import InputError
+from bigtrk.reports.run_folder import read_run
+from bigtrk.reports.series_report import SeriesReport
+from bigtrk.studies.launch import torchrun_command, train_logged
+from bigtrk.studies.scaling_series import PlannedRun, ScalingSeries, open_series
+from bigtrk.training.checkpoint import latest_progress
+from bigtrk.training.run_folder import WEIGHTS
+
+TRAIN = Path(bigtrk.__file__).parent / "train.py"
+LOG = "train.log"
+PAGE, LINES = "report.html", "report.jsonl"
+
+
+def run_series(series: ScalingSeries) -> None:
+    """Train what is not trained yet, then report; the page and the JSON lines go to its folder.
+
+    Raises:
+        InputError: a training failed, or the folder holds another series.
+    """
+    open_series(series)
+    runs = series.runs()
+    for number, run in enumerate(runs, start=1):
+        _train(run, f"[{number}/{len(runs)}] {run.folder.name}")
+    report = SeriesReport([series.folder])
+    report.write_html(series.folder / PAGE)
+    report.write_lines(series.folder / LINES)
+    report.show(console)
+    say(f"report in {series.folder / PAGE} and {series.folder / LINES}")
+
+
+def _train(run: PlannedRun, name: str) -> None:
+    if (run.folder / WEIGHTS).exists():
+        say(f"{name}: trained already")
+        return
+    arguments, how = list(run.arguments), ""
+    if _resumable(run.folder):
+        arguments, how = ["--resume", str(run.folder)], ", resumed"
+    elif run.folder.exists():
+        # It ended before its first checkpoint, or after its last: nothing to go on from.
+        shutil.rmtree(run.folder)
+    say(f"{name}: {run.ranks} rank{'s' if run.ranks > 1 else ''}, seed {run.seed}{how}")
+    start = time.perf_counter()
+    train_logged(torchrun_command(run.ranks, TRAIN, arguments), run.folder / LOG)
+    say(f"{name}: done in {time.perf_counter() - start:.0f} s")
+
+
+def _resumable(folder: Path) -> bool:
+    try:
+        done = latest_progress(folder).epoch
+    except InputError:
+        return False
+    return bool(done < read_run(folder).record.config["training"]["epochs"])
