@@ -244,6 +244,29 @@ def scale(
 
 
 @app.command()
+def study(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="GRAPHS SECTORS [CONFIG.yaml | key.sub=value]...",
+            help="a folder of graphs and one of their sectors; configuration as bigtrk/train.py "
+            "takes it",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="folder of the study; one there is continued")] = Path(
+        "study"
+    ),
+    minutes: Annotated[float, typer.Option(min=0, help="of training, for each method")] = 5,
+    ranks: Annotated[int, typer.Option(min=1, help="ranks of each run, on this host")] = 1,
+) -> None:
+    """Compare whole events, ShaDow, and sectors with and without halo at equal time and epochs."""
+    from bigtrk.studies.sampling_study import plan_study
+    from bigtrk.train import DEFAULT
+
+    plan_study(arguments, DEFAULT, out, minutes, ranks).run()
+
+
+@app.command()
 def doctor(as_json: AsJson = False) -> None:
     """What is installed, what a run would use, what is missing and how to get it."""
     from bigtrk.doctor import examine, show

@@ -65,7 +65,8 @@ class StepRecord(Record):
     """One optimizer step; `step` counts from the start of the run.
 
     `micro_steps`: how many events or sectors each rank had one after another. `routes`: in how many
-    sectors each event was trained, by name. A `spike` was left out of the training.
+    sectors each event was trained, by name. `imbalance`: the most loaded rank's predicted seconds
+    over the mean's. A `spike` was left out of the training.
     """
 
     epoch: int
@@ -76,6 +77,7 @@ class StepRecord(Record):
     edges: int | None = None
     micro_steps: int | None = None
     routes: dict[str, int] = Field(default_factory=dict)
+    imbalance: float | None = None
     norms: NormsRecord | None = None
     spike: bool = False
     seconds: float | None = None
@@ -94,6 +96,14 @@ class EdgeMetrics(Record):
     n_predicted: int | None = None
     n_found: int | None = None
     n_true_predicted: int | None = None
+
+
+class ValidationRecord(Record):
+    """Validation on the way; `seconds` of training until then, from the start or a resumption."""
+
+    step: int
+    seconds: float
+    validation: EdgeMetrics | None = None
 
 
 class Shares(Record):
@@ -119,7 +129,8 @@ class PowerRecord(Record):
 
 class EpochRecord(Record):
     """One epoch; `seconds` is its training part, `batch_seconds` the median step. What it counts
-    are the steps trained, without the `spikes` left out.
+    are the steps trained, without the `spikes` left out; time may have ended before all that were
+    planned.
 
     `imbalance` is the slowest rank's compute time over the mean's, `peak_memory_bytes` the
     largest rank's.
@@ -128,6 +139,7 @@ class EpochRecord(Record):
     epoch: int
     steps: int | None = None
     spikes: int | None = None
+    planned_steps: int | None = None
     events: int | None = None
     edges: int | None = None
     train_loss: float | None = None

@@ -4,27 +4,38 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bigtrk.config import parse
 from bigtrk.errors import InputError
 from bigtrk.files import read_json
-from bigtrk.reports.records import EpochRecord, EvaluationRecord, RunRecord, StepRecord
+from bigtrk.reports.records import (
+    EpochRecord,
+    EvaluationRecord,
+    RunRecord,
+    StepRecord,
+    ValidationRecord,
+)
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"
 EVALUATION = "evaluation.json"
+Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run as recorded so far; steps and epochs ascend, each once. A run may have neither yet."""
+    """A run as recorded so far; steps and epochs ascend, each once. A run may have neither yet.
+
+    `validations` are those between the ends of epochs.
+    """
 
     folder: Path
     record: RunRecord
     steps: tuple[StepRecord, ...]
     epochs: tuple[EpochRecord, ...]
     evaluation: EvaluationRecord | None
+    validations: tuple[ValidationRecord, ...] = ()
 
 
 def read_run(folder: Path) -> Run:
@@ -42,8 +53,9 @@ def read_run(folder: Path) -> Run:
     if not (folder / RUN).is_file():
         raise InputError(f"{folder}: holds no {RUN}, so it is not the folder of a training run")
     record = parse(RunRecord, read_json(folder / RUN), str(folder / RUN))
-    steps, epochs = _read_metrics(folder / METRICS)
-    return Run(folder, record, steps, epochs, _read_evaluation(folder / EVALUATION))
+    steps, epochs, validations = _read_metrics(folder / METRICS)
+    evaluation = _read_evaluation(folder / EVALUATION)
+    return Run(folder, record, steps, epochs, evaluation, validations)
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -59,9 +71,13 @@ def _read_evaluation(path: Path) -> EvaluationRecord | None:
     return parse(EvaluationRecord, read_json(path), str(path)) if path.exists() else None
 
 
-def _read_metrics(path: Path) -> tuple[tuple[StepRecord, ...], tuple[EpochRecord, ...]]:
+Metrics = tuple[tuple[StepRecord, ...], tuple[EpochRecord, ...], tuple[ValidationRecord, ...]]
+
+
+def _read_metrics(path: Path) -> Metrics:
     steps: dict[int, StepRecord] = {}
     epochs: dict[int, EpochRecord] = {}
+    validations: dict[int, ValidationRecord] = {}
     for source, content in _lines(path):
         match content.get("kind"):
             case "step":
@@ -70,7 +86,14 @@ def _read_metrics(path: Path) -> tuple[tuple[StepRecord, ...], tuple[EpochRecord
             case "epoch":
                 epoch = parse(EpochRecord, content, source)
                 epochs[epoch.epoch] = epoch
-    return tuple(steps[key] for key in sorted(steps)), tuple(epochs[key] for key in sorted(epochs))
+            case "validation":
+                validation = parse(ValidationRecord, content, source)
+                validations[validation.step] = validation
+    return _ascending(steps), _ascending(epochs), _ascending(validations)
+
+
+def _ascending(found: dict[int, Kind]) -> tuple[Kind, ...]:
+    return tuple(found[key] for key in sorted(found))
 
 
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -83,6 +83,7 @@ class Trainer:
             "epoch": epoch,
             "steps": len(learnt),
             "spikes": len(records) - len(learnt),
+            "planned_steps": len(routes),
             "events": len({i for r in learnt for i in routes[r["step"] - first].events}),
             "edges": edges,
             "train_loss": loss / events if events else None,

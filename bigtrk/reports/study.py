@@ -1,0 +1,195 @@
+"""Methods of training beside each other: metrics against time, at equal time, at equal epochs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bigtrk.files import write_json
+from bigtrk.reports import figures
+from bigtrk.reports.facts import facts
+from bigtrk.reports.layout import Table, at_width, show_header, show_table
+from bigtrk.reports.page import METRICS, header, legend, table_section, write_page
+from bigtrk.reports.plots import Line, line_plot
+from bigtrk.reports.records import EdgeMetrics, EpochRecord
+from bigtrk.reports.run_folder import Run, read_run
+
+SHOWN = ("auc", "efficiency", "purity")
+STUDY_FACTS = ("model", "target", "trained on", "validated on", "machine", "software")
+TIME_NOTE = (
+    "Validation of whole events, not counted in the time. Each method's last validation by then."
+)
+WORK_NOTE = "Work: edges of an epoch's steps over those of the events, each once."
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Validation after so many seconds and epochs (whole ones, at their ends) of training."""
+
+    seconds: float
+    epochs: int | None
+    metrics: EdgeMetrics
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train, and what its run recorded."""
+
+    name: str
+    run: Run
+
+    @property
+    def curve(self) -> list[Scored]:
+        """By time."""
+        run = self.run
+        ends = accumulate(epoch.seconds or 0.0 for epoch in run.epochs)
+        whole = [
+            Scored(end, epoch.epoch + 1 if _is_whole(epoch) else None, epoch.validation)
+            for end, epoch in zip(ends, run.epochs, strict=True)
+            if epoch.validation
+        ]
+        known = [(found.seconds, found.validation) for found in run.validations]
+        between = [Scored(seconds, None, metrics) for seconds, metrics in known if metrics]
+        return sorted([*whole, *between], key=lambda scored: scored.seconds)
+
+    def at(self, seconds: float) -> Scored | None:
+        """The last validation by then."""
+        return next((s for s in reversed(self.curve) if s.seconds <= seconds), None)
+
+    def after(self, epochs: int) -> Scored | None:
+        return next((s for s in self.curve if s.epochs == epochs), None)
+
+    def reaches(self, auc: float) -> float | None:
+        """Seconds until the AUC is as high."""
+        return next((s.seconds for s in self.curve if (s.metrics.auc or 0.0) >= auc), None)
+
+    @property
+    def work(self) -> float | None:
+        """Edges computed in an epoch over those there are."""
+        first, edges = self.run.epochs[:1], self.run.record.data.edges
+        if not first or not edges or not first[0].steps:
+            return None
+        done = first[0].steps / (first[0].planned_steps or first[0].steps)
+        return (first[0].edges or 0) / done / edges
+
+    @property
+    def whole_epochs(self) -> int:
+        """Epochs that time did not cut short."""
+        return sum(_is_whole(epoch) for epoch in self.run.epochs)
+
+
+def _is_whole(epoch: EpochRecord) -> bool:
+    return (epoch.steps or 0) + (epoch.spikes or 0) == epoch.planned_steps
+
+
+class StudyReport:
+    """The runs of a study by the name of their method."""
+
+    def __init__(self, folders: dict[str, Path]) -> None:
+        self.methods = [Method(name, read_run(folder)) for name, folder in folders.items()]
+        self.seconds = min(method.curve[-1].seconds for method in self.methods)
+        self.epochs = min(method.whole_epochs for method in self.methods)
+
+    def tables(self) -> list[Table]:
+        return [self._at_equal_time(), self._at_equal_epochs()]
+
+    def show(self, console: Console) -> None:
+        out = at_width(console)
+        show_header("Study", self._facts(), out)
+        for table in self.tables():
+            show_table(table, out)
+
+    def write(self, page: Path, result: Path) -> None:
+        """The page and a JSON file."""
+        names = [method.name for method in self.methods]
+        write_page(
+            page,
+            title=f"bigtrk study: {', '.join(names)}",
+            headers=header("Study", self._facts()),
+            legend=legend(names),
+            plots="".join(self._plot(*metric) for metric in METRICS),
+            tables="".join(table_section(table) for table in self.tables()),
+        )
+        write_json(result, self.summary())
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-able: each method at equal time and equal epochs, and its curve."""
+        return {
+            "seconds": self.seconds,
+            "epochs": self.epochs,
+            "facts": self._facts(),
+            "methods": {method.name: self._entry(method) for method in self.methods},
+        }
+
+    def _entry(self, method: Method) -> dict[str, Any]:
+        by_time, by_epochs = method.at(self.seconds), method.after(self.epochs)
+        return {
+            "epochs": len(method.run.epochs),
+            "work": method.work,
+            "at_equal_time": by_time and by_time.metrics.model_dump(),
+            "at_equal_epochs": by_epochs and by_epochs.metrics.model_dump(),
+            "curve": [
+                {"seconds": s.seconds, **{name: getattr(s.metrics, name) for name in SHOWN}}
+                for s in method.curve
+            ],
+        }
+
+    def _facts(self) -> dict[str, str]:
+        known = facts(self.methods[0].run)
+        return {key: known[key] for key in STUDY_FACTS}
+
+    def _at_equal_time(self) -> Table:
+        found = [(method, method.at(self.seconds)) for method in self.methods]
+        lowest = min((s.metrics.auc for _, s in found if s and s.metrics.auc), default=None)
+        rows = tuple(
+            (
+                method.name,
+                figures.count(len(method.run.steps)),
+                figures.decimal(method.work),
+                *_cells(scored),
+                figures.seconds(None if lowest is None else method.reaches(lowest)),
+            )
+            for method, scored in found
+        )
+        reached = f"s to AUC {figures.percent(lowest, 2)}"
+        columns = ("method", "steps", "work", "AUC", "efficiency", "purity", reached)
+        title = f"After {self.seconds:.0f} s of training"
+        return Table(title, columns, rows, (TIME_NOTE, WORK_NOTE, _verdict(found)))
+
+    def _at_equal_epochs(self) -> Table:
+        found = [(method, method.after(self.epochs)) for method in self.methods]
+        if not self.epochs:
+            return Table("After an epoch", (), (), ("Not every method finished an epoch.",))
+        rows = tuple(
+            (method.name, *_cells(scored), figures.seconds(scored.seconds if scored else None))
+            for method, scored in found
+        )
+        columns = ("method", "AUC", "efficiency", "purity", "s")
+        title = f"After {self.epochs} epoch{'s' if self.epochs > 1 else ''}"
+        return Table(title, columns, rows, (_verdict(found),))
+
+    def _plot(self, title: str, metric: str, scale: float) -> str:
+        lines = []
+        for method in self.methods:
+            values = [(s.seconds, getattr(s.metrics, metric)) for s in method.curve]
+            known = tuple((t, scale * y) for t, y in values if y is not None)
+            lines.append(Line(method.name, known))
+        return line_plot(title, "seconds of training", lines, whole=False)
+
+
+def _verdict(found: Sequence[tuple[Method, Scored | None]]) -> str:
+    """Which method is ahead, and by how much."""
+    known = [(s.metrics.auc, m.name) for m, s in found if s and s.metrics.auc is not None]
+    if len(known) < 2:
+        return "Too few methods have an AUC to compare."
+    (best, name), (second, other) = sorted(known, reverse=True)[:2]
+    return f"Highest AUC: {name}, {100 * (best - second):.3f} points above {other}."
+
+
+def _cells(scored: Scored | None) -> Sequence[str]:
+    if scored is None:
+        return [figures.DASH] * len(SHOWN)
+    return [figures.percent(getattr(scored.metrics, name)) for name in SHOWN]

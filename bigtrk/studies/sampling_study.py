@@ -1,0 +1,104 @@
+"""Whole events, ShaDow and sectors as mini-batches, trained for the same time and compared."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bigtrk.config import load_settings
+from bigtrk.console import console, say
+from bigtrk.errors import InputError
+from bigtrk.graphs.manifest import read_manifest
+from bigtrk.reports.planning import split_arguments
+from bigtrk.reports.study import StudyReport
+from bigtrk.studies.launch import torchrun_command, train_logged
+from bigtrk.studies.run_series import LOG, TRAIN
+from bigtrk.training.event_source import open_events
+from bigtrk.training.run_folder import WEIGHTS
+from bigtrk.training.settings import Configuration
+
+PAGE, RESULT = "report.html", "study.json"
+SET_HERE = ("data.train", "data.sectors", "run.folder", "training.minutes", "sampling.method")
+# Name, kind of data folder, what it sets.
+METHODS = (
+    ("full graph", "graphs", ()),
+    ("ShaDow", "graphs", ("sampling.method=shadow",)),
+    ("naive sectors", "sectors", ("sampling.method=sectors", "data.sectors=naive")),
+    ("sectors with halo", "sectors", ("sampling.method=sectors", "data.sectors=halo")),
+)
+EVENTS_BETWEEN = 10  # trained from one validation to the next
+ENDLESS = 100_000  # epochs: time ends a run
+
+
+@dataclass(frozen=True)
+class SamplingStudy:
+    """Runs of `minutes` each in `folder`; `data`: a folder of graphs and one of their sectors."""
+
+    folder: Path
+    given: tuple[str, ...]
+    data: dict[str, Path]
+    minutes: float
+    ranks: int
+
+    def run(self) -> None:
+        """Train what is not trained yet, then report.
+
+        Raises:
+            InputError: a training failed.
+        """
+        for number, (name, kind, own) in enumerate(METHODS, start=1):
+            self._train(f"[{number}/{len(METHODS)}] {name}", self._run_folder(name), kind, own)
+        report = StudyReport({name: self._run_folder(name) for name, _, _ in METHODS})
+        report.write(self.folder / PAGE, self.folder / RESULT)
+        report.show(console)
+        say(f"report in {self.folder / PAGE} and {self.folder / RESULT}")
+
+    def _run_folder(self, name: str) -> Path:
+        return self.folder / name.replace(" ", "-")
+
+    def _train(self, shown: str, run: Path, kind: str, own: Sequence[str]) -> None:
+        if (run / WEIGHTS).exists():
+            say(f"{shown}: trained already")
+            return
+        if run.exists():
+            shutil.rmtree(run)
+        say(f"{shown}: {self.minutes:g} minutes of training")
+        parts = max(source.parts for source in open_events([self.data[kind]]))
+        arguments = [
+            *self.given,
+            f"data.train={json.dumps([str(self.data[kind])])}",
+            f"training.minutes={self.minutes}",
+            f"training.epochs={ENDLESS}",
+            f"training.validate_every={EVENTS_BETWEEN * parts}",
+            f"run.folder={run}",
+            *own,
+        ]
+        train_logged(torchrun_command(self.ranks, TRAIN, arguments), run / LOG)
+
+
+def plan_study(
+    arguments: Sequence[str], default: Path, folder: Path, minutes: float, ranks: int
+) -> SamplingStudy:
+    """The study of a command line: CONFIG.yaml, key.sub=value, and two data folders.
+
+    Raises:
+        InputError: a bad argument, or not one folder of graphs and one of sectors of them.
+    """
+    path, overrides, folders = split_arguments(arguments, default)
+    for override in overrides:
+        if override.partition("=")[0] in SET_HERE:
+            raise InputError(f"{override}: bigtrk study sets it; leave it out")
+    if load_settings(Configuration, path, overrides).data.validation == 0:
+        raise InputError("data.validation=0: bigtrk study compares validation; hold back events")
+    data = {read_manifest(given)[0]: given for given in folders}
+    if sorted(data) != ["graphs", "sectors"] or len(folders) != 2:
+        raise InputError(
+            "bigtrk study needs two data folders: graphs (bigtrk build) and their sectors "
+            "(python -m partition GRAPHS SECTORS --parts 8)"
+        )
+    names = [[source.name for source in open_events([data[kind]])] for kind in data]
+    if names[0] != names[1]:
+        raise InputError(f"{folders[0]} and {folders[1]} hold different events; cut all of them")
+    given = [str(path)] if any(Path(item) == path for item in arguments) else []
+    return SamplingStudy(folder, (*given, *overrides), data, minutes, ranks)
