@@ -64,12 +64,12 @@ def configure(arguments: argparse.Namespace) -> Configuration:
 
 def validate(configuration: Configuration) -> Events:
     """Open the data: what is missing is said before anything is built."""
-    data, engine = configuration.data, configuration.engine
-    if engine.name == "deepspeed" and configuration.training.spike_guard != "off":
+    data, engine, training = configuration.data, configuration.engine, configuration.training
+    if engine.name == "deepspeed" and training.spike_guard != "off":
         check_drops_steps(engine.ds_config, configuration.optimizer)
     events = Events(*split_validation(data.train, data.validation))
     for source in [*events.train, *events.validation]:
-        source.check(data.node_features, data.edge_features)
+        source.check(data.node_features, data.edge_features, with_pt=training.pt_weight > 0)
     return events
 
 

@@ -65,12 +65,14 @@ class StepRecord(Record):
     """One optimizer step; `step` counts from the start of the run.
 
     `micro_steps`: how many events or sectors each rank had one after another. `routes`: in how many
-    sectors each event was trained, by name. A `spike` was left out of the training.
+    sectors each event was trained, by name. A `spike` was left out of the training. `loss` is that
+    of edges, `pt_loss` the auxiliary one, before its weight.
     """
 
     epoch: int
     step: int
     loss: float | None = None
+    pt_loss: float | None = None
     lr: float | None = None
     events: int | None = None
     edges: int | None = None
@@ -82,7 +84,7 @@ class StepRecord(Record):
 
 
 class EdgeMetrics(Record):
-    """Means over events of per-event ratios in [0, 1]."""
+    """Means over events of per-event ratios in [0, 1], and of the absolute error of log pT."""
 
     loss: float | None = None
     efficiency: float | None = None
@@ -90,6 +92,7 @@ class EdgeMetrics(Record):
     total_purity: float | None = None
     purity: float | None = None
     auc: float | None = None
+    log_pt_error: float | None = None
 
 
 class Shares(Record):

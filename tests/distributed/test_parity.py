@@ -60,7 +60,8 @@ def sector_step(
     result = runner.run(range(len(events)), batches, lr=0.0)
     model = engine.model
     gradients, logits = whole_gradients(model), owned_logits(model, batches)
-    return {"loss": result.loss, "gradients": gradients, "logits": logits}
+    losses = {"loss": result.loss, "pt_loss": result.pt_loss}
+    return {**losses, "gradients": gradients, "logits": logits}
 
 
 @pytest.mark.parametrize(
@@ -68,9 +69,9 @@ def sector_step(
     [
         (2, configuration("layer")),
         (2, configuration("none", step_loss="per_edge")),
-        (3, configuration("layer")),
+        (3, configuration("layer", pt_weight=0.3)),
     ],
-    ids=["2 ranks, recomputed", "2 ranks, per edge", "3 ranks, recomputed"],
+    ids=["2 ranks, recomputed", "2 ranks, per edge", "3 ranks, recomputed, pT"],
 )
 def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration) -> None:
     graphs = [event.graph for event in sources()]
@@ -78,6 +79,10 @@ def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration)
     results = run_ranks(world_size, sector_step, settings)
     for result in results:
         assert result["loss"] == pytest.approx(oracle.loss(), rel=1e-12)
+        if settings.training.pt_weight:
+            assert result["pt_loss"] == pytest.approx(oracle.pt_loss(), rel=1e-12)
+        else:
+            assert result["pt_loss"] is None
         assert worst(result["gradients"], oracle.gradients()) < 1e-10
     scored = stitched((row for result in results for row in result["logits"]), graphs)
     assert worst(scored, oracle.logits()) < 1e-10
