@@ -89,7 +89,7 @@ def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration)
 
 
 def validation_scores(ranks: Ranks) -> dict[str, Any]:
-    device, settings = torch.device("cpu"), configuration()
+    device, settings = torch.device("cpu"), configuration(pt_weight=0.3)
     events = sources()
     groups = BlockGroups(ranks, scoring_router(events, ranks.world_size).widths)
     maker = BatchMaker(settings, device, groups, Stopwatch(device))
@@ -98,6 +98,7 @@ def validation_scores(ranks: Ranks) -> dict[str, Any]:
 
 def test_metrics_do_not_depend_on_the_cut() -> None:
     alone = run_ranks(1, validation_scores)[0]
+    assert alone["log_pt_error"] is not None
     for result in run_ranks(3, validation_scores):
         assert result == pytest.approx(alone, rel=1e-6)
 
