@@ -11,7 +11,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.edge_pt import edge_log_pt
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import Sector, empty_sector
-from bigtrk.graphs.target import edge_weights
+from bigtrk.graphs.target import edge_weights, target_edges
 from bigtrk.models.interaction_gnn import check_edges, no_exchange
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.halo import HaloPlan
@@ -29,9 +29,9 @@ class Batch:
     """What one rank computes in one micro-step.
 
     x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
-    nodes and edges, all of them but for naive sectors; `weights` [E] of the target before masking
-    (for metrics); `pt` is None without its loss; `event` numbers the event, None for an empty
-    sector.
+    nodes and edges, all of them but for naive sectors; `is_target` [E] and, in the loss, `weights`
+    [E], both before masking (for metrics); `pt` is None without its loss; `event` numbers the
+    event, None for an empty sector.
     """
 
     event: int | None
@@ -39,6 +39,7 @@ class Batch:
     x: Tensor
     edge_features: Tensor
     edge_index: Tensor
+    is_target: Tensor
     weights: Tensor
     truth: EdgeTruth
     pt: PtTruth | None
@@ -126,9 +127,10 @@ class BatchMaker:
     def _prepare(self, event: int | None, sector: Sector) -> Batch:
         data, device = self._data, self._device
         assert sector.y is not None
-        weights = edge_weights(
+        is_target = target_edges(
             sector.y, sector.edge_index, sector.particle_id, sector.particles, self._target
         )
+        weights = edge_weights(sector.y, is_target, self._target)
         n_nodes, n_edges = self._computed(sector)
         computed = torch.arange(sector.n_edges) < n_edges
         counted = sector.owns_edge & computed
@@ -141,6 +143,7 @@ class BatchMaker:
             x=normalised(*nodes, SCALES, data.node_features).to(device),
             edge_features=normalised(*edges, SCALES, data.edge_features).to(device),
             edge_index=sector.edge_index[:, :n_edges].to(device),
+            is_target=is_target,
             weights=weights,
             truth=EdgeTruth(truth.label.to(device), truth.weight.to(device), truth.counts),
             pt=self._pt(sector, counted) if self._has_pt else None,

@@ -35,7 +35,7 @@ def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
     scale = edge_scale(truth, truth.counts, settings.class_balance)
     loss = edge_loss(scored.logits, truth.label, scale)
-    metrics = edge_metrics(scored.logits, scored.y, scored.weights, settings.edge_cut)
+    metrics = edge_metrics(scored.logits, scored.y, scored.is_target, settings.edge_cut)
     return EventMetrics(scored.event, float(loss), metrics, _mean_error(scored.log_pt_error))
 
 
