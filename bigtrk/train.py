@@ -14,6 +14,7 @@ from bigtrk.console import exit_on_bad_input
 from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import check_agreement, together
+from bigtrk.parallel.ds_config import check_drops_steps
 from bigtrk.parallel.host import settle
 from bigtrk.parallel.ranks import Ranks, discover, process_group
 from bigtrk.training.event_source import split_validation
@@ -63,10 +64,12 @@ def configure(arguments: argparse.Namespace) -> Configuration:
 
 def validate(configuration: Configuration) -> Events:
     """Open the data: what is missing is said before anything is built."""
-    data = configuration.data
+    data, engine, training = configuration.data, configuration.engine, configuration.training
+    if engine.name == "deepspeed" and training.spike_guard != "off":
+        check_drops_steps(engine.ds_config, configuration.optimizer)
     events = Events(*split_validation(data.train, data.validation, data.events))
     for source in [*events.train, *events.validation]:
-        source.check(data.node_features, data.edge_features)
+        source.check(data.node_features, data.edge_features, with_pt=training.pt_weight > 0)
     return events
 
 

@@ -125,13 +125,11 @@ def test_what_is_missing_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_parts_than_nodes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "npz").mkdir()
+def write_heptrkx(folder: Path) -> None:
+    """A graph of four nodes, which knows no particles."""
+    folder.mkdir()
     np.savez(
-        tmp_path / "npz" / "event000000001_g000.npz",
+        folder / "event000000001_g000.npz",
         X=np.ones((4, 3), np.float32),
         y=np.ones(3, np.float32),
         Ri_rows=np.array([1, 2, 3]),
@@ -139,6 +137,14 @@ def test_more_parts_than_nodes(
         Ro_rows=np.array([0, 1, 2]),
         Ro_cols=np.arange(3),
     )
+
+
+def test_small_graphs_without_particles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More parts than nodes, and the pT of nobody knows whom."""
+    monkeypatch.chdir(tmp_path)
+    write_heptrkx(tmp_path / "npz")
     built = ["bigtrk", "build", "npz", "graphs", "--from", "heptrkx"]
     assert run_here(built, monkeypatch, capsys)[0] == 0
     command = ["bigtrk-partition", "graphs", "sectors", "--parts", "8"]
@@ -146,3 +152,9 @@ def test_more_parts_than_nodes(
     assert status == 2
     assert "8 parts" in one_line(errors)
     assert not (tmp_path / "sectors").exists()
+    command = ["bigtrk/train.py", "data.validation=0", "training.pt_weight=0.1"]
+    status, _, errors = run_here(command, monkeypatch, capsys)
+    assert status == 2
+    assert "event000000001_g000 in graphs: knows no particles" in one_line(errors)
+    assert "set training.pt_weight=0" in errors
+    assert not (tmp_path / "runs").exists()

@@ -1,4 +1,4 @@
-"""Which true edges a training is after: edge weights derived from truth when a graph is loaded."""
+"""Which true edges a training is after, and how much they weigh: derived when a graph is loaded."""
 
 import torch
 from pydantic import Field
@@ -14,11 +14,17 @@ class Target(Settings):
 
     By default every true edge is a target. A particle whose pT is unknown satisfies no `pt_min`
     above 0.
+
+    weight: of a target edge in the loss, where a false edge has 1. other_weight: of the other true
+    edges; 0 leaves them out, and those of a negative weight are trained as false. Metrics know
+    target edges and others, however these weigh.
     """
 
     pt_min: float = Field(0.0, ge=0)
     hits_min: int = Field(0, ge=0)
     eta_max: float | None = Field(None, gt=0)
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    other_weight: float = Field(0.0, allow_inf_nan=False)
 
     @property
     def takes_all(self) -> bool:
@@ -26,22 +32,28 @@ class Target(Settings):
         return self.pt_min == 0 and self.hits_min == 0 and self.eta_max is None
 
 
-def edge_weights(
+def edge_weights(y: Tensor, is_target: Tensor, target: Target) -> Tensor:
+    """Weight of each edge in the loss: y, is_target [E] bool -> [E] float32."""
+    of_true = torch.where(is_target, target.weight, target.other_weight)
+    return torch.where(y, of_true, 1.0)
+
+
+def target_edges(
     y: Tensor,
     edge_index: Tensor,
     particle_id: Tensor | None,
     particles: ParticleTable | None,
     target: Target,
 ) -> Tensor:
-    """Weight of each edge: fake 1, true 1 if its particle is in the target, else 0 (masked).
+    """Which edges are true, and of a particle in the target.
 
-    y [E] bool, edge_index [2, E], particle_id [N] -> [E] float32.
+    y [E] bool, edge_index [2, E], particle_id [N] -> [E] bool.
 
     Raises:
         InputError: the target asks for particles and the graph does not know them.
     """
     if target.takes_all or y.numel() == 0:
-        return torch.ones(y.shape, dtype=torch.float32)
+        return y
     if particle_id is None or particles is None:
         raise InputError(
             "the graph has no particle ids or no particle table, so its edges cannot be selected "
@@ -50,8 +62,8 @@ def edge_weights(
         )
     row = particles.rows_of(particle_id[edge_index[1]])
     # A spare last row, never a target, is what -1 (not in the table) selects.
-    is_target = torch.cat([_in_target(particles, target), torch.tensor([False])])
-    return (~y | is_target[row]).float()
+    in_target = torch.cat([_in_target(particles, target), torch.tensor([False])])
+    return y & in_target[row]
 
 
 def _in_target(particles: ParticleTable, target: Target) -> Tensor:

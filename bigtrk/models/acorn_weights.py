@@ -11,13 +11,15 @@ from bigtrk.models.settings import InteractionGNNConfig
 
 # acorn's modules are Sequentials of linear, LayerNorm, activation: every third has parameters.
 STRIDE = 3
+PT_HEAD = "decoder.pt_"
 NAME = re.compile(r"(\w+?)\.(?:(\d+)\.)?(\d+)\.(weight|bias)")
 
 
 def load_acorn_weights(model: InteractionGNN, state: dict[str, Tensor]) -> None:
     """Copy acorn's parameters, by their names in its `state_dict`, into `model`.
 
-    The last layer's node network is ignored: nothing reads its result.
+    The last layer's node network is ignored: nothing reads its result. A pT head, which acorn does
+    not have, keeps its weights.
 
     Raises:
         InputError: a parameter is missing, unknown or of another shape.
@@ -29,7 +31,7 @@ def load_acorn_weights(model: InteractionGNN, state: dict[str, Tensor]) -> None:
             raise InputError(f"acorn weights: {name} is one too many; compare model.mlp_layers")
         if ours is not None:
             renamed[ours] = tensor
-    own = model.state_dict()
+    own = {name: w for name, w in model.state_dict().items() if not name.startswith(PT_HEAD)}
     for name, tensor in own.items():
         if name not in renamed:
             raise InputError(f"acorn weights: nothing for {name}; compare the model's settings")

@@ -48,10 +48,17 @@ def check_edges(edge_index: Tensor, n_nodes: int) -> None:
 
 
 class InteractionGNN(nn.Module):
-    """Classifies edges. Every parameter gets a gradient in each step, also from an empty sector."""
+    """Classifies edges; with a `pt_head` it also says the pT of each edge's particle.
+
+    Every parameter gets a gradient in each step, also from an empty sector.
+    """
 
     def __init__(
-        self, config: InteractionGNNConfig, n_node_features: int, n_edge_features: int
+        self,
+        config: InteractionGNNConfig,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool = False,
     ) -> None:
         super().__init__()
         self.config = config
@@ -63,7 +70,7 @@ class InteractionGNN(nn.Module):
             InteractionLayer(config, has_node_update=config.layers > distinct or i + 1 < distinct)
             for i in range(distinct)
         )
-        self.decoder = EdgeDecoder(hidden, mlp_layers)
+        self.decoder = EdgeDecoder(hidden, mlp_layers, pt_head)
 
     def forward(
         self,
@@ -75,6 +82,8 @@ class InteractionGNN(nn.Module):
     ) -> Tensor:
         """Logits [E], float32 at least, of x [N, F], edge_features [E, G], edge_index [2, E].
 
+        With a pT head [E, 2]: logits, and the log of the particle's pT in GeV.
+
         `exchange` appends to the owned rows [n_owned, H] the halo's, as their owners have them:
         [N, H]. It runs outside of what is recomputed, so the backward pass sends nothing twice.
 
@@ -84,10 +93,10 @@ class InteractionGNN(nn.Module):
         check_edges(edge_index, len(x))
         if self.config.recompute == "offload":
             with save_on_cpu(pin_memory=x.is_cuda):
-                return self._logits(x, edge_features, edge_index, n_owned, exchange)
-        return self._logits(x, edge_features, edge_index, n_owned, exchange)
+                return self._scores(x, edge_features, edge_index, n_owned, exchange)
+        return self._scores(x, edge_features, edge_index, n_owned, exchange)
 
-    def _logits(
+    def _scores(
         self,
         x: Tensor,
         edge_features: Tensor,
@@ -109,5 +118,5 @@ class InteractionGNN(nn.Module):
             with traced(f"layer {i} exchange"):
                 x = exchange(owned)
         with traced("decode"):
-            logits: Tensor = self.decoder(self.layers[-1], graph, last, e, x)
-        return accumulable(logits)
+            made: Tensor = self.decoder(self.layers[-1], graph, last, e, x)
+        return accumulable(made)

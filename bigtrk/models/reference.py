@@ -24,10 +24,17 @@ def make_mlp(n_inputs: int, hidden: int, layers: int) -> nn.Sequential:
 
 
 class ReferenceGNN(nn.Module):
-    """Whole graphs only; without recomputation, exchange and the last, unread node update."""
+    """Whole graphs only; without recomputation, exchange and the last, unread node update.
+
+    With a `pt_head`, a last linear layer of its own for the log of each edge's pT, as ours.
+    """
 
     def __init__(
-        self, config: InteractionGNNConfig, n_node_features: int, n_edge_features: int
+        self,
+        config: InteractionGNNConfig,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool = False,
     ) -> None:
         super().__init__()
         self.config = config
@@ -49,9 +56,12 @@ class ReferenceGNN(nn.Module):
             nn.ReLU(),
             nn.Linear(hidden, 1),
         )
+        self.pt_output = nn.Linear(hidden, 1) if pt_head else None
 
     def forward(self, x: Tensor, edge_features: Tensor, edge_index: Tensor) -> Tensor:
-        """X [N, F], edge_features [E, G], edge_index [2, E] -> logits [E]."""
+        """X [N, F], edge_features [E, G], edge_index [2, E] -> logits [E], or logits and log pT
+        [E, 2].
+        """
         source, destination = edge_index
         x0 = x = self.node_encoder(x)
         e0 = e = self.edge_encoder(edge_features)
@@ -63,5 +73,8 @@ class ReferenceGNN(nn.Module):
                 sums = [scatter(e, ends, dim=0, dim_size=len(x)) for ends in (destination, source)]
                 sums = sums if self.config.in_out else [sums[0] + sums[1]]
                 x = self.node_network[i](torch.cat([*sums, x], dim=1))
-        logits: Tensor = self.edge_output_transform(self.edge_decoder(e)).squeeze(-1)
-        return logits
+        shared = self.edge_output_transform[:-1](self.edge_decoder(e))
+        logits: Tensor = self.edge_output_transform[-1](shared)
+        if self.pt_output is None:
+            return logits.squeeze(-1)
+        return torch.cat([logits, self.pt_output(shared)], dim=1)

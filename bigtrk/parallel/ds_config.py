@@ -69,7 +69,7 @@ def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
     """Read and check a DeepSpeed file and fill in what our configuration decides.
 
     Raises:
-        InputError: an unknown key, or one that belongs to our configuration.
+        InputError: an unknown key, one that belongs to our configuration, or clipping without norm.
     """
     path = find_ds_config(name)
     content = read_json(path)
@@ -80,7 +80,8 @@ def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
             raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
         if key not in THEIRS:
             raise InputError(f"{path}: unknown key {key!r}{nearest(key, THEIRS)}")
-    _check_zero(path, content.get("zero_optimization", {}))
+    if not _computes_norm(path, content) and optimizer.gradient_clipping:
+        raise InputError(_without_norm(path, "optimizer.gradient_clipping=0"))
     return {
         "steps_per_print": 2**31,
         **content,
@@ -92,7 +93,27 @@ def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
     }
 
 
-def _check_zero(path: Path, section: dict[str, Any]) -> None:
+def check_drops_steps(name: str, optimizer: OptimizerSettings) -> None:
+    """The spike guard needs an engine that can drop a step, which ZeRO does by its norm.
+
+    Raises:
+        InputError: the DeepSpeed file switches the norm off; or as `load_ds_config`.
+    """
+    path, content = find_ds_config(name), load_ds_config(name, optimizer)
+    if not _computes_norm(path, content):
+        raise InputError(_without_norm(path, "training.spike_guard=off"))
+
+
+def _without_norm(path: Path, remedy: str) -> str:
+    return (
+        f"{path}: remove 'zero_optimization.compute_grad_norm', without which ZeRO cannot judge a "
+        f"step's gradients, or set {remedy}"
+    )
+
+
+def _computes_norm(path: Path, content: dict[str, Any]) -> bool:
+    """Check the section of ZeRO: whether it computes the norm of the gradients."""
+    section = content.get("zero_optimization", {})
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
 
     fields = DeepSpeedZeroConfig.model_fields
@@ -102,7 +123,7 @@ def _check_zero(path: Path, section: dict[str, Any]) -> None:
             hint = nearest(key, sorted(known))
             raise InputError(f"{path}: unknown key 'zero_optimization.{key}'{hint}")
     try:
-        DeepSpeedZeroConfig(**section)
+        return bool(DeepSpeedZeroConfig(**section).compute_grad_norm)
     except ValidationError as error:
         reasons = "; ".join(
             f"zero_optimization.{'.'.join(map(str, item['loc']))}: {item['msg']}"

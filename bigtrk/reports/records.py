@@ -66,12 +66,14 @@ class StepRecord(Record):
 
     `micro_steps`: how many events or sectors each rank had one after another. `routes`: in how many
     sectors each event was trained, by name. `imbalance`: the most loaded rank's predicted seconds
-    over the mean's. A `spike` was left out of the training.
+    over the mean's. A `spike` was left out of the training. `loss` is that of edges, `pt_loss` the
+    auxiliary one, before its weight.
     """
 
     epoch: int
     step: int
     loss: float | None = None
+    pt_loss: float | None = None
     lr: float | None = None
     events: int | None = None
     edges: int | None = None
@@ -84,7 +86,9 @@ class StepRecord(Record):
 
 
 class EdgeMetrics(Record):
-    """Means over events of per-event ratios in [0, 1], and numbers of edges over all events."""
+    """Means over events of per-event ratios in [0, 1] and of the absolute error of log pT, and
+    numbers of edges over all events.
+    """
 
     loss: float | None = None
     efficiency: float | None = None
@@ -92,6 +96,7 @@ class EdgeMetrics(Record):
     total_purity: float | None = None
     purity: float | None = None
     auc: float | None = None
+    log_pt_error: float | None = None
     n_target: int | None = None
     n_predicted: int | None = None
     n_found: int | None = None

@@ -2,21 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.graphs.edge_pt import edge_log_pt
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import Sector, empty_sector
-from bigtrk.graphs.target import edge_weights
+from bigtrk.graphs.target import edge_weights, target_edges
 from bigtrk.models.interaction_gnn import check_edges, no_exchange
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.parallel.routing import Share
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.event_source import EventSource
-from bigtrk.training.loss import EdgeTruth, edge_truth
+from bigtrk.training.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
 from bigtrk.training.settings import Configuration
 
 FALSE = -30.0  # the logit of an edge that is not computed: a score of 1e-13
@@ -27,9 +29,10 @@ class Batch:
     """What one rank computes in one micro-step.
 
     x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
-    nodes and edges, all of them but for naive sectors; `weights` [E] of the target before masking
-    (for metrics); `event` numbers the event, None for an empty sector. The first `n_owned` nodes
-    are updated here, the others by the ranks that `exchange` asks.
+    nodes and edges, all of them but for naive sectors; `is_target` [E] and, in the loss, `weights`
+    [E], both before masking (for metrics); `pt` is None without its loss; `event` numbers the
+    event, None for an empty sector. The first `n_owned` nodes are updated here, the others by the
+    ranks that `exchange` asks.
     """
 
     event: int | None
@@ -38,19 +41,35 @@ class Batch:
     edge_features: Tensor
     edge_index: Tensor
     n_owned: int
+    is_target: Tensor
     weights: Tensor
     truth: EdgeTruth
+    pt: PtTruth | None
     exchange: Callable[[Tensor], Tensor]
 
 
-def compute(model: Callable[..., Tensor], batch: Batch) -> Tensor:
-    """The model's logits of the edges of a batch's sector: [E].
+class Predicted(NamedTuple):
+    """Of the edges of a sector: logits [E], log_pt [E] (of GeV; None from a model without it)."""
+
+    logits: Tensor
+    log_pt: Tensor | None
+
+
+def compute(model: Callable[..., Tensor], batch: Batch) -> Predicted:
+    """What the model makes of a batch's sector.
 
     Edges that the batch leaves out come last in their sector, and score false.
     """
-    logits = model(batch.x, batch.edge_features, batch.edge_index, batch.n_owned, batch.exchange)
-    left_out = batch.sector.n_edges - logits.shape[0]
-    return torch.cat([logits, logits.new_full((left_out,), FALSE)])
+    made = model(batch.x, batch.edge_features, batch.edge_index, batch.n_owned, batch.exchange)
+    n_edges = batch.sector.n_edges
+    if made.dim() == 1:
+        return Predicted(_filled(made, n_edges, FALSE), None)
+    logits, log_pt = made.unbind(1)
+    return Predicted(_filled(logits, n_edges, FALSE), _filled(log_pt, n_edges, 0.0))
+
+
+def _filled(values: Tensor, n_edges: int, value: float) -> Tensor:
+    return torch.cat([values, values.new_full((n_edges - len(values),), value)])
 
 
 class BatchMaker:
@@ -68,6 +87,7 @@ class BatchMaker:
     ) -> None:
         self._data = configuration.data
         self._target = configuration.target
+        self._has_pt = configuration.training.pt_weight > 0
         self._device = device
         self._blocks = blocks
         self._stopwatch = stopwatch or Stopwatch(device)
@@ -125,12 +145,14 @@ class BatchMaker:
                 f"{sector.event}: has no truth; build its graph from events with truth"
             )
         self._check(sector)
-        weights = edge_weights(
+        is_target = target_edges(
             sector.y, sector.edge_index, sector.particle_id, sector.particles, self._target
         )
+        weights = edge_weights(sector.y, is_target, self._target)
         n_nodes, n_edges = self._computed(sector)
         computed = torch.arange(sector.n_edges) < n_edges
-        truth = edge_truth(sector.y, weights, sector.owns_edge & computed)
+        counted = sector.owns_edge & computed
+        truth = edge_truth(sector.y, weights, counted)
         nodes = sector.node_features[:n_nodes], sector.node_feature_names
         edges = sector.edge_features[:n_edges], sector.edge_feature_names
         return Batch(
@@ -140,10 +162,17 @@ class BatchMaker:
             edge_features=normalised(*edges, SCALES, data.edge_features).to(device),
             edge_index=sector.edge_index[:, :n_edges].to(device),
             n_owned=sector.n_owned if exchange else n_nodes,
+            is_target=is_target,
             weights=weights,
             truth=EdgeTruth(truth.label.to(device), truth.weight.to(device), truth.counts),
+            pt=self._pt(sector, counted) if self._has_pt else None,
             exchange=exchange or no_exchange,
         )
+
+    def _pt(self, sector: Sector, counted: Tensor) -> PtTruth:
+        assert sector.y is not None
+        log_pt = edge_log_pt(sector.y, sector.edge_index, sector.particle_id, sector.particles)
+        return pt_truth(log_pt, counted, self._device)
 
     def _computed(self, sector: Sector) -> tuple[int, int]:
         """How many of the sector's first nodes and edges the model computes."""

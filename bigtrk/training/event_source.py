@@ -41,8 +41,10 @@ class EventSource:
         """A digest of the event that the graph was built from, whatever the windows."""
         return str(self.record.get("made_from", {}).get("source", self.identity))
 
-    def check(self, node_features: Sequence[str], edge_features: Sequence[str]) -> None:
-        """The event can be trained on with these features.
+    def check(
+        self, node_features: Sequence[str], edge_features: Sequence[str], with_pt: bool
+    ) -> None:
+        """The event can be trained on with these features and, if so, the pT of its particles.
 
         Raises:
             InputError: it lacks one of them, or its truth.
@@ -59,6 +61,11 @@ class EventSource:
             raise InputError(
                 f"{self.name} in {self.folder.path}: was built from hits alone; training needs "
                 f"truth, so build it from events with truth"
+            )
+        if with_pt and "particles" not in record["digests"]:
+            raise InputError(
+                f"{self.name} in {self.folder.path}: knows no particles, so no pT; set "
+                f"training.pt_weight=0, or build it from events with truth"
             )
 
     def read(self, part: int, parts: int) -> Sector:

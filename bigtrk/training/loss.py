@@ -1,4 +1,4 @@
-"""The edge loss: weighted binary cross entropy, divided by global counts.
+"""The edge loss: weighted binary cross entropy, divided by global counts; that of pT beside it.
 
 Shapes: E edges of one sector. Which edges count, and as what, follows acorn: a true edge of
 positive weight is a positive, a false edge of any weight but 0 and every edge of negative weight
@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
 
 @dataclass(frozen=True)
@@ -53,3 +53,37 @@ def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
     return binary_cross_entropy_with_logits(
         logits, label.to(logits.dtype), weight=scale.to(logits.dtype), reduction="sum"
     )
+
+
+@dataclass(frozen=True)
+class PtTruth:
+    """log_pt [E] float32 (of GeV; 0 where not known), known [E] bool (and owned), count: of these.
+
+    All true edges whose particle's pT is known, in the target or not: how soft a particle is, is
+    what tells those beside the target.
+    """
+
+    log_pt: Tensor
+    known: Tensor
+    count: int
+
+
+def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth:
+    """Of log_pt [E], NaN where not known, and owns_edge [E] bool."""
+    known = owns_edge & ~log_pt.isnan()
+    return PtTruth(
+        log_pt=torch.where(known, log_pt, 0).to(device),
+        known=known.to(device),
+        count=int(known.sum()),
+    )
+
+
+def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
+    """Sum over the edges known, divided by the global `count`, if any: log_pt [E] -> scalar.
+
+    The smooth L1 loss: quadratic below an error of 1 (a factor e in pT), then linear, as secondary
+    and low-pT particles have long tails that should not rule the gradient.
+    """
+    error = smooth_l1_loss(log_pt, truth.log_pt.to(log_pt.dtype), reduction="none")
+    scale = truth.known / count.to(error).clamp(min=1)
+    return (error * scale).sum()

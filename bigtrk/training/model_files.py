@@ -20,8 +20,9 @@ from bigtrk.training.settings import Configuration
 def build_model(configuration: Configuration) -> InteractionGNN:
     """A fresh model; the same weights for the same seed, on every rank and engine."""
     torch.manual_seed(configuration.training.seed)
-    data = configuration.data
-    return InteractionGNN(configuration.model, len(data.node_features), len(data.edge_features))
+    data, pt_head = configuration.data, configuration.training.pt_weight > 0
+    sizes = len(data.node_features), len(data.edge_features)
+    return InteractionGNN(configuration.model, *sizes, pt_head)
 
 
 def describe(configuration: Configuration, trained_on: Sequence[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.collectives import gather_rows
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.routing import MicroStep
-from bigtrk.training.batch import Batch, BatchMaker, compute
+from bigtrk.training.batch import Batch, BatchMaker, Predicted, compute
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.routes import scoring_router
 
@@ -23,14 +23,17 @@ from bigtrk.training.routes import scoring_router
 class ScoredEvent:
     """Event number `event` with its edges in the event's own order, however it was cut.
 
-    logits [E] float64, y [E] bool, weights [E] float64 (of the target); `sector` is this rank's
-    share of the event.
+    logits [E] float64, y [E] bool, is_target [E] bool, weights [E] float64 (in the loss),
+    log_pt_error [E] float64 (absolute, NaN where the pT is not known; None from a model without
+    it); `sector` is this rank's share of the event.
     """
 
     event: int
     logits: Tensor
     y: Tensor
+    is_target: Tensor
     weights: Tensor
+    log_pt_error: Tensor | None
     sector: Sector
 
 
@@ -52,23 +55,37 @@ def score_events(
     for micro_step in follow(router.route(range(len(sources)))):
         share = micro_step[rank]
         batch = maker.make(share, sources)
-        edges = _stitch(batch, _logits(model, batch), blocks)
+        edges = _stitch(batch, _predicted(model, batch), blocks)
         if share is not None and share.part == 0:
-            logits, y, weights = edges.unbind(1)
-            yield ScoredEvent(share.event, logits, y > 0, weights, batch.sector)
+            logits, truth, weights, *errors = edges.unbind(1)
+            yield ScoredEvent(
+                event=share.event,
+                logits=logits,
+                y=truth > 0,
+                is_target=truth > 1,
+                weights=weights,
+                log_pt_error=errors[0] if errors else None,
+                sector=batch.sector,
+            )
     model.train()
 
 
 @torch.no_grad()
-def _logits(model: nn.Module, batch: Batch) -> Tensor:
+def _predicted(model: nn.Module, batch: Batch) -> Predicted:
     return compute(model, batch)
 
 
-def _stitch(batch: Batch, logits: Tensor, blocks: BlockGroups) -> Tensor:
-    """Logit, label and weight of every edge of the event by edge id: [E, 3] float64."""
-    sector = batch.sector
+def _stitch(batch: Batch, predicted: Predicted, blocks: BlockGroups) -> Tensor:
+    """Logit, truth (0 false, 1 true, 2 target), weight and, if it is predicted, error of log pT of
+    every edge of the event by edge id: [E, 3 or 4] float64.
+    """
+    sector, logits = batch.sector, predicted.logits
     assert sector.y is not None
-    columns = [sector.edge_id, logits.cpu(), sector.y, batch.weights]
+    truth = sector.y.int() + batch.is_target.int()
+    columns = [sector.edge_id, logits.cpu(), truth, batch.weights]
+    if predicted.log_pt is not None and batch.pt is not None:
+        error = (predicted.log_pt - batch.pt.log_pt).abs()
+        columns.append(torch.where(batch.pt.known, error, torch.nan).cpu())
     rows = torch.stack([column.double() for column in columns], dim=1)[sector.owns_edge]
     if sector.parts > 1:
         rows = gather_rows(rows.to(logits.device), blocks.of_size(sector.parts)).cpu()

@@ -71,6 +71,9 @@ class TrainingSettings(Settings):
     norms_every: how many steps apart the norms of gradients and weights are recorded, by part of
     the model; 0 for never.
 
+    pt_weight: of the auxiliary loss, the smooth L1 loss of the log of pT predicted for true edges;
+    0 for none, and a model without that head.
+
     spike_guard: what becomes of a step whose loss is far above that of recent steps, or whose loss
     or gradients are not finite. `skip` drops its gradients; `roll_back` returns to the last
     checkpoint and trains the epoch again without that step; `off` trains on it, and stops at a
@@ -90,6 +93,7 @@ class TrainingSettings(Settings):
     validate_every: int | None = Field(None, ge=1)
     minutes: float | None = Field(None, gt=0)
     norms_every: int = Field(10, ge=0)
+    pt_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
     spike_guard: Literal["off", "skip", "roll_back"] = "off"
     spike_threshold: float = Field(10.0, gt=0)
 

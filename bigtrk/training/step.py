@@ -14,18 +14,19 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracing import traced
 from bigtrk.training.batch import Batch, compute
-from bigtrk.training.loss import edge_loss, edge_scale
+from bigtrk.training.loss import edge_loss, edge_scale, pt_loss
 from bigtrk.training.norms import Norms, local_squares, norms_of
 from bigtrk.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step's loss, number of edges, norms (if asked for, and of a spike), and whether it was
-    dropped as a spike: the same on all ranks.
+    """A step's loss of edges, that of pT (None without one), number of edges, norms (if asked for,
+    and of a spike), and whether it was dropped as a spike: the same on all ranks.
     """
 
     loss: float
+    pt_loss: float | None
     edges: int
     norms: Norms | None
     spike: bool
@@ -37,6 +38,8 @@ class StepRunner:
 
     A step's loss is a sum over the edges its events own, each edge divided by global counts that
     are known before the first micro-step; so it does not depend on ranks, micro-steps or cuts.
+    What is trained on is the loss of edges + pt_weight x that of pT. The guard's limit is for the
+    first, which is what the run is after.
     """
 
     engine: Engine
@@ -54,42 +57,51 @@ class StepRunner:
     ) -> StepResult:
         """Train on `events`, of which `batches` are this rank's micro-steps. Collective.
 
-        With a spike guard, a step whose loss exceeds `limit` does not update the weights, nor does
-        one whose loss or gradients are not finite.
+        With a spike guard, a step whose loss of edges exceeds `limit` does not update the weights,
+        nor does one whose loss or gradients are not finite.
 
         Raises:
             InputError: the loss is not finite (on all ranks alike; the weights are not updated),
                 and there is no spike guard.
         """
         denominators = self._denominators(events, batches)
-        local = torch.zeros((), dtype=torch.float64)
+        local = torch.zeros(2, dtype=torch.float64)
         for i, batch in enumerate(batches):
             with self.engine.micro_step(last=i == len(batches) - 1):
-                loss = self._loss(batch, denominators, len(events))
+                losses = self._losses(batch, denominators, len(events))
+                loss = losses[0] + self.settings.pt_weight * losses[1]
                 with traced("backward"):
                     self.engine.backward(loss * self.ranks.world_size)
-            local += loss.detach().cpu()
+            local += torch.stack(losses).detach().cpu()
         owned = sum(int(batch.sector.owns_edge.sum()) for batch in batches)
         with self.stopwatch.time("reduce"):
-            total, edges = all_sum([float(local), owned], self.ranks.device).tolist()
+            total, of_pt, edges = all_sum([*local.tolist(), owned], self.ranks.device).tolist()
         guarded = self.settings.spike_guard != "off"
-        if not guarded and not math.isfinite(total):
+        trained = total + self.settings.pt_weight * of_pt
+        if not guarded and not math.isfinite(trained):
             raise InputError(
-                f"the loss became {total}: lower optimizer.lr or set optimizer.gradient_clipping "
+                f"the loss became {trained}: lower optimizer.lr or set optimizer.gradient_clipping "
                 f"and resume from the last checkpoint"
             )
         measured = self._norms() if norms or guarded else None
-        spike = guarded and measured is not None and self._is_spike(total, limit, measured)
+        fine = math.isfinite(trained) and total <= limit
+        spike = guarded and measured is not None and self._is_spike(fine, measured)
         with traced("optimizer"):
             if spike:
                 self.engine.discard()
             else:
                 self.engine.step(lr)
-        return StepResult(total, int(edges), measured if norms or spike else None, spike)
+        return StepResult(
+            loss=total,
+            pt_loss=of_pt if self.settings.pt_weight else None,
+            edges=int(edges),
+            norms=measured if norms or spike else None,
+            spike=spike,
+        )
 
-    def _is_spike(self, loss: float, limit: float, norms: Norms) -> bool:
+    def _is_spike(self, loss_is_fine: bool, norms: Norms) -> bool:
         """Whether any rank finds it one: if they disagreed, they would wait for each other."""
-        fine = math.isfinite(loss) and loss <= limit and norms.finite_gradient
+        fine = loss_is_fine and norms.finite_gradient
         with self.stopwatch.time("reduce"):
             return bool(all_max([not fine], self.ranks.device).any())
 
@@ -99,24 +111,35 @@ class StepRunner:
         with self.stopwatch.time("reduce"):
             return norms_of(groups, all_sum(squares, self.ranks.device))
 
-    def _loss(self, batch: Batch, denominators: dict[int, Tensor], n_events: int) -> Tensor:
-        """This rank's part of the step's loss; zero, but with a graph, for an empty sector."""
-        logits = compute(self.engine.model, batch)
+    def _losses(
+        self, batch: Batch, denominators: dict[int, Tensor], n_events: int
+    ) -> tuple[Tensor, Tensor]:
+        """This rank's part of the step's losses, of edges and of pT; zero, but with a graph, for an
+        empty sector.
+        """
+        logits, log_pt = compute(self.engine.model, batch)
         with traced("loss"):
-            scale = batch.truth.weight
+            scale, counts = batch.truth.weight, torch.ones(3, dtype=torch.float64)
             if batch.event is not None:
                 counts = denominators[batch.event].to(logits.device)
-                scale = edge_scale(batch.truth, counts, self.settings.class_balance)
+                scale = edge_scale(batch.truth, counts[:2], self.settings.class_balance)
             if self.settings.step_loss == "per_event":
                 scale = scale / n_events
-            return edge_loss(logits, batch.truth.label, scale)
+                counts = counts * n_events
+            of_edges = edge_loss(logits, batch.truth.label, scale)
+            if log_pt is None or batch.pt is None:
+                return of_edges, torch.zeros_like(of_edges)
+            return of_edges, pt_loss(log_pt, batch.pt, counts[2])
 
     def _denominators(self, events: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:
-        """The counts [2] of positives and negatives that divide each event's edges. Collective."""
-        counts = torch.zeros(len(events), 2, dtype=torch.float64)
+        """What divides the losses of each event's edges: the counts [3] of positives, negatives and
+        those of known pT. Collective.
+        """
+        counts = torch.zeros(len(events), 3, dtype=torch.float64)
         for batch in batches:
             if batch.event is not None:
-                counts[events.index(batch.event)] += batch.truth.counts
+                counts[events.index(batch.event), :2] += batch.truth.counts
+                counts[events.index(batch.event), 2] += batch.pt.count if batch.pt else 0
         with self.stopwatch.time("reduce"):
             counts = all_sum(counts, self.ranks.device)
         if self.settings.step_loss == "per_edge":

@@ -165,7 +165,8 @@ class Trainer:
                 "kind": "step",
                 "epoch": epoch,
                 "step": number,
-                "loss": result.loss if math.isfinite(result.loss) else None,
+                "loss": _finite(result.loss),
+                "pt_loss": _finite(result.pt_loss),
                 "spike": result.spike,
                 "lr": lr,
                 "events": len(step.events),
@@ -214,3 +215,8 @@ class Trainer:
             return iter(routes)
         epochs = self.configuration.training.epochs
         return iter(follow(routes, len(routes), f"epoch {epoch + 1}/{epochs}"))
+
+
+def _finite(loss: float | None) -> float | None:
+    """As a record has it."""
+    return loss if loss is not None and math.isfinite(loss) else None

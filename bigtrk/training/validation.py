@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.groups import BlockGroups
@@ -23,11 +24,15 @@ from bigtrk.training.settings import TrainingSettings
 
 @dataclass(frozen=True)
 class EventMetrics:
-    """One event's loss and metrics; `event` is its number."""
+    """One event's loss and metrics; `event` is its number.
+
+    log_pt_error: mean absolute error of log pT, None where it is not predicted or nowhere known.
+    """
 
     event: int
     loss: float
     metrics: EdgeMetrics
+    log_pt_error: float | None
 
 
 def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
@@ -35,15 +40,24 @@ def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
     scale = edge_scale(truth, truth.counts, settings.class_balance)
     loss = edge_loss(scored.logits, truth.label, scale)
-    metrics = edge_metrics(scored.logits, scored.y, scored.weights, settings.edge_cut)
-    return EventMetrics(scored.event, float(loss), metrics)
+    metrics = edge_metrics(scored.logits, scored.y, scored.is_target, settings.edge_cut)
+    return EventMetrics(scored.event, float(loss), metrics, _mean_error(scored.log_pt_error))
+
+
+def _mean_error(errors: Tensor | None) -> float | None:
+    if errors is None or errors.isnan().all():
+        return None
+    return float(errors.nanmean())
 
 
 def summary(events: Sequence[EventMetrics]) -> dict[str, float | None]:
     """Means, and numbers of edges, over events, by the names of the run record."""
     loss = sum(event.loss for event in events) / len(events)
     metrics = [event.metrics for event in events]
-    return {"loss": loss, **mean_over_events(metrics), **total_counts(metrics)}
+    errors = [event.log_pt_error for event in events if event.log_pt_error is not None]
+    error = fmean(errors) if errors else None
+    means = {"loss": loss, **mean_over_events(metrics), "log_pt_error": error}
+    return {**means, **total_counts(metrics)}
 
 
 def validate(

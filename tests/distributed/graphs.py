@@ -1,12 +1,12 @@
 """Graphs with everything that has tripped halo exchanges, and event sources made of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.sector import Sector, whole_sector
 from partition.sectors import cut
 
@@ -27,7 +27,7 @@ def random_graph(seed: int, n_nodes: int, n_edges: int) -> EventGraph:
 def _graph(name: str, n_nodes: int, edge_index: Tensor, generator: torch.Generator) -> EventGraph:
     scale = torch.tensor([1000.0, 3.0, 1000.0, 3.0])
     n_edges = edge_index.shape[1]
-    return EventGraph(
+    graph = EventGraph(
         name=name,
         node_feature_names=NODE_FEATURES,
         edge_feature_names=EDGE_FEATURES,
@@ -36,6 +36,23 @@ def _graph(name: str, n_nodes: int, edge_index: Tensor, generator: torch.Generat
         edge_features=torch.randn(n_edges, 6, generator=generator),
         y=torch.rand(n_edges, generator=generator) < 0.3,
     )
+    return _with_particles(graph, generator)
+
+
+def _with_particles(graph: EventGraph, generator: torch.Generator) -> EventGraph:
+    """With a particle for each node: some not in the table, some of unknown pT."""
+    n = max(2, graph.n_nodes // 4)
+    pt = torch.randn(n, generator=generator).exp()
+    pt[0], unknown = torch.nan, torch.full((n,), torch.nan)
+    particles = ParticleTable(
+        particle_id=torch.randperm(n, generator=generator) + 2**60,
+        pt=pt,
+        eta=unknown,
+        vertex=torch.zeros(n, 3),
+        nhits=torch.full((n,), 4),
+    )
+    particle = torch.randint(n + n // 3, (graph.n_nodes,), generator=generator)
+    return replace(graph, particle_id=particle + 2**60, particles=particles)
 
 
 def random_parts(graph: EventGraph, parts: int, used: int) -> Tensor:

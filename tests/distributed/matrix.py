@@ -74,6 +74,7 @@ class Trial:
     precision: str
     recompute: str
     micro_steps: int
+    pt_weight: float = 0.0
 
     @property
     def world_size(self) -> int:
@@ -87,6 +88,7 @@ class Trial:
             {
                 "model": {"hidden": 8, "layers": 3, "recompute": self.recompute},
                 "engine": _engine_settings(self.engine, self.world_size, folder).model_dump(),
+                "training": {"pt_weight": self.pt_weight},
             }
         )
 

@@ -1,5 +1,6 @@
 """The oracle of the parity tests, and what ranks found, put together to be compared with it."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
@@ -38,11 +39,13 @@ class Oracle:
     ) -> None:
         if weights is None:
             weights = build_model(settings).state_dict()
-        self._model = ReferenceGNN(settings.model, len(NODE_FEATURES), len(EDGE_FEATURES)).double()
+        self._pt_weight = settings.training.pt_weight
+        sizes = len(NODE_FEATURES), len(EDGE_FEATURES)
+        self._model = ReferenceGNN(settings.model, *sizes, self._pt_weight > 0).double()
         self._names = {
             name: ours
             for name in self._model.state_dict()
-            if (ours := our_name(name, settings.model)) is not None
+            if (ours := _our_name(name, settings)) is not None
         }
         renamed = {name: weights[ours].double() for name, ours in self._names.items()}
         self._model.load_state_dict(renamed)
@@ -52,16 +55,21 @@ class Oracle:
     def logits(self) -> dict[str, Tensor]:
         """Of every edge [E], by event."""
         with torch.no_grad():
-            return {graph.name: self._score(graph) for graph in self._graphs}
+            return {graph.name: self._score(graph)[0] for graph in self._graphs}
 
     def loss(self) -> float:
         """Of a step: the mean over all edges, or over events of the mean over their edges."""
         return float(self._loss().detach())
 
+    def pt_loss(self) -> float:
+        """Of a step, as `loss`: over the edges whose pT is known."""
+        return float(self._pt_loss().detach())
+
     def gradients(self) -> dict[str, Tensor]:
-        """Of the loss, by parameter."""
+        """Of the loss with its auxiliary part, by parameter."""
+        loss = self._loss() + (self._pt_weight * self._pt_loss() if self._pt_weight else 0)
         named = dict(self._model.named_parameters())
-        found = torch.autograd.grad(self._loss(), list(named.values()))
+        found = torch.autograd.grad(loss, list(named.values()))
         return {self._names[name]: value for name, value in zip(named, found, strict=True)}
 
     def trained(self, steps: int, lr: float) -> dict[str, Tensor]:
@@ -81,16 +89,48 @@ class Oracle:
     def _summed_loss(self, graph: EventGraph) -> Tensor:
         assert graph.y is not None
         return binary_cross_entropy_with_logits(
-            self._score(graph), graph.y.double(), reduction="sum"
+            self._score(graph)[0], graph.y.double(), reduction="sum"
         )
 
-    def _score(self, graph: EventGraph) -> Tensor:
-        logits: Tensor = self._model(
+    def _pt_loss(self) -> Tensor:
+        summed = [self._summed_pt_loss(graph) for graph in self._graphs]
+        sums, counts = torch.stack([s for s, _ in summed]), torch.tensor([n for _, n in summed])
+        return sums.sum() / counts.sum() if self._per_edge else (sums / counts.clamp(min=1)).mean()
+
+    def _summed_pt_loss(self, graph: EventGraph) -> tuple[Tensor, int]:
+        known = known_log_pt(graph)
+        log_pt = self._score(graph)[1][list(known)]
+        expected = torch.tensor(list(known.values()), dtype=torch.float64)
+        return smooth_l1_loss(log_pt, expected, reduction="sum"), len(known)
+
+    def _score(self, graph: EventGraph) -> list[Tensor]:
+        """Logits [E] and, if the model has them, log pT [E]."""
+        made: Tensor = self._model(
             normalised(graph.node_features, NODE_FEATURES, SCALES, NODE_FEATURES).double(),
             normalised(graph.edge_features, EDGE_FEATURES, SCALES, EDGE_FEATURES).double(),
             graph.edge_index,
         )
-        return logits
+        return list(made.unbind(1)) if made.dim() == 2 else [made]
+
+
+def known_log_pt(graph: EventGraph) -> dict[int, float]:
+    """Of each true edge whose particle's pT is known, by a loop over edges."""
+    assert graph.y is not None
+    assert graph.particle_id is not None
+    assert graph.particles is not None
+    ids, log_pts = graph.particles.particle_id.tolist(), graph.particles.pt.log().tolist()
+    found = {}
+    for edge, (is_true, node) in enumerate(zip(graph.y, graph.edge_index[1], strict=True)):
+        particle = int(graph.particle_id[node])
+        if is_true and particle in ids and not math.isnan(log_pts[ids.index(particle)]):
+            found[edge] = log_pts[ids.index(particle)]
+    return found
+
+
+def _our_name(name: str, settings: Configuration) -> str | None:
+    if name.startswith("pt_output."):
+        return name.replace("pt_output.", "decoder.pt_")
+    return our_name(name, settings.model)
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
@@ -117,7 +157,7 @@ def in_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
 def owned_logits(model: nn.Module, batches: Iterable[Batch]) -> list[Scored]:
     """The logits of the edges that this rank's sectors own. Collective."""
     with torch.no_grad():
-        scored = [(batch.sector, compute(model, batch)) for batch in batches]
+        scored = [(batch.sector, compute(model, batch).logits) for batch in batches]
     return [(s.event, s.edge_id[s.owns_edge], logits[s.owns_edge]) for s, logits in scored]
 
 

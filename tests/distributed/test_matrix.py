@@ -10,7 +10,7 @@ from tests.distributed.ranks import run_ranks
 
 CHOSEN = [
     *(
-        Trial(2, engine, precisions[0], RECOMPUTE[i % len(RECOMPUTE)], 3)
+        Trial(2, engine, precisions[0], RECOMPUTE[i % len(RECOMPUTE)], 3, pt_weight=0.3)
         for i, (engine, precisions) in enumerate(ENGINES.items())
         if engine != "FSDP2 hybrid"
     ),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from bigtrk.graphs.target import Target
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
@@ -60,7 +61,8 @@ def sector_step(
     result = runner.run(range(len(events)), batches, lr=0.0)
     model = engine.model
     gradients, logits = whole_gradients(model), owned_logits(model, batches)
-    return {"loss": result.loss, "gradients": gradients, "logits": logits}
+    losses = {"loss": result.loss, "pt_loss": result.pt_loss}
+    return {**losses, "gradients": gradients, "logits": logits}
 
 
 @pytest.mark.parametrize(
@@ -68,9 +70,9 @@ def sector_step(
     [
         (2, configuration("layer")),
         (2, configuration("none", step_loss="per_edge")),
-        (3, configuration("layer")),
+        (3, configuration("layer", pt_weight=0.3)),
     ],
-    ids=["2 ranks, recomputed", "2 ranks, per edge", "3 ranks, recomputed"],
+    ids=["2 ranks, recomputed", "2 ranks, per edge", "3 ranks, recomputed, pT"],
 )
 def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration) -> None:
     graphs = [event.graph for event in sources()]
@@ -78,23 +80,37 @@ def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration)
     results = run_ranks(world_size, sector_step, settings)
     for result in results:
         assert result["loss"] == pytest.approx(oracle.loss(), rel=1e-12)
+        if settings.training.pt_weight:
+            assert result["pt_loss"] == pytest.approx(oracle.pt_loss(), rel=1e-12)
+        else:
+            assert result["pt_loss"] is None
         assert worst(result["gradients"], oracle.gradients()) < 1e-10
     scored = stitched((row for result in results for row in result["logits"]), graphs)
     assert worst(scored, oracle.logits()) < 1e-10
 
 
-def validation_scores(ranks: Ranks) -> dict[str, Any]:
-    device, settings = torch.device("cpu"), configuration()
-    events = sources()
+def validation_scores(ranks: Ranks, **weights: float) -> dict[str, Any]:
+    device, settings = torch.device("cpu"), configuration(pt_weight=0.3)
+    target = Target(pt_min=1.0, **weights)
+    settings, events = settings.model_copy(update={"target": target}), sources()
     groups = BlockGroups(ranks, scoring_router(events, ranks.world_size).widths)
     maker = BatchMaker(settings, device, groups, Stopwatch(device))
     return validate(build_model(settings), maker, groups, events, settings.training)
 
 
-def test_metrics_do_not_depend_on_the_cut() -> None:
-    alone = run_ranks(1, validation_scores)[0]
-    for result in run_ranks(3, validation_scores):
-        assert result == pytest.approx(alone, rel=1e-6)
+def differently_weighted(ranks: Ranks) -> list[dict[str, Any]]:
+    return [validation_scores(ranks), validation_scores(ranks, weight=3.0, other_weight=0.5)]
+
+
+def test_metrics_do_not_depend_on_the_cut_nor_on_weights() -> None:
+    alone = run_ranks(1, differently_weighted)[0]
+    for results in run_ranks(3, differently_weighted):
+        for result, expected in zip(results, alone, strict=True):
+            assert result == pytest.approx(expected, rel=1e-6)
+    plain, weighted = alone
+    assert plain["log_pt_error"] is not None
+    assert plain.pop("loss") != weighted.pop("loss")
+    assert plain == weighted
 
 
 def engine_losses(ranks: Ranks, engine: EngineSettings) -> list[float]:

@@ -53,7 +53,12 @@ def settings(graphs: Path, run: Path, epochs: int, engine: dict[str, str]) -> Co
         {
             "data": {"train": [graphs / "graphs", graphs / "sectors"], "validation": 1},
             "model": {"hidden": 8, "layers": 2},
-            "training": {"epochs": epochs, "events_per_step": 2, "routing": "stored"},
+            "training": {
+                "epochs": epochs,
+                "events_per_step": 2,
+                "routing": "stored",
+                "pt_weight": 0.3,
+            },
             "optimizer": {"lr": 0.01, "warmup_steps": 3},
             "engine": engine,
             "run": {"folder": run},
@@ -140,6 +145,7 @@ def test_the_record_reads_back_and_the_model_scores_alike_in_sectors(
     run = read_run(tmp_path / "run")
     assert sorted(routes(run).values()) == [1, 2, 2, 2]
     assert [epoch.epoch for epoch in run.epochs] == [0, 1]
+    assert all(step.pt_loss is not None and step.pt_loss > 0 for step in run.steps)
     shares = run.epochs[0].shares
     assert shares is not None
     assert shares.exchange > 0
@@ -149,6 +155,9 @@ def test_the_record_reads_back_and_the_model_scores_alike_in_sectors(
     assert (unseen["events"], unseen["events_trained_on"]) == (1, 0)
     assert unseen["edge_metrics"]["auc"] == pytest.approx(
         run.epochs[-1].validation.auc if run.epochs[-1].validation else None, rel=1e-6
+    )
+    assert unseen["edge_metrics"]["log_pt_error"] == pytest.approx(
+        run.epochs[-1].validation.log_pt_error if run.epochs[-1].validation else None, rel=1e-6
     )
     in_sectors = run_ranks(2, evaluated, tmp_path / "run", graphs / "sectors")[0]
     assert (in_sectors["events"], in_sectors["events_trained_on"]) == (3, 3)

@@ -1,4 +1,4 @@
-"""Edge weights of a target against a loop over edges."""
+"""Target edges and their weights, edge by edge."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.graphs.target import Target, edge_weights
+from bigtrk.graphs.target import Target, edge_weights, target_edges
 
 NAN = float("nan")
 # Ids above 2^53 differ in their last digit only: a detour over float64 would confuse them.
@@ -23,9 +23,9 @@ EDGES = torch.tensor([[0, 2, 4, 6, 9, 0, 8], [1, 3, 5, 7, 10, 2, 0]])
 Y = torch.tensor([True, True, True, True, True, False, False])
 
 
-def weights(target: Target) -> list[float]:
-    found = edge_weights(Y, EDGES, PARTICLE_ID, TABLE, target)
-    assert found.dtype == torch.float32
+def chosen(target: Target) -> list[bool]:
+    found = target_edges(Y, EDGES, PARTICLE_ID, TABLE, target)
+    assert found.dtype == torch.bool
     return found.tolist()
 
 
@@ -40,29 +40,46 @@ def weights(target: Target) -> list[float]:
     ],
     ids=str,
 )
-def test_weights(target: Target, true_edges: list[float]) -> None:
-    assert weights(target) == [*true_edges, 1.0, 1.0]
+def test_target_edges(target: Target, true_edges: list[bool]) -> None:
+    assert chosen(target) == [*true_edges, False, False]
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (Target(), [1.0, 0.0, 1.0, 1.0]),
+        (Target(weight=3.0), [3.0, 0.0, 1.0, 1.0]),
+        (Target(weight=3.0, other_weight=0.5), [3.0, 0.5, 1.0, 1.0]),
+        (Target(other_weight=-2.0), [1.0, -2.0, 1.0, 1.0]),
+    ],
+    ids=str,
+)
+def test_weights(target: Target, expected: list[float]) -> None:
+    y = torch.tensor([True, True, False, False])
+    is_target = torch.tensor([True, False, False, False])
+    found = edge_weights(y, is_target, target)
+    assert found.dtype == torch.float32
+    assert found.tolist() == expected
 
 
 def test_without_ids_only_the_default_target_works() -> None:
-    assert edge_weights(Y, EDGES, None, None, Target()).tolist() == [1.0] * 7
+    assert torch.equal(target_edges(Y, EDGES, None, None, Target()), Y)
     remedy = "target.pt_min=0 target.hits_min=0"
     for ids, table in ((None, TABLE), (PARTICLE_ID, None)):
         with pytest.raises(InputError, match=remedy):
-            edge_weights(Y, EDGES, ids, table, Target(pt_min=1.0))
+            target_edges(Y, EDGES, ids, table, Target(pt_min=1.0))
 
 
 def test_an_empty_sector_needs_no_ids() -> None:
     none = torch.zeros(0, dtype=torch.bool)
     edges = torch.zeros(2, 0, dtype=torch.int64)
-    assert edge_weights(none, edges, None, None, Target(pt_min=1.0)).shape == (0,)
+    assert target_edges(none, edges, None, None, Target(pt_min=1.0)).shape == (0,)
 
 
 def test_an_empty_particle_table_holds_no_target() -> None:
     none = torch.zeros(0)
     table = ParticleTable(none.long(), none, none, torch.zeros(0, 3), none.long())
-    found = edge_weights(Y, EDGES, PARTICLE_ID, table, Target(pt_min=1.0))
-    assert found.tolist() == [0.0] * 5 + [1.0] * 2
+    assert not target_edges(Y, EDGES, PARTICLE_ID, table, Target(pt_min=1.0)).any()
 
 
 def test_settings_are_checked() -> None:
@@ -70,3 +87,5 @@ def test_settings_are_checked() -> None:
         Target.model_validate({"ptmin": 1.0})
     with pytest.raises(ValidationError, match="greater than or equal to 0"):
         Target(pt_min=-1.0)
+    with pytest.raises(ValidationError, match="greater than 0"):
+        Target(weight=0.0)

@@ -21,14 +21,17 @@ OPTIONS: list[dict[str, Any]] = [
     {"in_out": False},
     {"concatenate": False, "in_out": False, "mlp_layers": 1},
     {"layers": 1, "mlp_layers": 3},
+    {"pt_head": True},
+    # As wide as what the heads make, which then may take the place of the edges.
+    {"pt_head": True, "hidden": 2, "mlp_layers": 1},
 ]
 each_option = pytest.mark.parametrize("options", OPTIONS, ids=str)
 
 
-def make_model(**options: Any) -> InteractionGNN:
+def make_model(pt_head: bool = False, **options: Any) -> InteractionGNN:
     torch.manual_seed(0)
     config = InteractionGNNConfig(**{"hidden": 6, "layers": 3, **options})
-    return InteractionGNN(config, F, G)
+    return InteractionGNN(config, F, G, pt_head)
 
 
 def make_graph(n_nodes: int = 12, n_edges: int = 40) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,13 +77,18 @@ def written_out(
         x = mlp(f"{layer}.node_mlp", torch.cat([*(sums if config.in_out else [sum(sums)]), x], 1))
     hidden = mlp("decoder.mlp", e) @ state["decoder.transform_weight"].T
     hidden = layer_norm(hidden + state["decoder.transform_bias"], hidden.shape[-1:]).clamp(min=0)
-    return (hidden @ state["decoder.output_weight"].T + state["decoder.output_bias"])[:, 0]
+    heads = [head for head in ("output", "pt") if f"decoder.{head}_weight" in state]
+    outputs = [
+        hidden @ state[f"decoder.{head}_weight"][0] + state[f"decoder.{head}_bias"]
+        for head in heads
+    ]
+    return torch.stack(outputs, dim=1) if len(heads) > 1 else outputs[0]
 
 
 def gradients(model: InteractionGNN, logits: Tensor) -> dict[str, Tensor]:
-    """Gradients of a loss in which every edge counts differently."""
+    """Gradients of a loss in which every edge counts differently; logits [E] or [E, 2]."""
     model.zero_grad()
-    (logits * torch.arange(1, len(logits) + 1)).square().sum().backward()
+    (logits.movedim(0, -1) * torch.arange(1, len(logits) + 1)).square().sum().backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -108,7 +116,7 @@ def test_no_edges_give_every_parameter_a_gradient_of_zero(
     model = make_model(recompute=recompute, **options)
     no_edges = torch.zeros(2, 0, dtype=torch.int64)
     logits = model(torch.ones(n_nodes, F), torch.zeros(0, G), no_edges, n_nodes, no_exchange)
-    assert logits.shape == (0,)
+    assert logits.shape == ((0, 2) if "pt_head" in options else (0,))
     found = gradients(model, logits)
     assert found.keys() == {name for name, _ in model.named_parameters()}
     assert all(gradient.abs().sum() == 0 for gradient in found.values())
@@ -166,6 +174,29 @@ def test_a_sector_with_halo_computes_the_whole_graphs_logits(
 
 
 @pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
+def test_a_second_head_changes_nothing_of_the_first(recompute: str) -> None:
+    x, edge_features, edge_index = make_graph()
+    inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
+    alone, both = make_model(recompute=recompute), make_model(True, recompute=recompute)
+    weights = alone.state_dict()
+    added = both.state_dict().keys() - weights.keys()
+    assert added == {"decoder.pt_weight", "decoder.pt_bias"}
+    assert all(torch.equal(both.state_dict()[name], weights[name]) for name in weights)
+    torch.testing.assert_close(both(*inputs)[:, 0], alone(*inputs))
+
+
+@each_option
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
+def test_scoring_alone_gives_what_training_gives(options: dict[str, Any], recompute: str) -> None:
+    model = make_model(recompute=recompute, **options).double()
+    x, edge_features, edge_index = make_graph()
+    inputs = (x, edge_features, edge_index, len(x), no_exchange)
+    with torch.no_grad():
+        scored = model(*inputs)
+    assert torch.equal(scored, model(*inputs))
+
+
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
 def test_recomputation_exchanges_nothing(recompute: str) -> None:
     model = make_model(recompute=recompute).double()
     x, edge_features, edge_index = make_graph()
@@ -207,15 +238,18 @@ def test_offload_takes_what_is_kept_elsewhere() -> None:
     assert kept_bytes(recompute="offload") == 0
 
 
+@pytest.mark.parametrize("pt_head", [False, True])
 @pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
-def test_bf16_stays_near_float32(recompute: str) -> None:
+def test_bf16_stays_near_float32(recompute: str, pt_head: bool) -> None:
     x, edge_features, edge_index = make_graph(30, 300)
     inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
-    full = make_model(hidden=32, recompute=recompute)
-    half = make_model(hidden=32, precision="bf16", recompute=recompute)
+    full = make_model(pt_head, hidden=32, recompute=recompute)
+    half = make_model(pt_head, hidden=32, precision="bf16", recompute=recompute)
     expected, logits = full(*inputs), half(*inputs)
     assert logits.dtype == torch.float32
-    assert 0 < (logits - expected).std() < 0.1 * expected.std()
+    assert logits.shape == expected.shape
+    assert ((logits - expected).std(0) > 0).all()
+    assert ((logits - expected).std(0) < 0.1 * expected.std(0)).all()
     wanted = gradients(full, expected)
     for name, gradient in gradients(half, logits).items():
         assert gradient.dtype == torch.float32

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.ds_config import load_ds_config
+from bigtrk.parallel.ds_config import check_drops_steps, load_ds_config
 from bigtrk.parallel.settings import OptimizerSettings
+from tests.programs import run_here
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
@@ -46,3 +47,31 @@ def test_what_is_wrong_is_named(tmp_path: Path, content: Any, named: str) -> Non
 def test_an_unknown_name_suggests_a_shipped_one() -> None:
     with pytest.raises(InputError, match="no file 'zero_1'; did you mean 'zero1'"):
         load_ds_config("zero_1", OptimizerSettings())
+
+
+def without_norm(folder: Path) -> str:
+    path = folder / "mine.json"
+    section = {"stage": 2, "compute_grad_norm": False}
+    path.write_text(json.dumps({"zero_optimization": section}))
+    return str(path)
+
+
+def test_clipping_needs_the_norm(tmp_path: Path) -> None:
+    name = without_norm(tmp_path)
+    load_ds_config(name, OptimizerSettings())
+    named = f"{name}: remove 'zero_optimization.compute_grad_norm'.*optimizer.gradient_clipping=0"
+    with pytest.raises(InputError, match=named):
+        load_ds_config(name, OptimizerSettings(gradient_clipping=1.0))
+
+
+def test_the_spike_guard_needs_the_norm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = without_norm(tmp_path)
+    check_drops_steps("zero2", OptimizerSettings())
+    monkeypatch.chdir(tmp_path)
+    options = ["engine.name=deepspeed", f"engine.ds_config={name}", "training.spike_guard=skip"]
+    status, _, errors = run_here(["bigtrk/train.py", *options], monkeypatch, capsys)
+    assert status == 2
+    assert f"{name}: remove 'zero_optimization.compute_grad_norm'" in errors
+    assert "set training.spike_guard=off" in errors

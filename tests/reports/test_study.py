@@ -67,7 +67,7 @@ def test_page_and_console(report: StudyReport, tmp_path: Path) -> None:
     page = (tmp_path / "page.html").read_text()
     assert page.count("<svg") == 3
     assert "seconds of training" in page
-    console = Console(record=True, width=100)
+    console = Console(record=True, force_terminal=True, width=100)
     report.show(console)
     assert "After 2 epochs" in console.export_text()
 

@@ -1,26 +1,30 @@
-"""What a batch refuses: the event and what is wrong with it are named."""
+"""What a batch holds of the truth, and what it refuses: event and fault are named."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.parallel.routing import Share
 from bigtrk.training.batch import Batch, BatchMaker
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, MemorySource, random_graph
+from tests.distributed.parity import known_log_pt
 
 Spoil = Callable[[EventGraph], object]
 
 
-def make(graph: EventGraph) -> Batch:
-    configuration = Configuration.model_validate(
-        {"data": {"node_features": NODE_FEATURES, "edge_features": EDGE_FEATURES}}
-    )
-    source = MemorySource(graph.name, 1, graph, torch.zeros(graph.n_nodes))
-    return BatchMaker(configuration, torch.device("cpu")).whole(0, [source])  # type: ignore[list-item]
+def make(graph: EventGraph, sectors: int = 1, **sections: Any) -> Batch:
+    """The whole graph, or the first of its sectors, which exchange nothing."""
+    data = {"node_features": NODE_FEATURES, "edge_features": EDGE_FEATURES, "sectors": "naive"}
+    configuration = Configuration.model_validate({"data": data, **sections})
+    source = MemorySource(graph.name, sectors, graph, torch.arange(graph.n_nodes) % sectors)
+    share = Share(0, part=0, parts=sectors, first_rank=0)
+    return BatchMaker(configuration, torch.device("cpu")).make(share, [source])  # type: ignore[list-item]
 
 
 def spoilt(spoil: Spoil) -> EventGraph:
@@ -62,3 +66,33 @@ def test_a_feature_that_is_not_chosen_may_be_anything() -> None:
     nodes = torch.cat([more, graph.node_features], dim=1)
     names = ("cluster_u", *graph.node_feature_names)
     assert make(replace(graph, node_features=nodes, node_feature_names=names)).x.isfinite().all()
+
+
+def test_edges_weigh_as_their_particle_is_in_the_target() -> None:
+    graph = random_graph(7, 40, 200)
+    batch = make(graph, target={"pt_min": 1.0, "weight": 3.0, "other_weight": -0.5})
+    log_pt = known_log_pt(graph)
+    assert graph.y is not None
+    expected = [
+        (3.0 if log_pt.get(edge, -1) >= 0 else -0.5) if true else 1.0
+        for edge, true in enumerate(graph.y.tolist())
+    ]
+    assert set(expected) == {3.0, -0.5, 1.0}
+    assert batch.weights.tolist() == [expected[edge] for edge in batch.sector.edge_id]
+    assert batch.truth.weight.tolist() == batch.weights.abs().tolist()
+    assert torch.equal(batch.truth.label == 1, batch.weights == 3)
+    assert torch.equal(batch.is_target, batch.weights == 3)
+
+
+@pytest.mark.parametrize("sectors", [1, 2])
+def test_known_pt_is_that_of_computed_edges(sectors: int) -> None:
+    graph = random_graph(7, 40, 200)
+    assert make(graph, sectors).pt is None
+    truth = make(graph, sectors, training={"pt_weight": 0.1}, target={"pt_min": 1.0}).pt
+    assert truth is not None
+    inside = (graph.edge_index % sectors == 0).all(dim=0)
+    expected = {edge: log_pt for edge, log_pt in known_log_pt(graph).items() if inside[edge]}
+    edges = make(graph, sectors).sector.edge_id[truth.known].tolist()
+    assert truth.count == len(expected) > 5
+    assert dict(zip(edges, truth.log_pt[truth.known].tolist(), strict=True)) == expected
+    assert not truth.log_pt[~truth.known].any()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.training.loss import edge_loss, edge_scale, edge_truth
+from bigtrk.training.loss import edge_loss, edge_scale, edge_truth, pt_loss, pt_truth
 
 
 def load_edges(testdata: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -36,3 +36,32 @@ def test_edges_owned_elsewhere_count_for_nothing() -> None:
     assert truth.counts.tolist() == [1, 1]
     assert truth.weight.tolist() == [1.0, 0.0, 0.0, 2.0]
     assert truth.label.tolist() == [1.0, 0.0, 0.0, 0.0]
+
+
+CPU = torch.device("cpu")
+
+
+def test_loss_of_pt_by_hand() -> None:
+    nan = torch.nan
+    owns = torch.tensor([True, True, True, False])
+    truth = pt_truth(torch.tensor([0.5, -1.0, nan, 0.0]), owns, CPU)
+    assert truth.count == 2
+    predicted = torch.tensor([0.3, 2.0, 5.0, 9.0], requires_grad=True)
+    # An error of 0.2, quadratic, and one of 3, linear; of 4 edges over all ranks.
+    loss = pt_loss(predicted, truth, torch.tensor(4.0))
+    assert loss.item() == pytest.approx((0.2**2 / 2 + 3 - 0.5) / 4)
+    loss.backward()
+    assert predicted.grad is not None
+    assert predicted.grad.tolist() == pytest.approx([-0.2 / 4, 1 / 4, 0, 0])
+
+
+@pytest.mark.parametrize("n_edges", [0, 3])
+def test_no_known_pt_costs_nothing(n_edges: int) -> None:
+    unknown = torch.full((n_edges,), torch.nan)
+    truth = pt_truth(unknown, torch.ones(n_edges, dtype=torch.bool), CPU)
+    predicted = torch.ones(n_edges, requires_grad=True)
+    loss = pt_loss(predicted, truth, torch.tensor(0.0))
+    assert loss.item() == 0
+    loss.backward()
+    assert predicted.grad is not None
+    assert predicted.grad.tolist() == [0.0] * n_edges

@@ -50,7 +50,7 @@ def test_a_sector_is_trained_as_a_graph_of_its_own(sources: list[Any], context: 
     load_acorn_weights(model, plain.state_dict())
     read = sector_steps(sources).reader(0, BatchMaker(settings, CPU))
     share = Share(1, 2, PARTS, first_rank=0)
-    logits = compute(model, read(share))
+    logits = compute(model, read(share)).logits
     sector = sources[1].read(share.part, PARTS)
     n_nodes = sector.n_nodes if context == "halo" else sector.n_owned
     inside = (sector.edge_index < n_nodes).all(dim=0)
