@@ -7,7 +7,7 @@ from pydantic import Field
 
 from bigtrk.config import Settings
 from bigtrk.graphs.target import Target
-from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 
 
@@ -76,7 +76,7 @@ class Configuration(Settings):
     """
 
     data: DataSettings = DataSettings()
-    model: InteractionGNNConfig = InteractionGNNConfig()
+    model: ModelConfig = InteractionGNNConfig()
     target: Target = Target()
     engine: EngineSettings = EngineSettings()
     optimizer: OptimizerSettings = OptimizerSettings()

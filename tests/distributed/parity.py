@@ -12,7 +12,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.acorn_weights import our_name
+from bigtrk.models.attention_reference import ReferenceAttention, our_attention_name
 from bigtrk.models.reference import ReferenceGNN
+from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig, ModelConfig
 from bigtrk.training.batch import Batch, compute
 from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
@@ -24,8 +26,9 @@ Scored = tuple[str, Tensor, Tensor]
 
 
 class Oracle:
-    """Whole graphs in one process: the plain model in float64, autograd, plain SGD, the loss
-    written out. Parameters have the names that they have in our model.
+    """Whole graphs in one process: the plain model (of the attention network that with dense
+    matrices) in float64, autograd, plain SGD, the loss written out. Parameters have the names that
+    they have in our model.
 
     It starts from `weights`, or else from those that a run of these settings starts from.
     """
@@ -38,12 +41,7 @@ class Oracle:
     ) -> None:
         if weights is None:
             weights = build_model(settings).state_dict()
-        self._model = ReferenceGNN(settings.model, len(NODE_FEATURES), len(EDGE_FEATURES)).double()
-        self._names = {
-            name: ours
-            for name in self._model.state_dict()
-            if (ours := our_name(name, settings.model)) is not None
-        }
+        self._model, self._names = _reference(settings.model)
         renamed = {name: weights[ours].double() for name, ours in self._names.items()}
         self._model.load_state_dict(renamed)
         self._graphs = graphs
@@ -91,6 +89,17 @@ class Oracle:
             graph.edge_index,
         )
         return logits
+
+
+def _reference(config: ModelConfig) -> tuple[nn.Module, dict[str, str]]:
+    """The plain model in float64, and our names of its parameters."""
+    if isinstance(config, AttentionGNNConfig):
+        dense = ReferenceAttention(config, len(NODE_FEATURES)).double()
+        return dense, {name: our_attention_name(name) for name in dense.state_dict()}
+    assert isinstance(config, InteractionGNNConfig)
+    plain = ReferenceGNN(config, len(NODE_FEATURES), len(EDGE_FEATURES)).double()
+    names = {name: our_name(name, config) for name in plain.state_dict()}
+    return plain, {name: ours for name, ours in names.items() if ours is not None}
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
