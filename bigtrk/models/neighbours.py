@@ -45,7 +45,7 @@ class Neighbours:
     """A graph of edges edge_index [2, E] between N nodes."""
 
     def __init__(self, edge_index: Tensor, n_nodes: int) -> None:
-        self.source, self.destination = edge_index
+        self.source, self.destination = edge_index.contiguous()
         self._n_nodes = n_nodes
         # Of meta tensors, on which a pass is counted (parallel/footprint.py), no matrix is made.
         self._counted = edge_index.is_meta

@@ -1,5 +1,6 @@
 """The oracle of the parity tests, and what ranks found, put together to be compared with it."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -97,9 +98,15 @@ def _reference(config: ModelConfig) -> tuple[nn.Module, dict[str, str]]:
         dense = ReferenceAttention(config, len(NODE_FEATURES)).double()
         return dense, {name: our_attention_name(name) for name in dense.state_dict()}
     assert isinstance(config, InteractionGNNConfig)
-    plain = ReferenceGNN(config, len(NODE_FEATURES), len(EDGE_FEATURES)).double()
-    names = {name: our_name(name, config) for name in plain.state_dict()}
-    return plain, {name: ours for name, ours in names.items() if ours is not None}
+    apart = config.model_copy(update={"shared_weights": False})
+    plain = ReferenceGNN(apart, len(NODE_FEATURES), len(EDGE_FEATURES)).double()
+    names = {name: our_name(name, apart) or "" for name in plain.state_dict()}
+    if config.shared_weights:
+        for networks in (plain.edge_network, plain.node_network):
+            for i in range(len(networks)):
+                networks[i] = networks[0]
+        names = {name: re.sub(r"layers\.\d+", "layers.0", ours) for name, ours in names.items()}
+    return plain, {name: ours for name, ours in names.items() if ours}
 
 
 def difference(found: Tensor, expected: Tensor) -> float:

@@ -128,6 +128,20 @@ def test_bf16_stays_near_float32(recompute: str) -> None:
         assert float((gradient - wanted[name]).norm() / wanted[name].norm()) < 0.2, name
 
 
+@each_recompute
+def test_edges_may_lie_in_any_order_of_memory(recompute: str) -> None:
+    """A graph's edge_index may be the transpose of what was read."""
+    model = make_model(recompute=recompute)
+    x, edge_features, edge_index = make_graph()
+    logits = [
+        model(x.float(), edge_features.float(), ends, len(x), no_exchange)
+        for ends in (edge_index, edge_index.T.contiguous().T)
+    ]
+    assert torch.equal(*logits)
+    one, other = (gradients(model, found) for found in logits)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 def test_edge_features_are_not_read() -> None:
     model = make_model().double()
     x, edge_features, edge_index = make_graph()
