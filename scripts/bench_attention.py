@@ -127,12 +127,12 @@ def inputs_of(graph: EventGraph) -> Inputs:
 def models(case: Case) -> tuple[nn.Module, ReferenceAttention]:
     """The side's model and the dense form, with the same weights."""
     torch.manual_seed(0)
-    sizes = {"hidden": case.hidden, "layers": case.layers}
+    sizes = {"hidden": case.hidden, "layers": case.layers, "edge_features": False}
     config = AttentionGNNConfig.model_validate({**sizes, **OWN.get(case.side, {})})
-    dense = ReferenceAttention(config, len(FEATURES))
+    dense = ReferenceAttention(config, len(FEATURES), 0)
     weights = dense.state_dict()
     if form := FORMS.get(case.side):
-        reference = ReferenceAttention(config, len(FEATURES), form)
+        reference = ReferenceAttention(config, len(FEATURES), 0, form)
         reference.load_state_dict(weights)
         return reference, dense
     own = AttentionGNN(config, len(FEATURES), 0)

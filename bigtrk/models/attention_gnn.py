@@ -3,10 +3,11 @@
 Farrell et al., "Novel deep learning methods for track reconstruction" (2018), there with dense
 matrices (attention_reference.py). An edge network weighs each edge by the states of its nodes, a
 node network reads the weighted sums of a node's neighbours, and again; the input features stand
-beside every state. Edge features are not read. The edge network at the end gives the logits.
+beside every state, and by choice the edges' beside both. The edge network at the end gives the
+logits.
 
-Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, F node features,
-H = hidden, D = H + F the width of a state with the input features.
+Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, F and G node and
+edge features, H = hidden, D = H + F the width of a state with the input features.
 """
 
 from collections.abc import Callable
@@ -28,26 +29,24 @@ class AttentionGNN(nn.Module):
     """Classifies edges. Every parameter gets a gradient in each step, also from an empty sector."""
 
     def __init__(
-        self,
-        config: AttentionGNNConfig,
-        n_node_features: int,
-        n_edge_features: int,  # noqa: ARG002  # as of the other models
+        self, config: AttentionGNNConfig, n_node_features: int, n_edge_features: int
     ) -> None:
         super().__init__()
         self.config = config
         self.input_network = InputNetwork(config, n_node_features)
-        self.edge_network = EdgeNetwork(config, config.hidden + n_node_features)
-        self.node_network = NodeNetwork(config, config.hidden + n_node_features)
+        width = config.hidden + n_node_features
+        self.edge_network = EdgeNetwork(config, width, n_edge_features)
+        self.node_network = NodeNetwork(config, width)
 
     def forward(
         self,
         x: Tensor,
-        edge_features: Tensor,  # noqa: ARG002  # as of the other models
+        edge_features: Tensor,
         edge_index: Tensor,
         n_owned: int,
         exchange: Callable[[Tensor], Tensor],
     ) -> Tensor:
-        """Logits [E], float32 at least, of x [N, F] and edge_index [2, E].
+        """Logits [E], float32 at least, of x [N, F], edge_features [E, G], edge_index [2, E].
 
         `exchange` appends to the owned rows [n_owned, H] the halo's, as their owners have them:
         [N, H]. It runs outside of what is recomputed, so the backward pass sends nothing twice.
@@ -61,13 +60,13 @@ class AttentionGNN(nn.Module):
             state = torch.cat([self.input_network(x), x], dim=1)
         for i in range(self.config.layers):
             with traced(f"layer {i} edge"):
-                logits = self.edge_network(graph, state)
+                logits = self.edge_network(graph, state, edge_features)
             with traced(f"layer {i} node"):
                 owned = self.node_network(graph, logits, state, n_owned)
             with traced(f"layer {i} exchange"):
                 state = torch.cat([exchange(owned), x], dim=1)
         with traced("decode"):
-            last: Tensor = self.edge_network(graph, state)
+            last: Tensor = self.edge_network(graph, state, edge_features)
         return last
 
 
@@ -102,25 +101,28 @@ class InputNetwork(_Network):
 
 
 class EdgeNetwork(_Network):
-    """The logit of each edge, from the states of its two nodes."""
+    """The logit of each edge, from the states of its two nodes, and its own features."""
 
-    def __init__(self, config: AttentionGNNConfig, width: int) -> None:
+    def __init__(self, config: AttentionGNNConfig, width: int, n_edge_features: int) -> None:
         super().__init__(config)
-        widths = [2 * width, *[config.hidden] * (config.mlp_layers - 1), 1]
+        self._inputs = [width, width, n_edge_features if config.edge_features else 0]
+        widths = [sum(self._inputs), *[config.hidden] * (config.mlp_layers - 1), 1]
         for k in range(config.mlp_layers):
             self.add_linear(f"mlp_{k}", widths[k], widths[k + 1])
 
-    def forward(self, graph: Neighbours, state: Tensor) -> Tensor:
-        """States [N, D] -> logits [E], float32 at least."""
+    def forward(self, graph: Neighbours, state: Tensor, edge_features: Tensor) -> Tensor:
+        """States [N, D] and edge_features [E, G] -> logits [E], float32 at least."""
 
         def logits(state: Tensor, *weights: Tensor) -> Tensor:
             dtype = self._dtype or state.dtype
             first, bias, *others = (weight.to(dtype) for weight in weights)
-            of_source, of_destination = first.chunk(2, dim=1)
+            of_source, of_destination, of_edge = first.split(self._inputs, dim=1)
             # Computed per node and then gathered: nodes are 20 times fewer than edges.
             state = state.to(dtype)
             shares = linear(state, of_source, bias), linear(state, of_destination)
             values: Tensor = BothEnds.apply(graph, *shares)
+            if of_edge.shape[1]:
+                values = torch.addmm(values, edge_features.to(dtype), of_edge.t())
             for weight, bias in zip(others[::2], others[1::2], strict=True):
                 values = linear(self._activated(values), weight, bias)
             return accumulable(values).squeeze(1)

@@ -2,7 +2,7 @@
 
 Two matrices say which nodes edges begin and end at, so memory is nodes x edges.
 
-Shapes: N nodes, E edges, F node features, H = hidden, D = H + F.
+Shapes: N nodes, E edges, F and G node and edge features, H = hidden, D = H + F.
 """
 
 from collections.abc import Callable
@@ -50,6 +50,7 @@ class ReferenceAttention(nn.Module):
         self,
         config: AttentionGNNConfig,
         n_node_features: int,
+        n_edge_features: int,
         incidence: Callable[[Tensor, Tensor], Incidence] = DenseIncidence,
     ) -> None:
         super().__init__()
@@ -57,8 +58,9 @@ class ReferenceAttention(nn.Module):
         hidden, k = config.hidden, config.mlp_layers
         width = hidden + n_node_features
         self.input_network = self._network(n_node_features, [hidden])
-        self.edge_network = self._network(2 * width, [hidden] * (k - 1))
-        self.edge_network.append(nn.Linear(hidden if k > 1 else 2 * width, 1))
+        n_inputs = 2 * width + (n_edge_features if config.edge_features else 0)
+        self.edge_network = self._network(n_inputs, [hidden] * (k - 1))
+        self.edge_network.append(nn.Linear(hidden if k > 1 else n_inputs, 1))
         self.node_network = self._network(3 * width, [hidden] * k)
 
     def _network(self, n_inputs: int, widths: list[int]) -> nn.Sequential:
@@ -70,23 +72,19 @@ class ReferenceAttention(nn.Module):
             n_inputs = width
         return nn.Sequential(*modules)
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_features: Tensor,  # noqa: ARG002  # as of the other reference
-        edge_index: Tensor,
-    ) -> Tensor:
-        """X [N, F], edge_index [2, E] -> logits [E]."""
+    def forward(self, x: Tensor, edge_features: Tensor, edge_index: Tensor) -> Tensor:
+        """X [N, F], edge_features [E, G], edge_index [2, E] -> logits [E]."""
         incidence = self._incidence(edge_index, x)
         state = torch.cat([self.input_network(x), x], dim=1)
         for _ in range(self.config.layers):
-            weights = torch.sigmoid(self._logits(state, incidence))
+            weights = torch.sigmoid(self._logits(state, edge_features, incidence))
             inputs = torch.cat([*incidence.sums(weights, state), state], dim=1)
             state = torch.cat([self.node_network(inputs), x], dim=1)
-        return self._logits(state, incidence)
+        return self._logits(state, edge_features, incidence)
 
-    def _logits(self, state: Tensor, incidence: Incidence) -> Tensor:
-        logits: Tensor = self.edge_network(torch.cat(incidence.ends(state), dim=1))
+    def _logits(self, state: Tensor, edge_features: Tensor, incidence: Incidence) -> Tensor:
+        inputs = [*incidence.ends(state), *([edge_features] if self.config.edge_features else [])]
+        logits: Tensor = self.edge_network(torch.cat(inputs, dim=1))
         return logits.squeeze(1)
 
 

@@ -44,14 +44,16 @@ class InteractionGNNConfig(Settings):
 
 
 class AttentionGNNConfig(Settings):
-    """The attention network of HEP.TrkX, which reads node features alone.
+    """The attention network of HEP.TrkX.
 
     hidden: width of a node's state. layers: times that the edge network weighs the edges and the
     node network reads their weighted sums; both have one set of weights. mlp_layers: linear layers
-    of each network. layer_norm: LayerNorm before each activation. HEP.TrkX of 2018 is mlp_layers 2
-    without layer_norm, that of 2019 is 4 with it. recompute: what the backward pass computes anew:
-    "none" of the networks, or in each "layer" both, from the nodes' states and one number per edge.
-    precision: "bf16" computes the edge network in bfloat16; weights, nodes and sums stay float32.
+    of each network. layer_norm: LayerNorm before each activation. edge_features: the edge network
+    reads them beside the states of the nodes, which are all that HEP.TrkX's reads (that of 2018 has
+    mlp_layers 2 without layer_norm, that of 2019 has 4 with it). recompute: what the backward pass
+    computes anew: "none" of the networks, or in each "layer" both, from the nodes' states and one
+    number per edge. precision: "bf16" computes the edge network in bfloat16; weights, nodes and
+    sums stay float32.
     """
 
     name: Literal["attention"] = "attention"
@@ -59,6 +61,7 @@ class AttentionGNNConfig(Settings):
     layers: int = Field(8, ge=1)
     mlp_layers: int = Field(2, ge=1)
     layer_norm: bool = True
+    edge_features: bool = True
     recompute: Literal["none", "layer"] = "layer"
     precision: Precision = "fp32"
 

@@ -95,7 +95,7 @@ class Oracle:
 def _reference(config: ModelConfig) -> tuple[nn.Module, dict[str, str]]:
     """The plain model in float64, and our names of its parameters."""
     if isinstance(config, AttentionGNNConfig):
-        dense = ReferenceAttention(config, len(NODE_FEATURES)).double()
+        dense = ReferenceAttention(config, len(NODE_FEATURES), len(EDGE_FEATURES)).double()
         return dense, {name: our_attention_name(name) for name in dense.state_dict()}
     assert isinstance(config, InteractionGNNConfig)
     apart = config.model_copy(update={"shared_weights": False})

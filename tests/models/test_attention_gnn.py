@@ -15,6 +15,7 @@ from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"layer_norm": False},
+    {"edge_features": False},
     {"mlp_layers": 4},
     {"layers": 1, "mlp_layers": 1},
 ]
@@ -29,7 +30,7 @@ def make_model(**options: Any) -> AttentionGNN:
 
 def dense_form(model: AttentionGNN) -> ReferenceAttention:
     """The reference in float64 with the weights of `model`."""
-    reference = ReferenceAttention(model.config, F).double()
+    reference = ReferenceAttention(model.config, F, G).double()
     ours = model.state_dict()
     names = {name: our_attention_name(name) for name in reference.state_dict()}
     assert sorted(names.values()) == sorted(ours)
@@ -142,8 +143,8 @@ def test_edges_may_lie_in_any_order_of_memory(recompute: str) -> None:
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_edge_features_are_not_read() -> None:
-    model = make_model().double()
+def test_edge_features_may_be_left_out() -> None:
+    model = make_model(edge_features=False).double()
     x, edge_features, edge_index = make_graph()
     logits = model(x, edge_features, edge_index, len(x), no_exchange)
     assert torch.equal(logits, model(x, 2 * edge_features, edge_index, len(x), no_exchange))
