@@ -82,7 +82,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
 def _complaint(
     kind: type[Settings], error: dict[str, Any], source: str, overrides: Sequence[str]
 ) -> str:
-    key = ".".join(str(part) for part in error["loc"])
+    key = _key_of(kind, error["loc"])
     given = [override for override in overrides if _within(f"{key}.", _key(override))]
     where = f"override {given[-1]!r}" if given else source
     if error["type"] == "extra_forbidden":
@@ -90,6 +90,16 @@ def _complaint(
     if error["type"] == "missing":
         return f"{where}: key {key!r} is missing"
     return f"{where}: {key}: {error['msg']} (got {error['input']!r})"
+
+
+def _key_of(kind: type[Settings], place: Sequence[Any]) -> str:
+    """The dotted key of an error's place, in which a section of one of several kinds, as the model,
+    is followed by the kind's name.
+    """
+    field = kind.model_fields.get(str(place[0])) if place else None
+    if field is not None and field.discriminator:
+        place = [place[0], *place[2:]]
+    return ".".join(str(part) for part in place)
 
 
 def _within(key: str, other: str) -> bool:
@@ -111,7 +121,7 @@ def nearest(key: str, known: Sequence[str]) -> str:
 
 
 def _keys(kind: type[Settings], prefix: str = "") -> list[str]:
-    return list(_walk(kind, prefix))
+    return list(dict.fromkeys(_walk(kind, prefix)))
 
 
 def _walk(kind: type[BaseModel], prefix: str) -> Iterator[str]:

@@ -75,7 +75,7 @@ def alone(batch: Batch, configuration: Configuration) -> tuple[float, float]:
     forward = timed(lambda: plan.swap(packed, plan.send_splits, plan.recv_splits))
     backward = timed(lambda: plan.swap(back, plan.recv_splits, plan.send_splits))
     packing = timed(lambda: rows[plan.send_index])
-    exchanges = configuration.model.layers - 1
+    exchanges = configuration.model.exchanges
     return exchanges * (forward + backward), exchanges * packing
 
 

@@ -34,7 +34,9 @@ from bigtrk.files import write_json
 from bigtrk.graphs.build_folder import build_folder
 from bigtrk.machine import machine, software
 from bigtrk.models.acorn_weights import load_acorn_weights
+from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.reference import ReferenceGNN
+from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
@@ -44,7 +46,6 @@ from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import Batch, BatchMaker
 from bigtrk.training.event_source import EventSource, split_validation
 from bigtrk.training.loss import EdgeTruth
-from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps import step_items
@@ -141,10 +142,11 @@ class Trial:
         )
         torch.manual_seed(self.seed)
         sizes = len(data.node_features), len(data.edge_features)
+        assert isinstance(configuration.model, InteractionGNNConfig)
         reference = ReferenceGNN(configuration.model, *sizes)
         model: nn.Module = Plain(reference, reordered=side.startswith("reordered"))
         if side.startswith(("none", "chunk")):
-            own = build_model(configuration)
+            own = InteractionGNN(configuration.model, *sizes)
             load_acorn_weights(own, reference.state_dict())
             model = own
         if side.endswith("fp64"):

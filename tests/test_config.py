@@ -6,6 +6,7 @@ import pytest
 
 from bigtrk.config import load_settings
 from bigtrk.errors import InputError
+from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.train import DEFAULT
 from bigtrk.training.settings import Configuration
 
@@ -27,6 +28,12 @@ def test_the_shipped_default_is_valid_and_overridable() -> None:
         ("training.epochs=0", "greater than or equal to 1"),
         ("epochs", "write key.sub=value"),
         ("engine.name=horovod", "'ddp', 'deepspeed' or 'fsdp2'"),
+        ("model.name=transformer", "'interaction', 'attention', 'mlp'"),
+        (
+            "model.layer_norm=true",
+            "model.layer_norm is an option of attention; remove it for inter",
+        ),
+        ("model.recompute=some", "model.recompute"),
     ],
 )
 def test_what_is_wrong_is_named(override: str, hint: str) -> None:
@@ -35,6 +42,39 @@ def test_what_is_wrong_is_named(override: str, hint: str) -> None:
     assert hint in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(DEFAULT) not in str(caught.value), "the file is not to blame"
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "complaint"),
+    [
+        ("attention", "model.in_out=false", "an option of interaction; remove it for attention"),
+        ("mlp", "model.layers=3", "an option of interaction and attention; remove it for mlp"),
+        (
+            "attention",
+            "model.recompute=chunk",
+            "model.recompute: Input should be 'none' or 'layer'",
+        ),
+        ("mlp", "model.hiden=3", "unknown key 'model.hiden'; did you mean 'model.hidden'?"),
+    ],
+)
+def test_options_of_other_models_are_refused(name: str, override: str, complaint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_settings(Configuration, DEFAULT, [f"model.name={name}", override])
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["interaction", "attention", "mlp"])
+def test_the_shipped_default_fits_every_model(name: str) -> None:
+    configuration = load_settings(Configuration, DEFAULT, [f"model.name={name}"])
+    assert configuration.model.name == name
+    again = Configuration.model_validate(configuration.model_dump(mode="json"))
+    assert again == configuration
+
+
+def test_without_a_name_it_is_the_interaction_gnn() -> None:
+    """As in the files of runs from before there were others."""
+    configuration = Configuration.model_validate({"model": {"hidden": 16, "in_out": False}})
+    assert configuration.model == InteractionGNNConfig(hidden=16, in_out=False)
 
 
 @pytest.mark.parametrize("text", ["- a list", "model: [", "model: 3", "!!python/object:os.x {}"])

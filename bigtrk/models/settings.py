@@ -1,11 +1,13 @@
-"""Settings of the models."""
+"""Settings of the models; `name` chooses one."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from bigtrk.config import Settings
 from bigtrk.models.workspace import Recompute
+
+Precision = Literal["fp32", "bf16"]
 
 
 class InteractionGNNConfig(Settings):
@@ -20,6 +22,7 @@ class InteractionGNNConfig(Settings):
     precision: "bf16" computes in bfloat16 where that is safe; weights and sums stay float32.
     """
 
+    name: Literal["interaction"] = "interaction"
     hidden: int = Field(64, ge=2)
     layers: int = Field(8, ge=1)
     mlp_layers: int = Field(2, ge=1)
@@ -27,4 +30,101 @@ class InteractionGNNConfig(Settings):
     concatenate: bool = True
     in_out: bool = True
     recompute: Recompute = "chunk"
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Precision = "fp32"
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass, of rows as wide as `hidden`."""
+        return self.layers - 1
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether edges are computed in chunks that stay in cache."""
+        return self.recompute != "layer"
+
+
+class AttentionGNNConfig(Settings):
+    """The attention network of HEP.TrkX.
+
+    hidden: width of a node's state. layers: times that the edge network weighs the edges and the
+    node network reads their weighted sums; both have one set of weights. mlp_layers: linear layers
+    of each network. layer_norm: LayerNorm before each activation. edge_features: the edge network
+    reads them beside the states of the nodes, which are all that HEP.TrkX's reads (that of 2018 has
+    mlp_layers 2 without layer_norm, that of 2019 has 4 with it). recompute: what the backward pass
+    computes anew: "none" of the networks, or in each "layer" both, from the nodes' states and one
+    number per edge. precision: "bf16" computes the edge network in bfloat16; weights, nodes and
+    sums stay float32.
+    """
+
+    name: Literal["attention"] = "attention"
+    hidden: int = Field(64, ge=2)
+    layers: int = Field(8, ge=1)
+    mlp_layers: int = Field(2, ge=1)
+    layer_norm: bool = True
+    edge_features: bool = True
+    recompute: Literal["none", "layer"] = "layer"
+    precision: Precision = "fp32"
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass, of rows as wide as `hidden`."""
+        return self.layers
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether edges are computed in chunks that stay in cache."""
+        return False
+
+
+class EdgeMLPConfig(Settings):
+    """An MLP of an edge's features and of those of its two nodes, without message passing.
+
+    hidden: width of its hidden layers. mlp_layers: their number. recompute, precision: as of the
+    Interaction GNN.
+    """
+
+    name: Literal["mlp"] = "mlp"
+    hidden: int = Field(64, ge=2)
+    mlp_layers: int = Field(3, ge=1)
+    recompute: Literal["none", "layer", "chunk"] = "chunk"
+    precision: Precision = "fp32"
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass."""
+        return 0
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether edges are computed in chunks that stay in cache."""
+        return self.recompute != "layer"
+
+
+_CONFIGS = (InteractionGNNConfig, AttentionGNNConfig, EdgeMLPConfig)
+_OPTIONS = {config.model_fields["name"].default: config.model_fields for config in _CONFIGS}
+
+
+def _of_one_model(content: Any) -> Any:
+    """The Interaction GNN's where no model is named, as in configurations from before the others.
+
+    Raises:
+        ValueError: an option is of other models only.
+    """
+    if not isinstance(content, dict):
+        return content
+    content = {"name": "interaction", **content}
+    for key in content:
+        models = [name for name, options in _OPTIONS.items() if key in options]
+        if models and content["name"] in _OPTIONS and content["name"] not in models:
+            raise ValueError(
+                f"model.{key} is an option of {' and '.join(models)}; remove it for "
+                f"{content['name']}"
+            )
+    return content
+
+
+ModelConfig = Annotated[
+    InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig,
+    Field(discriminator="name"),
+    BeforeValidator(_of_one_model),
+]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.settings import ModelConfig
 from bigtrk.models.workspace import CPU_BYTES, GPU_BYTES
 from bigtrk.parallel.event_size import NEIGHBOURS, EventSize, SectorSize
 from bigtrk.parallel.footprint import Columns, Footprint, footprint
@@ -54,7 +54,7 @@ class CostModel:
     n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host.
     """
 
-    model: InteractionGNNConfig
+    model: ModelConfig
     n_node_features: int
     n_edge_features: int
     sharding: Sharding
@@ -118,11 +118,11 @@ class CostModel:
         machine, count = self.machine, self.footprint(cut=parts > 1)
         sizes = _sizes(size)
         near = self._near(np.array([size.edges, size.nodes, size.nodes, 0]))
-        near |= self.model.recompute != "layer"
+        near |= self.model.in_chunks
         moved = (count.traffic * sizes / np.where(near, machine.cached, machine.traffic)).sum()
         busy = count.flops @ sizes / machine.flops[self.model.precision] + moved
         operations = count.operations.copy()
-        if not machine.shared and self.model.recompute != "layer":
+        if not machine.shared and self.model.in_chunks:
             operations[:3] *= CPU_BYTES / GPU_BYTES  # counted in the chunks of a CPU
         return float(busy * self._sharers(near[0]) + operations @ sizes * machine.operation)
 
@@ -133,13 +133,14 @@ class CostModel:
         size = event.sector(parts)
         link = self.machine.network.slowest(parts, self.ranks_per_node)
         n_bytes = size.halo * self.model.hidden * BYTES
-        return 2 * (self.model.layers - 1) * exchange(link, min(parts - 1, NEIGHBOURS), n_bytes)
+        return 2 * self.model.exchanges * exchange(link, min(parts - 1, NEIGHBOURS), n_bytes)
 
     def step_seconds(self) -> float:
         """Seconds that a step adds to its events: reduction and optimizer."""
         count = self.footprint(cut=False)
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
-        reduced = self.sharding.seconds(link, self.world, count.weights, self.model.layers)
+        layers = self.model.exchanges + 1
+        reduced = self.sharding.seconds(link, self.world, count.weights, layers)
         updated = _OPTIMIZER_WORDS * BYTES * count.weights
         return reduced + updated / self.machine.traffic * self._sharers(False)
 

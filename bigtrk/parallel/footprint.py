@@ -22,9 +22,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
-from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.build import Model, make_model
+from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.models.settings import ModelConfig
 from bigtrk.models.workspace import chunk_rows
+from bigtrk.parallel.sharding import units
 
 Columns = NDArray[np.float64]
 # Edges, nodes and owned nodes, in chunks; independent in all columns, and a halo in each that is
@@ -53,14 +55,16 @@ class Footprint:
 
 @lru_cache(maxsize=64)
 def footprint(
-    config: InteractionGNNConfig, n_node_features: int, n_edge_features: int, cut: bool
+    config: ModelConfig, n_node_features: int, n_edge_features: int, cut: bool
 ) -> Footprint:
     """The footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows."""
     passes = []
     with torch.device("meta"):
-        model = InteractionGNN(config, n_node_features, n_edge_features)
+        model = make_model(config, n_node_features, n_edge_features)
         dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-        chunk = chunk_rows(config.hidden, config.recompute, dtype, torch.device("cpu"))
+        chunk = None
+        if config.in_chunks:
+            chunk = chunk_rows(config.hidden, config.recompute, dtype, torch.device("cpu"))
         rows = chunk or _ROWS
         sizes = [
             (rows * edges, rows * nodes, rows * owned)
@@ -82,7 +86,7 @@ def footprint(
         traffic=solve @ np.array([count.traffic for count in passes]),
         operations=solve @ np.array([count.operations for count in passes]),
         weights=_numel(model),
-        widest=max(_numel(part) for part in (*model.layers, model.decoder)),
+        widest=max(_numel(unit) for unit in units(model)),
     )
 
 
@@ -96,7 +100,7 @@ class _Pass:
 
 
 def _run(
-    model: InteractionGNN,
+    model: Model,
     inputs: tuple[Any, ...],
     size: tuple[int, int, int],
     exchange: Callable[[Tensor], Tensor],

@@ -23,6 +23,7 @@ from torch.distributed.tensor import DTensor
 from bigtrk.errors import InputError
 from bigtrk.parallel.engine import Shard, TorchEngine, share_weights
 from bigtrk.parallel.settings import OptimizerSettings
+from bigtrk.parallel.sharding import units
 
 # Logits are a view of the last layer's column, and nothing here modifies them in place.
 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view", module="torch")
@@ -91,10 +92,9 @@ class FSDP2Engine(TorchEngine):
 
 
 def _shard(model: nn.Module, mesh: DeviceMesh) -> FSDPModule:
-    """Shard in place: each child of `model`, each item of a list of them, then what remains."""
-    for child in model.children():
-        for unit in child if isinstance(child, nn.ModuleList) else [child]:
-            fully_shard(unit, mesh=mesh)
+    """Shard in place: each unit of `model`, then what remains."""
+    for unit in units(model):
+        fully_shard(unit, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
 

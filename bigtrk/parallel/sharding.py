@@ -1,8 +1,11 @@
 """What each engine keeps of parameters, gradients and optimizer state, and what it sends."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
+
+from torch import nn
 
 from bigtrk.errors import InputError
 from bigtrk.files import read_json
@@ -64,6 +67,14 @@ class Sharding:
         if self.level != "parameters":
             return 2 * all_gather(link, world, BYTES * weights)
         return 3 * layers * all_gather(link, world, BYTES * weights / layers)
+
+
+def units(model: nn.Module) -> Iterator[nn.Module]:
+    """What is gathered at once where parameters are sharded: each child of `model`, and each item
+    of a list of them.
+    """
+    for child in model.children():
+        yield from child if isinstance(child, nn.ModuleList) else [child]
 
 
 def sharding(engine: EngineSettings, world: int) -> Sharding:

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
-from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.parallel.cost import CostModel
 from bigtrk.parallel.event_size import EventSize
 from bigtrk.parallel.machine_constants import MachineConstants
@@ -37,9 +36,8 @@ class Question:
 
     def cost(self, world: int, **levers: str) -> CostModel:
         """The cost model on `world` ranks, with these settings of the model changed."""
-        model = InteractionGNNConfig.model_validate(
-            {**self.configuration.model.model_dump(), **levers}
-        )
+        model = self.configuration.model
+        model = type(model).model_validate({**model.model_dump(), **levers})
         changed = self.configuration.model_copy(update={"model": model})
         return make_cost(changed, world, self.ranks_per_node, self.machine)
 
@@ -88,10 +86,12 @@ def check_summary(checked: Sequence[Checked]) -> list[dict[str, Any]]:
 
 
 def _levers(question: Question) -> list[dict[str, str]]:
-    """The levers, with the configuration's own setting first where it is none of them."""
+    """The model's levers, with the configuration's own setting first where it is none of them."""
     model = question.configuration.model
     own = {"recompute": str(model.recompute), "precision": str(model.precision)}
-    return list(LEVERS) if own in LEVERS else [own, *LEVERS]
+    known = get_args(type(model).model_fields["recompute"].annotation)
+    levers = [lever for lever in LEVERS if lever["recompute"] in known]
+    return levers if own in levers else [own, *levers]
 
 
 def _lever(question: Question, lever: dict[str, str], world: int) -> dict[str, Any]:

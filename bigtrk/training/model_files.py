@@ -12,17 +12,17 @@ from bigtrk.config import parse
 from bigtrk.errors import InputError
 from bigtrk.files import read_json
 from bigtrk.graphs.features import SCALES
-from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.build import Model, make_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
 
 
-def build_model(configuration: Configuration) -> InteractionGNN:
+def build_model(configuration: Configuration) -> Model:
     """A fresh model; the same weights for the same seed, on every rank and engine."""
     torch.manual_seed(configuration.training.seed)
     data, pt_head = configuration.data, configuration.training.pt_weight > 0
     sizes = len(data.node_features), len(data.edge_features)
-    return InteractionGNN(configuration.model, *sizes, pt_head)
+    return make_model(configuration.model, *sizes, pt_head)
 
 
 def describe(configuration: Configuration, trained_on: Sequence[str]) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def describe(configuration: Configuration, trained_on: Sequence[str]) -> dict[st
     }
 
 
-def load_model(run: Path) -> tuple[InteractionGNN, Configuration]:
+def load_model(run: Path) -> tuple[Model, Configuration]:
     """The trained model of a run folder and its configuration.
 
     Raises:

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from bigtrk.config import Settings
 from bigtrk.graphs.target import Target
-from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.training.steps import Batching
 
@@ -117,7 +117,7 @@ class Configuration(Settings):
     """
 
     data: DataSettings = DataSettings()
-    model: InteractionGNNConfig = InteractionGNNConfig()
+    model: ModelConfig = InteractionGNNConfig()
     target: Target = Target()
     engine: EngineSettings = EngineSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -132,5 +132,14 @@ class Configuration(Settings):
             raise ValueError(
                 "with sampling.method=shadow a step is of one event: set training.events_per_step=1"
                 " and sampling.batch_size"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _head_of_the_model(self) -> Self:
+        if self.training.pt_weight > 0 and self.model.name != "interaction":
+            raise ValueError(
+                f"training.pt_weight: {self.model.name} has no head for pT; set it to 0, or "
+                f"model.name=interaction"
             )
         return self

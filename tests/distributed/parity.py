@@ -1,6 +1,7 @@
 """The oracle of the parity tests, and what ranks found, put together to be compared with it."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.acorn_weights import our_name
+from bigtrk.models.attention_reference import ReferenceAttention, our_attention_name
 from bigtrk.models.reference import ReferenceGNN
+from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig
 from bigtrk.training.batch import Batch, compute
 from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
@@ -25,8 +28,9 @@ Scored = tuple[str, Tensor, Tensor]
 
 
 class Oracle:
-    """Whole graphs in one process: the plain model in float64, autograd, plain SGD, the loss
-    written out. Parameters have the names that they have in our model.
+    """Whole graphs in one process: the plain model (of the attention network that with dense
+    matrices) in float64, autograd, plain SGD, the loss written out. Parameters have the names that
+    they have in our model.
 
     It starts from `weights`, or else from those that a run of these settings starts from.
     """
@@ -40,13 +44,7 @@ class Oracle:
         if weights is None:
             weights = build_model(settings).state_dict()
         self._pt_weight = settings.training.pt_weight
-        sizes = len(NODE_FEATURES), len(EDGE_FEATURES)
-        self._model = ReferenceGNN(settings.model, *sizes, self._pt_weight > 0).double()
-        self._names = {
-            name: ours
-            for name in self._model.state_dict()
-            if (ours := _our_name(name, settings)) is not None
-        }
+        self._model, self._names = _reference(settings)
         renamed = {name: weights[ours].double() for name, ours in self._names.items()}
         self._model.load_state_dict(renamed)
         self._graphs = graphs
@@ -127,10 +125,28 @@ def known_log_pt(graph: EventGraph) -> dict[int, float]:
     return found
 
 
-def _our_name(name: str, settings: Configuration) -> str | None:
+def _reference(settings: Configuration) -> tuple[nn.Module, dict[str, str]]:
+    """The plain model in float64, and our names of its parameters."""
+    config, sizes = settings.model, (len(NODE_FEATURES), len(EDGE_FEATURES))
+    if isinstance(config, AttentionGNNConfig):
+        dense = ReferenceAttention(config, *sizes).double()
+        return dense, {name: our_attention_name(name) for name in dense.state_dict()}
+    assert isinstance(config, InteractionGNNConfig)
+    apart = config.model_copy(update={"shared_weights": False})
+    plain = ReferenceGNN(apart, *sizes, settings.training.pt_weight > 0).double()
+    names = {name: _our_name(name, apart) or "" for name in plain.state_dict()}
+    if config.shared_weights:
+        for networks in (plain.edge_network, plain.node_network):
+            for i in range(len(networks)):
+                networks[i] = networks[0]
+        names = {name: re.sub(r"layers\.\d+", "layers.0", ours) for name, ours in names.items()}
+    return plain, {name: ours for name, ours in names.items() if ours}
+
+
+def _our_name(name: str, config: InteractionGNNConfig) -> str | None:
     if name.startswith("pt_output."):
         return name.replace("pt_output.", "decoder.pt_")
-    return our_name(name, settings.model)
+    return our_name(name, config)
 
 
 def difference(found: Tensor, expected: Tensor) -> float:

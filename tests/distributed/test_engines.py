@@ -48,6 +48,8 @@ CASES = {
         configuration(FSDP2, recompute="layer"),
         configuration(FSDP2, recompute="none"),
         configuration(FSDP2, shared_weights=True),
+        configuration(FSDP2, name="attention", recompute="layer"),
+        configuration(FSDP2, name="attention", recompute="none"),
         configuration(COALESCED, recompute="layer"),
         configuration(COALESCED, recompute="none"),
     ],

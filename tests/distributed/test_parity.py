@@ -35,8 +35,12 @@ from tests.distributed.parity import (
 from tests.distributed.ranks import run_ranks
 
 
-def configuration(recompute: str = "layer", **training: Any) -> Configuration:
-    model = {"hidden": 8, "layers": 3, "recompute": recompute}
+def configuration(
+    recompute: str = "layer", name: str = "interaction", **training: Any
+) -> Configuration:
+    model = {"name": name, "hidden": 8, "recompute": recompute}
+    if name != "mlp":
+        model["layers"] = 3
     return Configuration.model_validate({"model": model, "training": training})
 
 
@@ -71,8 +75,16 @@ def sector_step(
         (2, configuration("layer")),
         (2, configuration("none", step_loss="per_edge")),
         (3, configuration("layer", pt_weight=0.3)),
+        (2, configuration("none", "attention")),
+        (3, configuration("layer", "attention")),
     ],
-    ids=["2 ranks, recomputed", "2 ranks, per edge", "3 ranks, recomputed, pT"],
+    ids=[
+        "2 ranks, recomputed",
+        "2 ranks, per edge",
+        "3 ranks, recomputed, pT",
+        "2 ranks, attention",
+        "3 ranks, attention, recomputed",
+    ],
 )
 def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration) -> None:
     graphs = [event.graph for event in sources()]
@@ -113,9 +125,21 @@ def test_metrics_do_not_depend_on_the_cut_nor_on_weights() -> None:
     assert plain == weighted
 
 
-def engine_losses(ranks: Ranks, engine: EngineSettings) -> list[float]:
-    """Losses of four AdamW steps over the five events, in float32."""
-    device, settings = torch.device("cpu"), configuration()
+MODELS = {
+    "interaction": configuration(),
+    "attention": configuration("none", "attention"),
+    "attention, recomputed": configuration("layer", "attention"),
+    "mlp": configuration(name="mlp"),
+}
+
+
+def engine_losses(ranks: Ranks, engine: EngineSettings) -> dict[str, list[float]]:
+    """Of each model the losses of four AdamW steps over the five events, in float32."""
+    return {name: losses_of(ranks, engine, settings) for name, settings in MODELS.items()}
+
+
+def losses_of(ranks: Ranks, engine: EngineSettings, settings: Configuration) -> list[float]:
+    device = torch.device("cpu")
     stopwatch = Stopwatch(device)
     events = sources()
     router = scoring_router(events, ranks.world_size)
@@ -129,8 +153,8 @@ def engine_losses(ranks: Ranks, engine: EngineSettings) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def single_rank_losses() -> list[float]:
-    losses: list[float] = run_ranks(1, engine_losses, EngineSettings())[0]
+def single_rank_losses() -> dict[str, list[float]]:
+    losses: dict[str, list[float]] = run_ranks(1, engine_losses, EngineSettings())[0]
     return losses
 
 
@@ -149,9 +173,10 @@ ENGINES = {
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n == "zero3_offload" else n for n in ENGINES],
 )
-def test_every_engine_trains_alike(name: str, single_rank_losses: list[float]) -> None:
+def test_every_engine_trains_alike(name: str, single_rank_losses: dict[str, list[float]]) -> None:
     for losses in run_ranks(2, engine_losses, ENGINES[name]):
-        assert losses == pytest.approx(single_rank_losses, rel=1e-5)
+        for model, expected in single_rank_losses.items():
+            assert losses[model] == pytest.approx(expected, rel=1e-5), model
 
 
 def naive_step(ranks: Ranks) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The Interaction GNN against its algorithm written out, for every option, with halos and empty."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +10,8 @@ from torch.nn.functional import layer_norm
 from bigtrk.models import workspace
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
+from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
 
-F, G = 3, 2
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"shared_weights": True},
@@ -32,16 +31,6 @@ def make_model(pt_head: bool = False, **options: Any) -> InteractionGNN:
     torch.manual_seed(0)
     config = InteractionGNNConfig(**{"hidden": 6, "layers": 3, **options})
     return InteractionGNN(config, F, G, pt_head)
-
-
-def make_graph(n_nodes: int = 12, n_edges: int = 40) -> tuple[Tensor, Tensor, Tensor]:
-    """Random directed edges among all nodes but the last, with a self loop and a repeated edge."""
-    generator = torch.Generator().manual_seed(1)
-    edge_index = torch.randint(n_nodes - 1, (2, n_edges), generator=generator)
-    edge_index[:, 0] = 4
-    edge_index[:, 2] = edge_index[:, 1]
-    x = torch.randn(n_nodes, F, generator=generator, dtype=torch.float64)
-    return x, torch.randn(n_edges, G, generator=generator, dtype=torch.float64), edge_index
 
 
 def written_out(
@@ -85,13 +74,6 @@ def written_out(
     return torch.stack(outputs, dim=1) if len(heads) > 1 else outputs[0]
 
 
-def gradients(model: InteractionGNN, logits: Tensor) -> dict[str, Tensor]:
-    """Gradients of a loss in which every edge counts differently; logits [E] or [E, 2]."""
-    model.zero_grad()
-    (logits.movedim(0, -1) * torch.arange(1, len(logits) + 1)).square().sum().backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
 @each_option
 @pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
 def test_equals_the_algorithm_written_out(options: dict[str, Any], recompute: str) -> None:
@@ -122,55 +104,17 @@ def test_no_edges_give_every_parameter_a_gradient_of_zero(
     assert all(gradient.abs().sum() == 0 for gradient in found.values())
 
 
-class Recorder:
-    """An exchange that notes what it is given."""
-
-    def __init__(self) -> None:
-        self.seen: list[Tensor] = []
-
-    def __call__(self, owned: Tensor) -> Tensor:
-        self.seen.append(owned.detach())
-        return owned
-
-
-def halo_from(whole: Recorder, owned: Tensor, halo: Tensor) -> Callable[[Tensor], Tensor]:
-    """The exchange of a sector whose halo rows come from a run over the whole graph."""
-    states = iter(whole.seen)
-
-    def exchange(rows: Tensor) -> Tensor:
-        state = next(states)
-        torch.testing.assert_close(rows.detach(), state[owned], rtol=1e-12, atol=1e-13)
-        return torch.cat([rows, state[halo]])
-
-    return exchange
-
-
 @each_option
 @pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
 def test_a_sector_with_halo_computes_the_whole_graphs_logits(
     options: dict[str, Any], recompute: str
 ) -> None:
     model = make_model(recompute=recompute, **options).double()
-    x, edge_features, edge_index = make_graph()
-    whole = Recorder()
-    expected = model(x, edge_features, edge_index, len(x), whole)
-    owns = torch.arange(len(x)) % 3 != 1
-    touches = owns[edge_index].any(0)
-    is_halo = torch.zeros_like(owns)
-    is_halo[edge_index[:, touches].flatten()] = True
-    owned, halo = owns.nonzero()[:, 0], (is_halo & ~owns).nonzero()[:, 0]
-    assert len(halo) > 0
-    node_id = torch.cat([owned, halo])
-    row = torch.full((len(x),), -1)
-    row[node_id] = torch.arange(len(node_id))
-    logits = model(
-        x[node_id],
-        edge_features[touches],
-        row[edge_index[:, touches]],
-        len(owned),
-        halo_from(whole, owned, halo),
-    )
-    torch.testing.assert_close(logits, expected[touches], rtol=1e-12, atol=1e-13)
+    graph, whole = make_graph(), Recorder()
+    expected = model(*graph, len(graph[0]), whole)
+    sector = sector_of(graph)
+    logits = model(*sector.inputs, len(sector.owned), halo_from(whole, sector))
+    torch.testing.assert_close(logits, expected[sector.edges], rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])

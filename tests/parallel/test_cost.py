@@ -6,8 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
-from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.build import make_model
+from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.models.settings import (
+    AttentionGNNConfig,
+    EdgeMLPConfig,
+    InteractionGNNConfig,
+    ModelConfig,
+)
 from bigtrk.models.workspace import Recompute
 from bigtrk.parallel.cost import CostModel
 from bigtrk.parallel.event_size import EventSize, event_size
@@ -28,9 +34,9 @@ def cost(
     return CostModel(model, 4, 6, sharding, world, ranks_per_node=4, machine=machine)
 
 
-def really_saved(config: InteractionGNNConfig, n_edges: int) -> int:
+def really_saved(config: ModelConfig, n_edges: int) -> int:
     """Bytes of distinct tensors that autograd keeps, weights and inputs left out."""
-    model = InteractionGNN(config, 4, 6)
+    model = make_model(config, 4, 6)
     inputs = torch.randn(NODES, 4), torch.randn(n_edges, 6), torch.randint(NODES, (2, n_edges))
     known = {t.untyped_storage().data_ptr() for t in (*inputs, *model.parameters())}
     kept: dict[int, int] = {}
@@ -55,6 +61,28 @@ def test_saved_activations_are_what_autograd_keeps(hidden: int, recompute: Recom
     more = really_saved(config, 2 * EDGES) - really_saved(config, EDGES)
     # Beside what the model keeps of an edge: its logit, for the loss.
     assert float(count.saved[0]) == pytest.approx(more / EDGES + 4, rel=1e-9)
+
+
+# What autograd's hooks do not see of an edge: its logit, which the MLP keeps for itself, and its
+# order and column in two sparse matrices.
+LOGIT, MATRICES = 4, 2 * 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("config", "unseen"),
+    [
+        (EdgeMLPConfig(recompute="none"), 0),
+        (EdgeMLPConfig(recompute="chunk"), 0),
+        (AttentionGNNConfig(layers=3, recompute="none"), LOGIT + MATRICES),
+        (AttentionGNNConfig(layers=3, recompute="layer"), LOGIT + MATRICES),
+        (AttentionGNNConfig(layers=3, recompute="layer", precision="bf16"), LOGIT + MATRICES),
+    ],
+    ids=str,
+)
+def test_saved_activations_of_the_other_models(config: ModelConfig, unseen: int) -> None:
+    count = footprint(config, 4, 6, cut=False)
+    more = really_saved(config, 2 * EDGES) - really_saved(config, EDGES)
+    assert float(count.saved[0]) == pytest.approx(more / EDGES + unseen, rel=1e-9)
 
 
 def test_matrix_products_are_those_of_the_formula() -> None:

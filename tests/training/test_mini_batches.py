@@ -10,6 +10,7 @@ from bigtrk.config import load_settings
 from bigtrk.errors import InputError
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.acorn_weights import load_acorn_weights
+from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.reference import ReferenceGNN
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Share
@@ -46,7 +47,9 @@ def sector_steps(sources: list[Any], per_step: int = 2, world_size: int = 1) -> 
 def test_a_sector_is_trained_as_a_graph_of_its_own(sources: list[Any], context: str) -> None:
     """With halo the graph of all its nodes and edges, without that of the owned nodes."""
     settings = configuration(sectors=context)
-    plain, model = ReferenceGNN(settings.model, 4, 6), build_model(settings)
+    model = build_model(settings)
+    assert isinstance(model, InteractionGNN)
+    plain = ReferenceGNN(model.config, 4, 6)
     load_acorn_weights(model, plain.state_dict())
     read = sector_steps(sources).reader(0, BatchMaker(settings, CPU))
     share = Share(1, 2, PARTS, first_rank=0)
@@ -128,3 +131,9 @@ def test_shadow_steps_are_of_one_event() -> None:
     overrides = ["sampling.method=shadow", "training.events_per_step=2"]
     with pytest.raises(InputError, match=r"set training.events_per_step=1"):
         load_settings(Configuration, None, overrides)
+
+
+@pytest.mark.parametrize("name", ["attention", "mlp"])
+def test_other_models_have_no_head_for_pt(name: str) -> None:
+    with pytest.raises(InputError, match=f"pt_weight: {name} has no head for pT"):
+        load_settings(Configuration, None, [f"model.name={name}", "training.pt_weight=1"])

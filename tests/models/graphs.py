@@ -1,0 +1,77 @@
+"""A graph with everything that trips a model, a sector of it, and gradients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+F, G = 3, 2
+# x [N, F], edge_features [E, G], edge_index [2, E].
+Graph = tuple[Tensor, Tensor, Tensor]
+
+
+def make_graph(n_nodes: int = 12, n_edges: int = 40) -> Graph:
+    """Random directed edges among all nodes but the last, with a self loop and a repeated edge."""
+    generator = torch.Generator().manual_seed(1)
+    edge_index = torch.randint(n_nodes - 1, (2, n_edges), generator=generator)
+    edge_index[:, 0] = 4
+    edge_index[:, 2] = edge_index[:, 1]
+    x = torch.randn(n_nodes, F, generator=generator, dtype=torch.float64)
+    return x, torch.randn(n_edges, G, generator=generator, dtype=torch.float64), edge_index
+
+
+def gradients(model: nn.Module, logits: Tensor) -> dict[str, Tensor]:
+    """Gradients of a loss in which every edge counts differently; logits [E] or [E, 2]."""
+    model.zero_grad()
+    (logits.movedim(0, -1) * torch.arange(1, len(logits) + 1)).square().sum().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+class Recorder:
+    """An exchange that notes what it is given."""
+
+    def __init__(self) -> None:
+        self.seen: list[Tensor] = []
+
+    def __call__(self, owned: Tensor) -> Tensor:
+        self.seen.append(owned.detach())
+        return owned
+
+
+@dataclass(frozen=True)
+class PartOfGraph:
+    """A sector's inputs, and its owned nodes, halo nodes and edges by their rows in the graph."""
+
+    inputs: Graph
+    owned: Tensor
+    halo: Tensor
+    edges: Tensor
+
+
+def sector_of(graph: Graph) -> PartOfGraph:
+    """Two thirds of the nodes, all edges that touch them, and the halo at their other ends."""
+    x, edge_features, edge_index = graph
+    owns = torch.arange(len(x)) % 3 != 1
+    touches = owns[edge_index].any(0)
+    is_halo = torch.zeros_like(owns)
+    is_halo[edge_index[:, touches].flatten()] = True
+    owned, halo = owns.nonzero()[:, 0], (is_halo & ~owns).nonzero()[:, 0]
+    assert len(halo) > 0
+    node_id = torch.cat([owned, halo])
+    row = torch.full((len(x),), -1)
+    row[node_id] = torch.arange(len(node_id))
+    inputs = x[node_id], edge_features[touches], row[edge_index[:, touches]]
+    return PartOfGraph(inputs, owned, halo, touches)
+
+
+def halo_from(whole: Recorder, sector: PartOfGraph) -> Callable[[Tensor], Tensor]:
+    """The exchange of a sector whose halo rows come from a run over the whole graph."""
+    states = iter(whole.seen)
+
+    def exchange(rows: Tensor) -> Tensor:
+        state = next(states)
+        torch.testing.assert_close(rows.detach(), state[sector.owned], rtol=1e-12, atol=1e-13)
+        return torch.cat([rows, state[sector.halo]])
+
+    return exchange

@@ -1,0 +1,150 @@
+"""The attention network against its dense-matrix form, with halos, empty and in bf16."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bigtrk.models.attention_gnn import AttentionGNN
+from bigtrk.models.attention_reference import ReferenceAttention, our_attention_name
+from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.models.settings import AttentionGNNConfig
+from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"layer_norm": False},
+    {"edge_features": False},
+    {"mlp_layers": 4},
+    {"layers": 1, "mlp_layers": 1},
+]
+each_option = pytest.mark.parametrize("options", OPTIONS, ids=str)
+each_recompute = pytest.mark.parametrize("recompute", ["none", "layer"])
+
+
+def make_model(**options: Any) -> AttentionGNN:
+    torch.manual_seed(0)
+    return AttentionGNN(AttentionGNNConfig(**{"hidden": 6, "layers": 3, **options}), F, G)
+
+
+def dense_form(model: AttentionGNN) -> ReferenceAttention:
+    """The reference in float64 with the weights of `model`."""
+    reference = ReferenceAttention(model.config, F, G).double()
+    ours = model.state_dict()
+    names = {name: our_attention_name(name) for name in reference.state_dict()}
+    assert sorted(names.values()) == sorted(ours)
+    reference.load_state_dict({name: ours[own].double() for name, own in names.items()})
+    return reference
+
+
+@each_option
+@each_recompute
+def test_equals_the_dense_matrix_form(options: dict[str, Any], recompute: str) -> None:
+    model = make_model(recompute=recompute, **options).double()
+    x, edge_features, edge_index = make_graph()
+    logits = model(x, edge_features, edge_index, len(x), no_exchange)
+    reference = dense_form(model)
+    expected = reference(x, edge_features, edge_index)
+    torch.testing.assert_close(logits, expected, rtol=1e-12, atol=1e-12)
+    found, wanted = gradients(model, logits), gradients(reference, expected)
+    assert found.keys() == {name for name, _ in model.named_parameters()}
+    for name, gradient in wanted.items():
+        scale, own = float(gradient.abs().max()), found[our_attention_name(name)]
+        torch.testing.assert_close(own, gradient, rtol=0, atol=1e-12 * scale, msg=name)
+
+
+@each_option
+@each_recompute
+@pytest.mark.parametrize("n_nodes", [0, 5])
+def test_no_edges_give_every_parameter_a_gradient_of_zero(
+    options: dict[str, Any], recompute: str, n_nodes: int
+) -> None:
+    model = make_model(recompute=recompute, **options)
+    no_edges = torch.zeros(2, 0, dtype=torch.int64)
+    logits = model(torch.ones(n_nodes, F), torch.zeros(0, G), no_edges, n_nodes, no_exchange)
+    assert logits.shape == (0,)
+    found = gradients(model, logits)
+    assert found.keys() == {name for name, _ in model.named_parameters()}
+    assert all(gradient.abs().sum() == 0 for gradient in found.values())
+
+
+@each_option
+@each_recompute
+def test_a_sector_with_halo_computes_the_whole_graphs_logits(
+    options: dict[str, Any], recompute: str
+) -> None:
+    model = make_model(recompute=recompute, **options).double()
+    graph, whole = make_graph(), Recorder()
+    expected = model(*graph, len(graph[0]), whole)
+    sector = sector_of(graph)
+    logits = model(*sector.inputs, len(sector.owned), halo_from(whole, sector))
+    torch.testing.assert_close(logits, expected[sector.edges], rtol=1e-12, atol=1e-12)
+
+
+def test_recomputation_exchanges_nothing() -> None:
+    model, exchange = make_model(recompute="layer").double(), Recorder()
+    x, edge_features, edge_index = make_graph()
+    logits = model(x, edge_features, edge_index, len(x), exchange)
+    assert len(exchange.seen) == model.config.exchanges == 3
+    gradients(model, logits)
+    assert len(exchange.seen) == 3
+
+
+def test_recomputation_keeps_the_logits_of_edges_alone() -> None:
+    one, two = (_kept_bytes("layer", n_edges) for n_edges in (2000, 4000))
+    logits = 3 * 2000 * 4
+    assert two - one == logits
+    assert _kept_bytes("none", 4000) - _kept_bytes("none", 2000) > 30 * logits
+
+
+def _kept_bytes(recompute: str, n_edges: int) -> int:
+    """Bytes of distinct storage that one forward pass keeps for the backward pass."""
+    model = make_model(hidden=32, recompute=recompute)
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    x, edge_features, edge_index = make_graph(20, n_edges)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logits = model(x.float(), edge_features.float(), edge_index, len(x), no_exchange)
+    assert logits.requires_grad
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+@each_recompute
+def test_bf16_stays_near_float32(recompute: str) -> None:
+    x, edge_features, edge_index = make_graph(30, 300)
+    inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
+    full = make_model(hidden=32, recompute=recompute)
+    half = make_model(hidden=32, precision="bf16", recompute=recompute)
+    expected, logits = full(*inputs), half(*inputs)
+    assert logits.dtype == torch.float32
+    assert 0 < (logits - expected).std() < 0.1 * expected.std()
+    wanted = gradients(full, expected)
+    for name, gradient in gradients(half, logits).items():
+        assert gradient.dtype == torch.float32
+        assert float((gradient - wanted[name]).norm() / wanted[name].norm()) < 0.2, name
+
+
+@each_recompute
+def test_edges_may_lie_in_any_order_of_memory(recompute: str) -> None:
+    """A graph's edge_index may be the transpose of what was read."""
+    model = make_model(recompute=recompute)
+    x, edge_features, edge_index = make_graph()
+    logits = [
+        model(x.float(), edge_features.float(), ends, len(x), no_exchange)
+        for ends in (edge_index, edge_index.T.contiguous().T)
+    ]
+    assert torch.equal(*logits)
+    one, other = (gradients(model, found) for found in logits)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_edge_features_may_be_left_out() -> None:
+    model = make_model(edge_features=False).double()
+    x, edge_features, edge_index = make_graph()
+    logits = model(x, edge_features, edge_index, len(x), no_exchange)
+    assert torch.equal(logits, model(x, 2 * edge_features, edge_index, len(x), no_exchange))
