@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ WEAK = {1: (10.0, 11.0, 12.0), 2: (12.0, 13.0, 14.0)}
 def series_folder(
     folder: Path,
     kind: str = "weak",
-    seconds: dict[int, tuple[float, ...]] = WEAK,
+    seconds: Mapping[int, tuple[float, ...]] = WEAK,
     power: dict[str, Any] | None = None,
     price: float | None = None,
     **changes: Any,
@@ -117,7 +118,8 @@ def test_purity_counts_target_and_fake_edges(tmp_path: Path) -> None:
 def test_metrics_have_errors_over_repeats(tmp_path: Path) -> None:
     auc = measured(series_folder(tmp_path / "weak"))[2].metrics["auc"]
     assert auc is not None
-    assert (auc.mean, auc.error) == (pytest.approx(0.982), pytest.approx(0.001 / math.sqrt(3)))
+    assert auc.mean == pytest.approx(0.982)
+    assert auc.error == pytest.approx(0.001 / math.sqrt(3))
     text = printed(tmp_path / "weak")
     table = "Validation after the last epoch, means over repeats"
     means = ["99.600", "87.831", "99.249", "-", "98.200", "0.00406", "11.00", "3.67"]
@@ -218,7 +220,7 @@ def test_series_without_an_epoch_is_refused(tmp_path: Path) -> None:
 def pair(tmp_path: Path) -> list[Path]:
     """Two engines on two machines."""
     gpu = {"host": "n2", "cpu": "c", "cores": 64, "accelerator": "NVIDIA H200"}
-    zero = {"engine": "deepspeed", "engine_detail": "ZeRO-1", "machine": gpu}
+    zero: dict[str, Any] = {"engine": "deepspeed", "engine_detail": "ZeRO-1", "machine": gpu}
     fast = {1: (2.0, 2.2), 2: (2.5, 2.6)}
     return [
         series_folder(tmp_path / "ddp"),
@@ -286,8 +288,27 @@ def test_two_series_of_one_name_are_refused(tmp_path: Path) -> None:
         SeriesReport(folders)
 
 
-@pytest.mark.parametrize(("cores", "said"), [(2, True), (None, False)])
-def test_shared_cores_are_pointed_out(tmp_path: Path, cores: int | None, said: bool) -> None:
-    own = {**run_record()["machine"], "cores": cores}
-    text = " ".join(printed(series_folder(tmp_path / "weak", machine=own)).split())
-    assert ("more ranks add no cores" in text) == said
+def with_cores(folder: Path, per_rank: int, of_host: int) -> Path:
+    """The series on one host."""
+    record = json.loads((folder / SERIES).read_text())
+    record |= {"cores_per_rank": per_rank, "host_cores": of_host}
+    (folder / SERIES).write_text(json.dumps(record))
+    return folder
+
+
+@pytest.mark.parametrize(("cores", "said"), [(1, True), (2, False)])
+def test_more_ranks_than_cores_are_pointed_out(tmp_path: Path, cores: int, said: bool) -> None:
+    text = " ".join(printed(with_cores(series_folder(tmp_path / "weak"), 1, cores)).split())
+    assert ("the host has 1 cores, which more ranks than that share" in text) == said
+    assert f"Some CPU, 1 of {cores} cores per rank" in text
+
+
+def test_prediction_knows_that_a_rank_has_a_share_of_the_cores(tmp_path: Path) -> None:
+    folder = series_folder(tmp_path / "weak")
+    whole = measured(folder)[1].predicted
+    share = measured(with_cores(folder, 2, 8))[1].predicted
+    assert whole is not None
+    assert share is not None
+    slower = share.epoch_seconds / whole.epoch_seconds
+    # Four shares; what starts an operation takes one core in any case.
+    assert 1 < slower < 4 * CPU.sharing_cached

@@ -1,6 +1,7 @@
 """Scaling series: what is trained, what is refused, what is taken up again, what SLURM gets."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -64,6 +65,7 @@ def plan(
         options = {"ranks": "1,3", "events": 2, "validation": 1, "repeats": 2, **changes}
         options.setdefault("folder", tmp_path / "out")
         options.setdefault("ranks_per_node", None)
+        options.setdefault("host_cores", 6)
         given = arguments or ("graphs",)
         return plan_series(kind, given, EMPTY, **options)
 
@@ -158,7 +160,7 @@ def test_what_the_series_sets_is_refused(
 
 
 def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
-    open_series(plan(ranks="1", repeats=1))
+    open_series(plan(ranks="2,3", repeats=1))
     open_series(plan("weak", "graphs", "run.price_per_device_hour=2"))
     record = read_record(tmp_path / "out")
     assert (record.ranks, record.repeats, record.price_per_device_hour) == ((1, 3), 2, 2.0)
@@ -166,6 +168,7 @@ def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
         ("weak", ("graphs",), {"events": 1}, r"of another events \(2 instead of 1\)"),
         ("weak", ("graphs", "model.hidden=8"), {}, r"model.hidden 64 instead of 8"),
         ("strong", ("graphs",), {"events": 3}, r"of another kind"),
+        ("weak", ("graphs",), {"ranks": "1,2"}, r"another cores_per_rank \(2 instead of 3\)"),
     ):
         with pytest.raises(InputError, match=message):
             open_series(plan(kind, *arguments, **changes))
@@ -268,7 +271,9 @@ echo "$BIGTRK_ARRAY_RUN $BIGTRK_ARRAY_SEED $*" >> calls
 
 
 def test_slurm_script_submits_an_array_per_number_of_ranks(plan: Plan, tmp_path: Path) -> None:
-    series = plan("weak", "graphs", "training.seed=7", ranks="1,2,3", ranks_per_node=2)
+    series = plan(
+        "weak", "graphs", "training.seed=7", ranks="1,2,3", ranks_per_node=2, host_cores=None
+    )
     (tmp_path / "sbatch").write_text(SBATCH)
     (tmp_path / "sbatch").chmod(0o755)
     subprocess.run(
@@ -286,30 +291,35 @@ def test_slurm_script_submits_an_array_per_number_of_ranks(plan: Plan, tmp_path:
             f"--ntasks-per-node={per_node} {batch} training.seed=7 data.train="
         )
         assert settings(shlex.split(call, posix=False))["data.events"] == str(2 * ranks)
-    assert read_record(tmp_path / "out").ranks_per_node == 2
+    record = read_record(tmp_path / "out")
+    assert (record.ranks_per_node, record.cores_per_rank, record.shares) == (2, None, 1)
 
 
 def test_a_small_series_from_its_command_to_its_report(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """One and two ranks; taken up again, it trains what is new and keeps the rest."""
+    """One and two ranks; taken up again, it keeps both and reports again."""
     monkeypatch.chdir(folder)
     out = tmp_path / "weak"
     size = ["--events", "2", "--validation", "1", "--repeats", "1", "--out", str(out)]
     command = ["bigtrk", "scale", "weak", "graphs", *SMALL, *size]
-    status, _, error = run_here([*command, "--ranks", "1"], monkeypatch, capfd)
+    command += ["--ranks", "1,2"]
+    status, printed, error = run_here(command, monkeypatch, capfd)
     assert status == 0, error
-    kept = (out / "ranks0001-1" / "model.safetensors").stat().st_mtime_ns
-    status, printed, error = run_here([*command, "--ranks", "1,2"], monkeypatch, capfd)
-    assert status == 0, error
-    assert "[1/2] ranks0001-1: trained already" in printed
     assert "epoch 2/2  train loss" in printed
+    kept = (out / "ranks0001-1" / "model.safetensors").stat().st_mtime_ns
+    status, printed, error = run_here(command, monkeypatch, capfd)
+    assert status == 0, error
+    assert "[2/2] ranks0002-1: trained already" in printed
     assert "Measured and predicted" in printed
     assert (out / "ranks0001-1" / "model.safetensors").stat().st_mtime_ns == kept
     series = read_series(out)
     assert not series.notes
     one, two = (runs[0] for runs in series.runs.values())
     assert (two.record.data.train_events, two.record.data.validation_events) == (4, 2)
+    cores = len(os.sched_getaffinity(0))
+    assert one.record.machine.cores == max(1, cores // 2)
+    assert two.record.machine.cores == min(cores, 2 * max(1, cores // 2))
     assert [step.events for step in two.steps] == [2] * 4
     assert [step.events for step in one.steps] == [1] * 4
     scores = two.epochs[-1].validation
