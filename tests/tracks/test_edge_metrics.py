@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigtrk.errors import InputError
-from bigtrk.tracks.edge_metrics import edge_metrics, mean_over_events
+from bigtrk.tracks.edge_metrics import edge_metrics, mean_over_events, total_counts
 
 NAMES = {
     "eff": "efficiency",
@@ -67,6 +67,14 @@ def test_means_skip_what_is_undefined_and_say_so() -> None:
     assert means["events_skipped"] == 1
     assert mean_over_events([good])["events_skipped"] == 0
     assert mean_over_events([without_target])["efficiency"] is None
+
+
+def test_counts_are_what_the_ratios_are_made_of() -> None:
+    logits = torch.tensor([2.0, 2.0, 2.0, 2.0, -2.0])
+    y = torch.tensor([True, True, True, False, True])
+    weights = torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0])  # the third is true, but no target
+    counts = total_counts([edge_metrics(logits, y, weights)] * 2)
+    assert counts == {"n_target": 6, "n_predicted": 8, "n_found": 4, "n_true_predicted": 6}
 
 
 def test_diverged_logits_are_an_error() -> None:
