@@ -57,5 +57,9 @@ def test_the_main_job(tmp_path: Path) -> None:
     assert scale in README
     small = f"{scale[:-2]} --validation 0 --repeats 1 model.hidden=8 training.epochs=1"
     assert "Measured and predicted" in run_shell(small, tmp_path)
+    study = "bigtrk study graphs sectors"
+    assert study in README
+    small = f"{study} --minutes 0.01 model.hidden=8 model.layers=2 sampling.batch_size=32"
+    assert "of training" in run_shell(small, tmp_path)
     doctor = json.loads(run_shell("bigtrk doctor --json", tmp_path))
     assert doctor["ready"]
