@@ -25,8 +25,8 @@ from bigtrk.training.run_folder import WEIGHTS
 PARTICLES, TRAIN_EVENTS, TEST_EVENTS = 10_000, 18, 4
 SETTINGS = (
     "target.pt_min=1 target.hits_min=3 model.hidden=32 model.layers=6 model.precision=bf16 "
-    "training.class_balance=equal training.epochs=12 optimizer.lr=0.002 optimizer.schedule=cosine "
-    "optimizer.warmup_steps=20"
+    "training.class_balance=equal training.epochs=32 optimizer.lr=0.003 optimizer.schedule=cosine "
+    "optimizer.warmup_steps=50"
 )
 DEFAULT = Path(__file__).parents[1] / "docs" / "results" / "physics_full.json"
 
