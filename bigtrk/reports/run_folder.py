@@ -9,7 +9,8 @@ from typing import Any
 from bigtrk.config import parse
 from bigtrk.errors import InputError
 from bigtrk.files import read_json
-from bigtrk.reports.records import EpochRecord, EvaluationRecord, RunRecord, StepRecord
+from bigtrk.reports.evaluation_records import EvaluationRecord
+from bigtrk.reports.records import EpochRecord, RunRecord, StepRecord
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"

@@ -70,5 +70,5 @@ def _places(values: Floats, edges: tuple[float, ...]) -> Ids:
     """The place of each value among B + 2: [V] -> [V]."""
     bins = len(edges) - 1
     place = np.searchsorted(edges, values, side="right") - 1
-    outside = (place < 0) | (place >= bins)
-    return np.where(np.isnan(values), bins + 1, np.where(outside, bins, place))
+    # Values above the bins, and NaN, are at `bins` by now.
+    return np.where(np.isnan(values), bins + 1, np.where(place < 0, bins, place))
