@@ -31,10 +31,15 @@ def all_counts(binned: Binned) -> list[tuple[int, int]]:
 
 
 def curve(
-    name: str, binned: Binned | None, colour: int, log: bool = False, dashed: bool = False
+    name: str,
+    binned: Binned | None,
+    colour: int,
+    log: bool = False,
+    dashed: bool = False,
+    place: float = 0.5,
 ) -> Line:
-    """The ratio in percent at the middle of each bin that counts anything, with its interval;
-    `log`: the geometric middle. A dashed curve has no intervals.
+    """The ratio in percent in each bin that counts anything, with its interval, at `place` between
+    the bin's limits (0 to 1), `log`: between their logarithms. A dashed curve has no intervals.
     """
     if binned is None:
         return Line(name, (), colour=colour)
@@ -42,9 +47,9 @@ def curve(
     limits = zip(binned.edges, binned.edges[1:], strict=False)
     for (low, high), part, whole in zip(limits, binned.part, binned.whole, strict=True):
         if whole:
-            middle = (low * high) ** 0.5 if log else (low + high) / 2
-            points.append((middle, 100 * part / whole))
+            x = low * (high / low) ** place if log else low + (high - low) * place
+            points.append((x, 100 * part / whole))
             least, most = wilson(part / whole, whole)
-            errors.append((middle, 100 * least, 100 * most))
+            errors.append((x, 100 * least, 100 * most))
     bars = () if dashed else tuple(errors)
     return Line(name, tuple(points), errors=bars, dashed=dashed, colour=colour)

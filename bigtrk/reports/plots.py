@@ -56,7 +56,7 @@ class Axis:
         ends.
         """
         if self.log:
-            powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)))
+            powers = range(math.floor(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
             ticks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
             inside = [tick for tick in ticks if self.low <= tick <= self.high]
             return inside or [self.low, self.high]
