@@ -1,6 +1,7 @@
 """The `bigtrk` program: simulate, build, evaluate, report, plan, scale, doctor, demo."""
 
 import json
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -238,9 +239,20 @@ def scale(
 
     if ranks_per_node and not slurm:
         raise InputError("--ranks-per-node: belongs to --slurm; here all ranks share this host")
-    per_node = (ranks_per_node or 4) if slurm else None
+    per_node, cores = (
+        ((ranks_per_node or 4), None) if slurm else (None, len(os.sched_getaffinity(0)))
+    )
     series = plan_series(
-        kind.value, arguments or [], DEFAULT, ranks, events, validation, repeats, out, per_node
+        kind.value,
+        arguments or [],
+        DEFAULT,
+        ranks,
+        events,
+        validation,
+        repeats,
+        out,
+        per_node,
+        cores,
     )
     if slurm:
         print(slurm_script(series), end="")

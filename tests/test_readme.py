@@ -53,5 +53,9 @@ def test_the_main_job(tmp_path: Path) -> None:
     assert "bigtrk/train.py --resume runs/0001" in README
     again = "deepspeed --num_gpus 2 bigtrk/train.py --resume runs/0001 training.epochs=11"
     assert "epoch 11/11" in run_shell(with_free_port(again), tmp_path)
+    scale = "bigtrk scale weak graphs --ranks 1,2 --events 100"
+    assert scale in README
+    small = f"{scale[:-2]} --validation 0 --repeats 1 model.hidden=8 training.epochs=1"
+    assert "Measured and predicted" in run_shell(small, tmp_path)
     doctor = json.loads(run_shell("bigtrk doctor --json", tmp_path))
     assert doctor["ready"]

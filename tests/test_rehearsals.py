@@ -110,6 +110,19 @@ def test_a_job_trains_its_arguments_under_srun(job: dict[str, str], tmp_path: Pa
     ]
 
 
+def test_a_task_of_a_series_trains_its_own_run(job: dict[str, str], tmp_path: Path) -> None:
+    array = {
+        "SLURM_ARRAY_TASK_ID": "3",
+        "BIGTRK_ARRAY_RUN": "weak/ranks0002",
+        "BIGTRK_ARRAY_SEED": "5",
+    }
+    (call,) = calls({**job, **array}, tmp_path, "model.hidden=8")
+    assert call.endswith("/train.py model.hidden=8 training.seed=7 run.folder=weak/ranks0002-3")
+    (tmp_path / "weak/ranks0002-3/checkpoints").mkdir(parents=True)
+    (tmp_path / "weak/ranks0002-3/checkpoints/latest.json").touch()
+    assert calls({**job, **array}, tmp_path)[-1].endswith("--resume weak/ranks0002-3")
+
+
 def test_a_requeued_job_continues_from_its_checkpoint(job: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "runs/7/checkpoints").mkdir(parents=True)
     (tmp_path / "runs/7/checkpoints/latest.json").touch()

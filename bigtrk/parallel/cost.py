@@ -51,7 +51,8 @@ class Memory:
 class CostModel:
     """Predicts for one model, engine, world and machine.
 
-    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host.
+    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: into
+    how many shares the cores of a CPU host are split for a rank each, if more than it has ranks.
     """
 
     model: InteractionGNNConfig
@@ -61,6 +62,7 @@ class CostModel:
     world: int
     ranks_per_node: int
     machine: MachineConstants
+    shares: int = 1
 
     def footprint(self, cut: bool) -> Footprint:
         return footprint(self.model, self.n_node_features, self.n_edge_features, cut)
@@ -164,7 +166,9 @@ class CostModel:
 
     def _sharers(self, near: bool) -> float:
         """How much longer computing takes since other ranks share the host."""
-        sharers = min(self.world, self.ranks_per_node) if self.machine.shared else 1
+        sharers = 1
+        if self.machine.shared:
+            sharers = max(self.shares, min(self.world, self.ranks_per_node))
         share = self.machine.sharing_cached if near else self.machine.sharing
         return sharers * share if sharers > 1 else 1.0
 

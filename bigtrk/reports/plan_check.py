@@ -59,22 +59,26 @@ def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -
     )
 
 
-def predict_epoch(run: Run, machine: MachineConstants, ranks_per_node: int | None) -> float:
+def predict_epoch(
+    run: Run, machine: MachineConstants, ranks_per_node: int | None, shares: int = 1
+) -> float:
     """Seconds that an epoch of a recorded run should take. Without `ranks_per_node` all its ranks
-    count as on one host.
+    count as on one host, whose cores are split into `shares` (`CostModel`).
 
     Raises:
         InputError: the run does not say what is needed.
     """
     # All epochs train the same events: the first stands for them.
     steps = _routed(run, [step for step in run.steps if step.epoch == run.steps[0].epoch])
-    cost = _cost(run, machine, ranks_per_node)
+    cost = _cost(run, machine, ranks_per_node, shares)
     return sum(predict_step(cost, step).seconds for step in steps)
 
 
-def _cost(run: Run, machine: MachineConstants, ranks_per_node: int | None) -> CostModel:
+def _cost(
+    run: Run, machine: MachineConstants, ranks_per_node: int | None, shares: int = 1
+) -> CostModel:
     configuration, world = _configuration(run), run.record.world_size
-    return make_cost(configuration, world, ranks_per_node or world, machine)
+    return make_cost(configuration, world, ranks_per_node or world, machine, shares)
 
 
 def _configuration(run: Run) -> Configuration:

@@ -17,11 +17,6 @@ SPEEDUP_RULE = (
     "baseline ranks / ranks; for equal work and a baseline of one rank, t1 / (N tN)."
 )
 
-SHARED_CORES = (
-    "All runs were started on one CPU host with {cores} cores: where ranks share these, "
-    "more ranks add no cores, and the speed-up shows what the split costs."
-)
-
 
 @dataclass(frozen=True)
 class Timing:
@@ -138,7 +133,10 @@ def _caveats(runs: Sequence[Run]) -> Iterable[str]:
     machines = {(run.record.machine.host, run.record.machine.accelerator) for run in runs}
     cores = runs[0].record.machine.cores
     if len(machines) == 1 and next(iter(machines))[1] == "cpu" and cores:
-        yield SHARED_CORES.format(cores=cores)
+        yield (
+            f"All runs were started on one CPU host with {cores} cores: where ranks share these, "
+            "more ranks add no cores, and the speed-up shows what the split costs."
+        )
 
 
 def _median(values: Iterable[float | None]) -> float | None:

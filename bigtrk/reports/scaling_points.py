@@ -159,7 +159,7 @@ def _one(time: Estimate) -> Estimate:
 def _predicted(series: Series, run: Run, machine: MachineConstants) -> float | None:
     """Seconds of an epoch; None where the cost model cannot tell."""
     try:
-        return predict_epoch(run, machine, series.record.ranks_per_node)
+        return predict_epoch(run, machine, series.record.ranks_per_node, series.record.shares)
     except InputError:
         return None
 

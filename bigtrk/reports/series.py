@@ -24,7 +24,7 @@ class SeriesRecord(Record):
 
     events, validation: per rank (weak) or in all (strong). configuration: that of all its runs, but
     for what differs by design. price_per_device_hour: in dollars. ranks_per_node: None for all
-    ranks on one host.
+    ranks on one host. cores_per_rank: of the `host_cores` of one host; None on a cluster.
     """
 
     kind: Literal["weak", "strong"]
@@ -33,8 +33,17 @@ class SeriesRecord(Record):
     events: int
     validation: int
     ranks_per_node: int | None = None
+    cores_per_rank: int | None = None
+    host_cores: int | None = None
     price_per_device_hour: float | None = None
     configuration: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def shares(self) -> int:
+        """For how many ranks the host has cores."""
+        if self.cores_per_rank is None or self.host_cores is None:
+            return 1
+        return self.host_cores // self.cores_per_rank
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from bigtrk.reports.estimates import INTERVAL_RULE, Estimate
 from bigtrk.reports.facts import engine_name, facts
 from bigtrk.reports.layout import Table
 from bigtrk.reports.metric_columns import METRIC_COLUMNS, PAPER
-from bigtrk.reports.scaling import SHARED_CORES
 from bigtrk.reports.scaling_points import METRICS, SPEEDUP_RULES, TIME_RULE, Point, machine_of
 from bigtrk.reports.series import Series
 from bigtrk.reports.tables import TIME_SHARES, TIME_SHARES_NOTE
@@ -33,9 +32,18 @@ def series_facts(series: Series) -> dict[str, str]:
         "model": known["model"],
         "target": known["target"],
         "engine": engine_name(series.first.record),
-        "machine": known["machine"],
+        "machine": _machine(series),
         "software": known["software"],
     }
+
+
+def _machine(series: Series) -> str:
+    """The machine of a run, whose cores are those of its ranks."""
+    machine, record = series.first.record.machine, series.record
+    accelerator = None if machine.accelerator == "cpu" else machine.accelerator
+    shared = f"{record.cores_per_rank} of {record.host_cores} cores per rank"
+    cores = shared if record.cores_per_rank else None
+    return ", ".join(filter(None, (machine.host, accelerator, machine.cpu, cores))) or figures.DASH
 
 
 def series_tables(every: Sequence[Series], points: Sequence[Point]) -> list[Table]:
@@ -94,9 +102,9 @@ def _predicted(every: Sequence[Series], points: Sequence[Point]) -> Table:
 
 def _notes(every: Sequence[Series]) -> Iterator[str]:
     for series in every:
-        machine = series.first.record.machine
-        if machine.accelerator == "cpu" and machine.cores and len(series.runs) > 1:
-            yield f"{series.name}: {SHARED_CORES.format(cores=machine.cores)}"
+        cores = series.record.host_cores
+        if cores is not None and max(series.runs) > cores:
+            yield f"{series.name}: the host has {cores} cores, which more ranks than that share."
         yield from (f"{series.name}: {note}" for note in series.notes)
 
 

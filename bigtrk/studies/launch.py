@@ -4,7 +4,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from bigtrk.console import say
@@ -25,6 +26,17 @@ def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list
 def torchrun_environment() -> dict[str, str]:
     """Each rank settles its own threads; said here only to keep torchrun from warning."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@contextmanager
+def on_cores(number: int) -> Iterator[None]:
+    """What the block starts runs on so many of this process's cores, or all where it has fewer."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(cores)[:number])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def train_logged(command: Sequence[str], log: Path) -> None:

@@ -9,7 +9,7 @@ from bigtrk.console import console, say
 from bigtrk.errors import InputError
 from bigtrk.reports.run_folder import read_run
 from bigtrk.reports.series_report import SeriesReport
-from bigtrk.studies.launch import torchrun_command, train_logged
+from bigtrk.studies.launch import on_cores, torchrun_command, train_logged
 from bigtrk.studies.scaling_series import PlannedRun, ScalingSeries, open_series
 from bigtrk.training.checkpoint import latest_progress
 from bigtrk.training.run_folder import WEIGHTS
@@ -27,8 +27,12 @@ def run_series(series: ScalingSeries) -> None:
     """
     open_series(series)
     runs = series.runs()
+    # As many cores for a rank of each world, as on a cluster: else one rank would have all.
+    cores = series.record.cores_per_rank
+    assert cores is not None, "a series on this host"
     for number, run in enumerate(runs, start=1):
-        _train(run, f"[{number}/{len(runs)}] {run.folder.name}")
+        with on_cores(run.ranks * cores):
+            _train(run, f"[{number}/{len(runs)}] {run.folder.name}")
     report = SeriesReport([series.folder])
     report.write_html(series.folder / PAGE)
     report.write_lines(series.folder / LINES)

@@ -81,8 +81,10 @@ def plan_series(
     repeats: int,
     folder: Path,
     ranks_per_node: int | None,
+    host_cores: int | None,
 ) -> ScalingSeries:
-    """The series of a command line: CONFIG.yaml, key.sub=value and data folders in any order.
+    """The series of a command line: CONFIG.yaml, key.sub=value and data folders in any order. The
+    ranks share `host_cores` of one host; None on a cluster.
 
     Raises:
         InputError: an argument is bad or sets what the series sets, there are fewer events than
@@ -106,6 +108,8 @@ def plan_series(
         events=events,
         validation=validation,
         ranks_per_node=ranks_per_node,
+        cores_per_rank=None if host_cores is None else max(1, host_cores // max(worlds)),
+        host_cores=host_cores,
         price_per_device_hour=configuration.run.price_per_device_hour,
         configuration=configuration.model_dump(mode="json", exclude={"run"}),
     )
@@ -119,11 +123,12 @@ def open_series(series: ScalingSeries) -> None:
     """Write `series.json`, which runs and reports of the folder go by.
 
     Raises:
-        InputError: the folder holds another series; more ranks or repeats continue one.
+        InputError: the folder holds another series. More repeats continue one, and other ranks if
+            each still has as many cores.
     """
     if is_series(series.folder):
         there = read_record(series.folder)
-        for what in ("kind", "events", "validation", "configuration"):
+        for what in ("kind", "events", "validation", "configuration", "cores_per_rank"):
             old, new = getattr(there, what), getattr(series.record, what)
             if old != new:
                 raise InputError(

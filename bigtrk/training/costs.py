@@ -14,9 +14,13 @@ CALIBRATION = Path("~/.cache/bigtrk/calibration.json").expanduser()
 
 
 def make_cost(
-    configuration: Configuration, world: int, ranks_per_node: int, machine: MachineConstants
+    configuration: Configuration,
+    world: int,
+    ranks_per_node: int,
+    machine: MachineConstants,
+    shares: int = 1,
 ) -> CostModel:
-    """The cost model of a configuration on `world` ranks."""
+    """The cost model of a configuration on `world` ranks; the last four are its own."""
     return CostModel(
         configuration.model,
         len(configuration.data.node_features),
@@ -25,6 +29,7 @@ def make_cost(
         world,
         ranks_per_node,
         machine,
+        shares,
     )
 
 

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigtrk.errors import InputError
-from bigtrk.tracks.edge_metrics import edge_metrics, mean_over_events, undefined_note
+from bigtrk.tracks.edge_metrics import (
+    edge_metrics,
+    mean_over_events,
+    total_counts,
+    undefined_note,
+)
 
 NAMES = {
     "eff": "efficiency",
@@ -74,6 +79,14 @@ def test_undefined_metrics_in_words() -> None:
     assert undefined_note(None, None) == undefined_note(0.0, 0.0) == ""
     assert undefined_note(1.0, 0.0) == "1 event lacks a metric"
     assert undefined_note(3.0, 2.0).startswith("3 events lack a metric, 2 AUC: undefined unless")
+
+
+def test_counts_are_what_the_ratios_are_made_of() -> None:
+    logits = torch.tensor([2.0, 2.0, 2.0, 2.0, -2.0])
+    y = torch.tensor([True, True, True, False, True])
+    weights = torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0])  # the third is true, but no target
+    counts = total_counts([edge_metrics(logits, y, weights)] * 2)
+    assert counts == {"n_target": 6, "n_predicted": 8, "n_found": 4, "n_true_predicted": 6}
 
 
 def test_diverged_logits_are_an_error() -> None:
