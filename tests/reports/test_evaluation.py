@@ -78,6 +78,8 @@ def test_curves_have_wilson_intervals_and_no_point_in_an_empty_bin() -> None:
     low, high = wilson(0.75, 20)
     assert line.errors[1] == pytest.approx((32**0.5, 100 * low, 100 * high))
     assert [x for x, _ in curve("a", binned, 2, place=0.25).points] == [1.25, 5]
+    shifted = curve("a", binned, 2, log=True, place=0.25)
+    assert [x for x, _ in shifted.points] == pytest.approx([2**0.25, 4 * 2**0.25])
     assert curve("a", binned, 2, dashed=True).errors == ()
     assert curve("a", None, 2).points == ()
 
