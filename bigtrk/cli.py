@@ -89,6 +89,9 @@ def evaluate(
     pt_min: Annotated[
         float, typer.Option(min=0, help="GeV; particles a track finder must find")
     ] = 1.0,
+    html: Annotated[
+        Path | None, typer.Option(help="also write one HTML page, with plots against pT and eta")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Edge metrics, and tracks, of a trained model.
@@ -97,7 +100,7 @@ def evaluate(
     """
     from bigtrk.parallel.host import settle
     from bigtrk.parallel.ranks import discover, process_group
-    from bigtrk.reports import show_evaluation
+    from bigtrk.reports import show_evaluation, write_evaluation_html
     from bigtrk.tracks.evaluation import TrackOptions
     from bigtrk.training.evaluate import evaluate_run
 
@@ -108,6 +111,8 @@ def evaluate(
         evaluation = evaluate_run(run, data, options, ranks)
     if ranks.is_first:
         _print(evaluation, as_json, lambda: show_evaluation(evaluation, console))
+        if html:
+            write_evaluation_html(evaluation, html)
 
 
 @app.command()

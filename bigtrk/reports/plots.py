@@ -12,6 +12,7 @@ MOST_LETTERS = 17
 COLOURS = 8
 MOST_POINTS = 200
 MOST_DOTS = 20
+LOG_ROOM = 1.2
 
 
 @dataclass(frozen=True)
@@ -33,19 +34,32 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """Maps values in [low, high] to pixels in [start, end], with ticks at round values."""
+    """Maps values in [low, high] to pixels in [start, end], with ticks at round values; `log`: by
+    their logarithms, and low is above 0.
+    """
 
     low: float
     high: float
     start: float
     end: float
     whole: bool = False
+    log: bool = False
 
     def pixel(self, value: float) -> float:
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+        share = (value - self.low) / (self.high - self.low)
+        if self.log:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Four to eight multiples of 1, 2 or 5 times a power of ten."""
+        """Four to eight multiples of 1, 2 or 5 times a power of ten; if `log`, all of them, or both
+        ends.
+        """
+        if self.log:
+            powers = range(math.floor(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
+            ticks = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
+            inside = [tick for tick in ticks if self.low <= tick <= self.high]
+            return inside or [self.low, self.high]
         raw = (self.high - self.low) / 4
         power = 10.0 ** math.floor(math.log10(raw))
         step = next(power * factor for factor in (5, 2, 1) if power * factor <= raw)
@@ -56,16 +70,20 @@ class Axis:
         return [index * step for index in range(first, last + 1)]
 
 
-def line_plot(title: str, x_label: str, lines: Sequence[Line], whole: bool = True) -> str:
+def line_plot(
+    title: str, x_label: str, lines: Sequence[Line], whole: bool = True, log: bool = False
+) -> str:
     """An SVG of `lines`, at most 200 points each (means of neighbouring ones); "" without any.
 
-    The x axis has `whole` numbers, such as steps, epochs or ranks, or others, such as seconds.
+    The x axis has `whole` numbers, such as steps, epochs or ranks, or others, such as seconds;
+    `log`: it shows their logarithms, and all are above 0.
     """
     drawn = [replace(line, points=thin_out(_finite(line.points))) for line in lines]
     points = [point for line in drawn for point in line.points]
     if not points:
         return ""
     x = _axis([p[0] for p in points], LEFT, WIDTH - RIGHT, margin=0.0, whole=whole)
+    x = replace(x, low=x.low / LOG_ROOM, high=x.high * LOG_ROOM, log=True) if log else x
     ends = [end for line in drawn for _, *pair in line.errors for end in pair]
     y = _axis([*(p[1] for p in points), *ends], HEIGHT - BOTTOM, TOP, margin=0.05, whole=False)
     curves = "".join(_curve(line, index, x, y) for index, line in enumerate(drawn))
@@ -126,6 +144,8 @@ def _grid(x: Axis, y: Axis) -> Iterator[str]:
 
 
 def _number(value: float, axis: Axis) -> str:
+    if axis.log:
+        return f"{value:.3g}"
     step = axis.ticks()[1] - axis.ticks()[0] if len(axis.ticks()) > 1 else 1.0
     decimals = max(0, -math.floor(math.log10(step) + 1e-9))
     return f"{value:,.{decimals}f}"

@@ -1,4 +1,4 @@
-"""The records of a run folder, as the trainer and `bigtrk evaluate` write them.
+"""The records of a run folder, as the trainer writes them.
 
 What a record does not know is None; keys of a later version are left aside.
 """
@@ -88,6 +88,8 @@ class StepRecord(Record):
 class EdgeMetrics(Record):
     """Means over events of per-event ratios in [0, 1] and of the absolute error of log pT, and
     numbers of edges over all events.
+
+    events_skipped: how many events at least one mean leaves out, since their ratio is undefined.
     """
 
     loss: float | None = None
@@ -97,6 +99,8 @@ class EdgeMetrics(Record):
     purity: float | None = None
     auc: float | None = None
     log_pt_error: float | None = None
+    events_skipped: float | None = None
+    events_without_auc: float | None = None
     n_target: int | None = None
     n_predicted: int | None = None
     n_found: int | None = None
@@ -156,40 +160,3 @@ class EpochRecord(Record):
     peak_memory_bytes: int | None = None
     power: PowerRecord = PowerRecord()
     validation: EdgeMetrics | None = None
-
-
-class Matching(Record):
-    """Track matching in one style ("ATLAS", "one_way", "two_way") and mode ("acorn", "strict")."""
-
-    style: str
-    mode: str
-    efficiency: float | None = None
-    fake_rate: float | None = None
-    duplicate_rate: float | None = None
-    n_particles: int | None = None
-    n_reconstructed: int | None = None
-    n_tracks: int | None = None
-    n_matched: int | None = None
-
-
-class TrackRecord(Record):
-    """Tracks made from edges with a score above `score_cut`; `pt_min` in GeV."""
-
-    score_cut: float | None = None
-    min_hits: int | None = None
-    pt_min: float | None = None
-    matching_fraction: float | None = None
-    trackml_score: float | None = None
-    matching: tuple[Matching, ...] = ()
-
-
-class EvaluationRecord(Record):
-    """`evaluation.json`."""
-
-    data: str | None = None
-    events: int | None = None
-    events_trained_on: int = 0
-    events_left_out: int = 0
-    edges: int | None = None
-    edge_metrics: EdgeMetrics = EdgeMetrics()
-    tracks: TrackRecord | None = None

@@ -9,13 +9,8 @@ from typing import Any, TypeVar
 from bigtrk.config import parse
 from bigtrk.errors import InputError
 from bigtrk.files import read_json
-from bigtrk.reports.records import (
-    EpochRecord,
-    EvaluationRecord,
-    RunRecord,
-    StepRecord,
-    ValidationRecord,
-)
+from bigtrk.reports.evaluation_records import EvaluationRecord
+from bigtrk.reports.records import EpochRecord, RunRecord, StepRecord, ValidationRecord
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"

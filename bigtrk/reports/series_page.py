@@ -8,14 +8,8 @@ from pathlib import Path
 
 from bigtrk.reports.estimates import Estimate
 from bigtrk.reports.layout import Table
-from bigtrk.reports.page import (
-    METRICS,
-    header,
-    legend,
-    shares_figure,
-    table_section,
-    write_page,
-)
+from bigtrk.reports.page import METRICS, shares_figure
+from bigtrk.reports.page_parts import header, legend, table_section, write_page
 from bigtrk.reports.plots import Line, line_plot
 from bigtrk.reports.records import EpochRecord
 from bigtrk.reports.scaling_points import Point

@@ -6,9 +6,10 @@ from bigtrk.reports import figures
 from bigtrk.reports.estimates import INTERVAL_RULE, Estimate
 from bigtrk.reports.facts import engine_name, facts
 from bigtrk.reports.layout import Table
+from bigtrk.reports.metric_columns import METRIC_COLUMNS, PAPER
 from bigtrk.reports.scaling_points import METRICS, SPEEDUP_RULES, TIME_RULE, Point, machine_of
 from bigtrk.reports.series import Series
-from bigtrk.reports.tables import METRIC_COLUMNS, PAPER, TIME_SHARES, TIME_SHARES_NOTE
+from bigtrk.reports.tables import TIME_SHARES, TIME_SHARES_NOTE
 
 POWER_NOTE = (
     "Of an epoch's training, all ranks together. Utilisation: time that a kernel ran; memory in "

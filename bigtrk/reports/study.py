@@ -12,7 +12,8 @@ from bigtrk.files import write_json
 from bigtrk.reports import figures
 from bigtrk.reports.facts import facts
 from bigtrk.reports.layout import Table, at_width, show_header, show_table
-from bigtrk.reports.page import METRICS, header, legend, table_section, write_page
+from bigtrk.reports.page import METRICS
+from bigtrk.reports.page_parts import header, legend, table_section, write_page
 from bigtrk.reports.plots import Line, line_plot
 from bigtrk.reports.records import EdgeMetrics, EpochRecord
 from bigtrk.reports.run_folder import Run, read_run

@@ -73,12 +73,25 @@ def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0
 def mean_over_events(events: Sequence[EdgeMetrics]) -> dict[str, float | None]:
     """Mean of each ratio over the events that have it, None if none has.
 
-    `events_skipped` counts the events that at least one mean leaves out.
+    `events_skipped` counts the events that at least one mean leaves out, `events_without_auc` those
+    that the mean AUC does.
     """
     columns = {name: [getattr(event, name) for event in events] for name in RATIOS}
     means = {name: _mean(column) for name, column in columns.items()}
     skipped = sum(None in row for row in zip(*columns.values(), strict=True))
-    return {**means, "events_skipped": float(skipped)}
+    without_auc = columns["auc"].count(None)
+    return {**means, "events_skipped": float(skipped), "events_without_auc": float(without_auc)}
+
+
+def undefined_note(skipped: float | None, without_auc: float | None) -> str:
+    """Which means leave out how many events, in words; "" where none does."""
+    if not skipped:
+        return ""
+    events = "1 event lacks" if skipped == 1 else f"{skipped:.0f} events lack"
+    note = f"{events} a metric"
+    if without_auc:
+        note += f", {without_auc:.0f} AUC: undefined unless target and other edges are there"
+    return note
 
 
 def total_counts(events: Sequence[EdgeMetrics]) -> dict[str, int]:

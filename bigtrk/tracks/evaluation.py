@@ -1,4 +1,7 @@
-"""Tracks of whole events, built from edge scores and judged in every style and mode."""
+"""Tracks of whole events, built from edge scores and judged in every style and mode.
+
+Shapes: N hits, E edges.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,9 +12,14 @@ import numpy as np
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import ParticleTable
 from bigtrk.graphs.sector import Sector
+from bigtrk.tracks.bins import Bins, records
 from bigtrk.tracks.components import build_tracks
+from bigtrk.tracks.edge_bins import hit_eta
+from bigtrk.tracks.losses import CATEGORIES, loss_bins, loss_categories
 from bigtrk.tracks.matching import (
+    Judgement,
     Matching,
     Mode,
     Particles,
@@ -20,7 +28,13 @@ from bigtrk.tracks.matching import (
     match_tracks,
     pooled,
 )
+from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.track_bins import track_bins
 from bigtrk.tracks.trackml_score import trackml_score
+
+BINNED_STYLE: Style = "ATLAS"
+BUDGET: tuple[Style, Mode] = (BINNED_STYLE, "strict")  # the style and mode of the loss budget
+PERFECT_CUT = 0.5  # perfect scores are 0 or 1
 
 
 @dataclass(frozen=True)
@@ -43,15 +57,30 @@ class TrackOptions:
 
 
 @dataclass(frozen=True)
-class EventTracks:
-    """One event's matching, in the order of TrackOptions.matchings, and its TrackML score."""
+class JudgedTracks:
+    """One event's tracks from one set of scores: metrics in the order of TrackOptions.matchings,
+    bins likewise (None in other styles than BINNED_STYLE), and the TrackML score.
+    """
 
     metrics: list[TrackMetrics]
+    bins: list[Bins | None]
     trackml_score: float | None
 
 
+@dataclass(frozen=True)
+class EventTracks:
+    """One event's tracks from the model's scores and from perfect ones, and the loss budget:
+    particles by CATEGORIES in the style and mode BUDGET.
+    """
+
+    model: JudgedTracks
+    perfect: JudgedTracks
+    losses: list[int]
+    loss_bins: Bins
+
+
 def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventTracks:
-    """Build and judge the tracks of a whole event: scores [E].
+    """Build and judge the tracks of a whole event with truth: scores [E].
 
     Raises:
         InputError: the event's hits or particles are unknown.
@@ -61,37 +90,99 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
             f"{event.event}: has no particle ids, so its tracks cannot be matched; "
             f"leave --tracks out, or build the graph from TrackML files with truth"
         )
-    track_id = build_tracks(
-        event.edge_index.numpy(),
-        scores.numpy(),
-        event.n_nodes,
-        options.score_cut,
-        options.min_hits,
+    assert event.y is not None
+    model = _make(event, scores, options.score_cut, options)
+    perfect = _make(event, event.y.double(), PERFECT_CUT, options)
+    true_kept = _make(event, scores * event.y, options.score_cut, options)
+    found, perfectly, by_true_edges = (
+        tracks.judgements[BUDGET].reconstructed for tracks in (model, perfect, true_kept)
     )
-    particle_id = event.particle_id.numpy()
+    # The candidates of strict mode do not depend on the tracks.
+    particle = model.judgements[BUDGET].particle
+    has_true_edges = np.isin(
+        event.particles.particle_id[particle], event.particle_id[event.edge_index[1][event.y]]
+    )
+    category = loss_categories(found, has_true_edges, perfectly, by_true_edges)
+    return EventTracks(
+        model=_judged(event, event.particles, model),
+        perfect=_judged(event, event.particles, perfect),
+        losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
+        loss_bins=loss_bins(category, particle, event.particles),
+    )
+
+
+@dataclass(frozen=True)
+class _Tracks:
+    """track_id [N], and a judgement per matching."""
+
+    track_id: Ids
+    judgements: dict[tuple[Style, Mode], Judgement]
+
+
+def _make(event: Sector, scores: Tensor, score_cut: float, options: TrackOptions) -> _Tracks:
+    assert event.particle_id is not None
+    assert event.particles is not None
+    track_id = build_tracks(
+        event.edge_index.numpy(), scores.numpy(), event.n_nodes, score_cut, options.min_hits
+    )
     particles = Particles(
         event.particles.particle_id.numpy(),
         event.particles.pt.numpy(),
         event.particles.nhits.numpy(),
     )
-    return EventTracks(
-        [match_tracks(track_id, particle_id, particles, m) for m in options.matchings()],
-        _trackml_score(track_id, particle_id, event),
+    judgements = {
+        (matching.style, matching.mode): match_tracks(
+            track_id, event.particle_id.numpy(), particles, matching
+        )
+        for matching in options.matchings()
+    }
+    return _Tracks(track_id, judgements)
+
+
+def _judged(event: Sector, particles: ParticleTable, tracks: _Tracks) -> JudgedTracks:
+    eta = hit_eta(event)
+    return JudgedTracks(
+        metrics=[judgement.metrics for judgement in tracks.judgements.values()],
+        bins=[
+            track_bins(judgement, particles, tracks.track_id, eta)
+            if style == BINNED_STYLE
+            else None
+            for (style, _), judgement in tracks.judgements.items()
+        ],
+        trackml_score=_trackml_score(tracks.track_id, event),
     )
 
 
-def _trackml_score(track_id: Any, particle_id: Any, event: Sector) -> float | None:
+def _trackml_score(track_id: Ids, event: Sector) -> float | None:
     """None where the truth gives no weights, as in files of the test set."""
+    assert event.particle_id is not None
     if event.hit_weight is None or not np.isfinite(event.hit_weight.numpy()).all():
         return None
-    return trackml_score(track_id, particle_id, event.hit_weight.numpy())
+    return trackml_score(track_id, event.particle_id.numpy(), event.hit_weight.numpy())
 
 
 def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> dict[str, Any]:
-    """Rates over all events' tracks and particles; the TrackML score is the mean over events."""
+    """Rates over all events' tracks and particles (at least one event); the TrackML score is the
+    mean over events. `perfect` holds the same for perfect scores.
+    """
+    losses = np.sum([event.losses for event in events], axis=0).tolist()
+    return {
+        "score_cut": options.score_cut,
+        "min_hits": options.min_hits,
+        "pt_min": options.pt_min,
+        "matching_fraction": options.matching_fraction,
+        **_summary([event.model for event in events], options),
+        "perfect": _summary([event.perfect for event in events], options),
+        "losses": dict(zip(CATEGORIES, losses, strict=True)),
+        "loss_bins": records([event.loss_bins for event in events]),
+    }
+
+
+def _summary(events: Sequence[JudgedTracks], options: TrackOptions) -> dict[str, Any]:
     rows = []
     for i, matching in enumerate(options.matchings()):
         total = pooled([event.metrics[i] for event in events])
+        bins = [one for event in events if (one := event.bins[i]) is not None]
         rows.append(
             {
                 "style": matching.style,
@@ -103,14 +194,8 @@ def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> di
                 "n_reconstructed": total.n_reconstructed,
                 "n_tracks": total.n_tracks,
                 "n_matched": total.n_matched,
+                "bins": records(bins) if bins else None,
             }
         )
     known = [event.trackml_score for event in events if event.trackml_score is not None]
-    return {
-        "score_cut": options.score_cut,
-        "min_hits": options.min_hits,
-        "pt_min": options.pt_min,
-        "matching_fraction": options.matching_fraction,
-        "trackml_score": sum(known) / len(known) if known else None,
-        "matching": rows,
-    }
+    return {"trackml_score": sum(known) / len(known) if known else None, "matching": rows}

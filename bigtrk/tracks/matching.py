@@ -79,9 +79,41 @@ class TrackMetrics:
         return self.n_duplicates / self.n_reconstructed if self.n_reconstructed else None
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """One event's matching, particle by particle and track by track: C reconstructable particles,
+    T tracks.
+
+    particle [C]: rows of the particle table; n_tracks [C]: how many tracks reconstruct each.
+    track_id [T], ascending; matched [T]: whether the track matches a particle.
+    """
+
+    particle: Ids
+    n_tracks: Ids
+    track_id: Ids
+    matched: Mask
+
+    @property
+    def reconstructed(self) -> Mask:
+        """[C]"""
+        return self.n_tracks > 0
+
+    @property
+    def metrics(self) -> TrackMetrics:
+        """The event's counts."""
+        n_reconstructed = int(self.reconstructed.sum())
+        return TrackMetrics(
+            n_particles=len(self.particle),
+            n_reconstructed=n_reconstructed,
+            n_duplicates=int(self.n_tracks.sum()) - n_reconstructed,
+            n_tracks=len(self.track_id),
+            n_matched=int(self.matched.sum()),
+        )
+
+
 def match_tracks(
     track_id: Ids, particle_id: Ids, particles: Particles, matching: Matching
-) -> TrackMetrics:
+) -> Judgement:
     """Match one event's tracks: track_id [N] (-1: in no track), particle_id [N] (0: noise).
 
     Raises:
@@ -92,14 +124,13 @@ def match_tracks(
     rows = overlaps(track_id, particle_id)
     matched, reconstructed = _matches(rows, _true_hits(rows, particles, matching), matching)
     long = rows.track_hits >= matching.min_track_length
-    found = rows.particle_id[reconstructed & long & np.isin(rows.particle_id, candidates)]
-    n_reconstructed = len(np.unique(found))
-    return TrackMetrics(
-        n_particles=len(candidates),
-        n_reconstructed=n_reconstructed,
-        n_duplicates=len(found) - n_reconstructed,
-        n_tracks=len(np.unique(rows.track_id[long])),
-        n_matched=len(np.unique(rows.track_id[long & matched])),
+    found, times = np.unique(rows.particle_id[reconstructed & long], return_counts=True)
+    tracks = np.unique(rows.track_id[long])
+    return Judgement(
+        particle=candidates,
+        n_tracks=_counts_of(particles.particle_id[candidates], found, times),
+        track_id=tracks,
+        matched=np.isin(tracks, rows.track_id[long & matched]),
     )
 
 
@@ -120,15 +151,14 @@ def _check(track_id: Ids, particle_id: Ids, particles: Particles) -> None:
 
 
 def _reconstructable(particle_id: Ids, particles: Particles, matching: Matching) -> Ids:
-    """Ids of the particles that count."""
+    """Rows of the particles that count."""
     nhits = particles.nhits
     if matching.mode == "acorn":
-        nhits = _hits_of(particles.particle_id, *np.unique(particle_id, return_counts=True))
+        nhits = _counts_of(particles.particle_id, *np.unique(particle_id, return_counts=True))
     chosen: Mask = (nhits >= max(matching.hits_min, 1)) & (particles.particle_id != NOISE)
     if matching.pt_min > 0:
         chosen &= particles.pt >= matching.pt_min
-    found: Ids = particles.particle_id[chosen]
-    return found
+    return np.flatnonzero(chosen)
 
 
 def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
@@ -137,11 +167,11 @@ def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
         return rows.particle_hits
     # A particle that the table lacks has at least the hits that are seen.
     order = np.argsort(particles.particle_id)
-    in_event = _hits_of(rows.particle_id, particles.particle_id[order], particles.nhits[order])
+    in_event = _counts_of(rows.particle_id, particles.particle_id[order], particles.nhits[order])
     return np.maximum(rows.particle_hits, in_event)
 
 
-def _hits_of(wanted: Ids, ids: Ids, counts: Ids) -> Ids:
+def _counts_of(wanted: Ids, ids: Ids, counts: Ids) -> Ids:
     """`counts` of the `wanted` among ascending `ids`; 0 for those not there."""
     found: Ids = np.zeros(len(wanted), np.int64)
     known = np.isin(wanted, ids)

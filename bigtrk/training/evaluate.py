@@ -14,18 +14,22 @@ from bigtrk.parallel.collectives import gather_items, on_first_rank
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
+from bigtrk.tracks.bins import Bins, records
+from bigtrk.tracks.edge_bins import edge_bins
 from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.event_source import EventSource, open_events
 from bigtrk.training.model_files import load_model, trained_on
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.scoring import ScoredEvent, score_events
+from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.validation import EventMetrics, measure, summary
 
 
 @dataclass(frozen=True)
 class _Evaluated:
     edges: EventMetrics
+    edge_bins: Bins
     tracks: EventTracks | None
 
 
@@ -48,10 +52,7 @@ def evaluate_run(
     blocks = BlockGroups(ranks, scoring_router(sources, ranks.world_size).widths)
     maker = BatchMaker(configuration, ranks.device, blocks)
     scored = score_events(model, maker, blocks, sources, _progress(ranks))
-    mine = [
-        _Evaluated(measure(event, configuration.training), _tracks(event, sources, options))
-        for event in scored
-    ]
+    mine = [_evaluated(event, sources, configuration.training, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)
     evaluation = {
@@ -61,6 +62,7 @@ def evaluate_run(
         "events_left_out": left_out,
         "edges": sum(event.edges.metrics.n_edges for event in events),
         "edge_metrics": summary([event.edges for event in events]),
+        "edge_bins": records([event.edge_bins for event in events]),
         "tracks": _summarise(events, options),
     }
     on_first_rank(lambda: write_json(run / "evaluation.json", evaluation))
@@ -82,17 +84,22 @@ def _progress(ranks: Ranks) -> Any:
     return shown
 
 
-def _tracks(
-    scored: ScoredEvent, sources: list[EventSource], options: TrackOptions | None
-) -> EventTracks | None:
-    if options is None:
-        return None
+def _evaluated(
+    scored: ScoredEvent,
+    sources: list[EventSource],
+    settings: TrainingSettings,
+    options: TrackOptions | None,
+) -> _Evaluated:
     whole: Sector = scored.sector
     if whole.parts > 1:
         # Only the model's memory asks for sectors: the graph itself fits the host.
         whole = sources[scored.event].read(part=0, parts=1)
     scores = torch.sigmoid(scored.logits)[whole.edge_id]
-    return score_tracks(whole, scores, options)
+    return _Evaluated(
+        measure(scored, settings),
+        edge_bins(whole, scores, scored.weights[whole.edge_id], settings.edge_cut),
+        None if options is None else score_tracks(whole, scores, options),
+    )
 
 
 def _summarise(events: list[_Evaluated], options: TrackOptions | None) -> dict[str, Any] | None:

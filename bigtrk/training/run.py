@@ -18,7 +18,7 @@ from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.tracks.edge_metrics import RATIOS
+from bigtrk.tracks.edge_metrics import RATIOS, undefined_note
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Progress, load_checkpoint, save_checkpoint
 from bigtrk.training.choose_steps import choose_steps
@@ -233,13 +233,13 @@ def _print_epoch(ranks: Ranks, record: Record, epochs: int) -> None:
         return
     scores = record["validation"] or {}
     # Events without target or predicted edges are missing from some means: said when there are any.
-    skipped = scores.get("events_skipped")
+    undefined = undefined_note(scores.get("events_skipped"), scores.get("events_without_auc"))
     loss, spikes = record["train_loss"], record["spikes"]
     learnt = "-" if loss is None else f"{loss:.5f}"
     learnt += f" ({spikes} loss spikes left out)" if spikes else ""
     means = {name: scores.get(name) for name in ("loss", *RATIOS)}
     shown = "  ".join(f"{name} {x:.4f}" for name, x in means.items() if x is not None)
-    shown += f"  ({skipped:.0f} events lack a metric)" if skipped else ""
+    shown += f"  ({undefined})" if undefined else ""
     say(
         f"epoch {record['epoch'] + 1}/{epochs}  train loss {learnt}  "
         f"validation: {shown or '-'}  {record['seconds']:.1f} s  "

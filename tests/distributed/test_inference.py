@@ -1,19 +1,24 @@
 """Events scored in sectors and stitched: the scores and tracks of the whole graph."""
 
+import io
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 from bigtrk.events.simulate import simulate_event
 from bigtrk.graphs.builder import build_graph, graph_record
-from bigtrk.graphs.graph_folder import write_graph
+from bigtrk.graphs.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.manifest import write_manifest
 from bigtrk.graphs.windows import builtin_windows
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import usable_parts
+from bigtrk.reports import show_evaluation
 from bigtrk.tracks.evaluation import TrackOptions
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.evaluate import evaluate_run
@@ -22,6 +27,7 @@ from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.scoring import score_events
 from bigtrk.training.settings import Configuration
+from bigtrk.training.validation import validate
 from partition.one_event import Method, Settings, cut_event
 from tests.distributed.ranks import run_ranks
 
@@ -82,3 +88,57 @@ def test_tracks_from_sectors_are_those_of_the_whole_graph(folder: Path) -> None:
     for result in run_ranks(3, evaluated, folder, "sectors"):
         assert result["tracks"] == whole["tracks"]
         assert result["edge_metrics"] == pytest.approx(whole["edge_metrics"], rel=1e-5)
+        assert result["edge_bins"] == whole["edge_bins"]
+
+
+@pytest.fixture(scope="module")
+def without_truth(folder: Path) -> Path:
+    """One of the events as it is, one of whose edges none is true, and one without edges."""
+    known = open_events([folder / "graphs"])[0].folder
+    assert isinstance(known, GraphFolder)
+    whole = known.read(known.events[0])
+    assert whole.y is not None
+    fakes = replace(whole, name="fakes", y=torch.zeros_like(whole.y))
+    empty = replace(
+        whole,
+        name="empty",
+        edge_index=whole.edge_index[:, :0],
+        edge_features=whole.edge_features[:0],
+        y=whole.y[:0],
+    )
+    graphs = (whole, fakes, empty)
+    for graph in graphs:
+        write_graph(folder / "fakes", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
+    write_manifest(folder / "fakes", "graphs", {}, [graph.name for graph in graphs])
+    return folder
+
+
+def validated(ranks: Ranks, folder: Path, data: str) -> dict[str, float | None]:
+    configuration = Configuration.model_validate({"model": MODEL})
+    sources = open_events([folder / data])
+    blocks = BlockGroups(ranks, [])
+    maker = BatchMaker(configuration, ranks.device, blocks)
+    return validate(build_model(configuration), maker, blocks, sources, configuration.training)
+
+
+def test_an_event_without_true_edges_has_no_auc_and_that_is_said(without_truth: Path) -> None:
+    folder = without_truth
+    known = run_ranks(1, evaluated, folder, "graphs")[0]
+    result = run_ranks(1, evaluated, folder, "fakes")[0]
+    metrics = result["edge_metrics"]
+    assert (metrics["events_skipped"], metrics["events_without_auc"]) == (2, 2)
+    assert 0 < metrics["auc"] < 1
+    assert known["edge_metrics"]["events_without_auc"] == 0
+    out = io.StringIO()
+    show_evaluation(result, Console(file=out))
+    text = " ".join(out.getvalue().split())
+    assert "2 events lack a metric, 2 AUC: undefined unless target and other edges are" in text
+    assert "nan" not in text.lower()
+    json.dumps(result, allow_nan=False)
+    # All particles of the event without edges are lost for want of these.
+    wanted = result["tracks"]["matching"][1]["n_particles"]
+    assert result["tracks"]["losses"]["no_true_edges"] >= wanted // 3 > 0
+
+    scores = run_ranks(1, validated, folder, "fakes")[0]
+    assert (scores["events_without_auc"], scores["events_skipped"]) == (2, 2)
+    json.dumps(scores, allow_nan=False)

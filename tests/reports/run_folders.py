@@ -78,6 +78,40 @@ def epoch_line(epoch: int, seconds: float = 2.0, **changes: Any) -> dict[str, An
     }
 
 
+def binned_record(*counts: tuple[int, int], edges: tuple[float, ...] = ()) -> dict[str, Any]:
+    """Part and whole of each bin; limits 1, 2, 4 ... without `edges`. One of two is unknown."""
+    return {
+        "edges": edges or [2.0**k for k in range(len(counts) + 1)],
+        "part": [part for part, _ in counts],
+        "whole": [whole for _, whole in counts],
+        "outside": [0, 0],
+        "unknown": [1, 2],
+    }
+
+
+def binned_evaluation_record() -> dict[str, Any]:
+    """With bins in strict mode, perfect scores and a loss budget."""
+    record = evaluation_record()
+    (acorn,) = record["tracks"]["matching"]
+    bins = {
+        "efficiency_by_pt": binned_record((60, 80), (0, 0), (15, 20)),
+        "efficiency_by_eta": binned_record((75, 100), edges=(-1.0, 1.0)),
+        "duplicates_by_pt": binned_record((3, 60), (0, 0), (0, 15)),
+        "fakes_by_eta": binned_record((5, 50), edges=(-1.0, 1.0)),
+    }
+    perfect = {"efficiency_by_pt": binned_record((80, 80), (0, 0), (18, 20))}
+    strict = {**acorn, "mode": "strict"}
+    record["tracks"]["matching"] = [acorn, {**strict, "bins": bins}]
+    record["tracks"]["perfect"] = {
+        "matching": [{**strict, "n_reconstructed": 98, "n_particles": 100, "bins": perfect}]
+    }
+    losses = {"found": 75, "no_true_edges": 1, "too_few_true_edges": 1}
+    record["tracks"]["losses"] = {**losses, "true_edges_cut": 20, "merged": 3}
+    record["tracks"]["loss_bins"] = {"merged_by_pt": binned_record((3, 80), (0, 0), (0, 20))}
+    record["edge_bins"] = {"purity_by_eta": binned_record((9, 10), edges=(-1.0, 1.0))}
+    return record
+
+
 def evaluation_record() -> dict[str, Any]:
     return {
         "data": "graphs",

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigtrk.errors import InputError
-from bigtrk.tracks.edge_metrics import edge_metrics, mean_over_events, total_counts
+from bigtrk.tracks.edge_metrics import (
+    edge_metrics,
+    mean_over_events,
+    total_counts,
+    undefined_note,
+)
 
 NAMES = {
     "eff": "efficiency",
@@ -67,6 +72,13 @@ def test_means_skip_what_is_undefined_and_say_so() -> None:
     assert means["events_skipped"] == 1
     assert mean_over_events([good])["events_skipped"] == 0
     assert mean_over_events([without_target])["efficiency"] is None
+    assert means["events_without_auc"] == 1
+
+
+def test_undefined_metrics_in_words() -> None:
+    assert undefined_note(None, None) == undefined_note(0.0, 0.0) == ""
+    assert undefined_note(1.0, 0.0) == "1 event lacks a metric"
+    assert undefined_note(3.0, 2.0).startswith("3 events lack a metric, 2 AUC: undefined unless")
 
 
 def test_counts_are_what_the_ratios_are_made_of() -> None:

@@ -42,7 +42,7 @@ def test_every_golden_result(testdata: Path) -> None:
         kept = (event.particle_id != 0) | (noise == "noise_kept")
         found = match_tracks(
             event.submissions[name][kept], event.particle_id[kept], event.particles, matching
-        )
+        ).metrics
         assert {
             "n_particles": found.n_particles,
             "n_reconstructed_particles": found.n_reconstructed,
@@ -63,7 +63,7 @@ PARTICLES = Particles(ids(7, 8, 9), np.array([1.0, np.nan, 2.0]), ids(4, 2, 3))
 
 def rates(style: Style, mode: Mode, **cuts: float) -> tuple[float, float, float]:
     matching = Matching(style=style, mode=mode, **cuts)  # type: ignore[arg-type]
-    found = match_tracks(TRACKS, TRUTH, PARTICLES, matching)
+    found = match_tracks(TRACKS, TRUTH, PARTICLES, matching).metrics
     assert found.efficiency is not None
     assert found.fake_rate is not None
     assert found.duplicate_rate is not None
@@ -77,25 +77,30 @@ def test_noise_matches_in_acorn_mode_only() -> None:
 
 def test_strict_mode_counts_hits_and_particles_lost_before_track_building() -> None:
     assert rates("two_way", "acorn", matching_fraction=0.8) == (1 / 2, 1 / 2, 0.0)
-    found = match_tracks(TRACKS, TRUTH, PARTICLES, Matching("two_way", matching_fraction=0.8))
+    found = match_tracks(
+        TRACKS, TRUTH, PARTICLES, Matching("two_way", matching_fraction=0.8)
+    ).metrics
     assert (found.n_particles, found.n_reconstructed, found.n_matched) == (3, 0, 0)
     assert found.duplicate_rate is None
 
 
 def test_unknown_pt_satisfies_no_threshold() -> None:
-    assert match_tracks(TRACKS, TRUTH, PARTICLES, Matching(pt_min=0.5)).n_particles == 2
-    assert match_tracks(TRACKS, TRUTH, PARTICLES, Matching(hits_min=3)).n_particles == 2
+    assert match_tracks(TRACKS, TRUTH, PARTICLES, Matching(pt_min=0.5)).metrics.n_particles == 2
+    assert match_tracks(TRACKS, TRUTH, PARTICLES, Matching(hits_min=3)).metrics.n_particles == 2
 
 
 def test_exactly_half_is_no_match() -> None:
     tracks, truth = ids(0, 0, 0, 0), ids(7, 7, 8, 8)
     particles = Particles(ids(7, 8), np.ones(2), ids(2, 2))
-    assert match_tracks(tracks, truth, particles, Matching()).n_matched == 0
-    assert match_tracks(tracks, truth, particles, Matching(matching_fraction=0.49)).n_matched == 1
+    assert match_tracks(tracks, truth, particles, Matching()).metrics.n_matched == 0
+    assert (
+        match_tracks(tracks, truth, particles, Matching(matching_fraction=0.49)).metrics.n_matched
+        == 1
+    )
 
 
 def test_no_hits_and_no_particles() -> None:
-    nothing = match_tracks(ids(), ids(), Particles(ids(), np.ones(0), ids()), Matching())
+    nothing = match_tracks(ids(), ids(), Particles(ids(), np.ones(0), ids()), Matching()).metrics
     assert nothing == TrackMetrics(0, 0, 0, 0, 0)
     assert (nothing.efficiency, nothing.fake_rate, nothing.duplicate_rate) == (None, None, None)
 
@@ -155,7 +160,7 @@ def test_against_the_definitions_written_out(
     nhits = {p: truth.count(p) + lost[p] for p in (1, 2, 3, 4)}  # 5 is missing from the table
     matching = Matching(style=style, mode=mode, min_track_length=length)
     table = Particles(ids(*nhits), np.ones(len(nhits)), ids(*nhits.values()))
-    found = match_tracks(ids(*tracks), ids(*truth), table, matching)
+    found = match_tracks(ids(*tracks), ids(*truth), table, matching).metrics
     counts = (
         found.n_particles,
         found.n_reconstructed,

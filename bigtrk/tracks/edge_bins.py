@@ -1,0 +1,56 @@
+"""Edge efficiency and purity of a whole event in bins.
+
+Shapes: N hits, E edges.
+"""
+
+import numpy as np
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.sector import Sector
+from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio
+from bigtrk.tracks.overlaps import Ids
+
+
+def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -> Bins:
+    """Efficiency and purity, as in `EdgeMetrics`, of a whole event with truth: scores [E],
+    weights [E] of the target.
+
+    efficiency_by_pt, efficiency_by_eta: of a target edge's particle; absent where particles are
+    unknown. purity_by_eta: the mean of an edge's two hits.
+
+    Raises:
+        InputError: the graph does not store eta.
+    """
+    assert event.y is not None
+    true = event.y.numpy()
+    target = true & (weights.numpy() > 0)
+    predicted = scores.numpy() > edge_cut
+    counted = predicted & (target | ~true)
+    eta = hit_eta(event)[event.edge_index.numpy()].mean(axis=0)
+    bins = {"purity_by_eta": binned_ratio(eta[counted], target[counted], ETA_EDGES)}
+    if event.particle_id is not None and event.particles is not None:
+        row = event.particles.rows_of(event.particle_id[event.edge_index[1]]).numpy()[target]
+        found = predicted[target]
+        pt, eta = (_at(row, column) for column in (event.particles.pt, event.particles.eta))
+        bins["efficiency_by_pt"] = binned_ratio(pt, found, PT_EDGES)
+        bins["efficiency_by_eta"] = binned_ratio(eta, found, ETA_EDGES)
+    return bins
+
+
+def hit_eta(event: Sector) -> Floats:
+    """Eta of each hit [N].
+
+    Raises:
+        InputError: the graph does not store it.
+    """
+    if "eta" not in event.node_feature_names:
+        raise InputError(f"{event.event}: has no node feature 'eta'; build its graph again")
+    column = event.node_features[:, event.node_feature_names.index("eta")]
+    return column.double().numpy()
+
+
+def _at(row: Ids, column: Tensor) -> Floats:
+    """`column` in these rows; NaN in row -1, of particles that the table lacks."""
+    values: Floats = np.append(column.double().numpy(), np.nan)
+    return values[row]

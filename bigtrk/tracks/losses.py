@@ -1,0 +1,45 @@
+"""What keeps a track finder from its particles: the graph, edges cut, or edges kept wrongly.
+
+Shapes: C reconstructable particles.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.graphs.event_graph import ParticleTable
+from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, binned_ratio
+from bigtrk.tracks.overlaps import Ids
+
+CATEGORIES = ("found", "no_true_edges", "too_few_true_edges", "true_edges_cut", "merged")
+Mask = NDArray[np.bool_]
+
+
+def loss_categories(
+    found: Mask, has_true_edges: Mask, found_perfectly: Mask, found_by_true_edges: Mask
+) -> Ids:
+    """The place among CATEGORIES of each particle, the first that fits: [C] each -> [C].
+
+    found: a track of the model matches it. no_true_edges: the graph holds no true edge of it.
+    too_few_true_edges: perfect scores (all true edges kept and no other) do not find it either.
+    true_edges_cut: nor do the true edges alone that the model keeps. merged: those would find it,
+    so that false edges, which join them to others, are what loses it.
+    """
+    conditions = [found, ~has_true_edges, ~found_perfectly, ~found_by_true_edges]
+    category: Ids = np.argmax([*conditions, np.ones_like(found)], axis=0)
+    return category
+
+
+def loss_bins(category: Ids, particle: Ids, particles: ParticleTable) -> Bins:
+    """Each category's share of particles by pT and eta: category [C], particle [C] (table rows).
+
+    The names are "found_by_pt", "found_by_eta" and so on.
+    """
+    return {
+        f"{name}_by_{axis}": binned_ratio(values, category == place, edges)
+        for axis, column, edges in (
+            ("pt", particles.pt, PT_EDGES),
+            ("eta", particles.eta, ETA_EDGES),
+        )
+        for values in [column.double().numpy()[particle]]
+        for place, name in enumerate(CATEGORIES)
+    }

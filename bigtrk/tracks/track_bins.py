@@ -1,0 +1,43 @@
+"""Efficiency, duplicates and fakes of an event's tracks in bins.
+
+Shapes: N hits, T tracks.
+"""
+
+import numpy as np
+
+from bigtrk.graphs.event_graph import ParticleTable
+from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio
+from bigtrk.tracks.components import NO_TRACK
+from bigtrk.tracks.matching import Judgement
+from bigtrk.tracks.overlaps import Ids
+
+
+def track_bins(
+    judgement: Judgement, particles: ParticleTable, track_id: Ids, hit_eta: Floats
+) -> Bins:
+    """What became of one event's particles and tracks: track_id [N], hit_eta [N].
+
+    efficiency_by_pt, efficiency_by_eta: reconstructed among reconstructable particles.
+    duplicates_by_pt, duplicates_by_eta: those with more than one track among the reconstructed.
+    fakes_by_eta: tracks that match no particle, by the mean eta of their hits.
+    """
+    found = judgement.reconstructed
+    twice = judgement.n_tracks[found] > 1
+    track_eta = _mean_eta(judgement.track_id, track_id, hit_eta)
+    bins = {"fakes_by_eta": binned_ratio(track_eta, ~judgement.matched, ETA_EDGES)}
+    for name, column, edges in (
+        ("pt", particles.pt, PT_EDGES),
+        ("eta", particles.eta, ETA_EDGES),
+    ):
+        values = column.double().numpy()[judgement.particle]
+        bins[f"efficiency_by_{name}"] = binned_ratio(values, found, edges)
+        bins[f"duplicates_by_{name}"] = binned_ratio(values[found], twice, edges)
+    return bins
+
+
+def _mean_eta(tracks: Ids, track_id: Ids, hit_eta: Floats) -> Floats:
+    """Of the hits of each of `tracks` [T]: [T]."""
+    used = track_id != NO_TRACK
+    total = np.bincount(track_id[used], weights=hit_eta[used])
+    mean: Floats = total[tracks] / np.bincount(track_id[used])[tracks]
+    return mean
