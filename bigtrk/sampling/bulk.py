@@ -29,7 +29,9 @@ def sample_bulk(
 def _piece(bulk: Bulk, roots: Rows, begin: int, end: int) -> Subgraphs:
     nodes = slice(bulk.node_at[begin], bulk.node_at[end])
     edges = slice(bulk.edge_at[begin], bulk.edge_at[end])
-    ends = np.stack([bulk.source[edges], bulk.destination[edges]]) - nodes.start
+    ends = np.empty((2, edges.stop - edges.start), np.int64)
+    np.subtract(bulk.source[edges], nodes.start, out=ends[0])
+    np.subtract(bulk.destination[edges], nodes.start, out=ends[1])
     return Subgraphs(
         roots=torch.from_numpy(roots[begin:end]),
         node=torch.from_numpy(bulk.node[nodes]),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bigtrk.native_code import compiled
 from bigtrk.sampling.subgraphs import InEdges, Rows, first_rows
@@ -18,7 +19,7 @@ def library() -> ctypes.CDLL | None:
     found = compiled("sampling", Path(__file__).with_name("shadow.c"))
     if found is not None:
         found.shadow_sample.restype = ctypes.c_void_p
-        found.shadow_collect.restype = None
+        found.shadow_collect.restype = found.take_rows.restype = None
     return found
 
 
@@ -52,6 +53,27 @@ def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
         ctypes.c_void_p(handle), *_pointers(node_at, edge_at, node, edge, source, destination)
     )
     return Bulk(node, node_at, edge, edge_at, source, destination)
+
+
+def take_rows(table: Tensor, row: Tensor) -> Tensor:
+    """table[row]: [M, ...], [L] int64 -> [L, ...].
+
+    On event 1000 with two threads the features of a mini-batch's edges take 0.6 ms instead of the
+    1.1 to 1.9 ms of index_select, which does not fetch ahead and was most of sampling.
+    """
+    found = library()
+    if found is None or table.device.type != "cpu" or not table.is_contiguous():
+        return table.index_select(0, row)
+    made = table.new_empty((len(row), *table.shape[1:]))
+    found.take_rows(
+        ctypes.c_void_p(table.data_ptr()),
+        ctypes.c_long(table[:1].numel() * table.element_size()),
+        ctypes.c_void_p(row.data_ptr()),
+        ctypes.c_long(len(row)),
+        ctypes.c_void_p(made.data_ptr()),
+        ctypes.c_int(torch.get_num_threads()),
+    )
+    return made
 
 
 def _pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:

@@ -23,6 +23,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
 from bigtrk.sampling.bulk import sample_bulk
 from bigtrk.sampling.draws import Seed, epoch_key
+from bigtrk.sampling.native import take_rows
 from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.subgraphs import InEdges, Rows, Subgraphs, in_edges
 from bigtrk.sampling.walk import Walk
@@ -96,11 +97,11 @@ def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
         edge_feature_names=whole.edge_feature_names,
         event_nodes=whole.event_nodes,
         event_edges=whole.event_edges,
-        node_features=whole.node_features.index_select(0, node),
+        node_features=take_rows(whole.node_features, node),
         edge_index=subgraphs.edge_index,
-        edge_features=whole.edge_features.index_select(0, edge),
-        node_id=whole.node_id.index_select(0, node),
-        edge_id=whole.edge_id.index_select(0, edge),
+        edge_features=take_rows(whole.edge_features, edge),
+        node_id=take_rows(whole.node_id, node),
+        edge_id=take_rows(whole.edge_id, edge),
         owns_edge=torch.ones(len(edge), dtype=torch.bool),
         send_index=torch.empty(0, dtype=torch.int64),
         send_splits=(0,),
@@ -114,4 +115,4 @@ def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
 
 
 def _at(column: Tensor | None, rows: Tensor) -> Tensor | None:
-    return None if column is None else column.index_select(0, rows)
+    return None if column is None else take_rows(column, rows)
