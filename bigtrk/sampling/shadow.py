@@ -39,7 +39,7 @@ class ShaDow:
 
     walk: Walk = field(default_factory=Walk)
     batch_size: int = 256
-    bulk: int = 4
+    bulk: int = 8
 
     def __post_init__(self) -> None:
         if self.bulk < 1:

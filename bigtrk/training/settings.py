@@ -47,7 +47,7 @@ class SamplingSettings(Settings):
     depth: int = Field(3, ge=1, lt=2**31)
     fanout: int = Field(6, ge=1, lt=2**31)
     batch_size: int = Field(256, ge=1)
-    bulk: int = Field(4, ge=1)
+    bulk: int = Field(8, ge=1)
 
 
 class TrainingSettings(Settings):
