@@ -27,7 +27,7 @@ METHODS = (
     ("naive sectors", "sectors", ("sampling.method=sectors", "data.sectors=naive")),
     ("sectors with halo", "sectors", ("sampling.method=sectors", "data.sectors=halo")),
 )
-EVENTS_BETWEEN = 10  # trained from one validation to the next
+POINTS = 12  # validations in a run
 ENDLESS = 100_000  # epochs: time ends a run
 
 
@@ -64,13 +64,12 @@ class SamplingStudy:
         if run.exists():
             shutil.rmtree(run)
         say(f"{shown}: {self.minutes:g} minutes of training")
-        parts = max(source.parts for source in open_events([self.data[kind]]))
         arguments = [
             *self.given,
             f"data.train={json.dumps([str(self.data[kind])])}",
             f"training.minutes={self.minutes}",
             f"training.epochs={ENDLESS}",
-            f"training.validate_every={EVENTS_BETWEEN * parts}",
+            f"training.validate_minutes={self.minutes / POINTS}",
             f"run.folder={run}",
             *own,
         ]

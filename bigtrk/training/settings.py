@@ -65,8 +65,8 @@ class TrainingSettings(Settings):
     each rank; without it, what the rank has) and end the step soonest; `stored` in all its sectors,
     or as many as there are ranks for.
 
-    validate_every: validate after as many steps, too, and not only after each epoch. minutes: stop
-    the run after so many minutes of training (validation not counted).
+    minutes: end the run after so many minutes of training (validation not counted).
+    validate_minutes: validate that often, too, and not only after each epoch.
 
     norms_every: how many steps apart the norms of gradients and weights are recorded, by part of
     the model; 0 for never.
@@ -90,8 +90,8 @@ class TrainingSettings(Settings):
     edge_cut: float = Field(0.5, gt=0, lt=1)
     routing: Literal["automatic", "stored"] = "automatic"
     memory_gib: float | None = Field(None, gt=0)
-    validate_every: int | None = Field(None, ge=1)
     minutes: float | None = Field(None, gt=0)
+    validate_minutes: float | None = Field(None, gt=0)
     norms_every: int = Field(10, ge=0)
     pt_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
     spike_guard: Literal["off", "skip", "roll_back"] = "off"

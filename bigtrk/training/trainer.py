@@ -50,6 +50,7 @@ class Trainer:
     plateau: Plateau = field(default_factory=Plateau)
     history: LossHistory = field(default_factory=LossHistory)
     trained_seconds: float = 0.0
+    validated_at: float = 0.0  # of trained_seconds, the last time on the way
     out_of_time: bool = False
 
     def run_epoch(
@@ -182,23 +183,24 @@ class Trainer:
             self.history = self.history.after(result.loss, result.spike)
             check_spikes(self.history.spikes_since)
             after_step()
-            self.out_of_time = self._is_out_of_time()
-            self._validate_on_the_way(epoch)
+            self._look_at_the_clock(epoch)
             yield record
             start = time.perf_counter()
 
-    def _is_out_of_time(self) -> bool:
-        """By the clock of any rank, so that all stop alike."""
-        minutes = self.configuration.training.minutes
-        if minutes is None:
-            return False
-        late = self.trained_seconds > 60 * minutes
-        return bool(all_max([late], self.ranks.device).any())
+    def _look_at_the_clock(self, epoch: int) -> None:
+        """Validate, or end the run, when that is due by the clock of any rank: all do alike."""
+        training, now = self.configuration.training, self.trained_seconds
+        if training.minutes is None and training.validate_minutes is None:
+            return
+        ends = _exceeds(now, training.minutes)
+        validates = _exceeds(now - self.validated_at, training.validate_minutes)
+        found = all_max([ends, validates], self.ranks.device)
+        self.out_of_time = bool(found[0])
+        if found[1] and not self.out_of_time:
+            self.validated_at = self.trained_seconds
+            self._validate_on_the_way(epoch)
 
     def _validate_on_the_way(self, epoch: int) -> None:
-        every = self.configuration.training.validate_every
-        if every is None or (self.step + 1) % every:
-            return
         with self.stopwatch.paused():
             scores = self._validate()
         record = {"kind": "validation", "epoch": epoch, "step": self.step}
@@ -220,3 +222,7 @@ class Trainer:
 def _finite(loss: float | None) -> float | None:
     """As a record has it."""
     return loss if loss is not None and math.isfinite(loss) else None
+
+
+def _exceeds(seconds: float, minutes: float | None) -> bool:
+    return minutes is not None and seconds > 60 * minutes
