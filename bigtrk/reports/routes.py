@@ -23,12 +23,18 @@ def micro_steps(run: Run) -> float | None:
     return fmean(known) if known else None
 
 
+def imbalance(run: Run) -> tuple[float, float] | None:
+    """The predicted imbalance of a step, mean and largest; None where no step says it."""
+    known = [step.imbalance for step in run.steps if step.imbalance is not None]
+    return (fmean(known), max(known)) if known else None
+
+
 def routes_table(runs: Sequence[Run]) -> Table:
     """Events by route and micro-steps, a row per run; notes name the events in sectors."""
     found = [Counter(routes(run).values()) for run in runs]
     ways = sorted({1, *(way for counts in found for way in counts)})
     named = ("whole" if k == 1 else f"{k} sectors" for k in ways)
-    columns = ("run", "nodes", "edges", *named, "micro-steps")
+    columns = ("run", "nodes", "edges", *named, "micro-steps", "imbalance", "largest")
     rows = [
         (
             name,
@@ -36,12 +42,14 @@ def routes_table(runs: Sequence[Run]) -> Table:
             figures.count(run.record.data.edges),
             *(figures.count(counts.get(way)) for way in ways),
             figures.decimal(micro_steps(run)),
+            *(figures.decimal(value) for value in imbalance(run) or (None, None)),
         )
         for name, run, counts in zip(labels(runs), runs, found, strict=True)
     ]
     note = (
         "Training events by route: whole on one rank, or in sectors on as many ranks. Micro-steps: "
-        "events or sectors that a rank has one after another in a step, mean over steps."
+        "events or sectors that a rank has one after another in a step, mean over steps. Imbalance: "
+        "predicted, the most loaded rank of a step over the mean; mean and largest over steps."
     )
     cut = [_names(label, run) for label, run in zip(labels(runs), runs, strict=True)]
     return Table("Routes", columns, tuple(rows), (note, *filter(None, cut)))

@@ -10,7 +10,7 @@ from rich.console import Console
 from bigtrk.reports.facts import headers
 from bigtrk.reports.layout import at_width, show_header, show_table
 from bigtrk.reports.norms import norms_entry
-from bigtrk.reports.routes import micro_steps, routes
+from bigtrk.reports.routes import imbalance, micro_steps, routes
 from bigtrk.reports.run_folder import Run
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, ScalingRow, Timing, compare
 from bigtrk.reports.spikes import spikes
@@ -50,6 +50,7 @@ def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
         "steps": len(run.steps),
         "routes": routes(run),
         "micro_steps_per_step": micro_steps(run),
+        "imbalance_of_steps": imbalance(run),
         "norms": norms_entry(run),
         "spikes": [step.step for step in spikes(run)],
         "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],

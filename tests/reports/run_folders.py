@@ -46,6 +46,7 @@ def step_line(step: int, **changes: Any) -> dict[str, Any]:
         "events": 2,
         "edges": 17000,
         "micro_steps": 1 + step % 3,
+        "imbalance": 1 + 0.1 * (step % 3),
         "routes": {f"event{2 * (step % 3)}": 1, f"event{2 * (step % 3) + 1}": 1 + (step % 3 > 0)},
         "seconds": 0.71,
         **changes,

@@ -63,7 +63,7 @@ def test_other_tables(pair: list[Run]) -> None:
     text = printed(pair)
     shares = row_of(text, "Where the time goes", "one")
     assert shares == ["one", "1", "5.0", "85.0", "6.0", "4.0", "1.02"]
-    assert row_of(text, "Routes", "one") == ["one", "12.0 K", "51.0 K", "4", "2", "2.00"]
+    assert row_of(text, "Routes", "one") == ["one", "12.0 K", "51.0 K", "4", "2", "2.00", "1.10", "1.20"]
     assert row_of(text, "Routes", "two")[-1] == "-"
     metrics = ["99.600", "87.831", "99.249", "-", "98.577", "0.00406"]
     last = row_of(text, "Validation after the last epoch", "two")
