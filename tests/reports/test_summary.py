@@ -43,7 +43,7 @@ def row_of(text: str, table: str, first: str) -> list[str]:
 def pair(make_run: MakeRun) -> list[Run]:
     """One rank with an evaluation, and two ranks at nearly twice the speed."""
     second = run_record(2, engine="deepspeed", engine_detail="ZeRO-1", launcher="deepspeed")
-    lines = [step_line(0, micro_steps=None), epoch_line(0, 9.0), epoch_line(1, 1.0)]
+    lines = [step_line(0, micro_steps=None, imbalance=None), epoch_line(0, 9.0), epoch_line(1, 1.0)]
     return [
         read_run(make_run("one", evaluation=evaluation_record())),
         read_run(make_run("two", record=second, lines=lines)),
@@ -63,7 +63,16 @@ def test_other_tables(pair: list[Run]) -> None:
     text = printed(pair)
     shares = row_of(text, "Where the time goes", "one")
     assert shares == ["one", "1", "5.0", "85.0", "6.0", "4.0", "1.02"]
-    assert row_of(text, "Routes", "one") == ["one", "12.0 K", "51.0 K", "4", "2", "2.00", "1.10", "1.20"]
+    assert row_of(text, "Routes", "one") == [
+        "one",
+        "12.0 K",
+        "51.0 K",
+        "4",
+        "2",
+        "2.00",
+        "1.10",
+        "1.20",
+    ]
     assert row_of(text, "Routes", "two")[-1] == "-"
     metrics = ["99.600", "87.831", "99.249", "-", "98.577", "0.00406"]
     last = row_of(text, "Validation after the last epoch", "two")
@@ -140,6 +149,7 @@ def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None
     assert one["timing"]["shares"]["compute"] == pytest.approx(0.85)
     assert sorted(one["routes"].values()) == [1, 1, 1, 1, 2, 2]
     assert (one["micro_steps_per_step"], two["micro_steps_per_step"]) == (2, None)
+    assert one["imbalance_of_steps"] == pytest.approx([1.1, 1.2])
     assert len(one["epochs"]) == 3
     assert one["evaluation"]["tracks"]["trackml_score"] == 0.7125
     assert two["evaluation"] is None
