@@ -48,8 +48,8 @@ def routes_table(runs: Sequence[Run]) -> Table:
     ]
     note = (
         "Training events by route: whole on one rank, or in sectors on as many ranks. Micro-steps: "
-        "events or sectors that a rank has one after another in a step, mean over steps. Imbalance: "
-        "predicted, the most loaded rank of a step over the mean; mean and largest over steps."
+        "events or sectors that a rank has one after another in a step, mean over steps. "
+        "Imbalance: predicted, the most loaded rank over the mean; mean and largest over steps."
     )
     cut = [_names(label, run) for label, run in zip(labels(runs), runs, strict=True)]
     return Table("Routes", columns, tuple(rows), (note, *filter(None, cut)))
