@@ -35,9 +35,10 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.graph_folder import GraphFolder
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.machine import machine, software, version
-from bigtrk.sampling import native, products
+from bigtrk.sampling import native
 from bigtrk.sampling.bulk import fastest, sample_bulk
 from bigtrk.sampling.draws import epoch_key
+from bigtrk.sampling.products import Products
 from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.shadow import ShaDow, shadow_sector
 from bigtrk.sampling.subgraphs import in_edges
@@ -97,13 +98,20 @@ def bigtrk(graph: EventGraph, engine: Engine, k: int) -> Iterator[tuple[int, int
             yield sector.n_nodes, sector.n_edges
 
 
-def sides_of(graph: EventGraph, bulks: list[int]) -> dict[str, Side]:
-    engines: dict[str, Engine] = {"products": products.sample}
+def engines() -> dict[str, Engine]:
+    """All that run here."""
+    found: dict[str, Engine] = {"products": Products(torch.device("cpu"))}
     if native.library() is not None:
-        engines["native"] = native.sample
+        found["native"] = native.sample
+    if torch.cuda.is_available():
+        found["products on the GPU"] = Products(torch.device("cuda"))
+    return found
+
+
+def sides_of(graph: EventGraph, bulks: list[int]) -> dict[str, Side]:
     sides: dict[str, Side] = {
         f"{name}, k = {k}": partial(bigtrk, graph, engine, k)
-        for name, engine in engines.items()
+        for name, engine in engines().items()
         for k in bulks
     }
     if all(version(name) for name in NEEDED):
@@ -150,7 +158,8 @@ def timed(sides: dict[str, Side], batches: int, rounds: int) -> dict[str, dict[s
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The last line."""
-    engine = "products" if fastest() is products.sample else "native"
+    default = fastest(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    engine = next(name for name, found in engines().items() if found == default)
     rate = {name: row["batches_per_second"] for name, row in rows.items()}
     own, other = rate[f"{engine}, k = {SHADOW.bulk}"], rate.get("PyG")
     return {

@@ -5,24 +5,29 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from bigtrk.sampling import native, products
+from bigtrk.sampling import native
+from bigtrk.sampling.products import Products
 from bigtrk.sampling.subgraphs import InEdges, Rows, Subgraphs, first_rows
 from bigtrk.sampling.walk import Bulk, Engine, Walk
 
 
-def fastest() -> Engine:
-    """The compiled engine where there is a C compiler (docs/results/sampling.json)."""
-    return products.sample if native.library() is None else native.sample
+def fastest(device: torch.device) -> Engine:
+    """Products on a GPU; on a CPU the compiled engine (docs/results/sampling.json), if there is a
+    C compiler.
+    """
+    if device.type == "cpu" and native.library() is not None:
+        return native.sample
+    return Products(device)
 
 
 def sample_bulk(
-    graph: InEdges, batches: Sequence[Rows], walk: Walk, key: int, engine: Engine | None = None
+    graph: InEdges, batches: Sequence[Rows], walk: Walk, key: int, engine: Engine
 ) -> list[Subgraphs]:
     """The subgraphs of each of `batches`, lists of roots; the same whatever else is in the bulk."""
     begin = first_rows([len(roots) for roots in batches])
     roots = np.concatenate([np.empty(0, np.int64), *batches])
     assert not len(roots) or 0 <= roots.min() <= roots.max() < graph.n_nodes, "roots are nodes"
-    bulk = (engine or fastest())(graph, roots, walk, key)
+    bulk = engine(graph, roots, walk, key)
     return [_piece(bulk, roots, begin[i], begin[i + 1]) for i in range(len(batches))]
 
 

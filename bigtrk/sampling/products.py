@@ -1,105 +1,142 @@
-"""ShaDow by sparse matrix products (Tripathy et al., section III-C).
+"""ShaDow by products of torch's sparse matrices (Tripathy et al., section III-C), on any device.
 
 Their A is split as A = B S, so that repeated edges stay apart: B [N, E] leads from a node to the
-edges that end there, S [E, N] from an edge to its source.
+edges that end there, S [E, N] from an edge to its source. A row of S has one nonzero, so products
+with S are look-ups.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array
+import warnings
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from bigtrk.sampling.draws import distinct_below, drawn
-from bigtrk.sampling.subgraphs import InEdges, Rows, first_rows
+import torch
+from torch import Tensor
+
+from bigtrk.sampling.draws import distinct_below, drawn, signed
+from bigtrk.sampling.subgraphs import InEdges, Rows
 from bigtrk.sampling.walk import Bulk, Walk
 
+# torch says of the first such matrix of a process that they are in beta.
+with warnings.catch_warnings(action="ignore"):
+    torch.eye(1).to_sparse_csr()
 
-def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
-    """The engine of sparse products (walk.Engine)."""
-    into, source = _incidence(graph)
+
+class _Ones(NamedTuple):
+    """A matrix of zeros and ones: the places of its ones, by row, then column."""
+
+    row: Tensor
+    column: Tensor
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Products:
+    """The engine of sparse products (walk.Engine), computed on `device`."""
+
+    device: torch.device
+
+    def __call__(self, graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
+        into, source = _incidence(graph, self.device)
+        found = _sampled(into, source, torch.from_numpy(roots).to(self.device), walk, key)
+        return Bulk(*(column.cpu().numpy() for column in found))
+
+
+def _sampled(
+    into: _Ones, source: Tensor, roots: Tensor, walk: Walk, key: int
+) -> tuple[Tensor, ...]:
+    """The columns of a bulk."""
     touched = _touched(into, source, roots, walk, key)
-    # Edges of each root whose destination, and whose source, is touched: the induced ones.
-    induced = _sorted((touched @ into).multiply(touched @ source.T))
-    root = np.repeat(np.arange(len(roots)), np.diff(induced.indptr))
-    edge = induced.indices.astype(np.int64)
-    ends = [graph.source[edge], np.searchsorted(graph.first, edge, side="right") - 1]
-    return Bulk(
-        node=touched.indices.astype(np.int64),
-        node_at=touched.indptr.astype(np.int64),
-        edge=edge,
-        edge_at=induced.indptr.astype(np.int64),
-        source=_rows(touched, root, ends[0]),
-        destination=_rows(touched, root, ends[1]),
+    # Edges of each root whose destination is touched; then those whose source is, too.
+    root, edge = _product(touched, into)
+    cells, starts = _cells(touched), root * touched.shape[1] + source[edge]
+    row = torch.searchsorted(cells, starts).clamp(max=len(cells) - 1)
+    induced = (cells[row] == starts).nonzero()[:, 0]
+    root, edge = root[induced], edge[induced]
+    return (
+        touched.column,
+        _begins(touched.row, len(roots)),
+        edge,
+        _begins(root, len(roots)),
+        row[induced],
+        torch.searchsorted(cells, root * touched.shape[1] + into.row[edge]),
     )
 
 
-def _incidence(graph: InEdges) -> tuple[csr_array, csr_array]:
-    """B and S."""
-    n_edges = len(graph.source)
-    into = _ones(graph.first, np.arange(n_edges), n_edges)
-    return into, _ones(np.arange(n_edges + 1), graph.source, graph.n_nodes)
+def _incidence(graph: InEdges, device: torch.device) -> tuple[_Ones, Tensor]:
+    """B, and the columns of S's ones: [E]."""
+    first, source = torch.from_numpy(graph.first).to(device), torch.from_numpy(graph.source)
+    destination = torch.arange(graph.n_nodes, device=device).repeat_interleave(first.diff())
+    edge = torch.arange(len(source), device=device)
+    return _Ones(destination, edge, (graph.n_nodes, len(source))), source.to(device, torch.int64)
 
 
-def _touched(into: csr_array, source: csr_array, roots: Rows, walk: Walk, key: int) -> csr_array:
+def _touched(into: _Ones, source: Tensor, roots: Tensor, walk: Walk, key: int) -> _Ones:
     """F [R, N]: the nodes that the walk from each root touches."""
-    n_nodes = into.shape[0]
-    at, owner = roots, np.arange(len(roots))  # a row of Q each: its node, and its root
-    keys = drawn(np.full(len(roots), key, np.uint64), roots)
-    counter = np.zeros(len(roots), np.int64)  # of each root's first row
-    nodes, owners = [at], [owner]
+    n_nodes, n_roots = into.shape[0], len(roots)
+    at, owner = roots, torch.arange(n_roots, device=roots.device)  # Q: its columns, their roots
+    keys = drawn(signed(key), roots)
+    counter = torch.zeros_like(roots)  # of each root's first row
+    found = [owner * n_nodes + at]
     for _ in range(walk.depth):
-        first = np.searchsorted(owner, np.arange(len(roots) + 1))
-        place = np.arange(len(owner)) - first[owner]
-        steps = _sorted(_one_each(at, n_nodes) @ into)
+        begin = _begins(owner, n_roots)
+        place = torch.arange(len(owner), device=roots.device) - begin[owner]
+        steps = _product(_one_each(at, n_nodes), into)
         draws = counter[owner] + walk.fanout * place
-        edge, size = _chosen(steps, walk.fanout, keys[owner], draws)
-        counter += walk.fanout * np.diff(first)
-        at = (_one_each(edge, into.shape[1]) @ source).indices
-        owner = np.repeat(owner, size)
-        nodes.append(at)
-        owners.append(owner)
-    rows, columns = np.concatenate(owners), np.concatenate(nodes)
-    ones = np.ones(len(rows), np.int8)
-    touched = _sorted(csr_array((ones, (rows, columns)), shape=(len(roots), n_nodes)))
-    touched.data[:] = 1
-    return touched
+        row, edge = _chosen(steps, len(at), walk.fanout, keys[owner], draws)
+        counter += walk.fanout * begin.diff()
+        at, owner = source[edge], owner[row]
+        found.append(owner * n_nodes + at)
+    return _Ones(*_places(torch.unique(torch.cat(found)), n_nodes), (n_roots, n_nodes))
 
 
 def _chosen(
-    steps: csr_array, fanout: int, key: NDArray[np.uint64], counter: Rows
-) -> tuple[Rows, Rows]:
-    """Columns of `fanout` nonzeros of each row of P, all of a row that has no more; how many."""
-    degree = np.diff(steps.indptr)
+    steps: tuple[Tensor, Tensor], n_rows: int, fanout: int, key: Tensor, counter: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`fanout` nonzeros of each row of P, all of a row that has no more: rows, columns."""
+    begin = _begins(steps[0], n_rows)
+    degree = begin.diff()
     many = degree > fanout
-    size = np.where(many, fanout, degree)
-    begin = first_rows(size)
-    position = np.arange(begin[-1]) - np.repeat(begin[:-1], size)
-    position[np.repeat(many, size)] = distinct_below(
-        degree[many].astype(np.int64), fanout, key[many], counter[many]
-    ).ravel()
-    position += np.repeat(steps.indptr[:-1], size)
-    return steps.indices[position], size
+    row = torch.arange(n_rows, device=degree.device).repeat_interleave(degree.clamp(max=fanout))
+    position = torch.arange(len(row), device=degree.device) - _begins(row, n_rows)[row]
+    picks = distinct_below(degree[many], fanout, key[many], counter[many])
+    position[many[row]] = picks.flatten()
+    return row, steps[1][begin[row] + position]
 
 
-def _rows(touched: csr_array, root: Rows, node: Rows) -> Rows:
-    """The rows of nodes of their roots' subgraphs: [L]."""
-    n_nodes = touched.shape[1]
-    owner = np.repeat(np.arange(touched.shape[0]), np.diff(touched.indptr))
-    found: Rows = np.searchsorted(owner * n_nodes + touched.indices, root * n_nodes + node)
-    return found
+def _product(a: _Ones, b: _Ones) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the nonzeros of A B, by row, then column."""
+    if not len(a.row) or not len(b.row):
+        return a.row[:0], b.column[:0]
+    row, column = torch.sparse.mm(_sparse(a), _sparse(b))._indices()
+    cells = (row * b.shape[1] + column).sort()[0]  # their order depends on the device
+    return _places(cells, b.shape[1])
 
 
-def _one_each(column: Rows, n_columns: int) -> csr_array:
+def _sparse(matrix: _Ones) -> Tensor:
+    places = torch.stack([matrix.row, matrix.column])
+    ones = torch.ones(len(matrix.row), device=places.device)  # float: integers have no product
+    return torch.sparse_coo_tensor(
+        places, ones, matrix.shape, is_coalesced=True, check_invariants=False
+    )
+
+
+def _one_each(column: Tensor, n_columns: int) -> _Ones:
     """Q: a row with one nonzero for each column given."""
-    return _ones(np.arange(len(column) + 1), column, n_columns)
+    rows = torch.arange(len(column), device=column.device)
+    return _Ones(rows, column, (len(column), n_columns))
 
 
-def _ones(first: Rows, column: NDArray[np.integer], n_columns: int) -> csr_array:
-    shape = (len(first) - 1, n_columns)
-    return csr_array((np.ones(len(column), np.int8), column, first), shape=shape)
+def _cells(matrix: _Ones) -> Tensor:
+    """A number for each place, in order."""
+    return matrix.row * matrix.shape[1] + matrix.column
 
 
-def _sorted(matrix: csr_array) -> csr_array:
-    """Repeated entries summed, each row ascending."""
-    matrix = matrix.tocsr()
-    matrix.sum_duplicates()
-    return matrix
+def _places(cells: Tensor, n_columns: int) -> tuple[Tensor, Tensor]:
+    """Rows and columns of numbered places."""
+    row = cells // n_columns
+    return row, cells - row * n_columns
+
+
+def _begins(row: Tensor, n_rows: int) -> Tensor:
+    """Where each of `n_rows` rows begins among ascending `row`, and where the last ends."""
+    return torch.searchsorted(row, torch.arange(n_rows + 1, device=row.device))

@@ -21,12 +21,12 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
-from bigtrk.sampling.bulk import sample_bulk
+from bigtrk.sampling.bulk import fastest, sample_bulk
 from bigtrk.sampling.draws import Seed, epoch_key
 from bigtrk.sampling.native import take_rows
 from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.subgraphs import InEdges, Rows, Subgraphs, in_edges
-from bigtrk.sampling.walk import Walk
+from bigtrk.sampling.walk import Engine, Walk
 
 
 @dataclass(frozen=True)
@@ -48,35 +48,39 @@ class ShaDow:
     def batches(
         self,
         whole: Sector,
+        device: torch.device,
         seed: Seed,
         epoch: int,
         rank: int = 0,
         ranks: int = 1,
         first: int = 0,
     ) -> Iterator[tuple[Sector, Subgraphs]]:
-        """This rank's mini-batches of an epoch over an event from the `first` on, one bulk ahead
-        in a thread.
+        """This rank's mini-batches of an epoch over an event from the `first` on, in CPU memory;
+        sampled on `device`, one bulk ahead in a thread.
 
         Raises:
             InputError: batch_size is below 1.
         """
         roots = epoch_roots(whole.n_nodes, self.batch_size, seed, epoch, rank, ranks)[first:]
         graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(seed, epoch)
+        engine = fastest(device)
         bulks = [roots[i : i + self.bulk] for i in range(0, len(roots), self.bulk)]
         with ThreadPoolExecutor(max_workers=1) as pool:
-            ahead = [pool.submit(self._sample, whole, graph, bulk, key) for bulk in bulks[:1]]
+            ahead = [
+                pool.submit(self._sample, whole, graph, bulk, key, engine) for bulk in bulks[:1]
+            ]
             for i in range(len(bulks)):
                 current = ahead.pop()
                 ahead = [
-                    pool.submit(self._sample, whole, graph, bulk, key)
+                    pool.submit(self._sample, whole, graph, bulk, key, engine)
                     for bulk in bulks[i + 1 : i + 2]
                 ]
                 yield from current.result()
 
     def _sample(
-        self, whole: Sector, graph: InEdges, batches: Sequence[Rows], key: int
+        self, whole: Sector, graph: InEdges, batches: Sequence[Rows], key: int, engine: Engine
     ) -> list[tuple[Sector, Subgraphs]]:
-        found = sample_bulk(graph, batches, self.walk, key)
+        found = sample_bulk(graph, batches, self.walk, key, engine)
         return [(shadow_sector(whole, subgraphs), subgraphs) for subgraphs in found]
 
 

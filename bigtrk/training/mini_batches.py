@@ -134,7 +134,13 @@ class _ShadowReader:
         whole = steps.sources[share.event].read(part=0, parts=1)
         self._event, self._next = share.event, share.part
         found = steps.shadow.batches(
-            whole, (steps.seed, share.event), self._epoch, ranks.rank, ranks.world_size, share.part
+            whole,
+            ranks.device,
+            (steps.seed, share.event),
+            self._epoch,
+            ranks.rank,
+            ranks.world_size,
+            share.part,
         )
         self._batches = (sector for sector, _ in found)
 

@@ -1,4 +1,4 @@
-"""Both engines against each other and against a plain sampler in Python."""
+"""The engines against each other and against a plain sampler in Python."""
 
 import random
 from collections import Counter
@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from bigtrk.graphs.sector import edge_order
-from bigtrk.sampling import native, products
+from bigtrk.sampling import native
 from bigtrk.sampling.bulk import sample_bulk
 from bigtrk.sampling.draws import epoch_key
+from bigtrk.sampling.products import Products
 from bigtrk.sampling.subgraphs import InEdges, Subgraphs, in_edges
 from bigtrk.sampling.walk import Engine, Walk
 
 needs_compiler = pytest.mark.skipif(native.library() is None, reason="no C compiler")
+PRODUCTS = Products(torch.device("cpu"))
 ENGINES = [
     pytest.param(native.sample, marks=needs_compiler, id="native"),
-    pytest.param(products.sample, id="products"),
+    pytest.param(PRODUCTS, id="products"),
 ]
 Edges = list[tuple[int, int]]
 Indicators = NDArray[np.float64]
@@ -71,9 +73,7 @@ edge_lists = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=
 def test_engines_give_the_same(edges: Edges, depth: int, fanout: int, seed: int) -> None:
     graph, walk, key = graph_of(edges, 10), Walk(depth, fanout), epoch_key(seed, 0)
     roots = np.random.default_rng(seed).permutation(10)
-    found, expected = (
-        engine(graph, roots, walk, key) for engine in (native.sample, products.sample)
-    )
+    found, expected = (engine(graph, roots, walk, key) for engine in (native.sample, PRODUCTS))
     for name in expected._fields:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
 
@@ -127,6 +127,7 @@ def test_isolated_roots_are_components_of_one_node(engine: Engine) -> None:
 def test_no_batches_and_batches_without_roots(engine: Engine) -> None:
     graph, none = random_graph(20, 50), np.empty(0, np.int64)
     assert sample_bulk(graph, [], Walk(), 1, engine) == []
+    assert len(sample_bulk(graph_of([], 0), [none], Walk(), 1, engine)[0].node) == 0
     first, second = sample_bulk(graph, [none, np.array([3])], Walk(), 1, engine)
     assert (len(first.node), first.edge_index.shape, first.node_at.tolist()) == (0, (2, 0), [0])
     assert second.node[second.root_row].tolist() == [3]
@@ -167,7 +168,7 @@ def test_seeds_epochs_and_roots_draw_differently() -> None:
     graph = graph_of([(i, j) for j in (50, 51) for i in range(50)], 52)
     walk = Walk(depth=1, fanout=10)
     drawn = [
-        tuple(one(graph, root, walk, epoch_key(seed, epoch), products.sample).node[:-1].tolist())
+        tuple(one(graph, root, walk, epoch_key(seed, epoch), PRODUCTS).node[:-1].tolist())
         for root in (50, 51)
         for seed in (0, 1)
         for epoch in (0, 1)

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from bigtrk.graphs.sector import edge_order
 from bigtrk.machine import version
-from bigtrk.sampling.bulk import sample_bulk
+from bigtrk.sampling.bulk import fastest, sample_bulk
 from bigtrk.sampling.draws import epoch_key
 from bigtrk.sampling.subgraphs import in_edges
 from bigtrk.sampling.walk import Walk
 
 TRIALS = 2000
+ENGINE = fastest(torch.device("cpu"))
 
 pytestmark = pytest.mark.skipif(
     any(version(name) is None for name in ("torch-sparse", "torch-scatter")),
@@ -41,7 +42,7 @@ def test_identical_where_the_fanout_is_every_degree() -> None:
     edges = edges[:, edge_order(edges, n_nodes)]
     roots, walk = torch.randperm(n_nodes, generator=generator), Walk(depth=2, fanout=40)
     theirs = pyg_sample(edges, n_nodes, roots, walk)
-    ours = sample_bulk(in_edges(edges, n_nodes), [roots.numpy()], walk, key=0)[0]
+    ours = sample_bulk(in_edges(edges, n_nodes), [roots.numpy()], walk, key=0, engine=ENGINE)[0]
     assert torch.equal(ours.node, theirs.node)
     assert torch.equal(ours.node_at, theirs.ptr)
     assert torch.equal(ours.root_row, theirs.root_n_id)
@@ -69,7 +70,7 @@ def test_inclusion_and_sizes_are_equal_where_its_edges_come_in_any_order(depth: 
         label = torch.randperm(n_nodes, generator=generator)
         theirs = pyg_sample(label[edges], n_nodes, label[:1], walk)
         expected[label.argsort()[theirs.node]] += 1
-        ours = sample_bulk(graph, [np.array([0])], walk, epoch_key(4, trial))[0]
+        ours = sample_bulk(graph, [np.array([0])], walk, epoch_key(4, trial), ENGINE)[0]
         assert (len(ours.node), len(ours.edge)) == (theirs.num_nodes, theirs.num_edges)
         found[ours.node] += 1
     drawn = expected[1:] > 0

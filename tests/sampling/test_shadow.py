@@ -10,11 +10,13 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import Sector, whole_sector
-from bigtrk.sampling import bulk, native, products
+from bigtrk.sampling import bulk, native
+from bigtrk.sampling.products import Products
 from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.shadow import ShaDow
 from bigtrk.sampling.walk import Walk
 
+CPU = torch.device("cpu")
 N, E = 50, 300
 SMALL = ShaDow(Walk(depth=2, fanout=3), batch_size=8, bulk=3)
 
@@ -40,7 +42,7 @@ def whole(graph: EventGraph) -> Sector:
 
 
 def roots_of(shadow: ShaDow, whole: Sector, rank: int = 0, ranks: int = 1) -> list[list[int]]:
-    batches = shadow.batches(whole, seed=3, epoch=5, rank=rank, ranks=ranks)
+    batches = shadow.batches(whole, CPU, seed=3, epoch=5, rank=rank, ranks=ranks)
     return [subgraphs.roots.tolist() for _, subgraphs in batches]
 
 
@@ -74,7 +76,7 @@ def test_roots_are_shuffled_anew_each_epoch() -> None:
 def test_a_batch_is_a_sector_of_the_event(graph: EventGraph, whole: Sector) -> None:
     assert graph.y is not None
     assert graph.hit_id is not None
-    for sector, subgraphs in SMALL.batches(whole, seed=0, epoch=0):
+    for sector, subgraphs in SMALL.batches(whole, CPU, seed=0, epoch=0):
         node, edge = sector.node_id, sector.edge_id
         assert torch.equal(node[sector.edge_index], graph.edge_index[:, edge])
         looked_up: list[tuple[Tensor | None, Tensor]] = [
@@ -97,15 +99,20 @@ def test_epochs_repeat_whatever_the_bulk_and_the_engine(
     whole: Sector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def edges(shadow: ShaDow) -> list[Tensor]:
-        return [sector.edge_id for sector, _ in shadow.batches(whole, seed=1, epoch=2)]
+        return [sector.edge_id for sector, _ in shadow.batches(whole, CPU, seed=1, epoch=2)]
 
     expected = edges(SMALL)
     others = [edges(SMALL), edges(replace(SMALL, bulk=1))]
     monkeypatch.setattr(native, "library", lambda: None)
-    assert bulk.fastest() is products.sample
+    assert bulk.fastest(CPU) == Products(CPU)
     others.append(edges(SMALL))
     for found in others:
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_a_gpu_samples_for_itself() -> None:
+    gpu = torch.device("cuda", 1)
+    assert bulk.fastest(gpu) == Products(gpu)
 
 
 def test_an_event_without_nodes_has_no_mini_batches(graph: EventGraph) -> None:
@@ -117,7 +124,7 @@ def test_an_event_without_nodes_has_no_mini_batches(graph: EventGraph) -> None:
         y=None,
         hit_id=None,
     )
-    assert list(SMALL.batches(whole_sector(nothing), seed=0, epoch=0)) == []
+    assert list(SMALL.batches(whole_sector(nothing), CPU, seed=0, epoch=0)) == []
 
 
 def test_the_next_bulk_is_sampled_while_one_is_used(
@@ -132,7 +139,7 @@ def test_the_next_bulk_is_sampled_while_one_is_used(
         return plain(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ShaDow, "_sample", noted)
-    batches = SMALL.batches(whole, seed=0, epoch=0)
+    batches = SMALL.batches(whole, CPU, seed=0, epoch=0)
     next(batches)
     assert started.acquire(timeout=30)
     assert started.acquire(timeout=30), "the second bulk waits for the first to be used up"
@@ -149,4 +156,4 @@ def test_settings_below_one_are_refused(whole: Sector) -> None:
     with pytest.raises(InputError, match="bulk=0: must be 1 or more"):
         ShaDow(bulk=0)
     with pytest.raises(InputError, match="batch_size=0: must be 1 or more"):
-        list(ShaDow(batch_size=0).batches(whole, seed=0, epoch=0))
+        list(ShaDow(batch_size=0).batches(whole, CPU, seed=0, epoch=0))

@@ -14,8 +14,9 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.reference import ReferenceGNN
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Share
+from bigtrk.sampling.products import Products
 from bigtrk.sampling.shadow import ShaDow
-from bigtrk.sampling.walk import Walk
+from bigtrk.sampling.walk import Engine, Walk
 from bigtrk.training.batch import BatchMaker, compute
 from bigtrk.training.mini_batches import SectorSteps, ShadowSteps
 from bigtrk.training.model_files import build_model
@@ -119,6 +120,22 @@ def test_ranks_share_the_roots(sources: list[Any]) -> None:
     for key, nodes in whole.items():
         parts = torch.cat([share[key] for share in shares])
         assert torch.equal(parts.sort()[0], nodes.sort()[0])
+
+
+def test_each_rank_samples_on_its_device(
+    sources: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = []
+
+    def fastest(device: torch.device) -> Engine:
+        devices.append(device)
+        return Products(CPU)
+
+    gpu = torch.device("cuda", 1)
+    monkeypatch.setattr(Ranks, "device", gpu)
+    monkeypatch.setattr("bigtrk.sampling.shadow.fastest", fastest)
+    nodes_of(shadow_steps(sources))
+    assert devices == [gpu, gpu]
 
 
 @pytest.mark.parametrize("key", ["depth", "fanout", "batch_size", "bulk"])
