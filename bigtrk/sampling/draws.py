@@ -43,7 +43,8 @@ def drawn(key: Tensor | int, counter: Tensor) -> Tensor:
 
 def _shifted(bits: Tensor, places: int) -> Tensor:
     """To the right; zeros, not the sign, move in."""
-    return (bits >> places) & (2 ** (64 - places) - 1)
+    shifted: Tensor = (bits >> places) & (2 ** (64 - places) - 1)
+    return shifted
 
 
 def below(bits: Tensor, n: Tensor) -> Tensor:
