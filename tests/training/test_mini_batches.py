@@ -107,11 +107,17 @@ def test_shadow_steps_have_every_node_of_every_event(sources: list[Any]) -> None
         assert nodes.unique().tolist() == list(range(size))
 
 
-def test_a_mini_batch_does_not_depend_on_those_before(sources: list[Any]) -> None:
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_a_mini_batch_does_not_depend_on_those_before(sources: list[Any], skipped: int) -> None:
     """So a step that is left out, as a spike, changes no other."""
-    whole, rest = nodes_of(shadow_steps(sources)), nodes_of(shadow_steps(sources), skipped=1)
+    whole, rest = nodes_of(shadow_steps(sources)), nodes_of(shadow_steps(sources), skipped)
     assert len(rest) == len(whole) - 1
     assert all(torch.equal(nodes, whole[key]) for key, nodes in rest.items())
+
+
+def test_events_alike_have_other_mini_batches(sources: list[Any]) -> None:
+    found = nodes_of(shadow_steps([sources[0], sources[0]]))
+    assert any(not torch.equal(found[0, part], found[1, part]) for part in range(3))
 
 
 def test_ranks_share_the_roots(sources: list[Any]) -> None:
