@@ -27,7 +27,7 @@ from bigtrk.training.run_folder import WEIGHTS
 
 MODELS = {
     "interaction": ("model.hidden=32", "model.layers=6"),
-    "attention": ("model.name=attention", "model.hidden=64", "model.layers=8"),
+    "attention": ("model.name=attention", "model.hidden=32", "model.layers=6"),
     "mlp": ("model.name=mlp", "model.hidden=64"),
 }
 RECIPE = (
