@@ -12,7 +12,7 @@ from bigtrk.errors import InputError, reason
 from bigtrk.files import read_bytes
 from bigtrk.safe_yaml import parse_yaml
 
-MOST_COMPLAINTS = 10
+MOST_COMPLAINTS = 5
 # Values are told as they are, but a bad one may be of any size.
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
