@@ -3,12 +3,19 @@
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from reprlib import Repr
 from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, reason
+from bigtrk.files import read_bytes
+from bigtrk.safe_yaml import parse_yaml
+
+MOST_COMPLAINTS = 5
+# Values are told as they are, but a bad one may be of any size.
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 
 
 class Settings(BaseModel):
@@ -44,18 +51,18 @@ def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] 
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        complaints = [_complaint(kind, dict(item), source, overrides) for item in error.errors()]
+        errors = error.errors()[:MOST_COMPLAINTS]
+        complaints = [_complaint(kind, dict(item), source, overrides) for item in errors]
         raise InputError("; ".join(complaints)) from None
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping, safely."""
+    text = read_bytes(path)
     try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
+        content = parse_yaml(text.decode())
+    except ValueError as error:
+        raise InputError(f"{path}: not YAML ({reason(error)}); correct it") from None
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -68,9 +75,11 @@ def _apply(content: dict[str, Any], override: str) -> None:
     if not equals or not key:
         raise InputError(f"override {override!r}: write key.sub=value, such as model.hidden=64")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise InputError(f"override {override!r}: the value is not YAML") from None
+        value = parse_yaml(text)
+    except ValueError as error:
+        raise InputError(
+            f"override {override!r}: the value is not YAML ({reason(error)})"
+        ) from None
     *sections, name = key.split(".")
     for section in sections:
         content = content.setdefault(section, {})
@@ -89,7 +98,7 @@ def _complaint(
         return f"{where}: unknown key {key!r}{nearest(key, _keys(kind))}"
     if error["type"] == "missing":
         return f"{where}: key {key!r} is missing"
-    return f"{where}: {key}: {error['msg']} (got {error['input']!r})"
+    return f"{where}: {key}: {error['msg']} (got {_SHORT.repr(error['input'])})"
 
 
 def _key_of(kind: type[Settings], place: Sequence[Any]) -> str:

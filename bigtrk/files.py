@@ -6,20 +6,24 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, reason
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it is fsynced and renamed to `path`.
 
-    If the block raises, the temporary file is removed and `path` is left as it was.
+    If the block raises, the temporary file is removed and `path` is left as it was. Where either
+    is a symbolic link, the link is replaced: what it points to is not written to.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Host and process keep two writers of one file (srun tasks) out of each other's way.
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
+    # What a killed process left, or a link somebody laid; touch follows none.
+    temporary.unlink(missing_ok=True)
+    temporary.touch(exist_ok=False)
     try:
         yield temporary
         with temporary.open("rb") as handle:
@@ -60,15 +64,57 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, lambda temporary: temporary.write_text(text))
 
 
+def check_file(path: Path) -> None:
+    """Refuse what cannot be read to its end, such as a pipe or a device.
+
+    Raises:
+        InputError: `path` is missing or is not a file.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    if not path.is_file():
+        raise InputError(f"{path}: is not a file; name one, or remove it")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file.
+
+    Raises:
+        InputError: the file is missing or cannot be read.
+    """
+    try:
+        check_file(path)
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); check its permissions"
+        ) from None
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        InputError: the file is missing or is not JSON.
+        InputError: the file cannot be read or is not JSON.
+    """
+    content = read_bytes(path)
+    try:
+        return parse_json(content.decode())
+    except ValueError as error:
+        raise InputError(f"{path}: not a JSON file ({reason(error)}); make it again") from None
+
+
+def parse_json(text: str) -> Any:
+    """The content of JSON text, which holds no NaN.
+
+    Raises:
+        ValueError: it is not JSON, or nests too deep.
     """
     try:
-        return json.loads(path.read_text())
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a JSON file ({error})") from None
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

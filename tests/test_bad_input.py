@@ -106,7 +106,7 @@ def test_a_bad_event(
         (["bigtrk", "report", "absent"], "absent"),
         (["bigtrk/train.py"], "graphs: no such folder; make one with 'bigtrk build"),
         (["bigtrk/train.py", "model.hiden=3"], "did you mean 'model.hidden'?"),
-        (["bigtrk/train.py", "absent.yaml"], "absent.yaml: cannot be read"),
+        (["bigtrk/train.py", "absent.yaml"], "absent.yaml: no such file"),
         (["bigtrk/train.py", "--resume", "absent"], "absent/run.json: no such file"),
     ],
 )

@@ -1,18 +1,16 @@
 """Where tables lie: a folder, or a zip archive, which is read in memory and never extracted."""
 
 import gzip
-import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from zipfile import BadZipFile, ZipFile
+from zipfile import ZipFile
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, reason
+from bigtrk.files import check_file, read_bytes
+from bigtrk.unpacking import check_members, gunzip, limit_of, read_member
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
-GZIP_WBITS = 31
-MAX_GZIP_RATIO = 1032  # of deflate
-DRIVE = re.compile(r"[A-Za-z]:")
 
 
 @dataclass(frozen=True)
@@ -37,44 +35,34 @@ class Source:
         """The content of `file`, unpacked.
 
         Raises:
-            InputError: the file cannot be read, or its archive or gzip stream is damaged.
+            InputError: the file cannot be read, its archive or gzip stream is damaged, or it
+                unpacks to more than `bigtrk.unpacking` allows.
         """
-        content = self._read_member(self.members[file])
+        content, limit = self._read_member(self.members[file])
         if not content.startswith(GZIP_MAGIC):
             return content
         try:
-            return _gunzip(content)
+            return gunzip(content, limit, self.where(file))
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise InputError(
-                f"{self.where(file)}: damaged or truncated gzip file ({error}); fetch it again"
+                f"{self.where(file)}: damaged or truncated gzip file ({reason(error)}); "
+                "fetch it again"
             ) from None
 
-    def _read_member(self, member: str) -> bytes:
+    def _read_member(self, member: str) -> tuple[bytes, int]:
+        """The content of a file as it is stored, and how many bytes it may unpack to."""
+        if self.path.is_dir():
+            content = read_bytes(self.path / member)
+            return content, limit_of(len(content))
         try:
-            if self.path.is_dir():
-                return (self.path / member).read_bytes()
             with ZipFile(self.path) as archive:
-                return archive.read(member)
-        except (BadZipFile, zlib.error, EOFError) as error:
+                return read_member(self.path, archive, member)
+        except InputError:
+            raise
+        except Exception as error:  # zipfile promises no one kind for damage
             raise InputError(
-                f"{self.path / member}: damaged zip archive ({error}); fetch it again"
+                f"{self.path / member}: damaged zip archive ({reason(error)}); fetch it again"
             ) from None
-        except (OSError, RuntimeError, NotImplementedError) as error:
-            raise InputError(
-                f"{self.path / member}: cannot be read ({error}); "
-                "check its permissions, or unpack the archive and name the folder"
-            ) from None
-
-
-def _gunzip(content: bytes) -> bytes:
-    """As gzip.decompress, which takes a third longer since it does not know the size."""
-    size = int.from_bytes(content[-4:], "little")
-    # The trailer's size is that of the last member only: no second member may begin anywhere.
-    if size <= MAX_GZIP_RATIO * len(content) and content.rfind(GZIP_MAGIC) == 0:
-        unpacked = zlib.decompress(content, GZIP_WBITS, size)
-        if len(unpacked) == size:
-            return unpacked
-    return gzip.decompress(content)
 
 
 def open_source(path: Path) -> Source:
@@ -87,26 +75,25 @@ def open_source(path: Path) -> Source:
         return Source(path, {entry.name: entry.name for entry in path.iterdir()})
     if not path.exists():
         raise InputError(f"{path}: no such file or folder; name a folder or zip of TrackML files")
+    check_file(path)
     try:
         with ZipFile(path) as archive:
+            check_members(path, archive)
             names = archive.namelist()
-    except (BadZipFile, OSError) as error:
+    except InputError:
+        raise
+    except Exception as error:  # zipfile promises no one kind for damage
         raise InputError(
-            f"{path}: not a folder and not a readable zip archive ({error}); fetch it again "
-            "or name the folder that holds the event files"
+            f"{path}: not a folder and not a readable zip archive ({reason(error)}); fetch it "
+            "again or name the folder that holds the event files"
         ) from None
-    return Source(path, _safe_members(path, names))
+    return Source(path, _members(path, names))
 
 
-def _safe_members(path: Path, names: list[str]) -> dict[str, str]:
+def _members(path: Path, names: list[str]) -> dict[str, str]:
     members: dict[str, str] = {}
     for name in names:
         parts = PurePosixPath(name.replace("\\", "/"))
-        if parts.is_absolute() or ".." in parts.parts or DRIVE.match(name):
-            raise InputError(
-                f"{path}: holds the unsafe member {name!r}; refused: make the archive again "
-                "with relative names inside it"
-            )
         # macOS archives hold a shadow "__MACOSX/._name" of each file.
         if name.endswith("/") or parts.name.startswith("._"):
             continue

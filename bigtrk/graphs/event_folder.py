@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
+from bigtrk.config import parse
 from bigtrk.errors import InputError
+from bigtrk.graphs.checks import PARTICLES, check_columns
+from bigtrk.graphs.entries import GraphEntry
 from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.graphs.manifest import file_of, read_manifest
+from bigtrk.graphs.manifest import MANIFEST, describe, file_of, read_manifest
 from bigtrk.graphs.tensor_files import Section, SectionFile
-
-_PARTICLES = ("particle_id", "pt", "eta", "vertex", "nhits")
 
 
 class EventFolder:
@@ -17,10 +18,11 @@ class EventFolder:
     events: the names, ascending. manifest: the content of manifest.json.
 
     Raises:
-        InputError: the folder is missing, or holds something else.
+        InputError: the folder is missing, holds something else, or has a damaged manifest.
     """
 
     kind: ClassVar[str]  # as the manifest names it
+    entry: ClassVar[type[GraphEntry]]
     maker: ClassVar[str]  # the command that fills such a folder, with {path} for it
 
     def __init__(self, path: Path) -> None:
@@ -29,7 +31,19 @@ class EventFolder:
             made = self.maker.format(path="OUT")
             raise InputError(f"{path}: holds {kind}, not {self.kind}, which '{made}' makes")
         self.path = path
+        for event, entry in self.manifest["events"].items():
+            self._check(event, entry)
         self.events = sorted(self.manifest["events"])
+
+    def _check(self, event: str, entry: dict[str, Any]) -> None:
+        where = f"{self.path / MANIFEST}, event {event!r}"
+        remedy = f"remove {MANIFEST} and finish '{self.maker.format(path=self.path)}'"
+        try:
+            described = parse(self.entry, entry, where)
+        except InputError as error:
+            raise InputError(f"{error}; {remedy}") from None
+        if described.event != event:
+            raise InputError(f"{where}: describes {described.event!r}; {remedy}")
 
     def record(self, event: str) -> dict[str, Any]:
         """What the manifest says of `event`.
@@ -52,9 +66,9 @@ class EventFolder:
             InputError: there is no such event, its file is damaged, or it is not the file that
                 the manifest describes.
         """
-        described = self.record(event)["digests"]
+        described = self.record(event)
         opened = SectionFile(file_of(self.path, event))
-        if opened.digests != described:
+        if describe(opened) != described:
             raise InputError(
                 f"{opened.path}: is not the file that the manifest describes; finish "
                 f"'{self.maker.format(path=self.path)}' with its former options"
@@ -66,11 +80,13 @@ def particle_sections(particles: ParticleTable | None) -> dict[str, Section]:
     """The section "particles" of an event's file, none where they are unknown."""
     if particles is None:
         return {}
-    return {"particles": {name: getattr(particles, name) for name in _PARTICLES}}
+    return {"particles": {name: getattr(particles, name) for name in PARTICLES}}
 
 
 def read_particles(opened: SectionFile) -> ParticleTable | None:
     """The event's particles, None where its file has none."""
     if "particles" not in opened.digests:
         return None
-    return ParticleTable(**opened.read("particles"))
+    content = opened.read("particles")
+    check_columns(content, PARTICLES, {}, f"{opened.path}, particles")
+    return ParticleTable(**content)

@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from bigtrk.graphs.checks import GRAPH, check_columns, check_rows
+from bigtrk.graphs.entries import GraphEntry
 from bigtrk.graphs.event_folder import EventFolder, particle_sections, read_particles
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES
 from bigtrk.graphs.manifest import file_of
 from bigtrk.graphs.tensor_files import write_sections
-
-_TENSORS = ("node_features", "edge_index", "edge_features")
-_LABELS = ("y", "hit_id", "particle_id", "hit_weight")
 
 
 def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path:
@@ -19,7 +18,7 @@ def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path
     `record` is JSON-able and comes back from `GraphFolder.record` with these keys added: event,
     node_feature_names, edge_feature_names, scales of these features, nodes, edges.
     """
-    columns = {name: getattr(graph, name) for name in _TENSORS + _LABELS}
+    columns = {name: getattr(graph, name) for name in GRAPH}
     sections = {"graph": {name: c for name, c in columns.items() if c is not None}}
     features = (*graph.node_feature_names, *graph.edge_feature_names)
     names = {
@@ -39,19 +38,30 @@ class GraphFolder(EventFolder):
     """The graphs of a folder, read one event at a time."""
 
     kind = "graphs"
+    entry = GraphEntry
     maker = "bigtrk build EVENTS {path}"
 
     def read(self, event: str) -> EventGraph:
         """The graph of `event`, its checksums verified.
 
         Raises:
-            InputError: as `open`, or the file's bytes have changed.
+            InputError: as `open`, the file's bytes have changed, or they are no graph.
         """
         opened = self.open(event)
+        content, record = opened.read("graph"), opened.record
+        where = f"{opened.path}, graph"
+        sizes = {
+            "N": record["nodes"],
+            "E": record["edges"],
+            "F": len(record["node_feature_names"]),
+            "G": len(record["edge_feature_names"]),
+        }
+        check_columns(content, GRAPH, sizes, where)
+        check_rows(content["edge_index"], record["nodes"], f"{where}: edge_index")
         return EventGraph(
             name=event,
-            node_feature_names=tuple(opened.record["node_feature_names"]),
-            edge_feature_names=tuple(opened.record["edge_feature_names"]),
+            node_feature_names=tuple(record["node_feature_names"]),
+            edge_feature_names=tuple(record["edge_feature_names"]),
             particles=read_particles(opened),
-            **opened.read("graph"),
+            **content,
         )

@@ -6,26 +6,29 @@ Ri_rows[i]. Source: `SparseGraph` of the HEPTrkX project's heptrkx-gnn-tracking.
 """
 
 import hashlib
-import zipfile
-import zlib
+import io
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import torch
+from numpy.lib.format import read_array
 from numpy.typing import NDArray
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, reason
+from bigtrk.files import check_file
 from bigtrk.graphs.coordinates import Ints, with_eta
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
 from bigtrk.graphs.fill_folder import Task, fill_folder
+from bigtrk.unpacking import check_members, read_member
 
 Arrays = dict[str, NDArray[np.generic]]
 UNITS = (1000.0, np.pi, 1000.0)  # of the columns of X, in mm and rad
 KEYS = ("X", "y", "Ri_rows", "Ri_cols", "Ro_rows", "Ro_cols")
 INCIDENCE = KEYS[2:]
-DAMAGE = (OSError, EOFError, ValueError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+FARTHEST = 1e6  # of |X|, a thousand kilometres: keeps features finite in float32
 
 
 def import_heptrkx_folder(source: Path, out: Path) -> dict[str, Any]:
@@ -78,31 +81,27 @@ def read_heptrkx(file: Path) -> EventGraph:
 
 
 def _read_arrays(file: Path) -> Arrays:
+    check_file(file)
     try:
-        # Opened here, because numpy leaves its own handle open when the archive is damaged.
-        with file.open("rb") as handle:
-            archive = np.load(handle, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise _bad(file, "holds a single array, not the arrays of a graph")
-            missing = [key for key in KEYS if key not in archive]
+        with ZipFile(file) as archive:
+            check_members(file, archive)
+            known = set(archive.namelist())
+            missing = [key for key in KEYS if f"{key}.npy" not in known]
             if missing:
                 raise _bad(file, f"has no array {missing[0]!r} (a graph has {', '.join(KEYS)})")
             return {key: _read_array(archive, key, file) for key in KEYS}
     except InputError:
         raise
-    except FileNotFoundError:
-        raise InputError(f"{file}: no such file") from None
-    except DAMAGE as error:
-        raise _bad(file, f"is not an npz file, or damaged ({error})") from None
+    except Exception as error:  # zipfile promises no one kind for damage
+        raise _bad(file, f"is not an npz file, or damaged ({reason(error)})") from None
 
 
-def _read_array(archive: np.lib.npyio.NpzFile, key: str, file: Path) -> NDArray[np.generic]:
+def _read_array(archive: ZipFile, key: str, file: Path) -> NDArray[np.generic]:
+    content, _ = read_member(file, archive, f"{key}.npy")
     try:
-        array: object = archive[key]
-    except DAMAGE as error:
-        raise _bad(file, f"array {key!r} cannot be read ({error})") from None
-    if not isinstance(array, np.ndarray):
-        raise _bad(file, f"{key!r} is not an array")
+        array: NDArray[np.generic] = read_array(io.BytesIO(content), allow_pickle=False)
+    except Exception as error:  # numpy evaluates the header as Python: any kind
+        raise _bad(file, f"array {key!r} cannot be read ({reason(error)})") from None
     if array.dtype.kind not in ("iu" if key in INCIDENCE else "fiub"):
         raise _bad(file, f"array {key!r} holds {array.dtype}, not numbers of its kind")
     return array
@@ -114,6 +113,8 @@ def _check(arrays: Arrays, file: Path) -> None:
         raise _bad(file, f"array 'X' has shape {x.shape}, not (nodes, 3)")
     if not np.isfinite(x.astype(np.float64)).all():
         raise _bad(file, "array 'X' holds NaN or infinite coordinates")
+    if np.abs(x.astype(np.float64)).max(initial=0.0) > FARTHEST:
+        raise _bad(file, f"array 'X' holds coordinates beyond {FARTHEST:g}")
     # Unscaled coordinates (rad) would pass for a detector of three turns.
     if np.abs(x[:, 1].astype(np.float64)).max(initial=0.0) > 1.0 + 1e-3:
         raise _bad(file, "array 'X' must hold phi / pi within -1 and 1 in its second column")

@@ -18,7 +18,24 @@ SUFFIX = ".safetensors"
 
 
 def file_of(folder: Path, event: str) -> Path:
+    """The file of `event`.
+
+    Raises:
+        InputError: the name is none of a file in this folder: it would lead elsewhere.
+    """
+    if not event or "/" in event or not event.isprintable():
+        raise InputError(f"{folder}: {event!r} is no name of an event; leave path separators out")
     return folder / f"{event}{SUFFIX}"
+
+
+def describe(opened: SectionFile) -> dict[str, Any]:
+    """What a manifest says of a file: its name, bytes and digests, and its own record."""
+    return {
+        "file": opened.path.name,
+        "bytes": opened.path.stat().st_size,
+        "digests": opened.digests,
+        **opened.record,
+    }
 
 
 def write_manifest(
@@ -30,13 +47,7 @@ def write_manifest(
     """
     files = {}
     for event in sorted(events):
-        opened = SectionFile(file_of(folder, event))
-        files[event] = {
-            "file": opened.path.name,
-            "bytes": opened.path.stat().st_size,
-            "digests": opened.digests,
-            **opened.record,
-        }
+        files[event] = describe(SectionFile(file_of(folder, event)))
     manifest = {
         "format": f"bigtrk {kind}",
         "software": software(),
@@ -51,7 +62,8 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
     """The kind ("graphs" or "sectors") and content of a folder's manifest.
 
     Raises:
-        InputError: `folder` is a file, or it or its manifest is missing or of another program.
+        InputError: `folder` is a file, or it or its manifest is missing, damaged or of another
+            program.
     """
     if folder.is_file():
         raise InputError(f"{folder}: is a file; name the folder of graphs or sectors")
@@ -65,5 +77,14 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
     manifest = read_json(folder / MANIFEST)
     kind = str(manifest.get("format", "")) if isinstance(manifest, dict) else ""
     if kind not in ("bigtrk graphs", "bigtrk sectors"):
-        raise InputError(f"{folder / MANIFEST}: not a manifest of bigtrk")
+        raise InputError(
+            f"{folder / MANIFEST}: not a manifest of bigtrk; name a folder that bigtrk made"
+        )
+    events = manifest.get("events")
+    if not isinstance(events, dict) or not all(
+        isinstance(entry, dict) for entry in events.values()
+    ):
+        raise InputError(f"{folder / MANIFEST}: names no events; make the folder again")
+    for event in events:
+        file_of(folder, event)
     return kind.removeprefix("bigtrk "), manifest

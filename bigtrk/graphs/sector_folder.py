@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from bigtrk.errors import InputError
+from bigtrk.graphs.checks import SECTOR, check_columns, check_rows
+from bigtrk.graphs.entries import SectorsEntry
 from bigtrk.graphs.event_folder import EventFolder, particle_sections, read_particles
 from bigtrk.graphs.event_graph import ParticleTable
 from bigtrk.graphs.manifest import file_of
@@ -75,6 +77,7 @@ class SectorFolder(EventFolder):
     """The sectors of many events, read one share at a time."""
 
     kind = "sectors"
+    entry = SectorsEntry
     maker = "python -m partition GRAPHS {path}"
 
     def parts(self, event: str) -> int:
@@ -88,7 +91,8 @@ class SectorFolder(EventFolder):
 
         Raises:
             InputError: the event is not stored in a multiple of `parts`, nor `parts` a smaller
-                power of two; or the file is damaged or has changed since the manifest was written.
+                power of two; or the file is damaged, has changed since the manifest was written,
+                or holds no such sectors.
         """
         stored = self.parts(event)
         assert 0 <= part < parts, "parts are numbered from 0"
@@ -104,10 +108,32 @@ class SectorFolder(EventFolder):
         return sectors[0] if parts == stored else merge(sectors, part, parts)
 
 
+def _check(content: Section, record: dict[str, Any], counts: dict[str, Any], where: str) -> None:
+    """Refuse a sector that is not as its record says, or names rows that are not there."""
+    nodes = counts["owned"] + counts["halo"]
+    sizes = {
+        "N": nodes,
+        "E": counts["edges"],
+        "F": len(record["node_feature_names"]),
+        "G": len(record["edge_feature_names"]),
+        "S": sum(counts["send_splits"]),
+    }
+    check_columns(content, SECTOR, sizes, where)
+    bounds = {
+        "edge_index": nodes,
+        "node_id": record["nodes"],
+        "edge_id": record["edges"],
+        "send_index": counts["owned"],
+    }
+    for name, bound in bounds.items():
+        check_rows(content[name], bound, f"{where}: {name}")
+
+
 def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> Sector:
     record = opened.record
     counts = record["sectors"][part]
     content = opened.read(f"sector/{part}")
+    _check(content, record, counts, f"{opened.path}, sector {part}")
     ids = {name: content[name].to(torch.int64) for name in _IDS}
     return Sector(
         event=record["event"],

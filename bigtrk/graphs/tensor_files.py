@@ -14,8 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bigtrk.errors import InputError
-from bigtrk.files import write_atomically
+from bigtrk.errors import InputError, reason
+from bigtrk.files import check_file, parse_json, write_atomically
 
 Section = dict[str, Tensor]
 
@@ -55,16 +55,15 @@ class SectionFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        check_file(path)
         try:
             self._file = safe_open(path, framework="pt")
             metadata = self._file.metadata() or {}
-            self.record: dict[str, Any] = json.loads(metadata["bigtrk"])
-            self.digests: dict[str, str] = json.loads(metadata["digests"])
-        except FileNotFoundError:
-            raise InputError(f"{path}: no such file") from None
-        except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+            self.record: dict[str, Any] = _json_object(metadata["bigtrk"])
+            self.digests: dict[str, str] = _json_object(metadata["digests"])
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise InputError(
-                f"{path}: damaged, or not a bigtrk file ({error}); make it again"
+                f"{path}: damaged, or not a bigtrk file ({reason(error)}); make it again"
             ) from None
         self._names = list(self._file.keys())
 
@@ -78,9 +77,22 @@ class SectionFile:
         names = [name for name in self._names if name.startswith(prefix)]
         if section not in self.digests:
             raise InputError(f"{self.path}: has no section {section!r}; make the file again")
-        content = {name.removeprefix(prefix): self._file.get_tensor(name) for name in names}
-        if digest(content) != self.digests[section]:
+        try:
+            content = {name.removeprefix(prefix): self._file.get_tensor(name) for name in names}
+            found = digest(content)
+        except Exception as error:  # torch and safetensors differ in what types they know
+            raise InputError(
+                f"{self.path}: section {section!r} cannot be read ({reason(error)}); make it again"
+            ) from None
+        if found != self.digests[section]:
             raise InputError(
                 f"{self.path}: section {section!r} does not match its checksum; make it again"
             )
         return content
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    content = parse_json(text)
+    if not isinstance(content, dict):
+        raise ValueError("its record is not a JSON object")
+    return content

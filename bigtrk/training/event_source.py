@@ -33,8 +33,18 @@ class EventSource:
 
     @property
     def identity(self) -> str:
-        """The digest of the event's graph, the same for the whole graph and its sectors."""
-        return str(self.record.get("source_digests", self.record["digests"])["graph"])
+        """The digest of the event's graph, the same for the whole graph and its sectors.
+
+        Raises:
+            InputError: the manifest does not tell it.
+        """
+        digests = self.record.get("source_digests", self.record["digests"])
+        if "graph" not in digests:
+            raise InputError(
+                f"{self.name} in {self.folder.path}: the manifest does not say which graph it is "
+                f"of; make the folder again"
+            )
+        return str(digests["graph"])
 
     @property
     def origin(self) -> str:

@@ -1,0 +1,96 @@
+"""Packed files unpacked in memory, up to a limit: an archive bomb is refused, not unpacked."""
+
+import gzip
+import io
+import stat
+import zlib
+from pathlib import Path, PurePosixPath
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+
+from bigtrk.errors import InputError
+
+GZIP_WBITS = 31
+# Tables of numbers pack 3 to 10 times; columns of one value alone, a thousand times.
+MAX_RATIO = 200
+FREE_BYTES = 64 << 20  # unpacked at any ratio
+MAX_BYTES = 2 << 30
+
+
+def limit_of(packed: int) -> int:
+    """How many bytes `packed` bytes on disk may unpack to, however often they are packed."""
+    return min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * packed))
+
+
+def check_members(path: Path, archive: ZipFile) -> None:
+    """Refuse what no archive of data needs: names that lead out of it, and links.
+
+    Raises:
+        InputError: a member's name is absolute or has "..", or a member is a symbolic link.
+    """
+    for member in archive.infolist():
+        name = member.filename.replace("\\", "/")
+        parts = PurePosixPath(name)
+        drive = name[1:2] == ":" and name[:1].isalpha()
+        if parts.is_absolute() or ".." in parts.parts or drive:
+            raise InputError(
+                f"{path}: holds the unsafe member {member.filename!r}; refused: make the archive "
+                "again with relative names inside it"
+            )
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise InputError(
+                f"{path}: holds the symbolic link {member.filename!r}; refused: make the archive "
+                "again with the file itself"
+            )
+
+
+def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
+    """The content of one member of the zip archive at `path`, and its limit (`limit_of`).
+
+    Raises:
+        InputError: it unpacks to more than that, or is packed by another method than deflate.
+        Exception: whatever zipfile raises for damage.
+    """
+    info = archive.getinfo(member)
+    if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        # zipfile unpacks these without a bound.
+        raise InputError(
+            f"{path / member}: is not packed by deflate; unpack the archive, or make it again"
+        )
+    limit = _limit_in(path, info)
+    if info.file_size > limit:
+        raise too_large(str(path / member), limit)
+    with archive.open(info) as stream:
+        # One byte more, so that the end is reached and the checksum verified.
+        return stream.read(info.file_size + 1), limit
+
+
+def _limit_in(path: Path, info: ZipInfo) -> int:
+    """The sizes that the archive tells may be lies; that of the file is none."""
+    return limit_of(min(info.compress_size, path.stat().st_size))
+
+
+def gunzip(content: bytes, limit: int, where: str) -> bytes:
+    """As gzip.decompress, up to `limit` bytes.
+
+    Raises:
+        InputError: there are more.
+        EOFError, gzip.BadGzipFile, zlib.error: the stream is damaged.
+    """
+    size = int.from_bytes(content[-4:], "little")
+    stream = zlib.decompressobj(GZIP_WBITS)
+    unpacked = stream.decompress(content, min(size, limit) + 1)
+    # The size is that of the last of several streams, or a lie; gzip takes a third longer.
+    if not stream.eof or stream.unused_data or len(unpacked) != size:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            unpacked = file.read(limit + 1)
+    if len(unpacked) > limit:
+        raise too_large(where, limit)
+    return unpacked
+
+
+def too_large(where: str, limit: int) -> InputError:
+    """The complaint about a file that unpacks to more than `limit` bytes."""
+    return InputError(
+        f"{where}: unpacks to more than {limit / 2**20:,.0f} MiB, as an archive bomb does; if it "
+        "is what you expect, unpack it yourself and name the folder"
+    )

@@ -1,0 +1,276 @@
+"""Readers of files from elsewhere, for fuzzing and property tests: valid inputs, and one call each.
+
+`read(folder, content)` lays `content` where the reader looks for it and returns what it read. A
+first byte chooses how, where there are several ways.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+
+from bigtrk.config import load_settings
+from bigtrk.events.event import Event
+from bigtrk.events.reader import read_event
+from bigtrk.events.simulate import simulate_event
+from bigtrk.events.writer import write_event
+from bigtrk.graphs.builder import build_graph
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.graph_folder import GraphFolder, write_graph
+from bigtrk.graphs.heptrkx import read_heptrkx
+from bigtrk.graphs.manifest import MANIFEST, file_of, read_manifest, write_manifest
+from bigtrk.graphs.sector_folder import SectorFolder, write_sectors
+from bigtrk.graphs.tensor_files import digest
+from bigtrk.graphs.windows import builtin_windows, read_windows
+from bigtrk.train import DEFAULT
+from bigtrk.training.event_source import open_events
+from bigtrk.training.settings import Configuration
+from partition.sectors import cut
+
+EVENT = "event000000001"
+TABLES = ("hits", "cells", "particles", "truth")
+PARTS = 4
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`seeds`: valid inputs. `read`: returns what was read, or raises InputError."""
+
+    seeds: Callable[[], list[bytes]]
+    read: Callable[[Path, bytes], object]
+
+
+@cache
+def an_event() -> Event:
+    return simulate_event(4, seed=1, event_id=1)
+
+
+@cache
+def a_graph() -> EventGraph:
+    return build_graph(an_event(), builtin_windows())
+
+
+@cache
+def tables() -> dict[str, bytes]:
+    """The event's files by name."""
+    with TemporaryDirectory() as folder:
+        return {path.name: path.read_bytes() for path in write_event(an_event(), Path(folder))}
+
+
+@cache
+def plain_tables() -> dict[str, bytes]:
+    with TemporaryDirectory() as folder:
+        paths = write_event(an_event(), Path(folder), compress=False)
+        return {path.name: path.read_bytes() for path in paths}
+
+
+def a_zip() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in plain_tables().items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def read_events(folder: Path, content: bytes) -> Event:
+    """First byte: 0 to 3 and 4 to 7 spoil one table, plain and packed; others a zip archive."""
+    kind, content = content[:1], content[1:]
+    kinds = [*plain_tables(), *tables()]
+    if not kind or kind[0] >= len(kinds):
+        (folder / "events.zip").write_bytes(content)
+        return read_event(folder / "events.zip")
+    packed = kind[0] >= len(TABLES)
+    events = folder / "events"
+    events.mkdir(exist_ok=True)
+    for path in events.iterdir():
+        path.unlink()
+    for name, good in (tables() if packed else plain_tables()).items():
+        (events / name).write_bytes(good)
+    (events / kinds[kind[0]]).write_bytes(content)
+    return read_event(events)
+
+
+def event_seeds() -> list[bytes]:
+    files = [*plain_tables().values(), *tables().values(), a_zip()]
+    return [bytes([kind]) + content for kind, content in enumerate(files)]
+
+
+@cache
+def graph_file() -> bytes:
+    with TemporaryDirectory() as folder:
+        return write_graph(Path(folder), a_graph(), {"made_from": {"source": "s"}}).read_bytes()
+
+
+@cache
+def sector_file() -> bytes:
+    graph = a_graph()
+    with TemporaryDirectory() as folder:
+        sectors = cut(graph, torch.arange(graph.n_nodes) % PARTS, PARTS)
+        return write_sectors(Path(folder), sectors, {"source_digests": {"graph": "0"}}).read_bytes()
+
+
+def header_of(content: bytes) -> tuple[dict[str, object], bytes]:
+    """The header of a safetensors file and what follows it."""
+    end = 8 + int.from_bytes(content[:8], "little")
+    return json.loads(content[8:end]), content[end:]
+
+
+def with_true_digests(content: bytes) -> bytes:
+    """The same file with digests that its tensors have, as an attacker would write it."""
+    try:
+        metadata = header_of(content)[0]["__metadata__"]
+        tensors = load(content)
+        sections: dict[str, dict[str, torch.Tensor]] = {}
+        for name, tensor in tensors.items():
+            section, _, column = name.rpartition("/")
+            sections.setdefault(section, {})[column] = tensor
+        digests = {name: digest(section) for name, section in sections.items()}
+        assert isinstance(metadata, dict)
+        return save(tensors, {**metadata, "digests": json.dumps(digests)})
+    except Exception:  # no such file can be made of it
+        return content
+
+
+def _store(folder: Path, kind: str, content: bytes) -> Path:
+    """A folder that holds `content` as its event; first byte odd: digests and manifest agree."""
+    store = folder / kind
+    store.mkdir(exist_ok=True)
+    agrees, content = content[:1], content[1:]
+    if agrees and agrees[0] % 2:
+        content = with_true_digests(content)
+        file_of(store, EVENT).write_bytes(content)
+        write_manifest(store, kind, {}, [EVENT])
+    else:
+        good = graph_file() if kind == "graphs" else sector_file()
+        file_of(store, EVENT).write_bytes(good)
+        write_manifest(store, kind, {}, [EVENT])
+        file_of(store, EVENT).write_bytes(content)
+    return store
+
+
+def read_graph(folder: Path, content: bytes) -> object:
+    opened = GraphFolder(_store(folder, "graphs", content))
+    return opened.read(EVENT)
+
+
+def read_sectors(folder: Path, content: bytes) -> object:
+    opened = SectorFolder(_store(folder, "sectors", content))
+    return [opened.read(EVENT, 0, opened.parts(EVENT)), opened.read(EVENT, 0, 1)]
+
+
+@cache
+def manifest_of(kind: str) -> bytes:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        file_of(folder, EVENT).write_bytes(graph_file() if kind == "graphs" else sector_file())
+        write_manifest(folder, kind, {"windows": "w"}, [EVENT])
+        return (folder / MANIFEST).read_bytes()
+
+
+def read_stored(folder: Path, content: bytes) -> object:
+    """Plan with a manifest and read all that it names."""
+    kind = "sectors" if content[:1] == b"s" else "graphs"
+    store = folder / kind
+    store.mkdir(exist_ok=True)
+    file_of(store, EVENT).write_bytes(graph_file() if kind == "graphs" else sector_file())
+    (store / MANIFEST).write_bytes(content[1:])
+    read_manifest(store)
+    return [
+        (event.name, event.size, event.identity, event.origin, event.read(0, 1))
+        for event in open_events([store])
+    ]
+
+
+def read_configuration(folder: Path, content: bytes) -> object:
+    """First byte: 0 a configuration, 1 windows; others lines of overrides."""
+    kind, content = content[:1], content[1:]
+    if kind and kind[0] > 1:
+        lines = content.decode("utf-8", "surrogateescape").split("\n")
+        return load_settings(Configuration, DEFAULT, lines)
+    path = folder / "settings.yaml"
+    path.write_bytes(content)
+    return read_windows(path) if kind == b"\1" else load_settings(Configuration, path)
+
+
+def configuration_seeds() -> list[bytes]:
+    windows = b"made: x\npairs:\n- {inner: [8, 2], outer: [8, 4], edges: 3, phi_slope: 0.1, "
+    windows += b"dphi: 0.2, z0: [-1.0, 1.0], deta: [-1, 1]}\n"
+    aliased = b"model: &m {hidden: 8}\ntraining: {<<: {epochs: 2}, seed: 1:30}\n"
+    overrides = b"\2model.hidden=16\ndata.train=[a, b]\nrun.folder=null\ntraining.seed=0x1f"
+    return [b"\0" + DEFAULT.read_bytes(), b"\0" + aliased, b"\1" + windows, overrides]
+
+
+def heptrkx_arrays() -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    return {
+        "X": np.array([[0.03, 0.9, 0.1], [0.07, -0.9, 0.2], [1.0, -0.5, -1.0]], np.float32),
+        "y": np.array([1, 0, 1], np.float32),
+        "Ri_rows": np.array([2, 1, 2]),
+        "Ri_cols": np.array([1, 0, 2]),
+        "Ro_rows": np.array([0, 1, 0]),
+        "Ro_cols": np.array([0, 1, 2]),
+    }
+
+
+def heptrkx_seeds() -> list[bytes]:
+    plain, packed = io.BytesIO(), io.BytesIO()
+    np.savez(plain, **heptrkx_arrays())
+    np.savez_compressed(packed, **heptrkx_arrays())
+    columns = b"".join(_npy(array) for array in heptrkx_arrays().values())
+    return [b"\0" + plain.getvalue(), b"\0" + packed.getvalue(), b"\1" + columns]
+
+
+def _npy(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def read_npz(folder: Path, content: bytes) -> object:
+    """First byte 1: the arrays' files one after another, zipped here, so that checksums agree."""
+    path = folder / "graph.npz"
+    if content[:1] == b"\1":
+        magic = b"\x93NUMPY"
+        pieces = [magic + piece for piece in content[1:].split(magic)[1:]]
+        with zipfile.ZipFile(path, "w") as archive:
+            for key, piece in zip(heptrkx_arrays(), pieces, strict=False):
+                archive.writestr(f"{key}.npy", piece)
+    else:
+        path.write_bytes(content[1:])
+    return read_heptrkx(path)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two things that were read agree, values bit by bit."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return digest({"x": one}) == digest({"x": other})
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if is_dataclass(one):
+        return all(same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+READERS = {
+    "event": Reader(event_seeds, read_events),
+    "graph": Reader(lambda: [b"\0" + graph_file(), b"\1" + graph_file()], read_graph),
+    "sector": Reader(lambda: [b"\0" + sector_file(), b"\1" + sector_file()], read_sectors),
+    "manifest": Reader(
+        lambda: [b"g" + manifest_of("graphs"), b"s" + manifest_of("sectors")], read_stored
+    ),
+    "configuration": Reader(configuration_seeds, read_configuration),
+    "heptrkx": Reader(heptrkx_seeds, read_npz),
+}
