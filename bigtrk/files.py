@@ -72,3 +72,17 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: no such file") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a JSON file ({error})") from None
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """What the disk refuses (it is full, read-only, gone) becomes bad input, which ranks can tell
+    each other; the message names the file.
+
+    Raises:
+        InputError: for each OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(str(error)) from None

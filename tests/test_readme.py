@@ -53,6 +53,10 @@ def test_the_main_job(tmp_path: Path) -> None:
     assert "bigtrk/train.py --resume runs/0001" in README
     again = "deepspeed --num_gpus 2 bigtrk/train.py --resume runs/0001 training.epochs=11"
     assert "epoch 11/11" in run_shell(with_free_port(again), tmp_path)
+    assert "bigtrk resume runs/0001" in README
+    alone = run_shell("bigtrk resume runs/0001 training.epochs=12 engine.name=ddp", tmp_path)
+    assert "written by DeepSpeed ZeRO-1 on 2 rank(s)" in alone
+    assert "epoch 12/12" in alone
     scale = "bigtrk scale weak graphs --ranks 1,2 --events 100"
     assert scale in README
     small = f"{scale[:-2]} --validation 0 --repeats 1 model.hidden=8 training.epochs=1"
