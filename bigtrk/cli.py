@@ -1,4 +1,4 @@
-"""The `bigtrk` program: simulate, build, evaluate, report, plan, scale, doctor, demo."""
+"""The `bigtrk` program: simulate, build, resume, evaluate, report, plan, scale, doctor, demo."""
 
 import json
 import os
@@ -75,6 +75,29 @@ def build(
 
     manifest = build_folder(events, out, source.value, windows, learn_windows, pt_min)
     _print(manifest, as_json, lambda: show_folder(manifest, console))
+
+
+@app.command()
+def resume(
+    run: Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[key.sub=value]...", help="such as training.epochs, engine.name"),
+    ] = None,
+) -> None:
+    """Continue a training from its newest good checkpoint, as `bigtrk/train.py --resume` does.
+
+    Any number of ranks may continue what others began; this is one rank. On two: torchrun
+    --nproc-per-node 2 -m bigtrk resume RUN.
+    """
+    from argparse import Namespace
+
+    from bigtrk.parallel.ranks import discover
+    from bigtrk.train import run as train
+
+    ranks = discover()
+    arguments = Namespace(arguments=settings or [], resume=run)
+    exit_on_bad_input("bigtrk resume", lambda: train(ranks, arguments), speaks=ranks.is_first)
 
 
 @app.command()

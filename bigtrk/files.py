@@ -118,3 +118,17 @@ def parse_json(text: str) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """What the disk refuses (it is full, read-only, gone) becomes bad input, which ranks can tell
+    each other; the message names the file.
+
+    Raises:
+        InputError: for each OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(str(error)) from None

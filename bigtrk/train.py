@@ -73,9 +73,8 @@ def validate(configuration: Configuration) -> Events:
     return events
 
 
-def run(ranks: Ranks) -> None:
-    """Parse, validate, build, fit, close."""
-    arguments = parse_arguments()
+def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
+    """Validate, build, fit, close."""
     settle(ranks)
     with process_group(ranks):
         configuration = together(lambda: configure(arguments))
@@ -89,7 +88,9 @@ def run(ranks: Ranks) -> None:
 def main() -> None:
     """Bad input ends in one line, from one rank, and exit status 2."""
     ranks = discover()
-    exit_on_bad_input("bigtrk/train.py", lambda: run(ranks), speaks=ranks.is_first)
+    exit_on_bad_input(
+        "bigtrk/train.py", lambda: run(ranks, parse_arguments()), speaks=ranks.is_first
+    )
 
 
 if __name__ == "__main__":

@@ -108,6 +108,7 @@ def test_a_bad_event(
         (["bigtrk/train.py", "model.hiden=3"], "did you mean 'model.hidden'?"),
         (["bigtrk/train.py", "absent.yaml"], "absent.yaml: no such file"),
         (["bigtrk/train.py", "--resume", "absent"], "absent/run.json: no such file"),
+        (["bigtrk", "resume", "absent"], "absent/run.json: no such file"),
     ],
 )
 def test_what_is_missing_is_named(

@@ -57,6 +57,10 @@ def test_the_main_job(tmp_path: Path) -> None:
     assert evaluate in README
     assert "What limits the tracks" in run_shell(evaluate, tmp_path)
     assert "Track efficiency" in (tmp_path / "evaluation.html").read_text()
+    assert "bigtrk resume runs/0001" in README
+    alone = run_shell("bigtrk resume runs/0001 training.epochs=12 engine.name=ddp", tmp_path)
+    assert "written by DeepSpeed ZeRO-1 on 2 rank(s)" in alone
+    assert "epoch 12/12" in alone
     scale = "bigtrk scale weak graphs --ranks 1,2 --events 100"
     assert scale in README
     small = f"{scale[:-2]} --validation 0 --repeats 1 model.hidden=8 training.epochs=1"

@@ -12,9 +12,12 @@ from bigtrk.errors import InputError
 Item = TypeVar("Item")
 
 
-def collective_device() -> torch.device:
-    """Where tensors must lie for the world's backend to take them."""
-    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+Group = dist.ProcessGroup | None  # None: the world's
+
+
+def collective_device(group: Group = None) -> torch.device:
+    """Where tensors must lie for the group's backend to take them."""
+    return torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
 
 
 def all_sum(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
@@ -24,17 +27,17 @@ def all_sum(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
     return total.cpu()
 
 
-def all_max(values: Sequence[float], device: torch.device) -> Tensor:
-    """Elementwise maximum over the world, in float64 on the CPU: [n] -> [n]."""
+def all_max(values: Sequence[float], device: torch.device, group: Group = None) -> Tensor:
+    """Elementwise maximum over the group, in float64 on the CPU: [n] -> [n]."""
     largest = torch.as_tensor(values, dtype=torch.float64).to(device)
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
     return largest.cpu()
 
 
-def gather_items(item: Item) -> list[Item]:
+def gather_items(item: Item, group: Group = None) -> list[Item]:
     """Every rank's (small, picklable) item, by rank."""
-    items: list[Item | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(items, item)
+    items: list[Item | None] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(items, item, group)
     return items  # type: ignore[return-value]
 
 
@@ -53,8 +56,10 @@ def gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     return torch.cat([part[:length] for part, length in zip(received, lengths, strict=True)])
 
 
-def together(call: Callable[[], Item]) -> Item:
+def together(call: Callable[[], Item], group: Group = None) -> Item:
     """Run `call` on every rank; if any meets bad input, all ranks raise alike. Collective.
+
+    group: one of all ranks, for threads, which must not share the world's own.
 
     Raises:
         InputError: naming the first rank that met bad input, where not all did.
@@ -64,9 +69,9 @@ def together(call: Callable[[], Item]) -> Item:
         result = call()
     except InputError as met:
         error = str(met)
-    if not all_max([error is not None], collective_device()).any():
+    if not all_max([error is not None], collective_device(group), group).any():
         return result  # type: ignore[return-value]
-    errors = gather_items(error)
+    errors = gather_items(error, group)
     failed = [rank for rank, message in enumerate(errors) if message is not None]
     alone = "" if len(failed) == len(errors) else f"rank {failed[0]}: "
     raise InputError(f"{alone}{errors[failed[0]]}")

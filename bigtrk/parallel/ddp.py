@@ -2,21 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from pickle import UnpicklingError
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from bigtrk.errors import InputError
 from bigtrk.parallel.engine import Shard, TorchEngine
+from bigtrk.parallel.pieces import Piece, replica_pieces
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
-
-STATE = "state.pt"
 
 
 class ReplicaEngine(TorchEngine):
@@ -32,25 +27,9 @@ class ReplicaEngine(TorchEngine):
         for name, parameter in self._replica.named_parameters():
             yield Shard(name, parameter, parameter.grad) if first else Shard(name)
 
-    def save(self, folder: Path) -> None:
-        if dist.get_rank() == 0:
-            state = {
-                "model": self._replica.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-            }
-            torch.save(state, folder / STATE)
-
-    def load(self, folder: Path) -> None:
-        try:
-            state = torch.load(folder / STATE, map_location="cpu", weights_only=True)
-        except (RuntimeError, EOFError, UnpicklingError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(
-                f"{folder / STATE}: damaged ({reason}); name an older checkpoint in "
-                f"{folder.parent / 'latest.json'}"
-            ) from None
-        self._replica.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optimizer"])
+    def pieces(self) -> Iterator[Piece]:
+        world_size = dist.get_world_size()
+        return replica_pieces(self._replica, self._optimizer, dist.get_rank(), world_size)
 
     def weights(self) -> dict[str, Tensor]:
         return {name: value.cpu() for name, value in self._replica.state_dict().items()}

@@ -4,7 +4,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import deepspeed
@@ -13,6 +12,7 @@ import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from deepspeed.comm.comm import comms_logger, timers
+from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
 from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_grad
 from torch import Tensor, nn
 
@@ -20,10 +20,10 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.compiling import extension_folder, one_compiler
 from bigtrk.parallel.ds_config import load_ds_config
 from bigtrk.parallel.engine import Engine, Shard, make_optimizer
+from bigtrk.parallel.pieces import Piece, adam_state, flat_values, replica_pieces
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 
-TAG = "state"
 # DeepSpeed 0.19.8 calls what torch 2.13 has renamed, at every step.
 warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
 
@@ -96,13 +96,21 @@ class DeepSpeedEngine(Engine):
             else:
                 yield Shard(name)
 
-    def save(self, folder: Path) -> None:
-        self._engine.save_checkpoint(str(folder), tag=TAG)
+    def pieces(self) -> Iterator[Piece]:
+        """The optimizer's own copy, which is written, and the weights that the model computes with.
 
-    def load(self, folder: Path) -> None:
-        loaded, _ = self._engine.load_checkpoint(str(folder), tag=TAG)
-        if loaded is None:
-            raise InputError(f"{folder}: DeepSpeed finds no checkpoint there")
+        Raises:
+            InputError: the optimizer's state is on disk.
+        """
+        module, optimizer = self._engine.module, self._engine.optimizer
+        if self.stage == 0:
+            world_size = dist.get_world_size()
+            yield from replica_pieces(module, optimizer, dist.get_rank(), world_size)
+            return
+        if self.stage == 3 and optimizer.swap_optimizer:
+            raise InputError("checkpoints cannot be made of an optimizer offloaded to NVMe")
+        for name, parameter in module.named_parameters():
+            yield from (_third_stage if self.stage == 3 else _flat)(name, parameter, optimizer)
 
     def weights(self) -> dict[str, Tensor]:
         module: nn.Module = self._engine.module
@@ -132,6 +140,39 @@ def _flat_shard(name: str, parameter: Any) -> Shard:
         return Shard(name)
     gradient = piece.get_lp_grad_fragment(parameter._index_in_param_group)
     return Shard(name, piece.hp_fragment, gradient)
+
+
+def _flat(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
+    """ZeRO-1 and 2: the whole parameter on each rank, and this rank's fragment, if any."""
+    shape, piece = tuple(parameter.shape), parameter._hp_mapping
+    yield Piece(name, shape, 0, {"weight": parameter.detach().view(-1)})
+    if piece is not None:
+        flat = optimizer.single_partition_of_fp32_groups[piece.param_group_index]
+        held = piece.hp_fragment_address
+        values, updates = _fragment(optimizer, flat, held.start, held.numel)
+        start = piece.lp_fragment_address.start
+        yield Piece(name, shape, start, values, updates, range(held.numel))
+
+
+def _third_stage(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
+    """ZeRO-3: this rank's part, twice, and the whole parameter where it is kept gathered."""
+    shape, part = tuple(parameter.ds_shape), parameter.ds_tensor
+    start = min(dist.get_rank() * part.numel(), parameter.ds_numel)
+    own = min(part.numel(), parameter.ds_numel - start)
+    group, offset, _ = optimizer.grad_position[optimizer.get_param_id(parameter)]
+    flat = optimizer.fp32_partitioned_groups_flat[group]
+    values, updates = _fragment(optimizer, flat, offset, own)
+    yield Piece(name, shape, start, values, updates, range(own))
+    yield Piece(name, shape, start, {"weight": part.detach()[:own]})
+    if parameter.ds_status == ZeroParamStatus.AVAILABLE:
+        yield Piece(name, shape, 0, {"weight": parameter.detach().view(-1)})
+
+
+def _fragment(optimizer: Any, flat: Tensor, start: int, n: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Values and count of updates of a part of the parameter that AdamW knows, a flat one."""
+    state = adam_state(optimizer.optimizer, flat)
+    values = {kind: value.narrow(0, start, n) for kind, value in flat_values(flat, state).items()}
+    return values, state["step"]
 
 
 def make_deepspeed(

@@ -4,13 +4,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parameter import Parameter
 
+from bigtrk.parallel.pieces import Piece
 from bigtrk.parallel.settings import OptimizerSettings
 
 
@@ -58,12 +58,8 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write weights and optimizer state. Collective; `folder` exists."""
-
-    @abstractmethod
-    def load(self, folder: Path) -> None:
-        """Read what `save` wrote at the same world size. Collective."""
+    def pieces(self) -> Iterator[Piece]:
+        """All that this rank holds of weights and optimizer state, between steps."""
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:

@@ -3,25 +3,18 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_state_dict,
-    set_state_dict,
-)
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.engine import Shard, TorchEngine, share_weights
+from bigtrk.parallel.pieces import STATE, Piece, adam_state, even_share, flat_values
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.sharding import units
 
@@ -46,7 +39,9 @@ class FSDP2Engine(TorchEngine):
         mesh = _mesh(next(model.parameters()).device.type, shard_ranks)
         share_weights(model)
         self._sharded = _shard(model, mesh)
-        self._in_first_block = shard_ranks is None or dist.get_rank() < shard_ranks
+        # Neighbours share a block, and all blocks hold the same.
+        self._shards = shard_ranks or dist.get_world_size()
+        self._block, self._place = divmod(dist.get_rank(), self._shards)
         super().__init__(model, optimizer)
 
     @contextmanager
@@ -57,38 +52,36 @@ class FSDP2Engine(TorchEngine):
     def shards(self) -> Iterator[Shard]:
         """The first block counts, since all blocks have the same."""
         for name, parameter in self.model.named_parameters():
-            if self._in_first_block:
-                yield Shard(name, _local(parameter), _local(parameter.grad))
+            if self._block == 0:
+                gradient = None if parameter.grad is None else _local(parameter.grad)
+                yield Shard(name, _local(parameter), gradient)
             else:
                 yield Shard(name)
 
-    def save(self, folder: Path) -> None:
-        save(self._state(), checkpoint_id=folder)
+    def pieces(self) -> Iterator[Piece]:
+        blocks = dist.get_world_size() // self._shards
+        for name, parameter in self.model.named_parameters():
+            state = adam_state(self._optimizer, parameter)
+            values = flat_values(_local(parameter), {kind: _local(state[kind]) for kind in STATE})
+            yield Piece(
+                name,
+                tuple(parameter.shape),
+                start=self._first_value(parameter),
+                values=values,
+                updates=state["step"],
+                written=even_share(len(values["weight"]), self._block, blocks),
+            )
 
-    def load(self, folder: Path) -> None:
-        state = self._state()
-        load(state, checkpoint_id=folder)
-        set_state_dict(
-            self.model,
-            self._optimizer,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-        )
+    def _first_value(self, parameter: Tensor) -> int:
+        """Where this rank's shard begins: fully_shard deals out rows as torch.chunk does."""
+        rows = parameter.shape[0]
+        first_row = min(-(-rows // self._shards) * self._place, rows)
+        return first_row * parameter.shape[1:].numel()
 
     def weights(self) -> dict[str, Tensor]:
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
         # A model's state dict may also hold what is no tensor; ours holds none.
         return cast(dict[str, Tensor], get_model_state_dict(self.model, options=options))
-
-    def _state(self) -> dict[str, Any]:
-        fresh = not self._optimizer.state
-        model, optimizer = get_state_dict(self.model, self._optimizer)
-        if fresh:
-            # torch makes what is missing by a step of learning rate 0, which AdamW counts as one.
-            for state in self._optimizer.state.values():
-                state["step"].zero_()
-            model, optimizer = get_state_dict(self.model, self._optimizer)
-        return {"model": model, "optimizer": optimizer}
 
 
 def _shard(model: nn.Module, mesh: DeviceMesh) -> FSDPModule:
@@ -98,12 +91,11 @@ def _shard(model: nn.Module, mesh: DeviceMesh) -> FSDPModule:
     return fully_shard(model, mesh=mesh)
 
 
-def _local(value: Tensor | None) -> Tensor | None:
+def _local(value: Tensor) -> Tensor:
     """This rank's part of a sharded tensor."""
-    if value is None:
-        return None
     assert isinstance(value, DTensor), "fully_shard shards every parameter"
-    return value.to_local()
+    local: Tensor = value.to_local()
+    return local
 
 
 def _mesh(device: str, shard_ranks: int | None) -> DeviceMesh:

@@ -11,7 +11,7 @@ from bigtrk.reports.run_folder import read_run
 from bigtrk.reports.series_report import SeriesReport
 from bigtrk.studies.launch import on_cores, torchrun_command, train_logged
 from bigtrk.studies.scaling_series import PlannedRun, ScalingSeries, open_series
-from bigtrk.training.checkpoint import latest_progress
+from bigtrk.training.checkpoint_folder import last_good
 from bigtrk.training.run_folder import WEIGHTS
 
 TRAIN = Path(bigtrk.__file__).parent / "train.py"
@@ -58,7 +58,7 @@ def _train(run: PlannedRun, name: str) -> None:
 
 def _resumable(folder: Path) -> bool:
     try:
-        done = latest_progress(folder).epoch
+        done = last_good(folder).checkpoint.progress.epoch
     except InputError:
         return False
     return bool(done < read_run(folder).record.config["training"]["epochs"])

@@ -1,123 +1,135 @@
-"""Checkpoints: written beside, then renamed, so that `latest` always names a whole one."""
+"""Saving and loading a run's state: training waits for the copy to host memory alone."""
 
-import os
-import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch.distributed as dist
 
+from bigtrk.console import say
 from bigtrk.errors import InputError
-from bigtrk.files import read_json, sync_folder, write_json
+from bigtrk.machine import software
+from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.engine import Engine
-from bigtrk.training.schedule import Plateau
-from bigtrk.training.spikes import LossHistory
-
-KEEP = 2  # the newest and one to fall back on
+from bigtrk.training.checkpoint_files import Checkpoint, Shard, write_shard
+from bigtrk.training.checkpoint_folder import (
+    Found,
+    commit,
+    last_good,
+    make_temporary,
+    set_aside,
+    temporary_of,
+)
+from bigtrk.training.checkpoint_state import Copied, copied, restore
+from bigtrk.training.progress import Progress
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a run stands: epochs and steps completed, by which engine on how many ranks, and what
-    the learning rate and the spike guard depend on.
-    """
+class Circumstances:
+    """What every checkpoint of a run says beside its state. data: what is trained on."""
 
-    epoch: int
-    step: int
+    data: str
     engine: str
-    world_size: int
-    plateau: Plateau
-    history: LossHistory
-
-    @staticmethod
-    def parse(content: dict[str, Any]) -> "Progress":
-        """Of what `asdict` made."""
-        plateau, history = Plateau(**content["plateau"]), content["history"]
-        known = LossHistory(tuple(history["losses"]), history["spikes_since"])
-        return Progress(**{**content, "plateau": plateau, "history": known})
+    configuration: dict[str, Any]
 
 
-def save_checkpoint(engine: Engine, run: Path, progress: Progress) -> None:
-    """Write the engine's state and `progress` under `run`/checkpoints. Collective."""
-    root = run / "checkpoints"
-    final = root / f"epoch-{progress.epoch:04d}"
-    temporary = root / f".{final.name}.tmp"
-    first = dist.get_rank() == 0
-    if first:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-    dist.barrier()
-    engine.save(temporary)
-    dist.barrier()
-    if first:
-        write_json(temporary / "progress.json", asdict(progress))
-        _sync_tree(temporary)
-        shutil.rmtree(final, ignore_errors=True)
-        temporary.rename(final)
-        sync_folder(root)
-        write_json(root / "latest.json", {"checkpoint": final.name})
-        _prune(root, keep=final.name)
-    dist.barrier()
+class Checkpointer:
+    """Writes the checkpoints of a run in a thread, one at a time, and loads them.
 
-
-def load_checkpoint(engine: Engine, run: Path, engine_name: str) -> Progress:
-    """Load the newest checkpoint into `engine`. Collective.
-
-    Raises:
-        InputError: there is none, or another engine or world size wrote it.
+    What fails in the thread of one rank is raised on all, at the next save or at the end. All
+    methods are collective.
     """
-    progress = latest_progress(run)
-    folder = run / "checkpoints" / latest_checkpoint(run)
-    here = (engine_name, dist.get_world_size())
-    if here != (progress.engine, progress.world_size):
-        raise InputError(
-            f"{folder}: written by {progress.engine} on {progress.world_size} ranks, this is "
-            f"{here[0]} on {here[1]}; resume with the former"
+
+    def __init__(self, run: Path, engine: Engine, circumstances: Circumstances) -> None:
+        self._run, self._root = run, run / "checkpoints"
+        self._engine, self._circumstances = engine, circumstances
+        # Of its own: the thread's collectives must not mix with the training's.
+        self._group = dist.new_group(backend="gloo")
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._saving: Future[None] | None = None
+
+    def save(self, progress: Progress) -> None:
+        """Copy the state, which is then written while training goes on.
+
+        Raises:
+            InputError: the checkpoint before could not be written.
+        """
+        self.wait()
+        self._saving = self._pool.submit(self._write, progress, copied(self._engine))
+
+    def wait(self) -> None:
+        """Until the last save is on disk.
+
+        Raises:
+            InputError: a rank could not write.
+        """
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.result()
+
+    def load(self) -> Progress:
+        """Return the engine to the newest checkpoint, which is that of the last save.
+
+        Raises:
+            InputError: none is good.
+        """
+        self.wait()
+        found = find(self._run)
+        together(lambda: restore(self._engine, found.folder, found.checkpoint))
+        return found.checkpoint.progress
+
+    def _write(self, progress: Progress, state: Copied) -> None:
+        """In the thread: every rank its file, then rank 0 what makes a checkpoint of them."""
+        first, rank = dist.get_rank() == 0, dist.get_rank()
+        name = f"step-{progress.step:08d}"
+        temporary = temporary_of(self._root, name)
+        try:
+            together(lambda: make_temporary(self._root, name) if first else None, self._group)
+            shard = together(
+                lambda: write_shard(temporary, rank, state.tensors, state.pieces), self._group
+            )
+            shards = gather_items(shard, self._group)
+            checkpoint = self._describe(progress, state, shards)
+            together(lambda: commit(self._root, checkpoint) if first else None, self._group)
+        except InputError as error:
+            raise InputError(f"checkpoint {name} could not be written: {error}") from None
+
+    def _describe(self, progress: Progress, state: Copied, shards: Sequence[Shard]) -> Checkpoint:
+        return Checkpoint(
+            progress, state.shapes, tuple(shards), software=software(), **vars(self._circumstances)
         )
-    engine.load(folder)
-    return progress
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.wait()
+        finally:
+            self._pool.shutdown()
 
 
-def latest_progress(run: Path) -> Progress:
-    """What the newest checkpoint says of its run.
-
-    Raises:
-        InputError: there is none, or it is incomplete.
-    """
-    path = run / "checkpoints" / latest_checkpoint(run) / "progress.json"
-    try:
-        return Progress.parse(read_json(path))
-    except (InputError, TypeError, KeyError) as error:
-        raise InputError(
-            f"{path}: the newest checkpoint is damaged ({error}); name an older one that is whole "
-            f"in {run / 'checkpoints' / 'latest.json'}"
-        ) from None
-
-
-def latest_checkpoint(run: Path) -> str:
-    """Name of the newest whole checkpoint.
+def find(run: Path) -> Found:
+    """The newest good checkpoint; damaged ones are named and set aside. Collective.
 
     Raises:
-        InputError: the run has none yet.
+        InputError: there is none.
     """
-    marker = run / "checkpoints" / "latest.json"
-    if not marker.exists():
-        raise InputError(f"{run}: holds no checkpoint to resume from; start it anew")
-    return str(read_json(marker)["checkpoint"])
 
+    def search() -> Found:
+        found = last_good(run)
+        said = set_aside(found)
+        if said:
+            say(said)
+        return found
 
-def _sync_tree(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        if path.is_dir():
-            sync_folder(path)
-        else:
-            with path.open("rb") as handle:
-                os.fsync(handle.fileno())
-
-
-def _prune(root: Path, keep: str) -> None:
-    whole = sorted(path for path in root.glob("epoch-*") if path.is_dir())
-    for old in whole[:-KEEP]:
-        if old.name != keep:
-            shutil.rmtree(old)
+    return on_first_rank(search)

@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
 from bigtrk.console import say
+from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
@@ -20,7 +20,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracks.edge_metrics import RATIOS, undefined_note
 from bigtrk.training.batch import BatchMaker
-from bigtrk.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from bigtrk.training.checkpoint import Checkpointer, Circumstances, find
 from bigtrk.training.choose_steps import choose_steps
 from bigtrk.training.epoch_steps import EpochSteps
 from bigtrk.training.event_source import EventSource
@@ -28,6 +28,7 @@ from bigtrk.training.loggers import check_loggers, open_logger
 from bigtrk.training.meter import open_meter
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.profiling import profiled
+from bigtrk.training.progress import Progress
 from bigtrk.training.resume import continue_record
 from bigtrk.training.routed_step import RoutedStep
 from bigtrk.training.routes import scoring_router
@@ -51,14 +52,22 @@ class Events:
         facts = repr([(event.name, event.identity, event.parts) for event in events])
         return f"{len(events)} events of digest {hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
+    @property
+    def training_digest(self) -> str:
+        """A digest of what decides the order of training: names and contents, not cuts."""
+        facts = repr([(event.name, event.identity) for event in self.train])
+        return hashlib.sha256(facts.encode()).hexdigest()
+
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
     """Train, resuming the run at `resume` if given; returns the run folder. Collective.
 
     Raises:
-        InputError: a logger's package is not installed, or the run folder is taken.
+        InputError: a logger's package is not installed, the run folder is taken, or there is
+            nothing to resume.
     """
     together(lambda: check_loggers(configuration.run.loggers))
+    progress = _resumable(configuration, ranks, events, resume) if resume else None
     steps = choose_steps(configuration, ranks, events.train)
     schedule = _schedule(configuration, steps)
     stopwatch = Stopwatch(ranks.device)
@@ -68,25 +77,58 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
         configuration.engine, model, configuration.optimizer, stopwatch
     )
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
-    folder = on_first_rank(lambda: _open_record(configuration, facts, resume))
-    trainer = _trainer(configuration, ranks, events, steps, schedule, engine, stopwatch, folder)
-    roll_back = partial(_restore, trainer, folder, engine_name)
-    done = roll_back() if resume else 0
-    if not resume and configuration.training.spike_guard == "roll_back":
-        _save(trainer, folder, engine_name, 0)
-    epochs = range(done, configuration.training.epochs)
-    with _profiler(trainer, folder) as after_step:
-        for epoch in epochs:
-            routes = steps.of(epoch)
-            if epoch == done:
-                _announce(ranks, folder, facts, routes)
-            record = trainer.run_epoch(epoch, routes, after_step, roll_back)
-            _print_epoch(ranks, record, configuration.training.epochs)
-            if trainer.out_of_time:
-                break
-            _save(trainer, folder, engine_name, epoch + 1)
+    folder = on_first_rank(lambda: _open_record(configuration, facts, progress, resume))
+    circumstances = Circumstances(events.training_digest, engine_name, facts["config"])
+    with Checkpointer(folder, engine, circumstances) as checkpoints:
+        trainer = _trainer(
+            configuration, ranks, events, steps, schedule, engine, stopwatch, folder, checkpoints
+        )
+        if resume:
+            trainer.load()
+        elif configuration.training.spike_guard == "roll_back":
+            trainer.save()
+        _train(trainer, folder, facts)
     _save_model(trainer, folder)
     return folder
+
+
+def _resumable(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Progress:
+    """Where the run stands. Collective.
+
+    Raises:
+        InputError: it has no good checkpoint, was trained on other events, or is done.
+    """
+    found = find(run)
+    checkpoint = found.checkpoint
+    progress, epochs = checkpoint.progress, configuration.training.epochs
+    if progress.epoch >= epochs:
+        raise InputError(
+            f"{run}: {progress.epoch} epochs are done already; add "
+            f"training.epochs={progress.epoch + 1} or more"
+        )
+    if checkpoint.data != events.training_digest:
+        raise InputError(
+            f"{run}: was trained on other events than its data folders hold now, so that what is "
+            f"left of an epoch is not known; restore the folders, or start a new run"
+        )
+    if ranks.is_first:
+        say(
+            f"{run}: continuing from {found.folder.name}, written by {checkpoint.engine} on "
+            f"{len(checkpoint.shards)} rank(s)"
+        )
+    return progress
+
+
+def _train(trainer: Trainer, folder: Path, facts: dict[str, Any]) -> None:
+    ranks, epochs = trainer.ranks, trainer.configuration.training.epochs
+    announced = False
+    with _profiler(trainer, folder) as after_step:
+        while trainer.epoch < epochs and not trainer.out_of_time:
+            routes = trainer.epoch_steps.of(trainer.epoch)
+            if not announced:
+                _announce(ranks, folder, facts, routes)
+                announced = True
+            _print_epoch(ranks, trainer.run_epoch(routes, after_step), epochs)
 
 
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
@@ -102,10 +144,12 @@ def _profiler(trainer: Trainer, folder: Path) -> AbstractContextManager[Callable
     return profiled(folder, trainer.ranks, trainer.schedule.total_steps - trainer.step)
 
 
-def _open_record(configuration: Configuration, facts: Record, resume: Path | None) -> Path:
-    if resume is None:
+def _open_record(
+    configuration: Configuration, facts: Record, progress: Progress | None, resume: Path | None
+) -> Path:
+    if resume is None or progress is None:
         return create_run(configuration.run.folder, facts)
-    continue_record(resume, facts["config"])
+    continue_record(resume, facts, progress)
     return resume
 
 
@@ -118,6 +162,7 @@ def _trainer(
     engine: Engine,
     stopwatch: Stopwatch,
     folder: Path,
+    checkpoints: Checkpointer,
 ) -> Trainer:
     scored = scoring_router(events.validation, ranks.world_size).widths
     groups = BlockGroups(ranks, [*steps.widths, *scored])
@@ -134,29 +179,8 @@ def _trainer(
         stopwatch=stopwatch,
         meter=open_meter(ranks),
         log=_logger(configuration, ranks, folder),
+        checkpoints=checkpoints,
     )
-
-
-def _restore(trainer: Trainer, folder: Path, engine_name: str) -> int:
-    """Load the newest checkpoint; returns the number of epochs done."""
-    progress = load_checkpoint(trainer.engine, folder, engine_name)
-    trainer.step = progress.step
-    trainer.plateau = progress.plateau
-    trainer.history = progress.history
-    return progress.epoch
-
-
-def _save(trainer: Trainer, folder: Path, engine_name: str, epoch: int) -> None:
-    """Write a checkpoint after `epoch` epochs."""
-    progress = Progress(
-        epoch=epoch,
-        step=trainer.step,
-        engine=engine_name,
-        world_size=trainer.ranks.world_size,
-        plateau=trainer.plateau,
-        history=trainer.history,
-    )
-    save_checkpoint(trainer.engine, folder, progress)
 
 
 def _save_model(trainer: Trainer, folder: Path) -> None:

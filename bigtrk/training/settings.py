@@ -68,6 +68,9 @@ class TrainingSettings(Settings):
     minutes: end the run after so many minutes of training (validation not counted).
     validate_minutes: validate that often, too, and not only after each epoch.
 
+    checkpoint_every: write a checkpoint after as many steps, too, and not only after each epoch and
+    when the time is up.
+
     norms_every: how many steps apart the norms of gradients and weights are recorded, by part of
     the model; 0 for never.
 
@@ -76,7 +79,7 @@ class TrainingSettings(Settings):
 
     spike_guard: what becomes of a step whose loss is far above that of recent steps, or whose loss
     or gradients are not finite. `skip` drops its gradients; `roll_back` returns to the last
-    checkpoint and trains the epoch again without that step; `off` trains on it, and stops at a
+    checkpoint and goes on from there without that step; `off` trains on it, and stops at a
     loss that is not finite. spike_threshold: how many median absolute deviations above the median
     is far.
     """
@@ -92,6 +95,7 @@ class TrainingSettings(Settings):
     memory_gib: float | None = Field(None, gt=0)
     minutes: float | None = Field(None, gt=0)
     validate_minutes: float | None = Field(None, gt=0)
+    checkpoint_every: int | None = Field(None, ge=1)
     norms_every: int = Field(10, ge=0)
     pt_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
     spike_guard: Literal["off", "skip", "roll_back"] = "off"

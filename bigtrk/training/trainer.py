@@ -4,10 +4,11 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bigtrk.console import follow
+from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.groups import BlockGroups
@@ -15,10 +16,12 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracing import traced
 from bigtrk.training.batch import BatchMaker
+from bigtrk.training.checkpoint import Checkpointer
 from bigtrk.training.epoch_steps import EpochSteps
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loader import Loader
 from bigtrk.training.meter import Meter
+from bigtrk.training.progress import EpochTotals, Progress
 from bigtrk.training.routed_step import RoutedStep, check_routes
 from bigtrk.training.schedule import Plateau, Schedule
 from bigtrk.training.settings import Configuration
@@ -46,57 +49,79 @@ class Trainer:
     stopwatch: Stopwatch
     meter: Meter
     log: Callable[[Record], None]
+    checkpoints: Checkpointer
+    epoch: int = 0
     step: int = 0
     plateau: Plateau = field(default_factory=Plateau)
     history: LossHistory = field(default_factory=LossHistory)
+    totals: EpochTotals = field(default_factory=EpochTotals)
     trained_seconds: float = 0.0
     validated_at: float = 0.0  # of trained_seconds, the last time on the way
     out_of_time: bool = False
 
-    def run_epoch(
-        self,
-        epoch: int,
-        routes: Sequence[RoutedStep],
-        after_step: Callable[[], None],
-        roll_back: Callable[[], object],
-    ) -> Record:
-        """Train the steps `routes`, then validate; returns the epoch's record. Collective.
+    @property
+    def first_step(self) -> int:
+        """The number of the epoch's first."""
+        return self.epoch * self.epoch_steps.per_epoch
 
-        after_step: called after each of them. roll_back: restores this trainer as it was after the
-        epoch before.
+    def save(self) -> None:
+        """Write a checkpoint. Collective."""
+        progress = Progress(
+            epoch=self.epoch,
+            cursor=self.step - self.first_step,
+            step=self.step,
+            plateau=self.plateau,
+            history=self.history,
+            totals=self.totals.before(self.step),
+        )
+        self.checkpoints.save(progress)
+
+    def load(self) -> None:
+        """Return to the newest checkpoint. Collective."""
+        progress = self.checkpoints.load()
+        self.epoch, self.step = progress.epoch, progress.step
+        self.plateau, self.history = progress.plateau, progress.history
+        self.totals = progress.totals
+
+    def run_epoch(self, routes: Sequence[RoutedStep], after_step: Callable[[], None]) -> Record:
+        """Train what is left of the epoch's steps, validate, and save; returns the epoch's record.
+
+        Collective. routes: all steps of the epoch. after_step: called after each of them.
 
         Raises:
-            InputError: a loss is not finite and there is no spike guard, or there are too many
-                spikes.
+            InputError: a loss is not finite and there is no spike guard, there are too many
+                spikes, or a checkpoint cannot be written.
         """
         self.stopwatch.take()
         self.meter.start()
-        first, before = self.step, self.trained_seconds
-        records = self._train(epoch, routes, after_step, roll_back)
-        seconds = self.trained_seconds - before
-        learnt = [record for record in records if not record["spike"]]
-        edges = sum(record["edges"] for record in learnt)
-        events = sum(record["events"] for record in learnt)
-        # Weighted by events: a short last step counts for what it holds.
-        loss = sum(record["loss"] * record["events"] for record in learnt)
+        before, epoch = self.trained_seconds, self.epoch
+        durations = self._train(routes, after_step)
+        totals, left_out = self.totals, set(self.totals.left_out)
+        learnt = [i for i in range(self.first_step, self.step) if i not in left_out]
         record = {
             "kind": "epoch",
             "epoch": epoch,
-            "steps": len(learnt),
-            "spikes": len(records) - len(learnt),
+            "steps": totals.steps,
+            "spikes": len(left_out),
             "planned_steps": len(routes),
-            "events": len({i for r in learnt for i in routes[r["step"] - first].events}),
-            "edges": edges,
-            "train_loss": loss / events if events else None,
-            "seconds": seconds,
-            "edges_per_second": edges / seconds,
-            "batch_seconds": statistics.median(record["seconds"] for record in records),
-            **usage(self.stopwatch, self.meter, seconds, self.ranks.device),
+            "events": len({e for i in learnt for e in routes[i - self.first_step].events}),
+            "edges": totals.edges,
+            "train_loss": totals.loss / totals.events if totals.events else None,
+            "seconds": totals.seconds,
+            "edges_per_second": totals.edges / totals.seconds,
+            "batch_seconds": statistics.median(durations),
+            **usage(self.stopwatch, self.meter, self.trained_seconds - before, self.ranks.device),
             "validation": self._validate(),
         }
         self.log(record)
-        self._watch(record)
+        if self.step == self.first_step + len(routes):
+            self._end_epoch(record)
         return record
+
+    def _end_epoch(self, record: Record) -> None:
+        self._watch(record)
+        self.epoch, self.totals = self.epoch + 1, EpochTotals()
+        self.save()
 
     def _watch(self, record: Record) -> None:
         """Tell the plateau schedule the epoch's loss, which is the same on all ranks."""
@@ -115,46 +140,61 @@ class Trainer:
             self.configuration.training,
         )
 
-    def _train(
-        self,
-        epoch: int,
-        routes: Sequence[RoutedStep],
-        after_step: Callable[[], None],
-        roll_back: Callable[[], object],
-    ) -> list[Record]:
-        """The records of the epoch's steps; after a roll-back the others are trained again."""
+    def _train(self, routes: Sequence[RoutedStep], after_step: Callable[[], None]) -> list[float]:
+        """Train until the epoch or the time ends; the seconds of each step trained here.
+
+        After a roll-back the steps since the checkpoint are trained again, without the spike.
+        """
         rolls_back = self.configuration.training.spike_guard == "roll_back"
-        numbered = dict(enumerate(routes, start=self.step))
-        spikes: list[Record] = []
-        end, most = self.step + len(routes), min(MOST_IN_A_ROW, len(routes))
-        while True:
-            records = []
-            for record in self._steps(epoch, numbered, after_step):
-                records.append(record)
-                if self.out_of_time or (record["spike"] and rolls_back):
+        end, durations = self.first_step + len(routes), []
+        while self.step < end and not self.out_of_time:
+            numbers = [i for i in range(self.step, end) if i not in self.totals.left_out]
+            numbered = {i: routes[i - self.first_step] for i in numbers}
+            for record in self._steps(numbered, after_step):
+                durations.append(record["seconds"])
+                self.step, self.totals = self.step + 1, self.totals.after(record)
+                if record["spike"] and rolls_back and not self.out_of_time:
+                    self._roll_back(min(MOST_IN_A_ROW, len(routes)))
+                    break
+                if self.step < end and self._checkpoint_is_due():
+                    self.save()
+                if self.out_of_time:
                     break
             else:
                 self.step = end
-                return [*spikes, *records]
-            if self.out_of_time:
-                self.step += 1
-                return [*spikes, *records]
-            spikes.append(records.pop())
-            check_spikes(len(spikes), most)
-            del numbered[spikes[-1]["step"]]
-            roll_back()
+        return durations
+
+    def _roll_back(self, most: int) -> None:
+        """Return to the newest checkpoint, knowing the spikes found since.
+
+        Raises:
+            InputError: there are too many, or only a checkpoint of an earlier epoch is good.
+        """
+        epoch, known = self.epoch, self.totals
+        check_spikes(len(known.left_out), most)
+        self.load()
+        if self.epoch != epoch:
+            raise InputError(
+                "there is no good checkpoint of this epoch to roll back to; resume the run, which "
+                "goes on from an earlier epoch"
+            )
+        self.totals = replace(self.totals, left_out=known.left_out, seconds=known.seconds)
+
+    def _checkpoint_is_due(self) -> bool:
+        every = self.configuration.training.checkpoint_every
+        return self.out_of_time or (every is not None and self.step % every == 0)
 
     def _steps(
-        self, epoch: int, routes: Mapping[int, RoutedStep], after_step: Callable[[], None]
+        self, routes: Mapping[int, RoutedStep], after_step: Callable[[], None]
     ) -> Iterator[Record]:
         """Train `routes`, by the number of the step."""
         check_routes(list(routes.values()))
-        training = self.configuration.training
+        training, epoch = self.configuration.training, self.epoch
         runner = StepRunner(self.engine, training, self.ranks, self.stopwatch)
         loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.ranks.rank, self.stopwatch)
         batches = loader.steps([step.micro_steps for step in routes.values()])
         start = time.perf_counter()
-        for number, step in self._follow(list(routes.items()), epoch):
+        for number, step in self._follow(list(routes.items())):
             self.step = number
             lr, due = self.schedule.rate(number, self.plateau), self._norms_are_due()
             limit = self.history.limit(training.spike_threshold)
@@ -183,11 +223,11 @@ class Trainer:
             self.history = self.history.after(result.loss, result.spike)
             check_spikes(self.history.spikes_since)
             after_step()
-            self._look_at_the_clock(epoch)
+            self._look_at_the_clock()
             yield record
             start = time.perf_counter()
 
-    def _look_at_the_clock(self, epoch: int) -> None:
+    def _look_at_the_clock(self) -> None:
         """Validate, or end the run, when that is due by the clock of any rank: all do alike."""
         training, now = self.configuration.training, self.trained_seconds
         if training.minutes is None and training.validate_minutes is None:
@@ -198,25 +238,23 @@ class Trainer:
         self.out_of_time = bool(found[0])
         if found[1] and not self.out_of_time:
             self.validated_at = self.trained_seconds
-            self._validate_on_the_way(epoch)
+            self._validate_on_the_way()
 
-    def _validate_on_the_way(self, epoch: int) -> None:
+    def _validate_on_the_way(self) -> None:
         with self.stopwatch.paused():
             scores = self._validate()
-        record = {"kind": "validation", "epoch": epoch, "step": self.step}
+        record = {"kind": "validation", "epoch": self.epoch, "step": self.step}
         self.log({**record, "seconds": self.trained_seconds, "validation": scores})
 
     def _norms_are_due(self) -> bool:
         every = self.configuration.training.norms_every
         return every > 0 and self.step % every == 0
 
-    def _follow(
-        self, routes: Sequence[tuple[int, RoutedStep]], epoch: int
-    ) -> Iterator[tuple[int, RoutedStep]]:
+    def _follow(self, routes: Sequence[tuple[int, RoutedStep]]) -> Iterator[tuple[int, RoutedStep]]:
         if not self.ranks.is_first:
             return iter(routes)
         epochs = self.configuration.training.epochs
-        return iter(follow(routes, len(routes), f"epoch {epoch + 1}/{epochs}"))
+        return iter(follow(routes, len(routes), f"epoch {self.epoch + 1}/{epochs}"))
 
 
 def _finite(loss: float | None) -> float | None:

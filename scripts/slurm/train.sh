@@ -3,7 +3,7 @@
 
 # train ARGUMENT...: run bigtrk/train.py under srun, one rank per task, as run runs/JOBID. When
 # SLURM's signal says that the time limit is near, requeue the job; what an earlier part of the job
-# has trained is continued from its last checkpoint, written at the end of each epoch.
+# has trained is continued from its newest good checkpoint.
 #
 # BIGTRK_STAGE="graphs sectors" first copies these folders to each node's /tmp (or BIGTRK_LOCAL)
 # and trains on the copies.

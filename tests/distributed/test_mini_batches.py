@@ -11,6 +11,7 @@ from bigtrk.graphs.manifest import write_manifest
 from bigtrk.graphs.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
+from bigtrk.training.checkpoint_folder import last_good
 from bigtrk.training.event_source import split_validation
 from bigtrk.training.run import Events, fit
 from bigtrk.training.settings import Configuration
@@ -64,8 +65,8 @@ def settings(data: Path, run: Path, method: str, **training: Any) -> Configurati
     )
 
 
-def train(ranks: Ranks, configuration: Configuration) -> None:
-    fit(configuration, ranks, Events(*split_validation(configuration.data.train, 1)), None)
+def train(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> None:
+    fit(configuration, ranks, Events(*split_validation(configuration.data.train, 1)), resume)
 
 
 def losses(run: Path) -> list[float]:
@@ -103,4 +104,20 @@ def test_a_run_ends_in_time(tmp_path: Path, data: Path) -> None:
     assert [epoch.steps for epoch in run.epochs] == [1]
     assert run.epochs[0].validation
     assert (tmp_path / "run" / "model.safetensors").exists()
-    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert last_good(tmp_path / "run").checkpoint.progress.cursor == 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_goes_on_in_mid_epoch_on_other_ranks(tmp_path: Path, data: Path, method: str) -> None:
+    """Three steps on two ranks, the others on one and three."""
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    run_ranks(2, train, settings(data, whole, method))
+    halted = settings(data, run, method, minutes=1e-6)
+    run_ranks(2, train, halted)
+    run_ranks(1, train, halted, run)
+    run_ranks(3, train, settings(data, run, method), run)
+    assert losses(run) == pytest.approx(losses(whole), rel=1e-5)
+    assert len(losses(run)) == len(losses(whole))
+    for one, other in zip(read_run(run).epochs, read_run(whole).epochs, strict=True):
+        assert (one.steps, one.events, one.edges) == (other.steps, other.events, other.edges)
+        assert one.train_loss == pytest.approx(other.train_loss, rel=1e-5)

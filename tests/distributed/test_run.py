@@ -1,6 +1,7 @@
 """Whole runs on two ranks: checkpoints, resuming, the record, the model at the end."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.reports import read_run
 from bigtrk.reports.routes import routes
+from bigtrk.training.checkpoint_files import encode
+from bigtrk.training.checkpoint_folder import last_good
 from bigtrk.training.evaluate import evaluate_run
 from bigtrk.training.event_source import split_validation
 from bigtrk.training.resume import resumed_configuration
 from bigtrk.training.run import Events, fit
+from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
@@ -66,11 +70,23 @@ def settings(graphs: Path, run: Path, epochs: int, engine: dict[str, str]) -> Co
     )
 
 
-def train(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> str:
+def train(
+    ranks: Ranks, configuration: Configuration, resume: Path | None = None, *overrides: str
+) -> str:
+    """Fit; a run to resume goes on to the third epoch, with `overrides`."""
     if resume:
-        configuration = resumed_configuration(resume, ["training.epochs=3"])
+        configuration = resumed_configuration(resume, ["training.epochs=3", *overrides])
     data = configuration.data
-    return str(fit(configuration, ranks, Events(*split_validation(data.train, 1)), resume))
+    torch.manual_seed(ranks.rank + time.time_ns() % 1000)  # whatever was drawn before
+    return str(
+        fit(configuration, ranks, Events(*split_validation(data.train, 1, data.events)), resume)
+    )
+
+
+def halted_in_mid_epoch(ranks: Ranks, configuration: Configuration, run: Path) -> None:
+    """Train the first epoch and one step of the second, in two goes."""
+    train(ranks, configuration)
+    train(ranks, configuration, run, "training.minutes=1e-9")
 
 
 def evaluated(ranks: Ranks, run: Path, data: Path) -> dict[str, Any]:
@@ -92,34 +108,85 @@ ENGINES = [
 ]
 
 
+def step_folders(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
 @pytest.mark.parametrize("engine", ENGINES, ids=["ddp", "fsdp2", "zero1", "zero3"])
 def test_resuming_continues_bit_for_bit(
     tmp_path: Path, graphs: Path, engine: dict[str, str]
 ) -> None:
     whole, halted = tmp_path / "whole", tmp_path / "halted"
     run_ranks(2, train, settings(graphs, whole, 3, engine))
-    run_ranks(2, train, settings(graphs, halted, 1, engine))
+    run_ranks(2, halted_in_mid_epoch, settings(graphs, halted, 1, engine), halted)
+    assert step_folders(halted) == ["latest.json", "step-00000002", "step-00000003"]
     with (halted / "metrics.jsonl").open("a") as lines:
         lines.write('{"kind": "st')  # a crash in the middle of a line
-    run_ranks(2, train, settings(graphs, halted, 1, engine), halted)
+    run_ranks(2, train, settings(graphs, halted, 1, engine), halted, "training.minutes=null")
     assert steps(halted) == steps(whole)
     assert len(steps(whole)) == 6
+    for one, other in zip(read_run(halted).epochs, read_run(whole).epochs, strict=True):
+        assert (one.train_loss, one.steps, one.events) == (other.train_loss, 2, 4)
+        assert one.validation == other.validation
     weights, resumed = (load_file(run / "model.safetensors") for run in (whole, halted))
     assert weights.keys() == resumed.keys()
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
-    assert sorted(p.name for p in (whole / "checkpoints").iterdir()) == [
-        "epoch-0002",
-        "epoch-0003",
-        "latest.json",
+    assert step_folders(whole) == ["latest.json", "step-00000004", "step-00000006"]
+
+
+def test_a_run_goes_on_with_other_engines_on_other_ranks(tmp_path: Path, graphs: Path) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    configuration = settings(graphs, run, 3, {"name": "ddp"})
+    run_ranks(1, train, settings(graphs, whole, 3, {"name": "ddp"}))
+    run_ranks(2, halted_in_mid_epoch, settings(graphs, run, 1, {"name": "ddp"}), run)
+    zero3 = ("engine.name=deepspeed", "engine.ds_config=zero3")
+    run_ranks(3, train, configuration, run, *zero3)
+    fsdp2 = ("engine.name=fsdp2", "training.minutes=null")
+    run_ranks(1, train, configuration, run, *fsdp2)
+    for one, other in zip(steps(run), steps(whole), strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+    seen = [
+        sorted(
+            event for step in read_run(run).steps if step.epoch == epoch for event in step.routes
+        )
+        for epoch in range(3)
     ]
+    assert seen == [[f"event{seed:09d}" for seed in range(4)]] * 3
+    resumed = json.loads((run / "run.json").read_text())["resumed"]
+    assert [(r["step"], r["world_size"], r["engine_detail"]) for r in resumed] == [
+        (2, 2, "DDP"),
+        (3, 3, "DeepSpeed ZeRO-3"),
+        (4, 1, "FSDP2"),
+    ]
+
+
+def test_damage_costs_the_steps_since_the_checkpoint_before(
+    tmp_path: Path, graphs: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    for folder in (whole, run):
+        configuration = settings(graphs, folder, 3, {"name": "ddp"})
+        training = configuration.training.model_copy(update={"checkpoint_every": 1})
+        run_ranks(2, train, configuration.model_copy(update={"training": training}))
+    assert step_folders(run) == ["latest.json", "step-00000005", "step-00000006"]
+    (run / "checkpoints" / "step-00000006" / "shard-00001.safetensors").unlink()
+    capfd.readouterr()
+    run_ranks(2, train, configuration, run)
+    said = "step-00000006 is damaged: shard-00001.safetensors: No such file or directory"
+    printed = capfd.readouterr().out
+    assert printed.count(said) == 1
+    assert "continuing from step-00000005, written by DDP on 2 rank(s)" in printed
+    assert steps(run) == steps(whole)
+    assert step_folders(run)[0] == "damaged-step-00000006"
 
 
 def never_so_good_again(run: Path) -> None:
     """Let the first checkpoint know a loss that no epoch will reach."""
-    path = run / "checkpoints" / "epoch-0001" / "progress.json"
-    progress = json.loads(path.read_text())
-    progress["plateau"] = {**progress["plateau"], "best": 1e-9, "reductions": 1}
-    path.write_text(json.dumps(progress))
+    path = run / "checkpoints" / "step-00000002" / "manifest.json"
+    content = json.loads(path.read_text())["content"]
+    plateau = content["progress"]["plateau"]
+    content["progress"]["plateau"] = {**plateau, "best": 1e-9, "reductions": 1}
+    path.write_bytes(encode(content))
 
 
 def test_the_plateau_is_resumed(tmp_path: Path, graphs: Path) -> None:
@@ -128,10 +195,10 @@ def test_the_plateau_is_resumed(tmp_path: Path, graphs: Path) -> None:
     start = settings(graphs, run, 1, {"name": "ddp"})
     start = start.model_copy(update={"optimizer": OptimizerSettings.model_validate(plateau)})
     run_ranks(1, train, start)
-    saved = json.loads((run / "checkpoints" / "epoch-0001" / "progress.json").read_text())
+    saved = last_good(run).checkpoint.progress
     (epoch,) = read_run(run).epochs
     assert epoch.validation is not None
-    assert saved["plateau"] == {"best": epoch.validation.loss, "waited": 0, "reductions": 0}
+    assert saved.plateau == Plateau(epoch.validation.loss, 0, 0)
     never_so_good_again(run)
     run_ranks(1, train, start, run)
     rates = [lr for _, _, lr in steps(run)]
@@ -170,12 +237,22 @@ def test_a_run_is_not_overwritten(tmp_path: Path, graphs: Path) -> None:
         run_ranks(1, train, configuration)
 
 
-def test_resuming_with_another_engine_is_refused(tmp_path: Path, graphs: Path) -> None:
+def test_a_run_that_is_done_is_not_resumed(tmp_path: Path, graphs: Path) -> None:
     run = tmp_path / "run"
-    configuration = settings(graphs, run, 1, {"name": "ddp"})
+    configuration = settings(graphs, run, 3, {"name": "ddp"})
     run_ranks(1, train, configuration)
-    with pytest.raises(Exception, match="written by DDP on 1 ranks, this is DDP on 2"):
-        run_ranks(2, train, configuration, run)
+    with pytest.raises(Exception, match=r"3 epochs are done already; add training\.epochs=4"):
+        run_ranks(1, train, configuration, run)
+
+
+def test_other_events_are_refused(tmp_path: Path, graphs: Path) -> None:
+    run = tmp_path / "run"
+    run_ranks(1, train, settings(graphs, run, 1, {"name": "ddp"}))
+    content = json.loads((run / "run.json").read_text())
+    content["config"]["data"]["events"] = 3
+    (run / "run.json").write_text(json.dumps(content))
+    with pytest.raises(Exception, match="was trained on other events than its data folders hold"):
+        run_ranks(1, train, settings(graphs, run, 1, {"name": "ddp"}), run)
 
 
 def test_folders_without_a_model_say_so(tmp_path: Path, graphs: Path) -> None:

@@ -22,6 +22,7 @@ from bigtrk.reports import read_run
 from bigtrk.reports.spikes import spikes
 from bigtrk.training import trainer
 from bigtrk.training.batch import Batch, BatchMaker
+from bigtrk.training.checkpoint_folder import last_good
 from bigtrk.training.event_source import split_validation
 from bigtrk.training.loader import Loader
 from bigtrk.training.model_files import build_model
@@ -120,11 +121,18 @@ class BadRunner(StepRunner):
         return super().run(events, batches, *others)
 
 
-def run_of(graphs: Path, run: Path, engine: str, guard: str, epochs: int) -> Configuration:
+def run_of(
+    graphs: Path, run: Path, engine: str, guard: str, epochs: int, every: int | None = None
+) -> Configuration:
     return settings(
         engine,
         data={"train": [graphs], "validation": 1},
-        training={"epochs": epochs, "spike_guard": guard, "norms_every": 0},
+        training={
+            "epochs": epochs,
+            "spike_guard": guard,
+            "norms_every": 0,
+            "checkpoint_every": every,
+        },
         optimizer={"lr": 0.01, "warmup_steps": 3},
         run={"folder": run},
     )
@@ -141,6 +149,7 @@ def whole_runs(ranks: Ranks, graphs: Path, folder: Path) -> None:
     for engine in ROLLED_BACK:
         for guard in ("skip", "roll_back"):
             fitted(ranks, run_of(graphs, folder / f"{engine}-{guard}", engine, guard, epochs=2))
+    fitted(ranks, run_of(graphs, folder / "often", "DDP", "roll_back", epochs=2, every=1))
     halted = folder / "halted"
     fitted(ranks, run_of(graphs, halted, "DDP", "skip", epochs=1))
     fitted(ranks, resumed_configuration(halted, ["training.epochs=2"]), halted)
@@ -201,12 +210,22 @@ def test_a_guarded_run_resumes_bit_for_bit(done: tuple[list[dict[str, Any]], Pat
     whole, halted = done[1] / "DDP-skip", done[1] / "halted"
     weights, resumed = (load_file(run / "model.safetensors") for run in (whole, halted))
     assert all(torch.equal(weights[name], resumed[name]) for name in weights)
-    progress = [
-        json.loads((run / "checkpoints" / "epoch-0002" / "progress.json").read_text())
-        for run in (whole, halted)
-    ]
+    progress = [last_good(run).checkpoint.progress for run in (whole, halted)]
     assert progress[0] == progress[1]
-    assert len(progress[0]["history"]["losses"]) == 6
+    assert len(progress[0].history.losses) == 6
+
+
+def test_a_checkpoint_after_each_step_leaves_nothing_to_train_again(
+    done: tuple[list[dict[str, Any]], Path],
+) -> None:
+    skipped, often = done[1] / "DDP-skip", done[1] / "often"
+    weights, others = (load_file(run / "model.safetensors") for run in (skipped, often))
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    runs = [read_run(run) for run in (skipped, often)]
+    assert [epoch.train_loss for epoch in runs[0].epochs] == [e.train_loss for e in runs[1].epochs]
+    assert [(epoch.steps, epoch.spikes) for epoch in runs[1].epochs] == [(3, 1), (3, 1)]
+    lines = [json.loads(line) for line in (often / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "step"] == list(range(8))
 
 
 def too_bad(ranks: Ranks, graphs: Path, folder: Path) -> list[str]:

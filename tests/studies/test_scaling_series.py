@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,9 @@ from bigtrk.studies.launch import tail, torchrun_command, train_logged
 from bigtrk.studies.run_series import run_series
 from bigtrk.studies.scaling_series import ScalingSeries, open_series, plan_series
 from bigtrk.studies.slurm_series import slurm_script
-from bigtrk.training.checkpoint import Progress
+from bigtrk.training.checkpoint_files import Checkpoint
+from bigtrk.training.checkpoint_folder import commit, make_temporary
+from bigtrk.training.progress import EpochTotals, Progress
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.spikes import LossHistory
 from partition.sectors import cut
@@ -206,9 +207,10 @@ def checkpoint(run: Path, epochs_done: int) -> None:
     """What a run leaves on disk that ended after its last checkpoint."""
     record = {"world_size": 1, "engine": "ddp", "config": {"training": {"epochs": 2}}}
     write_json(run / "run.json", record)
-    progress = Progress(epochs_done, 4, "DDP", 1, Plateau(), LossHistory())
-    write_json(run / "checkpoints" / "epoch0001" / "progress.json", asdict(progress))
-    write_json(run / "checkpoints" / "latest.json", {"checkpoint": "epoch0001"})
+    progress = Progress(epochs_done, 0, 4, Plateau(), LossHistory(), EpochTotals())
+    root, written = run / "checkpoints", Checkpoint(progress, {}, (), "", "DDP", {}, {})
+    make_temporary(root, written.name)
+    commit(root, written)
 
 
 def test_series_is_taken_up_where_it_ended(plan: Plan, tmp_path: Path, commands: list[str]) -> None:

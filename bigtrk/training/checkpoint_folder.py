@@ -1,0 +1,118 @@
+"""The checkpoints of a run: which one is good, which are kept."""
+
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bigtrk.errors import InputError
+from bigtrk.files import disk_errors, read_json, sync_folder, write_atomically, write_json
+from bigtrk.training.checkpoint_files import (
+    FORMAT,
+    LATEST,
+    MANIFEST,
+    Checkpoint,
+    encode,
+    read_checkpoint,
+)
+
+KEEP = 2  # the newest and one to fall back on
+DAMAGED = "damaged-"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The newest good checkpoint, and the names of newer ones with what is wrong with them."""
+
+    folder: Path
+    checkpoint: Checkpoint
+    damaged: dict[str, str]
+
+
+def last_good(run: Path) -> Found:
+    """The newest checkpoint whose files are all as they were written.
+
+    Raises:
+        InputError: there is none, or none that is good.
+    """
+    root, damaged = run / "checkpoints", _lost(run / "checkpoints")
+    for folder in reversed(_folders(root)):
+        try:
+            return Found(folder, read_checkpoint(folder), damaged)
+        except InputError as error:
+            damaged[folder.name] = str(error)
+    if not damaged:
+        raise InputError(f"{run}: holds no checkpoint to resume from; start it anew")
+    said = "; ".join(f"{name}: {damage}" for name, damage in damaged.items())
+    raise InputError(f"{run}: no checkpoint is undamaged ({said}); start it anew")
+
+
+def set_aside(found: Found) -> str | None:
+    """Rename damaged checkpoints, so that they are neither tried again nor counted among those
+    kept; what to tell the user, if there were any.
+
+    Raises:
+        InputError: the disk refuses.
+    """
+    with disk_errors():
+        for folder in map(found.folder.with_name, found.damaged):
+            if folder.exists():
+                aside = folder.with_name(DAMAGED + folder.name)
+                shutil.rmtree(aside, ignore_errors=True)
+                folder.rename(aside)
+    if not found.damaged:
+        return None
+    said = "; ".join(f"{name} is damaged: {what}" for name, what in found.damaged.items())
+    return f"{found.folder.parent}: {said}; the newest good one is {found.folder.name}"
+
+
+def make_temporary(root: Path, name: str) -> None:
+    """An empty folder to write the checkpoint in; also removes what a crash left of others.
+
+    Raises:
+        InputError: the disk refuses.
+    """
+    with disk_errors():
+        for old in root.glob(".step-*.tmp"):
+            shutil.rmtree(old, ignore_errors=True)
+        temporary_of(root, name).mkdir(parents=True)
+
+
+def temporary_of(root: Path, name: str) -> Path:
+    return root / f".{name}.tmp"
+
+
+def commit(root: Path, checkpoint: Checkpoint) -> None:
+    """Make a checkpoint of the temporary folder, whose other files are there; drop old ones.
+
+    Raises:
+        InputError: the disk refuses.
+    """
+    temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
+    content = encode({"format": FORMAT, **asdict(checkpoint)})
+    with disk_errors():
+        write_atomically(temporary / MANIFEST, lambda path: path.write_bytes(content))
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.rename(final)
+        sync_folder(root)
+        write_json(root / LATEST, {"checkpoint": final.name})
+        for old in _folders(root)[:-KEEP]:
+            shutil.rmtree(old)
+
+
+def _folders(root: Path) -> list[Path]:
+    """Oldest first."""
+    return sorted(path for path in root.glob("step-*") if path.is_dir())
+
+
+def _lost(root: Path) -> dict[str, str]:
+    """What `latest` names and is not there."""
+    if not (root / LATEST).exists():
+        return {}
+    try:
+        name = str(read_json(root / LATEST)["checkpoint"])
+    except (InputError, LookupError, TypeError):
+        name = ""
+    if not re.fullmatch(r"step-\d+", name):
+        return {LATEST: "names no checkpoint"}
+    return {} if (root / name).is_dir() else {name: "no such folder"}

@@ -1,0 +1,70 @@
+"""Where a run stands, between two steps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bigtrk.training.schedule import Plateau
+from bigtrk.training.spikes import LossHistory
+
+
+@dataclass(frozen=True)
+class EpochTotals:
+    """What the steps of an epoch came to until now, for its record.
+
+    steps, events (an event counts in each of its steps) and edges: of what was learnt from.
+    loss: the sum of the steps' losses, each times its events. seconds: of all training, spikes and
+    what was rolled back included. left_out: the steps that were spikes.
+    """
+
+    steps: int = 0
+    events: int = 0
+    edges: int = 0
+    loss: float = 0.0
+    seconds: float = 0.0
+    left_out: tuple[int, ...] = ()
+
+    def after(self, record: Mapping[str, Any]) -> "EpochTotals":
+        """The totals after a step of this record."""
+        timed = replace(self, seconds=self.seconds + record["seconds"])
+        if record["spike"]:
+            return replace(timed, left_out=(*self.left_out, record["step"]))
+        return replace(
+            timed,
+            steps=self.steps + 1,
+            events=self.events + record["events"],
+            edges=self.edges + record["edges"],
+            # Weighted by events: a short last step counts for what it holds.
+            loss=self.loss + record["loss"] * record["events"],
+        )
+
+    def before(self, step: int) -> "EpochTotals":
+        """Without the spikes that a roll-back knows of but has not come to again."""
+        return replace(self, left_out=tuple(number for number in self.left_out if number < step))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands: epochs completed, steps completed of the next (`cursor`) and of the whole
+    run (`step`), and what the learning rate, the spike guard and the epoch's record depend on.
+    """
+
+    epoch: int
+    cursor: int
+    step: int
+    plateau: Plateau
+    history: LossHistory
+    totals: EpochTotals
+
+    @staticmethod
+    def parse(content: Mapping[str, Any]) -> "Progress":
+        """Of what `asdict` made, by way of JSON."""
+        history, totals = content["history"], content["totals"]
+        return Progress(
+            **{
+                **content,
+                "plateau": Plateau(**content["plateau"]),
+                "history": LossHistory(**{**history, "losses": tuple(history["losses"])}),
+                "totals": EpochTotals(**{**totals, "left_out": tuple(totals["left_out"])}),
+            }
+        )

@@ -1,0 +1,259 @@
+"""One format for all engines and numbers of ranks, written while training goes on."""
+
+import resource
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.settings import OptimizerSettings
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training import checkpoint
+from bigtrk.training.batch import BatchMaker
+from bigtrk.training.checkpoint import Checkpointer, Circumstances
+from bigtrk.training.checkpoint_folder import last_good
+from bigtrk.training.loader import Loader
+from bigtrk.training.model_files import build_model
+from bigtrk.training.progress import EpochTotals, Progress
+from bigtrk.training.routes import scoring_router
+from bigtrk.training.schedule import Plateau
+from bigtrk.training.settings import Configuration
+from bigtrk.training.spikes import LossHistory
+from bigtrk.training.step import StepRunner
+from tests.distributed.graphs import sources
+from tests.distributed.ranks import run_ranks
+
+ENGINES: dict[str, dict[str, Any]] = {
+    "DDP": {"name": "ddp"},
+    "coalesced": {"name": "ddp", "coalesced": True},
+    "FSDP2": {"name": "fsdp2"},
+    **{
+        name: {"name": "deepspeed", "ds_config": name}
+        for name in ("zero0", "zero1", "zero2", "zero3", "zero3_offload")
+    },
+}
+ELSEWHERE = ("DDP", "FSDP2", "zero1", "zero3")  # who reads on other numbers of ranks
+EVENTS = range(len(sources()))
+State = dict[str, Tensor]
+
+
+def progress(step: int) -> Progress:
+    return Progress(0, step, step, Plateau(), LossHistory(), EpochTotals())
+
+
+class Trial:
+    """An engine, the steps it takes, and its checkpoints in `run`."""
+
+    def __init__(self, ranks: Ranks, engine: str, run: Path) -> None:
+        settings = Configuration.model_validate(
+            {"model": {"hidden": 8, "layers": 2}, "engine": ENGINES[engine]}
+        )
+        stopwatch, events = Stopwatch(ranks.device), sources()
+        router = scoring_router(events, ranks.world_size)
+        maker = BatchMaker(settings, ranks.device, BlockGroups(ranks, router.widths))
+        model, optimizer = build_model(settings), OptimizerSettings()
+        self.engine, name = make_engine(settings.engine, model, optimizer, stopwatch)
+        self._batches = Loader(maker.of(events), ranks.rank, stopwatch).load(router.route(EVENTS))
+        self._runner = StepRunner(self.engine, settings.training, ranks, stopwatch)
+        self._circumstances = Circumstances("data", name, {})
+        self.move(run)
+
+    def move(self, run: Path) -> None:
+        self.checkpoints = Checkpointer(run, self.engine, self._circumstances)
+
+    def step(self) -> None:
+        self._runner.run(EVENTS, self._batches, lr=0.01)
+
+    def save(self, step: int) -> None:
+        self.checkpoints.save(progress(step))
+        self.checkpoints.wait()
+
+    def weights(self) -> State:
+        return {name: value.clone() for name, value in self.engine.weights().items()}
+
+
+def stored(run: Path) -> State:
+    """The whole state of a run's newest checkpoint, "weight/NAME" and so on, and the updates."""
+    found = last_good(run)
+    state: State = {}
+    for shard in found.checkpoint.shards:
+        tensors = load_file(found.folder / shard.file)
+        for name, (start, stop, updates) in shard.pieces.items():
+            shape = found.checkpoint.shapes[name]
+            state[f"updates/{name}"] = torch.tensor(updates)
+            for kind in ("weight", "exp_avg", "exp_avg_sq"):
+                whole = state.setdefault(f"{kind}/{name}", torch.full(shape, torch.nan))
+                whole.view(-1)[start:stop] = tensors[f"{kind}/{name}"]
+    return state
+
+
+def same(one: State, other: State) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def engines_write(ranks: Ranks, folder: Path) -> dict[str, tuple[State, State, State]]:
+    """Each engine's checkpoint before its first step and after two; weights then, one step later,
+    and one step after loading it.
+    """
+    found = {}
+    for name in ENGINES:
+        trial = Trial(ranks, name, folder / f"{name}-fresh")
+        trial.save(0)
+        trial.move(folder / name)
+        trial.step(), trial.step()
+        trial.save(2)
+        then = trial.weights()
+        trial.step()
+        later = trial.weights()
+        again = Trial(ranks, name, folder / name)
+        again.checkpoints.load()
+        again.step()
+        found[name] = (then, later, again.weights())
+    return found
+
+
+def engines_read(ranks: Ranks, folder: Path, out: Path, readers: list[str]) -> dict[str, State]:
+    """Weights of each reader, after loading each engine's checkpoint, and what it then writes."""
+    found = {}
+    for name in readers:
+        reader = Trial(ranks, name, folder)
+        for written in ENGINES:
+            reader.move(folder / written)
+            reader.checkpoints.load()
+            found[f"{name}-{written}"] = reader.weights()
+            reader.move(out / f"{name}-{written}")
+            reader.save(2)
+    return found
+
+
+def work_of_2(ranks: Ranks, folder: Path) -> Any:
+    written = engines_write(ranks, folder)
+    read = engines_read(ranks, folder, folder / "2", list(ENGINES))
+    return written, read
+
+
+# Starting processes costs more than all they do here.
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return run_ranks(2, work_of_2, folder)[0], folder
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_files_hold_the_whole_state_in_equal_shares(two: tuple[Any, Path], engine: str) -> None:
+    then, _, _ = two[0][0][engine]
+    state = stored(two[1] / engine)
+    weights = {name: state[f"weight/{name}"] for name in then}
+    assert same(weights, then)
+    assert not any(value.isnan().any() for value in state.values())
+    assert all(state[f"updates/{name}"] == 2 for name in then)
+    assert all(state[f"exp_avg_sq/{name}"].any() for name in then)
+    sizes = [shard.bytes for shard in last_good(two[1] / engine).checkpoint.shards]
+    assert len(sizes) == 2
+    assert max(sizes) < 1.1 * min(sizes)
+    fresh = stored(two[1] / f"{engine}-fresh")
+    assert all(fresh[f"updates/{name}"] == 0 for name in then)
+    assert not any(fresh[f"exp_avg/{name}"].any() for name in then)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_goes_on_bit_for_bit(two: tuple[Any, Path], engine: str) -> None:
+    then, later, again = two[0][0][engine]
+    assert not same(then, later)
+    assert same(later, again)
+
+
+@pytest.mark.parametrize("written", ENGINES)
+def test_every_engine_reads_every_other(two: tuple[Any, Path], written: str) -> None:
+    (wrote, read), folder = two
+    for reader in ENGINES:
+        assert same(read[f"{reader}-{written}"], wrote[written][0]), reader
+        assert same(stored(folder / "2" / f"{reader}-{written}"), stored(folder / written)), reader
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_other_numbers_of_ranks_read_them(two: tuple[Any, Path], world_size: int) -> None:
+    (wrote, _), folder = two
+    out = folder / str(world_size)
+    read = run_ranks(world_size, engines_read, folder, out, list(ELSEWHERE))[0]
+    for written in ENGINES:
+        for reader in ELSEWHERE:
+            name = f"{reader}-{written}"
+            assert same(read[name], wrote[written][0]), name
+            assert same(stored(out / name), stored(folder / written)), name
+            assert len(last_good(out / name).checkpoint.shards) == world_size
+
+
+def saved_while_training(ranks: Ranks, run: Path) -> tuple[bool, State, State]:
+    """Whether nothing was written while the step after it was trained; weights then and later."""
+    trial, released = Trial(ranks, "DDP", run), threading.Event()
+    write = checkpoint.write_shard
+
+    def write_later(*arguments: Any) -> Any:
+        assert released.wait(timeout=60)
+        return write(*arguments)
+
+    setattr(checkpoint, "write_shard", write_later)  # noqa: B010  # mypy: it is imported there
+    then = trial.weights()
+    trial.checkpoints.save(progress(0))
+    trial.step()
+    nothing = not (run / "checkpoints" / "step-00000000").exists()
+    released.set()
+    trial.checkpoints.wait()
+    return nothing, then, trial.weights()
+
+
+def test_training_goes_on_while_the_state_is_written(tmp_path: Path) -> None:
+    nothing, then, later = run_ranks(2, saved_while_training, tmp_path)[0]
+    assert nothing
+    state = stored(tmp_path)
+    assert same({name: state[f"weight/{name}"] for name in then}, then)
+    assert not same(then, later)
+
+
+def cannot_write(ranks: Ranks, run: Path) -> list[str]:
+    """What is said when rank 1 may write no file of this size, and what is read then."""
+    trial, said = Trial(ranks, "DDP", run), []
+    trial.save(1)
+    if ranks.rank == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+    trial.checkpoints.save(progress(2))
+    for collective in (lambda: trial.checkpoints.save(progress(3)), trial.checkpoints.wait):
+        try:
+            collective()
+        except InputError as error:
+            said.append(str(error))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    return [*said, str(trial.checkpoints.load().step)]
+
+
+def test_a_rank_that_cannot_write_stops_all(tmp_path: Path) -> None:
+    first, second = run_ranks(2, cannot_write, tmp_path)
+    assert first == second
+    said, read = first
+    assert "checkpoint step-00000002 could not be written: rank 1: [Errno 27]" in said
+    assert read == "1"
+
+
+def another_model(ranks: Ranks, run: Path) -> str:
+    trial = Trial(ranks, "DDP", run)
+    trial.save(1)
+    settings = Configuration.model_validate({"model": {"hidden": 8, "layers": 3}})
+    stopwatch, model = Stopwatch(ranks.device), build_model(settings)
+    engine, _ = make_engine(settings.engine, model, OptimizerSettings(), stopwatch)
+    with pytest.raises(InputError) as caught:
+        Checkpointer(run, engine, Circumstances("data", "DDP", {})).load()
+    return str(caught.value)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    (said,) = run_ranks(1, another_model, tmp_path)
+    assert "of another model (such as in layers." in said
