@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -208,7 +209,7 @@ def configuration_seeds() -> list[bytes]:
     return [b"\0" + DEFAULT.read_bytes(), b"\0" + aliased, b"\1" + windows, overrides]
 
 
-def heptrkx_arrays() -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+def heptrkx_arrays() -> dict[str, Any]:
     return {
         "X": np.array([[0.03, 0.9, 0.1], [0.07, -0.9, 0.2], [1.0, -0.5, -1.0]], np.float32),
         "y": np.array([1, 0, 1], np.float32),

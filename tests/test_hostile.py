@@ -8,6 +8,7 @@ import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -224,7 +225,7 @@ def refuse_npy(folder: Path, header: str) -> None:
 
 
 def test_pickles_and_distant_hits_in_npz_are_refused(tmp_path: Path) -> None:
-    objects = np.array([[print, print, print]], dtype=object)
+    objects: Any = np.array([[print, print, print]], dtype=object)
     np.savez(tmp_path / "a.npz", **{**heptrkx_arrays(), "X": objects})
     with pytest.raises(InputError, match="'X' cannot be read"):
         read_heptrkx(tmp_path / "a.npz")
