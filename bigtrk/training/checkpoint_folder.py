@@ -54,14 +54,15 @@ def set_aside(found: Found) -> str | None:
     Raises:
         InputError: the disk refuses.
     """
+    if not found.damaged:
+        return None
     with disk_errors():
         for folder in map(found.folder.with_name, found.damaged):
             if folder.exists():
                 aside = folder.with_name(DAMAGED + folder.name)
                 shutil.rmtree(aside, ignore_errors=True)
                 folder.rename(aside)
-    if not found.damaged:
-        return None
+        write_json(found.folder.with_name(LATEST), {"checkpoint": found.folder.name})
     said = "; ".join(f"{name} is damaged: {what}" for name, what in found.damaged.items())
     return f"{found.folder.parent}: {said}; the newest good one is {found.folder.name}"
 

@@ -152,6 +152,7 @@ def test_a_lost_folder_is_named(run: Path) -> None:
     assert found.folder.name == "step-00000004"
     assert found.damaged == {"step-00000008": "no such folder"}
     assert set_aside(found)
+    assert last_good(run).damaged == {}
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"checkpoint": "../../elsewhere"}', "\0"])
@@ -163,6 +164,7 @@ def test_damage_to_latest_costs_nothing(run: Path, content: str) -> None:
     said = set_aside(found)
     assert said
     assert "latest.json" in said
+    assert last_good(run).damaged == {}
 
 
 def test_damaged_ones_are_set_aside_and_do_not_count(run: Path) -> None:
@@ -171,6 +173,7 @@ def test_damaged_ones_are_set_aside_and_do_not_count(run: Path) -> None:
     assert said is not None
     assert "step-00000008 is damaged: shard-00000.safetensors has" in said
     assert "the newest good one is step-00000004" in said
+    assert last_good(run).damaged == {}
     write(run, 6)
     kept = sorted(path.name for path in (run / "checkpoints").iterdir())
     assert kept == ["damaged-step-00000008", "latest.json", "step-00000004", "step-00000006"]
