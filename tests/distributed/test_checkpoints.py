@@ -19,6 +19,7 @@ from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training import checkpoint
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Checkpointer, Circumstances
+from bigtrk.training.checkpoint_files import write_shard
 from bigtrk.training.checkpoint_folder import last_good
 from bigtrk.training.loader import Loader
 from bigtrk.training.model_files import build_model
@@ -108,7 +109,8 @@ def engines_write(ranks: Ranks, folder: Path) -> dict[str, tuple[State, State, S
         trial = Trial(ranks, name, folder / f"{name}-fresh")
         trial.save(0)
         trial.move(folder / name)
-        trial.step(), trial.step()
+        trial.step()
+        trial.step()
         trial.save(2)
         then = trial.weights()
         trial.step()
@@ -195,7 +197,7 @@ def test_other_numbers_of_ranks_read_them(two: tuple[Any, Path], world_size: int
 def saved_while_training(ranks: Ranks, run: Path) -> tuple[bool, State, State]:
     """Whether nothing was written while the step after it was trained; weights then and later."""
     trial, released = Trial(ranks, "DDP", run), threading.Event()
-    write = checkpoint.write_shard
+    write = write_shard
 
     def write_later(*arguments: Any) -> Any:
         assert released.wait(timeout=60)
