@@ -1,8 +1,7 @@
 """A training run from its configuration to the trained model on disk."""
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,11 @@ from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.tracks.edge_metrics import RATIOS, undefined_note
+from bigtrk.training.announce import announce, print_epoch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Checkpointer, Circumstances, find
 from bigtrk.training.choose_steps import choose_steps
+from bigtrk.training.clock import Clock
 from bigtrk.training.epoch_steps import EpochSteps
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loggers import check_loggers, open_logger
@@ -30,7 +30,6 @@ from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.profiling import profiled
 from bigtrk.training.progress import Progress
 from bigtrk.training.resume import continue_record
-from bigtrk.training.routed_step import RoutedStep
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.run_folder import append_record, create_run, save_model
 from bigtrk.training.schedule import Schedule
@@ -123,12 +122,12 @@ def _train(trainer: Trainer, folder: Path, facts: dict[str, Any]) -> None:
     ranks, epochs = trainer.ranks, trainer.configuration.training.epochs
     announced = False
     with _profiler(trainer, folder) as after_step:
-        while trainer.epoch < epochs and not trainer.out_of_time:
+        while trainer.epoch < epochs and not trainer.clock.out_of_time:
             routes = trainer.epoch_steps.of(trainer.epoch)
             if not announced:
-                _announce(ranks, folder, facts, routes)
+                announce(ranks, folder, facts, routes)
                 announced = True
-            _print_epoch(ranks, trainer.run_epoch(routes, after_step), epochs)
+            print_epoch(ranks, trainer.run_epoch(routes, after_step), epochs)
 
 
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
@@ -180,6 +179,7 @@ def _trainer(
         meter=open_meter(ranks),
         log=_logger(configuration, ranks, folder),
         checkpoints=checkpoints,
+        clock=Clock(configuration.training, ranks.device),
     )
 
 
@@ -227,46 +227,3 @@ def _logger(configuration: Configuration, ranks: Ranks, folder: Path) -> Callabl
             log(record)
 
     return write
-
-
-def _announce(
-    ranks: Ranks, folder: Path, facts: dict[str, Any], routes: Sequence[RoutedStep]
-) -> None:
-    """Say what is trained, and how: by the `routes` of the first epoch."""
-    if not ranks.is_first:
-        return
-    data = facts["data"]
-    counts = Counter(parts for step in routes for parts in step.parts.values())
-    shown = ", ".join(f"{counts[k]} in {k} sectors" for k in sorted(counts) if k > 1)
-    say(
-        f"{folder}: {facts['parameters']:,} parameters, {facts['engine_detail']} on "
-        f"{ranks.world_size} rank(s) of {ranks.device}; {data['train_events']} events, "
-        f"{data['edges']:,} edges to train on{f' ({shown})' if shown else ''}, "
-        f"{data['validation_events']} to validate"
-    )
-    busy = max(step.busy_ranks for step in routes)
-    if busy < ranks.world_size:
-        say(
-            f"a step keeps {busy} of {ranks.world_size} ranks busy; set training.events_per_step "
-            f"to {ranks.world_size} or more, or cut the events in sectors"
-        )
-
-
-def _print_epoch(ranks: Ranks, record: Record, epochs: int) -> None:
-    if not ranks.is_first:
-        return
-    scores = record["validation"] or {}
-    # Events without target or predicted edges are missing from some means: said when there are any.
-    undefined = undefined_note(scores.get("events_skipped"), scores.get("events_without_auc"))
-    loss, spikes = record["train_loss"], record["spikes"]
-    learnt = "-" if loss is None else f"{loss:.5f}"
-    learnt += f" ({spikes} loss spikes left out)" if spikes else ""
-    means = {name: scores.get(name) for name in ("loss", *RATIOS)}
-    shown = "  ".join(f"{name} {x:.4f}" for name, x in means.items() if x is not None)
-    shown += f"  ({undefined})" if undefined else ""
-    say(
-        f"epoch {record['epoch'] + 1}/{epochs}  train loss {learnt}  "
-        f"validation: {shown or '-'}  {record['seconds']:.1f} s  "
-        f"{record['edges_per_second']:,.0f} edges/s  "
-        f"peak {record['peak_memory_bytes'] / 2**30:.2f} GiB"
-    )

@@ -9,7 +9,6 @@ from typing import Any
 
 from bigtrk.console import follow
 from bigtrk.errors import InputError
-from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
@@ -17,6 +16,7 @@ from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracing import traced
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Checkpointer
+from bigtrk.training.clock import Clock
 from bigtrk.training.epoch_steps import EpochSteps
 from bigtrk.training.event_source import EventSource
 from bigtrk.training.loader import Loader
@@ -50,14 +50,12 @@ class Trainer:
     meter: Meter
     log: Callable[[Record], None]
     checkpoints: Checkpointer
+    clock: Clock
     epoch: int = 0
     step: int = 0
     plateau: Plateau = field(default_factory=Plateau)
     history: LossHistory = field(default_factory=LossHistory)
     totals: EpochTotals = field(default_factory=EpochTotals)
-    trained_seconds: float = 0.0
-    validated_at: float = 0.0  # of trained_seconds, the last time on the way
-    out_of_time: bool = False
 
     @property
     def first_step(self) -> int:
@@ -94,7 +92,7 @@ class Trainer:
         """
         self.stopwatch.take()
         self.meter.start()
-        before, epoch = self.trained_seconds, self.epoch
+        before, epoch = self.clock.seconds, self.epoch
         durations = self._train(routes, after_step)
         totals, left_out = self.totals, set(self.totals.left_out)
         learnt = [i for i in range(self.first_step, self.step) if i not in left_out]
@@ -110,7 +108,7 @@ class Trainer:
             "seconds": totals.seconds,
             "edges_per_second": totals.edges / totals.seconds,
             "batch_seconds": statistics.median(durations),
-            **usage(self.stopwatch, self.meter, self.trained_seconds - before, self.ranks.device),
+            **usage(self.stopwatch, self.meter, self.clock.seconds - before, self.ranks.device),
             "validation": self._validate(),
         }
         self.log(record)
@@ -147,18 +145,18 @@ class Trainer:
         """
         rolls_back = self.configuration.training.spike_guard == "roll_back"
         end, durations = self.first_step + len(routes), []
-        while self.step < end and not self.out_of_time:
+        while self.step < end and not self.clock.out_of_time:
             numbers = [i for i in range(self.step, end) if i not in self.totals.left_out]
             numbered = {i: routes[i - self.first_step] for i in numbers}
             for record in self._steps(numbered, after_step):
                 durations.append(record["seconds"])
                 self.step, self.totals = self.step + 1, self.totals.after(record)
-                if record["spike"] and rolls_back and not self.out_of_time:
+                if record["spike"] and rolls_back and not self.clock.out_of_time:
                     self._roll_back(min(MOST_IN_A_ROW, len(routes)))
                     break
                 if self.step < end and self._checkpoint_is_due():
                     self.save()
-                if self.out_of_time:
+                if self.clock.out_of_time:
                     break
             else:
                 self.step = end
@@ -182,7 +180,7 @@ class Trainer:
 
     def _checkpoint_is_due(self) -> bool:
         every = self.configuration.training.checkpoint_every
-        return self.out_of_time or (every is not None and self.step % every == 0)
+        return self.clock.out_of_time or (every is not None and self.step % every == 0)
 
     def _steps(
         self, routes: Mapping[int, RoutedStep], after_step: Callable[[], None]
@@ -201,7 +199,7 @@ class Trainer:
             with traced(f"step {number}"):
                 result = runner.run(step.events, next(batches), lr, due, limit)
             seconds = time.perf_counter() - start
-            self.trained_seconds += seconds
+            self.clock.seconds += seconds
             record = {
                 "kind": "step",
                 "epoch": epoch,
@@ -223,28 +221,16 @@ class Trainer:
             self.history = self.history.after(result.loss, result.spike)
             check_spikes(self.history.spikes_since)
             after_step()
-            self._look_at_the_clock()
+            if self.clock.look():
+                self._validate_on_the_way()
             yield record
             start = time.perf_counter()
-
-    def _look_at_the_clock(self) -> None:
-        """Validate, or end the run, when that is due by the clock of any rank: all do alike."""
-        training, now = self.configuration.training, self.trained_seconds
-        if training.minutes is None and training.validate_minutes is None:
-            return
-        ends = _exceeds(now, training.minutes)
-        validates = _exceeds(now - self.validated_at, training.validate_minutes)
-        found = all_max([ends, validates], self.ranks.device)
-        self.out_of_time = bool(found[0])
-        if found[1] and not self.out_of_time:
-            self.validated_at = self.trained_seconds
-            self._validate_on_the_way()
 
     def _validate_on_the_way(self) -> None:
         with self.stopwatch.paused():
             scores = self._validate()
         record = {"kind": "validation", "epoch": self.epoch, "step": self.step}
-        self.log({**record, "seconds": self.trained_seconds, "validation": scores})
+        self.log({**record, "seconds": self.clock.seconds, "validation": scores})
 
     def _norms_are_due(self) -> bool:
         every = self.configuration.training.norms_every
@@ -260,7 +246,3 @@ class Trainer:
 def _finite(loss: float | None) -> float | None:
     """As a record has it."""
     return loss if loss is not None and math.isfinite(loss) else None
-
-
-def _exceeds(seconds: float, minutes: float | None) -> bool:
-    return minutes is not None and seconds > 60 * minutes
