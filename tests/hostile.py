@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load, save
 
 from bigtrk.config import load_settings
+from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulate import simulate_event
@@ -275,3 +276,16 @@ READERS = {
     "configuration": Reader(configuration_seeds, read_configuration),
     "heptrkx": Reader(heptrkx_seeds, read_npz),
 }
+
+
+def one_line(error: InputError, folder: Path) -> bool:
+    return str(error).replace(str(folder), "").isprintable()
+
+
+def refusal(read: Callable[[], object]) -> InputError:
+    """What `read` raises, an empty one if it does not."""
+    try:
+        read()
+    except InputError as error:
+        return error
+    return InputError("")

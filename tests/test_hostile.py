@@ -1,36 +1,22 @@
 """Files from elsewhere are read as they are meant, or refused in one line; nothing else happens."""
 
-import gzip
-import io
 import os
-import stat
 import struct
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bigtrk import unpacking
-from bigtrk.config import load_settings, read_yaml
 from bigtrk.errors import InputError
-from bigtrk.events.reader import read_event
 from bigtrk.files import read_json, write_atomically, write_json
 from bigtrk.graphs.graph_folder import GraphFolder, write_graph
-from bigtrk.graphs.heptrkx import read_heptrkx
 from bigtrk.graphs.manifest import MANIFEST, file_of, read_manifest, write_manifest
 from bigtrk.graphs.sector_folder import SectorFolder, write_sectors
 from bigtrk.graphs.tensor_files import SectionFile, write_sections
-from bigtrk.safe_yaml import parse_yaml
-from bigtrk.train import DEFAULT
-from bigtrk.training.settings import Configuration
 from partition.sectors import cut
-from tests.hostile import EVENT, READERS, a_graph, a_zip, heptrkx_arrays, plain_tables, same
+from tests.hostile import EVENT, READERS, a_graph, one_line, refusal, same
 
 # Each example writes over the files of the one before.
 HARMLESS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -58,19 +44,6 @@ def mutations(draw: st.DrawFn, content: bytes) -> bytes:
             ]
         )
     )
-
-
-def one_line(error: InputError, folder: Path) -> bool:
-    return str(error).replace(str(folder), "").isprintable()
-
-
-def refusal(read: Callable[[], object]) -> InputError:
-    """What `read` raises, an empty one if it does not."""
-    try:
-        read()
-    except InputError as error:
-        return error
-    return InputError("")
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -102,202 +75,6 @@ def test_a_checked_file_is_read_to_the_same_content_or_refused(
 def test_the_seeds_are_valid(tmp_path: Path, name: str) -> None:
     for seed in READERS[name].seeds():
         READERS[name].read(tmp_path, seed)
-
-
-def bomb(path: Path, member: str, size: int) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(member, b"\0" * size)
-    return path
-
-
-@pytest.fixture
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "FREE_BYTES", 10_000)
-
-
-@pytest.mark.usefixtures("small_limits")
-def test_archive_bombs_are_refused(tmp_path: Path) -> None:
-    hits = f"{EVENT}-hits.csv"
-    with pytest.raises(InputError, match=r"hits\.csv: unpacks to more than .* unpack it yourself"):
-        read_event(bomb(tmp_path / "a.zip", hits, 10_000_000))
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / f"{hits}.gz").write_bytes(gzip.compress(bytes(10_000_000)))
-    with pytest.raises(InputError, match=r"hits\.csv\.gz: unpacks to more than"):
-        read_event(tmp_path / "b")
-    with zipfile.ZipFile(tmp_path / "c.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"{hits}.gz", gzip.compress(bytes(9_000_000)))
-    with pytest.raises(InputError, match=r"hits\.csv\.gz: unpacks to more than"):
-        read_event(tmp_path / "c.zip")
-    np.savez_compressed(tmp_path / "d.npz", **{**heptrkx_arrays(), "X": np.zeros((10**6, 3))})
-    with pytest.raises(InputError, match=r"X\.npy: unpacks to more than"):
-        read_heptrkx(tmp_path / "d.npz")
-
-
-def test_no_ratio_allows_more_than_the_absolute_limit() -> None:
-    assert unpacking.limit_of(1) == unpacking.FREE_BYTES
-    assert unpacking.limit_of(2**20) == unpacking.MAX_RATIO * 2**20
-    assert unpacking.limit_of(2**40) == unpacking.MAX_BYTES
-
-
-@pytest.mark.usefixtures("small_limits")
-def test_a_bomb_that_lies_of_its_size_is_refused(tmp_path: Path) -> None:
-    path = bomb(tmp_path / "a.zip", f"{EVENT}-hits.csv", 10_000_000)
-    size = struct.pack("<L", 10_000_000)
-    path.write_bytes(path.read_bytes().replace(size, struct.pack("<L", 100)))
-    with pytest.raises(InputError, match="damaged zip archive"):
-        read_event(path)
-
-
-def test_gzip_members_count_together(tmp_path: Path) -> None:
-    """A table of several streams is read whole; its last stream's size is not that of the whole."""
-    table = plain_tables()[f"{EVENT}-hits.csv"]
-    packed = gzip.compress(table[:500]) + gzip.compress(table[500:])
-    (tmp_path / f"{EVENT}-hits.csv.gz").write_bytes(packed)
-    found = read_event(tmp_path).hits
-    (tmp_path / f"{EVENT}-hits.csv.gz").write_bytes(gzip.compress(table))
-    assert same(found, read_event(tmp_path).hits)
-
-
-def test_links_and_rare_methods_in_archives_are_refused(tmp_path: Path) -> None:
-    link = zipfile.ZipInfo(f"{EVENT}-hits.csv")
-    link.external_attr = (stat.S_IFLNK | 0o777) << 16
-    for path in (tmp_path / "a.zip", tmp_path / "a.npz"):
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr(link, "/etc/passwd")
-    with pytest.raises(InputError, match="symbolic link"):
-        read_event(tmp_path / "a.zip")
-    with pytest.raises(InputError, match="symbolic link"):
-        read_heptrkx(tmp_path / "a.npz")
-    with zipfile.ZipFile(tmp_path / "b.zip", "w", zipfile.ZIP_BZIP2) as archive:
-        archive.writestr(f"{EVENT}-hits.csv", b"\0" * 1000)
-    with pytest.raises(InputError, match="not packed by deflate"):
-        read_event(tmp_path / "b.zip")
-
-
-def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
-    content = bytearray(a_zip())
-    for magic, place in ((b"PK\1\2", 8), (b"PK\3\4", 6)):
-        content[content.index(magic) + place] |= 1
-    (tmp_path / "a.zip").write_bytes(content)
-    with pytest.raises(InputError, match=r"damaged zip archive.*encrypted"):
-        read_event(tmp_path / "a.zip")
-
-
-def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
-    pipe = tmp_path / f"{EVENT}-hits.csv"
-    os.mkfifo(pipe)
-    for read in (read_event, read_json, read_yaml, read_heptrkx, SectionFile):
-        with pytest.raises(InputError, match="is not a file"):
-            read(tmp_path if read is read_event else pipe)
-
-
-@pytest.mark.parametrize("descr", ["'O'", "'|V8'", "'<U4'", "[('a', '<f4')]"])
-@pytest.mark.parametrize("shape", ["(3, 3)", "(10**15, 3)", "(-1, 3)", "(2**62, 2**62)", "3"])
-def test_npy_headers_that_lie(tmp_path: Path, descr: str, shape: str) -> None:
-    refuse_npy(tmp_path, f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}")
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 3), }",
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }",
-        "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 3), }",
-        "__import__('os')",
-        "(" * 5000,
-        "'",
-    ],
-)
-def test_more_npy_headers_that_lie(tmp_path: Path, header: str) -> None:
-    refuse_npy(tmp_path, header)
-
-
-def refuse_npy(folder: Path, header: str) -> None:
-    content = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + bytes(36)
-    path = folder / "a.npz"
-    with zipfile.ZipFile(path, "w") as archive:
-        for key, array in heptrkx_arrays().items():
-            stream = io.BytesIO()
-            np.save(stream, array)
-            archive.writestr(f"{key}.npy", content if key == "X" else stream.getvalue())
-    with pytest.raises(InputError, match=r"a\.npz: array 'X' (cannot be read|holds)"):
-        read_heptrkx(path)
-
-
-def test_pickles_and_distant_hits_in_npz_are_refused(tmp_path: Path) -> None:
-    objects: Any = np.array([[print, print, print]], dtype=object)
-    np.savez(tmp_path / "a.npz", **{**heptrkx_arrays(), "X": objects})
-    with pytest.raises(InputError, match="'X' cannot be read"):
-        read_heptrkx(tmp_path / "a.npz")
-    np.savez(tmp_path / "a.npz", **{**heptrkx_arrays(), "X": heptrkx_arrays()["X"] * 1e30})
-    with pytest.raises(InputError, match="'X' holds coordinates beyond"):
-        read_heptrkx(tmp_path / "a.npz")
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
-        ("[" * 5000, "nests too deep"),
-        ("a: &a [*a]", "holds itself"),
-        ("1" + ":59" * 200_000, "digits"),
-        ("!!timestamp x", "not YAML"),
-        ("!!bool x", "not YAML"),
-        ("2001-99-99", "not YAML"),
-        ("x" * (1 << 20) + "x", "larger than 1 MiB"),
-        ("a: \ud800".encode("utf-8", "surrogatepass"), "not YAML"),
-    ],
-)
-def test_yaml_bombs_are_refused(tmp_path: Path, text: str | bytes, complaint: str) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(InputError, match=complaint) as caught:
-        read_yaml(path)
-    assert one_line(caught.value, tmp_path)
-
-
-@pytest.mark.parametrize("join", ["[{}]", "{{<<: [{}]}}"])
-def test_a_billion_laughs_are_refused(tmp_path: Path, join: str) -> None:
-    lines = ["a0: &a0 {x: 1}"]
-    for level in range(1, 12):
-        aliases = ", ".join([f"*a{level - 1}"] * 10)
-        lines.append(f"a{level}: &a{level} {join.format(aliases)}")
-    (tmp_path / "a.yaml").write_text("\n".join(lines))
-    with pytest.raises(InputError, match="values, aliases written out"):
-        load_settings(Configuration, tmp_path / "a.yaml")
-
-
-def test_aliases_and_merges_are_read() -> None:
-    assert parse_yaml("a: &a {x: 1}\nb: {<<: *a, y: *a}") == {
-        "a": {"x": 1},
-        "b": {"x": 1, "y": {"x": 1}},
-    }
-
-
-KEYS = st.sampled_from(["model", "hidden", "data.train", "training", "run", "engine", "", ".", "1"])
-VALUES = st.sampled_from(["[[]]", "{}", "null", "NaN", "-.inf", "~", "{1: 2}", "!!set {a}", "'\\"])
-
-
-@settings(max_examples=200)
-@given(st.lists(st.tuples(st.lists(KEYS, max_size=4), VALUES | st.text()), max_size=3))
-def test_overrides_of_all_shapes(overrides: list[tuple[list[str], str]]) -> None:
-    lines = [f"{'.'.join(keys)}={value}" for keys, value in overrides]
-    assert str(refusal(lambda: load_settings(Configuration, DEFAULT, lines))).isprintable()
-
-
-def test_many_mistakes_are_told_in_short(tmp_path: Path) -> None:
-    path = tmp_path / "a.yaml"
-    path.write_text("".join(f"key{number}: {'x' * 100}\n" for number in range(5000)))
-    with pytest.raises(InputError) as caught:
-        load_settings(Configuration, path)
-    assert len(str(caught.value)) < 10_000
-
-
-@pytest.mark.parametrize("text", ["[" * 200_000, "1" * 5000, "NaN", '{"a": Infinity}', "\xff"])
-def test_json_that_breaks_readers(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(InputError, match="not a JSON file"):
-        read_json(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize("link", ["target", "temporary", "dangling"])

@@ -1,0 +1,158 @@
+"""Archives and npz files that lie, burst or lead elsewhere are refused."""
+
+import gzip
+import io
+import os
+import stat
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigtrk import unpacking
+from bigtrk.config import read_yaml
+from bigtrk.errors import InputError
+from bigtrk.events.reader import read_event
+from bigtrk.files import read_json
+from bigtrk.graphs.heptrkx import read_heptrkx
+from bigtrk.graphs.tensor_files import SectionFile
+from tests.hostile import (
+    EVENT,
+    a_zip,
+    heptrkx_arrays,
+    plain_tables,
+    same,
+)
+
+
+def bomb(path: Path, member: str, size: int) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(member, b"\0" * size)
+    return path
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "FREE_BYTES", 10_000)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_archive_bombs_are_refused(tmp_path: Path) -> None:
+    hits = f"{EVENT}-hits.csv"
+    with pytest.raises(InputError, match=r"hits\.csv: unpacks to more than .* unpack it yourself"):
+        read_event(bomb(tmp_path / "a.zip", hits, 10_000_000))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / f"{hits}.gz").write_bytes(gzip.compress(bytes(10_000_000)))
+    with pytest.raises(InputError, match=r"hits\.csv\.gz: unpacks to more than"):
+        read_event(tmp_path / "b")
+    with zipfile.ZipFile(tmp_path / "c.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{hits}.gz", gzip.compress(bytes(9_000_000)))
+    with pytest.raises(InputError, match=r"hits\.csv\.gz: unpacks to more than"):
+        read_event(tmp_path / "c.zip")
+    np.savez_compressed(tmp_path / "d.npz", **{**heptrkx_arrays(), "X": np.zeros((10**6, 3))})
+    with pytest.raises(InputError, match=r"X\.npy: unpacks to more than"):
+        read_heptrkx(tmp_path / "d.npz")
+
+
+def test_no_ratio_allows_more_than_the_absolute_limit() -> None:
+    assert unpacking.limit_of(1) == unpacking.FREE_BYTES
+    assert unpacking.limit_of(2**20) == unpacking.MAX_RATIO * 2**20
+    assert unpacking.limit_of(2**40) == unpacking.MAX_BYTES
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_a_bomb_that_lies_of_its_size_is_refused(tmp_path: Path) -> None:
+    path = bomb(tmp_path / "a.zip", f"{EVENT}-hits.csv", 10_000_000)
+    size = struct.pack("<L", 10_000_000)
+    path.write_bytes(path.read_bytes().replace(size, struct.pack("<L", 100)))
+    with pytest.raises(InputError, match="damaged zip archive"):
+        read_event(path)
+
+
+def test_gzip_members_count_together(tmp_path: Path) -> None:
+    """A table of several streams is read whole; its last stream's size is not that of the whole."""
+    table = plain_tables()[f"{EVENT}-hits.csv"]
+    packed = gzip.compress(table[:500]) + gzip.compress(table[500:])
+    (tmp_path / f"{EVENT}-hits.csv.gz").write_bytes(packed)
+    found = read_event(tmp_path).hits
+    (tmp_path / f"{EVENT}-hits.csv.gz").write_bytes(gzip.compress(table))
+    assert same(found, read_event(tmp_path).hits)
+
+
+def test_links_and_rare_methods_in_archives_are_refused(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo(f"{EVENT}-hits.csv")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    for path in (tmp_path / "a.zip", tmp_path / "a.npz"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(link, "/etc/passwd")
+    with pytest.raises(InputError, match="symbolic link"):
+        read_event(tmp_path / "a.zip")
+    with pytest.raises(InputError, match="symbolic link"):
+        read_heptrkx(tmp_path / "a.npz")
+    with zipfile.ZipFile(tmp_path / "b.zip", "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr(f"{EVENT}-hits.csv", b"\0" * 1000)
+    with pytest.raises(InputError, match="not packed by deflate"):
+        read_event(tmp_path / "b.zip")
+
+
+def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
+    content = bytearray(a_zip())
+    for magic, place in ((b"PK\1\2", 8), (b"PK\3\4", 6)):
+        content[content.index(magic) + place] |= 1
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(InputError, match=r"damaged zip archive.*encrypted"):
+        read_event(tmp_path / "a.zip")
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / f"{EVENT}-hits.csv"
+    os.mkfifo(pipe)
+    for read in (read_event, read_json, read_yaml, read_heptrkx, SectionFile):
+        with pytest.raises(InputError, match="is not a file"):
+            read(tmp_path if read is read_event else pipe)
+
+
+@pytest.mark.parametrize("descr", ["'O'", "'|V8'", "'<U4'", "[('a', '<f4')]"])
+@pytest.mark.parametrize("shape", ["(3, 3)", "(10**15, 3)", "(-1, 3)", "(2**62, 2**62)", "3"])
+def test_npy_headers_that_lie(tmp_path: Path, descr: str, shape: str) -> None:
+    refuse_npy(tmp_path, f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 3), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 3), }",
+        "__import__('os')",
+        "(" * 5000,
+        "'",
+    ],
+)
+def test_more_npy_headers_that_lie(tmp_path: Path, header: str) -> None:
+    refuse_npy(tmp_path, header)
+
+
+def refuse_npy(folder: Path, header: str) -> None:
+    content = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + bytes(36)
+    path = folder / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for key, array in heptrkx_arrays().items():
+            stream = io.BytesIO()
+            np.save(stream, array)
+            archive.writestr(f"{key}.npy", content if key == "X" else stream.getvalue())
+    with pytest.raises(InputError, match=r"a\.npz: array 'X' (cannot be read|holds)"):
+        read_heptrkx(path)
+
+
+def test_pickles_and_distant_hits_in_npz_are_refused(tmp_path: Path) -> None:
+    objects: Any = np.array([[print, print, print]], dtype=object)
+    np.savez(tmp_path / "a.npz", **{**heptrkx_arrays(), "X": objects})
+    with pytest.raises(InputError, match="'X' cannot be read"):
+        read_heptrkx(tmp_path / "a.npz")
+    np.savez(tmp_path / "a.npz", **{**heptrkx_arrays(), "X": heptrkx_arrays()["X"] * 1e30})
+    with pytest.raises(InputError, match="'X' holds coordinates beyond"):
+        read_heptrkx(tmp_path / "a.npz")

@@ -1,0 +1,81 @@
+"""YAML, JSON and overrides of all shapes are read as they are meant, or refused in one line."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigtrk.config import load_settings, read_yaml
+from bigtrk.errors import InputError
+from bigtrk.files import read_json
+from bigtrk.safe_yaml import parse_yaml
+from bigtrk.train import DEFAULT
+from bigtrk.training.settings import Configuration
+from tests.hostile import one_line, refusal
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("!!python/object/apply:os.system ['true']", "could not determine a constructor"),
+        ("[" * 5000, "nests too deep"),
+        ("a: &a [*a]", "holds itself"),
+        ("1" + ":59" * 200_000, "digits"),
+        ("!!timestamp x", "not YAML"),
+        ("!!bool x", "not YAML"),
+        ("2001-99-99", "not YAML"),
+        ("x" * (1 << 20) + "x", "larger than 1 MiB"),
+        ("a: \ud800".encode("utf-8", "surrogatepass"), "not YAML"),
+    ],
+)
+def test_yaml_bombs_are_refused(tmp_path: Path, text: str | bytes, complaint: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=complaint) as caught:
+        read_yaml(path)
+    assert one_line(caught.value, tmp_path)
+
+
+@pytest.mark.parametrize("join", ["[{}]", "{{<<: [{}]}}"])
+def test_a_billion_laughs_are_refused(tmp_path: Path, join: str) -> None:
+    lines = ["a0: &a0 {x: 1}"]
+    for level in range(1, 12):
+        aliases = ", ".join([f"*a{level - 1}"] * 10)
+        lines.append(f"a{level}: &a{level} {join.format(aliases)}")
+    (tmp_path / "a.yaml").write_text("\n".join(lines))
+    with pytest.raises(InputError, match="values, aliases written out"):
+        load_settings(Configuration, tmp_path / "a.yaml")
+
+
+def test_aliases_and_merges_are_read() -> None:
+    assert parse_yaml("a: &a {x: 1}\nb: {<<: *a, y: *a}") == {
+        "a": {"x": 1},
+        "b": {"x": 1, "y": {"x": 1}},
+    }
+
+
+KEYS = st.sampled_from(["model", "hidden", "data.train", "training", "run", "engine", "", ".", "1"])
+VALUES = st.sampled_from(["[[]]", "{}", "null", "NaN", "-.inf", "~", "{1: 2}", "!!set {a}", "'\\"])
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.lists(KEYS, max_size=4), VALUES | st.text()), max_size=3))
+def test_overrides_of_all_shapes(overrides: list[tuple[list[str], str]]) -> None:
+    lines = [f"{'.'.join(keys)}={value}" for keys, value in overrides]
+    assert str(refusal(lambda: load_settings(Configuration, DEFAULT, lines))).isprintable()
+
+
+def test_many_mistakes_are_told_in_short(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("".join(f"key{number}: {'x' * 100}\n" for number in range(5000)))
+    with pytest.raises(InputError) as caught:
+        load_settings(Configuration, path)
+    assert len(str(caught.value)) < 10_000
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, "1" * 5000, "NaN", '{"a": Infinity}', "\xff"])
+def test_json_that_breaks_readers(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match="not a JSON file"):
+        read_json(tmp_path / "a.json")
