@@ -74,7 +74,7 @@ def evaluated(out: Path, graphs: str, cut: float) -> dict[str, Any]:
     options = f"--tracks --score-cut {cut} --html {out}/{graphs}.html"
     _run(f"bigtrk evaluate {out}/run {out}/{graphs} {options}")
     found: dict[str, Any] = read_json(out / "run" / "evaluation.json")
-    return found
+    return {**found, "data": graphs}
 
 
 def _run(command: str) -> None:
