@@ -13,5 +13,6 @@ class InputError(ValueError):
 
 def reason(error: Exception) -> str:
     """What a library says of bad input, as part of a message: one printable line, not too long."""
-    line = " ".join(str(error).split()).encode("utf-8", "backslashreplace").decode()
+    words = " ".join(str(error).split())
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bigtrk.config import load_settings, read_yaml
@@ -60,6 +60,7 @@ VALUES = st.sampled_from(["[[]]", "{}", "null", "NaN", "-.inf", "~", "{1: 2}", "
 
 
 @settings(max_examples=200)
+@example([(["model"], ">\U00018cd6")])  # no letter yet: the library quotes it as it is
 @given(st.lists(st.tuples(st.lists(KEYS, max_size=4), VALUES | st.text()), max_size=3))
 def test_overrides_of_all_shapes(overrides: list[tuple[list[str], str]]) -> None:
     lines = [f"{'.'.join(keys)}={value}" for keys, value in overrides]

@@ -52,7 +52,9 @@ def test_required_packages_are_those_of_the_project() -> None:
     declared = tomllib.loads(project.read_text())["project"]
     assert set(doctor.REQUIRED) == set(declared["dependencies"])
     extras = declared["optional-dependencies"]
-    own = {package for name in extras.keys() - {"triton", "dev"} for package in extras[name]}
+    own = {
+        package for name in extras.keys() - {"triton", "fuzz", "dev"} for package in extras[name]
+    }
     assert set(doctor.OPTIONAL) == own
     assert EngineSettings().name == doctor.DEFAULT_ENGINE
 
