@@ -11,10 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import bigtrk
 from launched import Launched, send
 
 BLOCK = 64  # bytes
 BALLAST = "ballast"
+TRAIN = Path(bigtrk.__file__).parent / "train.py"
+POISONED = Path(__file__).with_name("poisoned_training.py")
 
 
 @dataclass(frozen=True)
@@ -34,18 +37,19 @@ class Plan:
 
 @dataclass(frozen=True)
 class Fault:
-    """strike: at its moment, in a run folder; None where the training carries it from the start.
-    mend: before the run is resumed. says: what the disturbed run must print.
+    """strike: at its moment, in a run folder. mend: before the run is resumed. says: what the
+    disturbed run must print.
 
     damage: done to a file of the newest checkpoint, by its content, before the run is resumed.
-    mounted: the run folder is a file system of its own.
+    mounted: the run folder is a file system of its own. script: what is disturbed.
     """
 
-    strike: Callable[[Launched, Path, Plan], None] | None
+    strike: Callable[[Launched, Path, Plan], None]
     mend: Callable[[Path], None] = lambda _: None
     says: str = ""
     damage: Callable[[Path, random.Random], None] | None = None
     mounted: bool = False
+    script: Path = TRAIN
 
 
 def kill_rank(launched: Launched, _: Path, plan: Plan) -> None:
@@ -95,14 +99,24 @@ def remount(run: Path, how: str) -> int:
 
 
 def fill_disk(_: Launched, run: Path, __: Plan) -> None:
+    # Old checkpoints that are removed make room again.
+    end = time.monotonic() + 1
     with (run / BALLAST).open("wb", buffering=0) as ballast:
-        for size in (2**20, 2**12):
+        while time.monotonic() < end:
             try:
-                while ballast.write(bytes(size)) == size:
-                    continue
+                ballast.write(bytes(2**20))
             except OSError as error:
                 if error.errno != errno.ENOSPC:
                     raise
+
+
+def poison(_: Launched, run: Path, plan: Plan) -> None:
+    poison_of(run).write_text(str(plan.rank))
+
+
+def poison_of(run: Path) -> Path:
+    """The file that scripts/poisoned_training.py waits for."""
+    return run.with_name("poison")
 
 
 def empty_disk(run: Path) -> None:
@@ -146,6 +160,6 @@ FAULTS = {
         forbid_writing, allow_writing, says="Read-only file system", mounted=True
     ),
     "disk full": Fault(fill_disk, empty_disk, says="No space left on device", mounted=True),
-    "NaN in a rank's input": Fault(None, says="has .* nan"),
+    "NaN in a rank's input": Fault(poison, says=r"edge \d+ has \w+ nan", script=POISONED),
     "rank stalled": Fault(stall_rank, says="stall"),
 }

@@ -27,7 +27,6 @@ from typing import Any
 
 from rich.table import Table
 
-import bigtrk
 from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.errors import InputError
 from bigtrk.events.production import simulate_folder
@@ -35,7 +34,7 @@ from bigtrk.files import read_json, write_json
 from bigtrk.machine import machine, software
 from bigtrk.studies.launch import tail
 from bigtrk.train import DEFAULT as CONFIGURATION
-from faults import FAULTS, Fault, Plan
+from faults import FAULTS, TRAIN, Fault, Plan, poison_of
 from launched import POLL, Launched
 
 ENGINES = {
@@ -48,8 +47,6 @@ EVENTS, PARTICLES, EPOCHS = 13, 30, 4  # one event validates; 2 events a step: 2
 STEPS = range(7, 19)  # before which faults strike; two checkpoints are there from the first on
 DELAY = 0.03  # s at most
 HANG, LONGEST = 60, 600  # s
-TRAIN = Path(bigtrk.__file__).parent / "train.py"
-POISONED = Path(__file__).with_name("poisoned_training.py")
 DEFAULT = Path(__file__).parents[1] / "docs" / "results" / "faults.json"
 
 
@@ -124,14 +121,13 @@ def play(plan: Plan, graphs: Path, folder: Path, whole: Path) -> Outcome | None:
     """A round; None if the training ended before its fault."""
     fault, run, log = FAULTS[plan.fault], folder / "run", folder / "disturbed.log"
     with mounted(run) if fault.mounted else nullcontext():
-        poison = {"BIGTRK_POISON": f"{plan.rank}:{plan.step}"} if fault.strike is None else {}
         arguments = train_arguments(graphs, run, plan.engine)
-        launched = Launched(POISONED if poison else TRAIN, arguments, log, **poison)
+        launched = Launched(fault.script, arguments, log, BIGTRK_POISON=str(poison_of(run)))
         if not strike(launched, run, plan, fault):
             launched.end()
             return None
         start = time.monotonic()
-        hung = not ended(launched, LONGEST if poison else HANG)
+        hung = not ended(launched, HANG)
         seconds = time.monotonic() - start
         fault.mend(run)
         detected = launched.failed and not hung and says(log, fault.says)
@@ -147,8 +143,6 @@ def play(plan: Plan, graphs: Path, folder: Path, whole: Path) -> Outcome | None:
 
 def strike(launched: Launched, run: Path, plan: Plan, fault: Fault) -> bool:
     """Strike when it is time; whether the training was still under way."""
-    if fault.strike is None:
-        return True
     while not due(run, plan):
         if not launched.processes():
             return False

@@ -1,24 +1,22 @@
-"""bigtrk/train.py, but one rank reads NaN: BIGTRK_POISON is its number, and at which event."""
+"""bigtrk/train.py, but the rank whose number the file BIGTRK_POISON holds reads NaN."""
 
 import os
+from pathlib import Path
 
 from bigtrk import train
 from bigtrk.graphs.sector import Sector
 from bigtrk.training.event_source import EventSource
 
-healthy, left = EventSource.read, int(os.environ["BIGTRK_POISON"].split(":")[1])
+healthy, poison = EventSource.read, Path(os.environ["BIGTRK_POISON"])
 
 
 def poisoned(source: EventSource, part: int, parts: int) -> Sector:
-    """What `source` holds; the event due with NaN."""
-    global left
-    left -= 1
+    """What `source` holds; with NaN from when the file is there."""
     sector = healthy(source, part, parts)
-    if left == 0:
+    if poison.exists() and poison.read_text() == os.environ["RANK"]:
         sector.edge_features.fill_(float("nan"))
     return sector
 
 
-if os.environ["RANK"] == os.environ["BIGTRK_POISON"].split(":")[0]:
-    EventSource.read = poisoned  # type: ignore[method-assign]
+EventSource.read = poisoned  # type: ignore[method-assign]
 train.main()
