@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fault_rounds import ENGINES, STEPS, Outcome
 from faults import FAULTS
-from inject_faults import ENGINES, STEPS, Outcome, plans, summary, table
+from inject_faults import plans, summary, table
 
 
 def test_the_seed_decides_on_the_rounds() -> None:
