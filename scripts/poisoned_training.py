@@ -10,9 +10,9 @@ from bigtrk.training.event_source import EventSource
 healthy, poison = EventSource.read, Path(os.environ["BIGTRK_POISON"])
 
 
-def poisoned(source: EventSource, part: int, parts: int) -> Sector:
-    """What `source` holds; with NaN from when the file is there."""
-    sector = healthy(source, part, parts)
+def poisoned(self: EventSource, part: int, parts: int) -> Sector:
+    """What the source holds; with NaN from when the file is there."""
+    sector = healthy(self, part, parts)
     if poison.exists() and poison.read_text() == os.environ["RANK"]:
         sector.edge_features.fill_(float("nan"))
     return sector

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_outcomes_are_accounted() -> None:
     assert summary(outcomes) == {
         "rounds": 4, "undetected": 1, "hangs": 1, "steps_lost": 2, "wrong": 1
     }  # fmt: skip
-    console = Console(width=120, record=True, quiet=True)
+    console = Console(file=StringIO(), width=120, record=True)
     console.print(table(outcomes))
     rows = [
         [cell.strip() for cell in line.split("│")[1:-1]]
