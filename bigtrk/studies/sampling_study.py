@@ -11,6 +11,7 @@ from bigtrk.console import console, say
 from bigtrk.errors import InputError
 from bigtrk.graphs.manifest import read_manifest
 from bigtrk.reports.planning import split_arguments
+from bigtrk.reports.run_folder import read_run
 from bigtrk.reports.study import StudyReport
 from bigtrk.studies.launch import torchrun_command, train_logged
 from bigtrk.studies.run_series import LOG, TRAIN
@@ -19,7 +20,15 @@ from bigtrk.training.run_folder import WEIGHTS
 from bigtrk.training.settings import Configuration
 
 PAGE, RESULT = "report.html", "study.json"
-SET_HERE = ("data.train", "data.sectors", "run.folder", "training.minutes", "sampling.method")
+SET_HERE = (
+    "data.train",
+    "data.sectors",
+    "run.folder",
+    "sampling.method",
+    "training.epochs",
+    "training.minutes",
+    "training.validate_minutes",
+)
 # Name, kind of data folder, what it sets.
 METHODS = (
     ("full graph", "graphs", ()),
@@ -33,10 +42,13 @@ ENDLESS = 100_000  # epochs: time ends a run
 
 @dataclass(frozen=True)
 class SamplingStudy:
-    """Runs of `minutes` each in `folder`; `data`: a folder of graphs and one of their sectors."""
+    """Runs of `minutes` each in `folder`, by `settings` (YAML) and `overrides`; `data`: a folder of
+    graphs and one of their sectors.
+    """
 
     folder: Path
-    given: tuple[str, ...]
+    settings: Path
+    overrides: tuple[str, ...]
     data: dict[str, Path]
     minutes: float
     ranks: int
@@ -45,7 +57,7 @@ class SamplingStudy:
         """Train what is not trained yet, then report.
 
         Raises:
-            InputError: a training failed.
+            InputError: a training failed, or the folder holds runs of other settings.
         """
         for number, (name, kind, own) in enumerate(METHODS, start=1):
             self._train(f"[{number}/{len(METHODS)}] {name}", self._run_folder(name), kind, own)
@@ -58,14 +70,8 @@ class SamplingStudy:
         return self.folder / name.replace(" ", "-")
 
     def _train(self, shown: str, run: Path, kind: str, own: Sequence[str]) -> None:
-        if (run / WEIGHTS).exists():
-            say(f"{shown}: trained already")
-            return
-        if run.exists():
-            shutil.rmtree(run)
-        say(f"{shown}: {self.minutes:g} minutes of training")
-        arguments = [
-            *self.given,
+        overrides = [
+            *self.overrides,
             f"data.train={json.dumps([str(self.data[kind])])}",
             f"training.minutes={self.minutes}",
             f"training.epochs={ENDLESS}",
@@ -73,6 +79,16 @@ class SamplingStudy:
             f"run.folder={run}",
             *own,
         ]
+        wanted = load_settings(Configuration, self.settings, overrides)
+        if (run / WEIGHTS).exists():
+            if read_run(run).record.config != wanted.model_dump(mode="json"):
+                raise InputError(f"{run}: is of other settings or minutes; choose another --out")
+            say(f"{shown}: trained already")
+            return
+        if run.exists():
+            shutil.rmtree(run)
+        say(f"{shown}: {self.minutes:g} minutes of training")
+        arguments = [str(self.settings), *overrides]
         train_logged(torchrun_command(self.ranks, TRAIN, arguments), run / LOG)
 
 
@@ -88,7 +104,8 @@ def plan_study(
     for override in overrides:
         if override.partition("=")[0] in SET_HERE:
             raise InputError(f"{override}: bigtrk study sets it; leave it out")
-    if load_settings(Configuration, path, overrides).data.validation == 0:
+    chosen = load_settings(Configuration, path, [*overrides, f"training.minutes={minutes}"])
+    if chosen.data.validation == 0:
         raise InputError("data.validation=0: bigtrk study compares validation; hold back events")
     data = {read_manifest(given)[0]: given for given in folders}
     if sorted(data) != ["graphs", "sectors"] or len(folders) != 2:
@@ -99,5 +116,4 @@ def plan_study(
     names = [[source.name for source in open_events([data[kind]])] for kind in data]
     if names[0] != names[1]:
         raise InputError(f"{folders[0]} and {folders[1]} hold different events; cut all of them")
-    given = [str(path)] if any(Path(item) == path for item in arguments) else []
-    return SamplingStudy(folder, (*given, *overrides), data, minutes, ranks)
+    return SamplingStudy(folder, path, tuple(overrides), data, minutes, ranks)

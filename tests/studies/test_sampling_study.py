@@ -37,6 +37,7 @@ def data(tmp_path: Path) -> tuple[Path, Path]:
     [
         ("data.validation=0", "compares validation; hold back events"),
         ("sampling.method=shadow", "bigtrk study sets it; leave it out"),
+        ("training.epochs=3", "bigtrk study sets it; leave it out"),
         ("model.hiden=3", "did you mean 'model.hidden'"),
     ],
 )
@@ -55,6 +56,11 @@ def test_it_needs_graphs_and_their_sectors(data: tuple[Path, Path], tmp_path: Pa
         plan_study([graphs, sectors], DEFAULT, tmp_path / "out", 1, 1)
 
 
+def test_no_time_is_no_study(data: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"training\.minutes.*greater than 0"):
+        plan_study([*map(str, data)], DEFAULT, tmp_path / "out", 0, 1)
+
+
 @pytest.mark.slow
 def test_a_study_trains_every_method_once(data: tuple[Path, Path], tmp_path: Path) -> None:
     given = [*map(str, data), "model.hidden=8", "model.layers=2", "sampling.batch_size=20"]
@@ -69,3 +75,6 @@ def test_a_study_trains_every_method_once(data: tuple[Path, Path], tmp_path: Pat
     weights = {path: path.stat().st_mtime_ns for path in out.glob("*/model.safetensors")}
     study.run()
     assert {path: path.stat().st_mtime_ns for path in weights} == weights
+    other = plan_study([*given, "optimizer.lr=0.1"], DEFAULT, out, minutes=0.02, ranks=1)
+    with pytest.raises(InputError, match="is of other settings or minutes; choose another --out"):
+        other.run()
