@@ -63,8 +63,7 @@ class SectorSteps:
         micro_steps = [
             [share and self._share(share) for share in row] for row in layout.micro_steps
         ]
-        _, part, parts = self.sectors[items[0]]
-        return RoutedStep(events, micro_steps, (part, parts), layout.imbalance)
+        return RoutedStep(events, micro_steps, mini_batch=True, imbalance=layout.imbalance)
 
     def _share(self, share: Share) -> Share:
         event, part, parts = self.sectors[share.event]
@@ -91,7 +90,7 @@ class ShadowSteps:
     def of(self, epoch: int) -> list[RoutedStep]:
         events = step_items([0.0] * len(self.sources), 1, self.seed, epoch)
         return [
-            RoutedStep([event], [_OnAllRanks(share, self.ranks.world_size)], (part, parts))
+            RoutedStep([event], [_OnAllRanks(share, self.ranks.world_size)], mini_batch=True)
             for [event] in events
             for parts in [self._batches(event)]
             for part in range(parts)

@@ -12,14 +12,14 @@ from bigtrk.parallel.routing import MicroStep
 class RoutedStep:
     """A step's event numbers and what each rank computes of them in each micro-step.
 
-    mini_batch: which of how many mini-batches of its event it is. imbalance: predicted, the most
-    loaded rank's seconds over the mean's.
+    mini_batch: whether it trains parts of events alone. imbalance: predicted, the most loaded
+    rank's seconds over the mean's; None where nothing predicts it.
     """
 
     events: Sequence[int]
     micro_steps: Sequence[MicroStep]
-    mini_batch: tuple[int, int] | None = None
-    imbalance: float = 1.0
+    mini_batch: bool = False
+    imbalance: float | None = None
 
     @property
     def parts(self) -> dict[int, int]:

@@ -212,7 +212,6 @@ class Trainer:
                 "edges": result.edges,
                 "micro_steps": len(step.micro_steps),
                 "imbalance": step.imbalance,
-                "mini_batch": step.mini_batch,
                 "routes": {self.train[i].name: parts for i, parts in step.parts.items()},
                 "norms": result.norms.record() if result.norms else None,
                 "seconds": seconds,
