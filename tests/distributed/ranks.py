@@ -1,5 +1,6 @@
 """Real processes over gloo, for tests."""
 
+import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable
@@ -12,26 +13,40 @@ from torch.multiprocessing.spawn import start_processes
 
 from bigtrk.parallel.ranks import Ranks, close_process_group, publish
 
+# Processes are forked from one that has imported what takes long: half the time of all these tests.
+multiprocessing.set_forkserver_preload(
+    ["bigtrk.training.run", "deepspeed", "tests.distributed.runs"]
+)
 
-def run_ranks(world_size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+
+def run_ranks(
+    world_size: int, work: Callable[..., Any], *arguments: Any, start_method: str = "forkserver"
+) -> list[Any]:
     """Run `work(ranks, *arguments)` on `world_size` processes; their results, by rank.
 
-    `work` is a module-level function; it returns what pickle can store.
+    `work` is a module-level function; it returns what pickle can store. start_method: `fork` spares
+    a process of its own its server; only where nothing has started a thread.
     """
     with tempfile.TemporaryDirectory() as folder:
         start_processes(
             _rank,
-            args=(world_size, folder, work, arguments),
+            args=(world_size, folder, os.getpid(), work, arguments),
             nprocs=world_size,
-            start_method="spawn",
+            start_method=start_method,
         )
         files = [Path(folder) / f"{rank}.pt" for rank in range(world_size)]
         return [torch.load(file, weights_only=False) for file in files]
 
 
 def _rank(
-    rank: int, world_size: int, folder: str, work: Callable[..., Any], arguments: tuple[Any, ...]
+    rank: int,
+    world_size: int,
+    folder: str,
+    parent: int,
+    work: Callable[..., Any],
+    arguments: tuple[Any, ...],
 ) -> None:
+    _print_as(parent)
     ranks = Ranks(rank, world_size, rank, world_size, "test")
     os.environ.update(publish(ranks), DS_ACCELERATOR="cpu")
     torch.set_num_threads(1)
@@ -41,3 +56,11 @@ def _rank(
     result = work(ranks, *arguments)
     torch.save(result, Path(folder) / f"{rank}.pt")
     close_process_group()
+
+
+def _print_as(process: int) -> None:
+    """To where `process` prints now: the server prints to where it did at first."""
+    for descriptor in (1, 2):
+        there = os.open(f"/proc/{process}/fd/{descriptor}", os.O_WRONLY | os.O_APPEND)
+        os.dup2(there, descriptor)
+        os.close(there)

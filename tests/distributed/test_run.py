@@ -1,7 +1,6 @@
 """Whole runs on two ranks: checkpoints, resuming, the record, the model at the end."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,6 @@ import torch
 from safetensors.torch import load_file
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.graph_folder import write_graph
-from bigtrk.graphs.manifest import write_manifest
-from bigtrk.graphs.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.reports import read_run
@@ -20,67 +16,17 @@ from bigtrk.reports.routes import routes
 from bigtrk.training.checkpoint_files import encode
 from bigtrk.training.checkpoint_folder import last_good
 from bigtrk.training.evaluate import evaluate_run
-from bigtrk.training.event_source import split_validation
-from bigtrk.training.resume import resumed_configuration
-from bigtrk.training.run import Events, fit
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
-from partition.sectors import cut
-from tests.distributed.graphs import random_graph, random_parts
 from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import settings, step_folders, steps, train, write_events
 
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five whole events, and three of them cut in two, in folders `graphs` and `sectors`."""
     folder = tmp_path_factory.mktemp("events")
-    names = []
-    for seed in range(5):
-        graph = random_graph(seed, 40 + 5 * seed, 240)
-        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-        names.append(graph.name)
-    made = write_manifest(folder / "graphs", "graphs", {}, names)
-    for seed in range(3):
-        graph = random_graph(seed, 40 + 5 * seed, 240)
-        record = {
-            "nodes": graph.n_nodes,
-            "edges": graph.n_edges,
-            "source_digests": made["events"][graph.name]["digests"],
-        }
-        write_sectors(folder / "sectors", cut(graph, random_parts(graph, 2, 2), 2), record)
-    write_manifest(folder / "sectors", "sectors", {}, names[:3])
+    write_events(folder)
     return folder
-
-
-def settings(graphs: Path, run: Path, epochs: int, engine: dict[str, str]) -> Configuration:
-    return Configuration.model_validate(
-        {
-            "data": {"train": [graphs / "graphs", graphs / "sectors"], "validation": 1},
-            "model": {"hidden": 8, "layers": 2},
-            "training": {
-                "epochs": epochs,
-                "events_per_step": 2,
-                "routing": "stored",
-                "pt_weight": 0.3,
-            },
-            "optimizer": {"lr": 0.01, "warmup_steps": 3},
-            "engine": engine,
-            "run": {"folder": run},
-        }
-    )
-
-
-def train(
-    ranks: Ranks, configuration: Configuration, resume: Path | None = None, *overrides: str
-) -> str:
-    """Fit; a run to resume goes on to the third epoch, with `overrides`."""
-    if resume:
-        configuration = resumed_configuration(resume, ["training.epochs=3", *overrides])
-    data = configuration.data
-    torch.manual_seed(ranks.rank + time.time_ns() % 1000)  # whatever was drawn before
-    return str(
-        fit(configuration, ranks, Events(*split_validation(data.train, 1, data.events)), resume)
-    )
 
 
 def halted_in_mid_epoch(ranks: Ranks, configuration: Configuration, run: Path) -> None:
@@ -93,12 +39,6 @@ def evaluated(ranks: Ranks, run: Path, data: Path) -> dict[str, Any]:
     return evaluate_run(run, data, None, ranks)
 
 
-def steps(run: Path) -> list[Any]:
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    return [(r["step"], r["loss"], r["lr"]) for r in records if r["kind"] == "step"]
-
-
 ENGINES = [
     {"name": "ddp"},
     # Slow: test_engines resumes FSDP2's shards as well.
@@ -106,10 +46,6 @@ ENGINES = [
     {"name": "deepspeed", "ds_config": "zero1"},
     {"name": "deepspeed", "ds_config": "zero3"},
 ]
-
-
-def step_folders(run: Path) -> list[str]:
-    return sorted(path.name for path in (run / "checkpoints").iterdir())
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=["ddp", "fsdp2", "zero1", "zero3"])
