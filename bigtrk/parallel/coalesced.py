@@ -16,6 +16,7 @@ from bigtrk.parallel.ddp import ReplicaEngine
 from bigtrk.parallel.engine import share_weights
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.tracing import waiting
 
 
 class CoalescedEngine(ReplicaEngine):
@@ -42,7 +43,7 @@ class CoalescedEngine(ReplicaEngine):
         # A gradient elsewhere than in the buffer would silently stay this rank's own.
         for parameter, gradient in zip(self.model.parameters(), self._gradients, strict=True):
             assert parameter.grad is gradient, "a gradient has left the buffer"
-        with self._stopwatch.time("reduce"):
+        with self._stopwatch.time("reduce"), waiting():
             dist.all_reduce(self._buffer.div_(dist.get_world_size()))
 
     def discard(self) -> None:

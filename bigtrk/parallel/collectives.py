@@ -1,6 +1,7 @@
 """Small sums and gathers over ranks."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import torch
@@ -8,11 +9,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.tracing import waiting
 
 Item = TypeVar("Item")
 
 
-Group = dist.ProcessGroup | None  # None: the world's
+Group = dist.ProcessGroup | None  # None: the world's, of the thread that trains
 
 
 def collective_device(group: Group = None) -> torch.device:
@@ -23,21 +25,24 @@ def collective_device(group: Group = None) -> torch.device:
 def all_sum(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
     """Elementwise sum over the world, in float64 on the CPU: [n] -> [n]."""
     total = torch.as_tensor(values, dtype=torch.float64).to(device)
-    dist.all_reduce(total)
-    return total.cpu()
+    with waiting():
+        dist.all_reduce(total)
+        return total.cpu()
 
 
 def all_max(values: Sequence[float], device: torch.device, group: Group = None) -> Tensor:
     """Elementwise maximum over the group, in float64 on the CPU: [n] -> [n]."""
     largest = torch.as_tensor(values, dtype=torch.float64).to(device)
-    dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
-    return largest.cpu()
+    with _waiting(group):
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
+        return largest.cpu()
 
 
 def gather_items(item: Item, group: Group = None) -> list[Item]:
     """Every rank's (small, picklable) item, by rank."""
     items: list[Item | None] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(items, item, group)
+    with _waiting(group):
+        dist.all_gather_object(items, item, group)
     return items  # type: ignore[return-value]
 
 
@@ -46,13 +51,15 @@ def gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     size = dist.get_world_size(group)
     count = torch.tensor([rows.shape[0]], device=rows.device)
     counts = [torch.empty_like(count) for _ in range(size)]
-    dist.all_gather(counts, count, group)
-    lengths = [int(length) for length in counts]
+    with waiting():
+        dist.all_gather(counts, count, group)
+        lengths = [int(length) for length in counts]
     # gloo's all_gather wants equal shapes: pad to the longest.
     padded = rows.new_zeros(max(lengths), *rows.shape[1:])
     padded[: rows.shape[0]] = rows
     received = [torch.empty_like(padded) for _ in range(size)]
-    dist.all_gather(received, padded, group)
+    with waiting():
+        dist.all_gather(received, padded, group)
     return torch.cat([part[:length] for part, length in zip(received, lengths, strict=True)])
 
 
@@ -96,5 +103,11 @@ def check_agreement(facts: Mapping[str, str]) -> None:
 def on_first_rank(call: Callable[[], Item]) -> Item:
     """Run `call` on rank 0; all ranks return its result, or raise its InputError. Collective."""
     outcome = [together(lambda: call() if dist.get_rank() == 0 else None)]
-    dist.broadcast_object_list(outcome)
+    with waiting():
+        dist.broadcast_object_list(outcome)
     return outcome[0]  # type: ignore[return-value]
+
+
+def _waiting(group: Group) -> AbstractContextManager[None]:
+    """Nothing in other threads than the one that trains: a process is in one place."""
+    return waiting() if group is None else nullcontext()

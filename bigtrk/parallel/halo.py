@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.tracing import waiting
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,9 @@ class HaloPlan:
         """Send `rows` split by `to`, receive rows split by `of`."""
         with self.stopwatch.time("exchange"):
             received = rows.new_empty(sum(of), *rows.shape[1:])
-            dist.all_to_all_single(received, rows.contiguous(), list(of), list(to), self.group)
+            rows = rows.contiguous()
+            with waiting():
+                dist.all_to_all_single(received, rows, list(of), list(to), self.group)
         return received
 
     def __call__(self, owned: Tensor) -> Tensor:

@@ -1,0 +1,207 @@
+"""Ends a run in which a rank stalls, and says which one and where it was last.
+
+Without it the others wait: half an hour for gloo, ten minutes for NCCL, and then name no rank.
+
+Each rank writes a beat into a store every second and reads that of the next rank: work that does
+not grow with the number of ranks. The store is rank 0's. Whoever finds that the next rank is
+silent reads all beats, prints the verdict, and leaves it to the others, who end, too; so does rank
+0 if nobody moves. Main threads are in collectives that nothing interrupts, so processes just exit.
+"""
+
+import faulthandler
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, not in __all__
+
+from bigtrk.parallel.beats import Beat, Verdict, silence, stall
+from bigtrk.parallel.collectives import on_first_rank
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.tracing import moves
+
+BEAT = 1.0  # s
+ANSWERS = 3 * BEAT  # within that a store has
+LATER = 10 * BEAT  # is when all ranks have noticed
+VERDICT = "verdict"
+STALLED = 1  # exit status
+
+
+@dataclass
+class Still:
+    """For how many seconds a value has been the same, counted in looks at it: a process that was
+    stopped itself, such as a suspended job's, has not been looking.
+    """
+
+    value: Any = None
+    seconds: float = 0.0
+
+    def look(self, value: Any) -> float:
+        self.seconds = self.seconds + BEAT if value == self.value else 0.0
+        self.value = value
+        return self.seconds
+
+
+class Watchdog:
+    """Watches while it is entered. Collective to enter, and to leave without an error.
+
+    silent: after how many seconds a rank that says nothing ends the run. stalled: one that is in
+    the same operation. Either only once the rank that looks has not moved for as long: it waits.
+    """
+
+    def __init__(self, ranks: Ranks, silent: float, stalled: float) -> None:
+        self._rank, self._world = ranks.rank, ranks.world_size
+        self._silent, self._stalled = silent, stalled
+        self._next = (self._rank + 1) % self._world
+        self._left = threading.Event()
+        self._own, self._rounds = Still(), Still()
+        self._voice = Still()
+        self._round = 0
+        self._seen: Beat | None = None
+        self._verdict: Verdict | None = None
+        self._lost = False
+        self._threads = [
+            threading.Thread(target=work, name=f"watchdog {work.__name__}", daemon=True)
+            for work in (self._beat, self._judge)
+        ]
+
+    def __enter__(self) -> Self:
+        if self._world > 1:
+            self._store, self._first = self._open_store()
+            self._say()
+            dist.barrier()
+            for thread in self._threads:
+                thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._left.set()
+        if self._world > 1 and kind is None:
+            for thread in self._threads:
+                thread.join()
+            dist.barrier()  # rank 0's store is there until all have left it
+
+    def _open_store(self) -> tuple[TCPStore, Beat]:
+        """A store of rank 0's, and who that is."""
+        host, own = os.environ["MASTER_ADDR"], None
+        waits = timedelta(seconds=self._silent)
+        if self._rank == 0:
+            own = TCPStore(host, 0, None, True, waits, wait_for_workers=False)
+        port, first = on_first_rank(lambda: (own.port if own else 0, Beat.now(0, 0)))
+        return own or TCPStore(host, port, None, False, waits), first
+
+    def _say(self) -> None:
+        self._round += 1
+        self._store.set(_key(self._rank), Beat.now(self._round, self._own.seconds).encode())
+
+    def _beat(self) -> None:
+        """In a thread, which a store that is stopped keeps waiting."""
+        try:
+            while not self._left.wait(BEAT):
+                self._say()
+                self._seen = Beat.decode(self._store.get(_key(self._next)))
+                if self._store.check([VERDICT]):
+                    self._verdict = Verdict.decode(self._store.get(VERDICT))
+        except RuntimeError:  # rank 0 has ended
+            self._lost = True
+
+    def _judge(self) -> None:
+        while not self._left.wait(BEAT):
+            try:
+                verdict = self._verdict or self._find()
+            except RuntimeError:  # rank 0 ends in this moment
+                continue
+            if verdict and not self._left.is_set():
+                self._end(verdict)
+
+    def _find(self) -> Verdict | None:
+        """What is wrong, if anything; then it is also printed, and told the others."""
+        own, rounds = self._own.look(moves()), self._rounds.look(self._round)
+        if self._seen is None:
+            return None
+        voice = self._voice.look(self._seen.number)
+        if rounds >= ANSWERS:  # to ask it now would keep this thread waiting, too
+            return self._store_is_silent() if min(own, rounds) >= self._silent else None
+        if min(own, voice) >= self._silent:
+            return self._tell(self._silence())
+        if self._rank == 0 and own >= self._stalled:
+            return self._tell(self._stall())
+        return None
+
+    def _store_is_silent(self) -> Verdict:
+        """Nobody can be told: all find out, and let the one speak who hears rank 0's beats."""
+        last = self._seen if self._next == 0 and self._seen else self._first
+        verdict = silence(
+            {0: last}, {self._rank: Beat.now(self._round, self._own.seconds)}, self._silent
+        )
+        if self._next == 0:
+            _print(verdict)
+        else:
+            time.sleep(LATER)
+        return replace(verdict, silent=()) if self._lost else verdict
+
+    def _silence(self) -> Verdict | None:
+        """Of all ranks that say nothing now; None if the next one does again."""
+        before = self._all()
+        self._left.wait(ANSWERS)
+        after = self._all()
+        silent = {rank: beat for rank, beat in after.items() if beat.number == before[rank].number}
+        others = {rank: beat for rank, beat in after.items() if rank not in silent}
+        return silence(silent, others, self._silent) if self._next in silent else None
+
+    def _stall(self) -> Verdict | None:
+        """Of ranks of which none has moved: one that gets on may well keep the others waiting."""
+        beats = self._all()
+        least = min(beat.still for beat in beats.values())
+        return stall(beats, self._stalled) if least >= self._stalled - ANSWERS else None
+
+    def _all(self) -> dict[int, Beat]:
+        found = self._store.multi_get([_key(rank) for rank in range(self._world)])
+        return {rank: Beat.decode(beat) for rank, beat in enumerate(found)}
+
+    def _tell(self, verdict: Verdict | None) -> Verdict | None:
+        """The first to tell prints it."""
+        if verdict is None:
+            return None
+        found = replace(verdict, found_by=self._rank)
+        told = Verdict.decode(self._store.compare_set(VERDICT, "", found.encode()))
+        if told.found_by == self._rank:
+            _print(verdict)
+        return told
+
+    def _end(self, verdict: Verdict) -> None:
+        if self._rank in verdict.stalled:
+            faulthandler.dump_traceback(all_threads=True)
+        # The first to exit makes launchers end the others, who may have something to say.
+        time.sleep(ANSWERS)
+        for host, process in verdict.silent:
+            if host == platform.node() and process != os.getpid():
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)  # a launcher would wait for it
+        os._exit(STALLED)
+
+
+def _key(rank: int) -> str:
+    return f"rank {rank}"
+
+
+def _print(verdict: Verdict) -> None:
+    print(
+        f"bigtrk: error: stalled: {verdict.text}. Look at that host, and resume the run",
+        file=sys.stderr,
+        flush=True,
+    )
