@@ -97,7 +97,7 @@ def resume(
 
     ranks = discover()
     arguments = Namespace(arguments=settings or [], resume=run)
-    exit_on_bad_input("bigtrk resume", lambda: train(ranks, arguments), speaks=ranks.is_first)
+    exit_on_bad_input("bigtrk resume", lambda: train(ranks, arguments), rank=ranks.rank)
 
 
 @app.command()

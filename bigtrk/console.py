@@ -1,5 +1,7 @@
 """What a person sees: progress on a terminal, plain lines elsewhere, errors in one line."""
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -7,8 +9,9 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import track
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, RankError, StoppedError
 
+TRY_AGAIN = os.EX_TEMPFAIL  # 75
 console = Console()
 # Progress goes to stderr, so that `--json` output can be piped.
 _progress = Console(stderr=True)
@@ -32,12 +35,23 @@ def follow(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
             print(f"{what}: {done}/{total}", file=sys.stderr, flush=True)
 
 
-def exit_on_bad_input(program: str, run: Callable[[], Any], speaks: bool = True) -> Any:
-    """Call `run`; bad input ends in one line on stderr (if this rank `speaks`) and status 2."""
+def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> Any:
+    """Call `run`; bad input ends in one line on stderr and status 2, a run that was asked to stop
+    in one line and status 75.
+
+    Rank 0 speaks for all that they agree on, any rank for what it met alone.
+    """
     try:
         return run()
+    except StoppedError as stopped:
+        if rank == 0:
+            print(f"{program}: {stopped}", file=sys.stderr)
+        # Launchers terminate the others once a rank has exited: they would have another status.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(TRY_AGAIN) from None
     except (InputError, OSError) as error:
         # An OSError names its file: a folder that is a file, no permission, a full disk.
-        if speaks:
-            print(f"{program}: error: {error}", file=sys.stderr)
+        if rank == 0 or not isinstance(error, InputError) or isinstance(error, RankError):
+            alone = f"rank {rank}: " if rank and isinstance(error, OSError) else ""
+            print(f"{program}: error: {alone}{error}", file=sys.stderr)
         raise SystemExit(2) from None

@@ -1,4 +1,4 @@
-"""The one exception that means "the user's input is at fault"."""
+"""What ends a program in one line instead of a traceback."""
 
 LONGEST_REASON = 400
 
@@ -8,6 +8,17 @@ class InputError(ValueError):
 
     The programs print it as one line and exit with status 2; every other exception is a defect
     and keeps its traceback.
+    """
+
+
+class RankError(InputError):
+    """Met by one rank where it cannot tell the others, which wait for it: it speaks for itself."""
+
+
+class StoppedError(Exception):
+    """The run was asked to end and did, after saving: it can be resumed.
+
+    Programs exit with status 75, EX_TEMPFAIL of sysexits.h: try again.
     """
 
 

@@ -88,9 +88,7 @@ def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
 def main() -> None:
     """Bad input ends in one line, from one rank, and exit status 2."""
     ranks = discover()
-    exit_on_bad_input(
-        "bigtrk/train.py", lambda: run(ranks, parse_arguments()), speaks=ranks.is_first
-    )
+    exit_on_bad_input("bigtrk/train.py", lambda: run(ranks, parse_arguments()), rank=ranks.rank)
 
 
 if __name__ == "__main__":

@@ -74,9 +74,11 @@ def make_temporary(root: Path, name: str) -> None:
         InputError: the disk refuses.
     """
     with disk_errors():
+        # Not the run's folder: one that has vanished is not begun anew.
+        root.mkdir(exist_ok=True)
         for old in root.glob(".step-*.tmp"):
             shutil.rmtree(old, ignore_errors=True)
-        temporary_of(root, name).mkdir(parents=True)
+        temporary_of(root, name).mkdir()
 
 
 def temporary_of(root: Path, name: str) -> Path:

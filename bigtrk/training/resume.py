@@ -22,6 +22,8 @@ CHANGEABLE = (
     "training.spike_",
     "optimizer.",
     "engine.",
+    "run.silent_seconds",
+    "run.stalled_seconds",
     "profile",
 )
 

@@ -1,8 +1,8 @@
 """A training run from its configuration to the trained model on disk."""
 
 import hashlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 import torch.distributed as dist
 
 from bigtrk.console import say
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, StoppedError
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.watchdog import Watchdog
 from bigtrk.training.announce import announce, print_epoch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Checkpointer, Circumstances, find
@@ -27,6 +28,7 @@ from bigtrk.training.event_source import EventSource
 from bigtrk.training.loggers import check_loggers, open_logger
 from bigtrk.training.meter import open_meter
 from bigtrk.training.model_files import build_model, describe
+from bigtrk.training.out_of_memory import told_by_rank
 from bigtrk.training.profiling import profiled
 from bigtrk.training.progress import Progress
 from bigtrk.training.resume import continue_record
@@ -34,6 +36,7 @@ from bigtrk.training.routes import scoring_router
 from bigtrk.training.run_folder import append_record, create_run, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
+from bigtrk.training.stop_request import StopRequest
 from bigtrk.training.trainer import Record, Trainer
 
 
@@ -64,6 +67,7 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     Raises:
         InputError: a logger's package is not installed, the run folder is taken, or there is
             nothing to resume.
+        StoppedError: a signal, or the launcher's end, asked for it; the state is saved.
     """
     together(lambda: check_loggers(configuration.run.loggers))
     progress = _resumable(configuration, ranks, events, resume) if resume else None
@@ -86,9 +90,27 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
             trainer.load()
         elif configuration.training.spike_guard == "roll_back":
             trainer.save()
-        _train(trainer, folder, facts)
+        with _watched(trainer):
+            _train(trainer, folder, facts)
+    if trainer.stopped:
+        raise StoppedError(
+            f"{trainer.stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue "
+            f"with --resume {folder}"
+        )
     _save_model(trainer, folder)
     return folder
+
+
+@contextmanager
+def _watched(trainer: Trainer) -> Iterator[None]:
+    """What can befall a training while it is under way becomes a request or a message."""
+    ranks, settings = trainer.ranks, trainer.configuration.run
+    with (
+        told_by_rank(ranks),
+        Watchdog(ranks, settings.silent_seconds, settings.stalled_seconds),
+        trainer.stop.listening(),
+    ):
+        yield
 
 
 def _resumable(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Progress:
@@ -122,12 +144,14 @@ def _train(trainer: Trainer, folder: Path, facts: dict[str, Any]) -> None:
     ranks, epochs = trainer.ranks, trainer.configuration.training.epochs
     announced = False
     with _profiler(trainer, folder) as after_step:
-        while trainer.epoch < epochs and not trainer.clock.out_of_time:
+        while trainer.epoch < epochs and not trainer.ends:
             routes = trainer.epoch_steps.of(trainer.epoch)
             if not announced:
                 announce(ranks, folder, facts, routes)
                 announced = True
-            print_epoch(ranks, trainer.run_epoch(routes, after_step), epochs)
+            record = trainer.run_epoch(routes, after_step)
+            if record:
+                print_epoch(ranks, record, epochs)
 
 
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
@@ -180,6 +204,7 @@ def _trainer(
         log=_logger(configuration, ranks, folder),
         checkpoints=checkpoints,
         clock=Clock(configuration.training, ranks.device),
+        stop=StopRequest(ranks),
     )
 
 

@@ -107,11 +107,16 @@ class RunSettings(Settings):
 
     loggers: what else gets it, scalar by scalar. price_per_device_hour: what a rank's device costs,
     for reports; it changes no training.
+
+    While the others wait for it, a rank ends the run that says nothing for `silent_seconds` or is
+    in one and the same operation for `stalled_seconds` (parallel/watchdog.py).
     """
 
     folder: Path | None = None
     loggers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     price_per_device_hour: float | None = Field(None, ge=0)
+    silent_seconds: float = Field(30.0, gt=3)
+    stalled_seconds: float = Field(300.0, gt=3)
 
 
 class Configuration(Settings):

@@ -17,12 +17,14 @@ from bigtrk.training.batch import Batch, compute
 from bigtrk.training.loss import edge_loss, edge_scale, pt_loss
 from bigtrk.training.norms import Norms, local_squares, norms_of
 from bigtrk.training.settings import TrainingSettings
+from bigtrk.training.stop_request import StopRequest
 
 
 @dataclass(frozen=True)
 class StepResult:
     """A step's loss of edges, that of pT (None without one), number of edges, norms (if asked for,
-    and of a spike), and whether it was dropped as a spike: the same on all ranks.
+    and of a spike), whether it was dropped as a spike, and whether any rank was asked to stop: the
+    same on all ranks.
     """
 
     loss: float
@@ -30,6 +32,7 @@ class StepResult:
     edges: int
     norms: Norms | None
     spike: bool
+    stop: bool
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class StepRunner:
     settings: TrainingSettings
     ranks: Ranks
     stopwatch: Stopwatch
+    stop: StopRequest | None = None
 
     def run(
         self,
@@ -75,7 +79,9 @@ class StepRunner:
             local += torch.stack(losses).detach().cpu()
         owned = sum(int(batch.sector.owns_edge.sum()) for batch in batches)
         with self.stopwatch.time("reduce"):
-            total, of_pt, edges = all_sum([*local.tolist(), owned], self.ranks.device).tolist()
+            asked = self.stop is not None and self.stop.reason != ""
+            sums = all_sum([*local.tolist(), owned, asked], self.ranks.device)
+        total, of_pt, edges, stop = sums.tolist()
         guarded = self.settings.spike_guard != "off"
         trained = total + self.settings.pt_weight * of_pt
         if not guarded and not math.isfinite(trained):
@@ -97,6 +103,7 @@ class StepRunner:
             edges=int(edges),
             norms=measured if norms or spike else None,
             spike=spike,
+            stop=stop > 0,
         )
 
     def _is_spike(self, loss_is_fine: bool, norms: Norms) -> bool:

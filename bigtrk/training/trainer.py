@@ -27,6 +27,7 @@ from bigtrk.training.schedule import Plateau, Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import MOST_IN_A_ROW, LossHistory, check_spikes
 from bigtrk.training.step import StepRunner
+from bigtrk.training.stop_request import StopRequest
 from bigtrk.training.usage import usage
 from bigtrk.training.validation import validate
 
@@ -51,11 +52,18 @@ class Trainer:
     log: Callable[[Record], None]
     checkpoints: Checkpointer
     clock: Clock
+    stop: StopRequest
     epoch: int = 0
     step: int = 0
     plateau: Plateau = field(default_factory=Plateau)
     history: LossHistory = field(default_factory=LossHistory)
     totals: EpochTotals = field(default_factory=EpochTotals)
+    stopped: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether the run is to end here, though there are steps left."""
+        return self.stopped or self.clock.out_of_time
 
     @property
     def first_step(self) -> int:
@@ -64,6 +72,10 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint. Collective."""
+        with traced("checkpoint"):
+            self._save()
+
+    def _save(self) -> None:
         progress = Progress(
             epoch=self.epoch,
             cursor=self.step - self.first_step,
@@ -81,8 +93,11 @@ class Trainer:
         self.plateau, self.history = progress.plateau, progress.history
         self.totals = progress.totals
 
-    def run_epoch(self, routes: Sequence[RoutedStep], after_step: Callable[[], None]) -> Record:
-        """Train what is left of the epoch's steps, validate, and save; returns the epoch's record.
+    def run_epoch(
+        self, routes: Sequence[RoutedStep], after_step: Callable[[], None]
+    ) -> Record | None:
+        """Train what is left of the epoch's steps, validate, and save; returns the epoch's record,
+        or None if the run was asked to stop: then it has only saved.
 
         Collective. routes: all steps of the epoch. after_step: called after each of them.
 
@@ -94,6 +109,8 @@ class Trainer:
         self.meter.start()
         before, epoch = self.clock.seconds, self.epoch
         durations = self._train(routes, after_step)
+        if self.stopped:
+            return None
         totals, left_out = self.totals, set(self.totals.left_out)
         learnt = [i for i in range(self.first_step, self.step) if i not in left_out]
         record = {
@@ -107,7 +124,7 @@ class Trainer:
             "train_loss": totals.loss / totals.events if totals.events else None,
             "seconds": totals.seconds,
             "edges_per_second": totals.edges / totals.seconds,
-            "batch_seconds": statistics.median(durations),
+            "batch_seconds": statistics.median(durations) if durations else None,
             **usage(self.stopwatch, self.meter, self.clock.seconds - before, self.ranks.device),
             "validation": self._validate(),
         }
@@ -130,13 +147,9 @@ class Trainer:
     def _validate(self) -> Record | None:
         if not self.validation:
             return None
-        return validate(
-            self.engine.model,
-            self.maker,
-            self.groups,
-            self.validation,
-            self.configuration.training,
-        )
+        model, training = self.engine.model, self.configuration.training
+        with traced("validation"):
+            return validate(model, self.maker, self.groups, self.validation, training)
 
     def _train(self, routes: Sequence[RoutedStep], after_step: Callable[[], None]) -> list[float]:
         """Train until the epoch or the time ends; the seconds of each step trained here.
@@ -145,7 +158,7 @@ class Trainer:
         """
         rolls_back = self.configuration.training.spike_guard == "roll_back"
         end, durations = self.first_step + len(routes), []
-        while self.step < end and not self.clock.out_of_time:
+        while self.step < end and not self.ends:
             numbers = [i for i in range(self.step, end) if i not in self.totals.left_out]
             numbered = {i: routes[i - self.first_step] for i in numbers}
             for record in self._steps(numbered, after_step):
@@ -154,9 +167,9 @@ class Trainer:
                 if record["spike"] and rolls_back and not self.clock.out_of_time:
                     self._roll_back(min(MOST_IN_A_ROW, len(routes)))
                     break
-                if self.step < end and self._checkpoint_is_due():
+                if self.stopped or (self.step < end and self._checkpoint_is_due()):
                     self.save()
-                if self.clock.out_of_time:
+                if self.ends:
                     break
             else:
                 self.step = end
@@ -188,7 +201,7 @@ class Trainer:
         """Train `routes`, by the number of the step."""
         check_routes(list(routes.values()))
         training, epoch = self.configuration.training, self.epoch
-        runner = StepRunner(self.engine, training, self.ranks, self.stopwatch)
+        runner = StepRunner(self.engine, training, self.ranks, self.stopwatch, self.stop)
         loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.ranks.rank, self.stopwatch)
         batches = loader.steps([step.micro_steps for step in routes.values()])
         start = time.perf_counter()
@@ -198,6 +211,7 @@ class Trainer:
             limit = self.history.limit(training.spike_threshold)
             with traced(f"step {number}"):
                 result = runner.run(step.events, next(batches), lr, due, limit)
+            self.stopped = result.stop
             seconds = time.perf_counter() - start
             self.clock.seconds += seconds
             record = {
@@ -220,7 +234,7 @@ class Trainer:
             self.history = self.history.after(result.loss, result.spike)
             check_spikes(self.history.spikes_since)
             after_step()
-            if self.clock.look():
+            if self.clock.look() and not self.stopped:
                 self._validate_on_the_way()
             yield record
             start = time.perf_counter()

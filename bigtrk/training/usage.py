@@ -29,7 +29,7 @@ def usage(
     total = sum(mean.values())
     slowest = max(rank["compute"] for rank in ranks)
     return {
-        "shares": {activity: value / total for activity, value in mean.items()},
+        "shares": {activity: value / total for activity, value in mean.items()} if total else None,
         "imbalance": slowest / mean["compute"] if mean["compute"] else 1.0,
         "peak_memory_bytes": int(all_max([peak_memory(device)], device)),
         "power": pooled(gather_items(meter.take())),

@@ -68,6 +68,7 @@ class Trial:
         self.move(run)
 
     def move(self, run: Path) -> None:
+        run.mkdir(parents=True, exist_ok=True)
         self.checkpoints = Checkpointer(run, self.engine, self._circumstances)
 
     def step(self) -> None:

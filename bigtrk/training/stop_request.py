@@ -1,0 +1,55 @@
+"""Asking a run to end: it saves after the step that it is in, and exits to be started again.
+
+Clusters ask with SIGTERM (preemption, scancel, the time limit) or with the signal that the job
+chose, mostly SIGUSR1 (`sbatch --signal`); some ask one process only. A rank that stopped alone
+would leave the others waiting, so ranks agree on it with the step's own reduction.
+"""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from bigtrk.parallel.collectives import gather_items
+from bigtrk.parallel.ranks import Ranks
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+class StopRequest:
+    """Whether this process was asked to end, or its launcher is gone: then nobody ends it."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks, self._signal = ranks, ""
+        # The shell that started plain python may end first (nohup).
+        self._launcher = None if ranks.launcher == "python" else os.getppid()
+
+    @property
+    def reason(self) -> str:
+        """Why this process is to end; "" if it is not."""
+        if self._signal or self._launcher in (None, os.getppid()):
+            return self._signal
+        return "its launcher has ended"
+
+    def agreed_reason(self) -> str:
+        """The reason of the first rank that has one. Collective."""
+        reasons = gather_items(self.reason)
+        rank = next(rank for rank, reason in enumerate(reasons) if reason)
+        return f"{reasons[rank]} (rank {rank})"
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the signals as requests while the block runs, and after it unless it raises: the
+        first rank to exit makes launchers send SIGTERM to those that still write what they have.
+        """
+        before = {number: signal.signal(number, self._take) for number in SIGNALS}
+        try:
+            yield
+        except BaseException:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            raise
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        self._signal = signal.Signals(number).name

@@ -1,0 +1,110 @@
+"""A run that is asked to stop saves first; memory that runs out on one rank is told by it."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bigtrk.errors import RankError, StoppedError
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.training import step as step_module
+from bigtrk.training.settings import Configuration
+from bigtrk.training.step import StepResult, StepRunner
+from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import settings, step_folders, steps, train, write_events
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("events")
+    write_events(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, graphs: Path) -> Path:
+    """A run of three epochs of two steps that nobody disturbed."""
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    run_ranks(2, train, settings(graphs, run, 3, {"name": "ddp"}))
+    return run
+
+
+def before_step(number: int, do: object) -> None:
+    """Call `do` before this process's step of that number, counted from 1."""
+    run, left = StepRunner.run, [number]
+
+    def disturbed(*arguments: object) -> StepResult:
+        left[0] -= 1
+        if left[0] == 0:
+            assert callable(do)
+            do()
+        return run(*arguments)  # type: ignore[arg-type]
+
+    StepRunner.run = disturbed  # type: ignore[method-assign,assignment]
+
+
+def signalled(ranks: Ranks, configuration: Configuration, number: int, step: int) -> str:
+    """What a run says of which rank 1 gets a signal in a step."""
+    if ranks.rank == 1:
+        before_step(step, lambda: os.kill(os.getpid(), number))
+    try:
+        return train(ranks, configuration)
+    except StoppedError as stopped:
+        return str(stopped)
+
+
+# After step 4 the second epoch has no step left, but has not been validated.
+@pytest.mark.parametrize(("number", "step"), [(signal.SIGTERM, 3), (signal.SIGUSR1, 4)])
+def test_a_signal_to_one_rank_stops_all_and_loses_nothing(
+    tmp_path: Path, graphs: Path, whole: Path, number: signal.Signals, step: int
+) -> None:
+    run = tmp_path / "run"
+    configuration = settings(graphs, run, 3, {"name": "ddp"})
+    said = run_ranks(2, signalled, configuration, int(number), step)
+    expected = f"{number.name} (rank 1): stopped after step {step}, saved; continue with --resume"
+    assert said == [f"{expected} {run}"] * 2
+    assert step_folders(run)[-1] == f"step-0000000{step}"
+    assert len(steps(run)) == step
+    run_ranks(2, train, configuration, run)
+    assert steps(run) == steps(whole)
+    weights, resumed = (load_file(folder / "model.safetensors") for folder in (whole, run))
+    assert all(torch.equal(weights[name], resumed[name]) for name in weights)
+
+
+def orphaned(ranks: Ranks, configuration: Configuration) -> str:
+    """What a run says when the launcher of rank 1 seems to have ended."""
+    if ranks.rank == 1:
+        before_step(2, lambda: setattr(os, "getppid", lambda: 1))
+    try:
+        return train(ranks, configuration)
+    except StoppedError as stopped:
+        return str(stopped)
+
+
+def test_a_run_whose_launcher_has_ended_stops(tmp_path: Path, graphs: Path) -> None:
+    said = run_ranks(2, orphaned, settings(graphs, tmp_path / "run", 3, {"name": "ddp"}))
+    assert said[0].startswith("its launcher has ended (rank 1): stopped after step 2, saved")
+
+
+def exhausted(ranks: Ranks, configuration: Configuration, step: int) -> str:
+    """What a rank says whose memory runs out."""
+    if ranks.rank == 1:
+        before_step(step, lambda: setattr(step_module, "edge_loss", lambda *_: torch.empty(2**55)))
+    try:
+        return train(ranks, configuration)
+    except RankError as error:
+        return str(error)
+    except RuntimeError:
+        return "the other rank is gone"
+
+
+def test_a_rank_says_that_its_memory_ran_out(tmp_path: Path, graphs: Path) -> None:
+    configuration = settings(graphs, tmp_path / "run", 3, {"name": "ddp"})
+    first, second = run_ranks(2, exhausted, configuration, 4)
+    assert first == "the other rank is gone"
+    assert second.startswith("rank 1 ran out of memory in step 3, loss (")
+    assert "can't allocate memory" in second
+    assert "lower training.memory_gib" in second
