@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,63 +44,88 @@ class Outcome:
     wrong: str
 
 
-def make_graphs(folder: Path) -> Path:
-    simulate_folder(folder / "events", range(EVENTS), PARTICLES, 0, None)
-    command = ["-m", "bigtrk", "build", str(folder / "events"), str(folder / "graphs")]
-    subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
-    return folder / "graphs"
+def make_data(folder: Path) -> Path:
+    """Half of the events whole in `graphs`, half cut in two in `sectors`."""
+    half = EVENTS // 2
+    for name, events in (("whole", range(half)), ("cut", range(half, EVENTS))):
+        simulate_folder(folder / "events" / name, events, PARTICLES, 0, None)
+    run_quietly("bigtrk", "build", folder / "events/whole", folder / "graphs")
+    run_quietly("bigtrk", "build", folder / "events/cut", folder / "to-cut")
+    run_quietly("partition", folder / "to-cut", folder / "sectors", "--parts", "2")
+    return folder
 
 
-def train_arguments(graphs: Path, run: Path, engine: str) -> list[str]:
+def run_quietly(module: str, *arguments: str | Path) -> None:
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def train_arguments(data: Path, run: Path, engine: str) -> list[str]:
     return [
-        str(CONFIGURATION), f"data.train=[{graphs}]", "model.hidden=8", "model.layers=2",
-        f"training.epochs={EPOCHS}", "training.events_per_step=2", "training.checkpoint_every=2",
-        f"run.folder={run}", *ENGINES[engine],
+        str(CONFIGURATION), f"data.train=[{data / 'graphs'},{data / 'sectors'}]",
+        "model.hidden=8", "model.layers=2", f"training.epochs={EPOCHS}",
+        "training.events_per_step=2", "training.checkpoint_every=2", f"run.folder={run}",
+        *ENGINES[engine],
     ]  # fmt: skip
 
 
-def undisturbed(graphs: Path, run: Path, engine: str) -> Path:
+def undisturbed(data: Path, run: Path, engine: str) -> Path:
     """A run to compare with.
 
     Raises:
         InputError: it did not end well.
     """
     log = run.with_suffix(".log")
-    launched = Launched(TRAIN, train_arguments(graphs, run, engine), log)
-    if not ended(launched, LONGEST) or launched.failed:
+    if not succeeds(train_arguments(data, run, engine), log):
         raise InputError(f"{engine} does not train here:\n{tail(log)}")
     return run
 
 
-def ended(launched: Launched, seconds: float) -> bool:
-    """Whether it ended in time; it has in any case."""
-    in_time = launched.wait(seconds)
-    launched.end()
-    return in_time
+def succeeds(arguments: Sequence[str], log: Path) -> bool:
+    """Whether a training ends well, and in time."""
+    with Launched(TRAIN, arguments, log) as launched:
+        return launched.wait(LONGEST) and not launched.failed
 
 
-def play(plan: Plan, graphs: Path, folder: Path, whole: Path) -> Outcome | None:
+def play(plan: Plan, data: Path, folder: Path, whole: Path) -> Outcome | None:
     """A round; None if the training ended before its fault."""
-    fault, run, log = FAULTS[plan.fault], folder / "run", folder / "disturbed.log"
+    fault, run = FAULTS[plan.fault], folder / "run"
     with mounted(run) if fault.mounted else nullcontext():
-        arguments = train_arguments(graphs, run, plan.engine)
-        launched = Launched(fault.script, arguments, log, BIGTRK_POISON=str(poison_of(run)))
+        disturbed = disturb(plan, data, run, folder / "disturbed.log")
+        if disturbed is None:
+            return None
+        detected, seconds = disturbed
+        hung = seconds >= HANG
+        if (run / "model.safetensors").exists():  # it trained to the end all the same
+            return Outcome(plan, detected, hung, seconds, 0, 0, differences(run, whole))
+        resumed, good = folder / "resumed.log", newest(run)
+        if fault.store != "checkpoint":
+            detected = detected and refuses_damage(plan, data / fault.store, run, resumed)
+        elif fault.damage:
+            said, good = damage_checkpoint(plan, run), newest(run, 1)
+        done = len(losses(run))
+        wrong = resume(run, resumed) or differences(run, whole)
+        if fault.damage and fault.store == "checkpoint":
+            detected = detected and says(resumed, said)
+        begun = read_json(run / "run.json").get("resumed", [{"step": 0}])[-1]["step"]
+        lost = done - begun if fault.saves else max(0, good - begun)
+        return Outcome(plan, detected, hung, seconds, done - begun, lost, wrong)
+
+
+def disturb(plan: Plan, data: Path, run: Path, log: Path) -> tuple[bool, float] | None:
+    """Train until the fault and what comes of it: whether it failed saying why, within how many
+    seconds.
+    """
+    fault = FAULTS[plan.fault]
+    arguments = [*train_arguments(data, run, plan.engine), *fault.settings]
+    with Launched(fault.script, arguments, log, BIGTRK_POISON=str(poison_of(run))) as launched:
         if not strike(launched, run, plan, fault):
-            launched.end()
             return None
         start = time.monotonic()
-        hung = not ended(launched, HANG)
+        in_time = launched.wait(HANG)
         seconds = time.monotonic() - start
-        fault.mend(run)
-        detected = launched.failed and not hung and says(log, fault.says)
-        if (run / "model.safetensors").exists():  # orphans may train to the end
-            return Outcome(plan, detected, hung, seconds, 0, 0, differences(run, whole))
-        damaged, good = damage(run, plan, fault)
-        done = len(losses(run))
-        wrong = resume(run, folder / "resumed.log") or differences(run, whole)
-        detected = detected and says(folder / "resumed.log", damaged)
-        begun = read_json(run / "run.json").get("resumed", [{"step": 0}])[-1]["step"]
-        return Outcome(plan, detected, hung, seconds, done - begun, max(0, good - begun), wrong)
+    fault.mend(run)
+    return in_time and launched.failed and says(log, fault.says), seconds
 
 
 def strike(launched: Launched, run: Path, plan: Plan, fault: Fault) -> bool:
@@ -119,29 +144,45 @@ def due(run: Path, plan: Plan) -> bool:
     return len(losses(run)) >= plan.step and (saving or not plan.in_save)
 
 
-def damage(run: Path, plan: Plan, fault: Fault) -> tuple[str, int]:
-    """Damage a file of the newest checkpoint, if that is the fault: what a resumed run must say;
-    the step of the newest good one.
-    """
-    folders = sorted((run / "checkpoints").glob("step-*"))
-    if fault.damage is None:
-        return "", step_of(folders[-1])
-    rng = random.Random(plan.seed)
-    path = rng.choice(sorted(folders[-1].iterdir()))
-    fault.damage(path, rng)
-    return f"{folders[-1].name} is damaged: {path.name}", step_of(folders[-2])
+def damage_checkpoint(plan: Plan, run: Path) -> str:
+    """Damage a file of the newest; what a resumed run must say."""
+    folder = checkpoints(run)[-1]
+    return f"{folder.name} is damaged: {damage(plan, folder).name}"
 
 
-def step_of(folder: Path) -> int:
-    return int(folder.name.removeprefix("step-"))
+def refuses_damage(plan: Plan, store: Path, run: Path, log: Path) -> bool:
+    """Whether a resumed run names the damaged file of a data folder, which then is whole again."""
+    whole = {path: path.read_bytes() for path in store.iterdir()}
+    path = damage(plan, store)
+    try:
+        return not succeeds(["--resume", str(run)], log) and says(log, re.escape(str(path)))
+    finally:
+        path.write_bytes(whole[path])
+
+
+def damage(plan: Plan, folder: Path) -> Path:
+    """Damage a file of `folder` as planned; which one."""
+    do, rng = FAULTS[plan.fault].damage, random.Random(plan.seed)
+    assert do is not None
+    path = rng.choice(sorted(folder.iterdir()))
+    do(path, rng)
+    return path
+
+
+def checkpoints(run: Path) -> list[Path]:
+    """Oldest first."""
+    return sorted((run / "checkpoints").glob("step-*"))
+
+
+def newest(run: Path, but: int = 0) -> int:
+    """The step of the newest checkpoint but so many."""
+    return int(checkpoints(run)[-1 - but].name.removeprefix("step-"))
 
 
 def resume(run: Path, log: Path) -> str:
     """What went wrong, if anything."""
-    launched = Launched(TRAIN, ["--resume", str(run)], log)
-    if not ended(launched, LONGEST):
-        return "the resumed run does not end"
-    return f"the resumed run failed:\n{tail(log)}" if launched.failed else ""
+    fine = succeeds(["--resume", str(run)], log)
+    return "" if fine else f"the resumed run failed:\n{tail(log)}"
 
 
 def differences(run: Path, whole: Path) -> str:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import bigtrk
 from launched import Launched, send
@@ -38,18 +39,22 @@ class Plan:
 @dataclass(frozen=True)
 class Fault:
     """strike: at its moment, in a run folder. mend: before the run is resumed. says: what the
-    disturbed run must print.
+    disturbed run must print. saves: it must also save, so that no step is trained again.
 
-    damage: done to a file of the newest checkpoint, by its content, before the run is resumed.
-    mounted: the run folder is a file system of its own. script: what is disturbed.
+    damage: done to a file of `store` (the newest checkpoint, or a data folder) before the run is
+    resumed. mounted: the run folder is a file system of its own. script: what is disturbed, with
+    `settings`.
     """
 
     strike: Callable[[Launched, Path, Plan], None]
     mend: Callable[[Path], None] = lambda _: None
     says: str = ""
+    saves: bool = False
     damage: Callable[[Path, random.Random], None] | None = None
+    store: Literal["checkpoint", "graphs", "sectors"] = "checkpoint"
     mounted: bool = False
     script: Path = TRAIN
+    settings: tuple[str, ...] = ()
 
 
 def kill_rank(launched: Launched, _: Path, plan: Plan) -> None:
@@ -66,6 +71,10 @@ def kill_launcher(launched: Launched, _: Path, __: Plan) -> None:
 
 def terminate_all(launched: Launched, _: Path, __: Plan) -> None:
     send(launched.processes(), signal.SIGTERM)
+
+
+def warn_rank(launched: Launched, _: Path, plan: Plan) -> None:
+    send(launched.rank(plan.rank), signal.SIGUSR1)
 
 
 def stall_rank(launched: Launched, _: Path, plan: Plan) -> None:
@@ -110,8 +119,13 @@ def fill_disk(_: Launched, run: Path, __: Plan) -> None:
                     raise
 
 
-def poison(_: Launched, run: Path, plan: Plan) -> None:
-    poison_of(run).write_text(str(plan.rank))
+def poison(kind: str) -> Callable[[Launched, Path, Plan], None]:
+    """Of a rank; kinds as scripts/poisoned_training.py knows them."""
+
+    def strike(_: Launched, run: Path, plan: Plan) -> None:
+        poison_of(run).write_text(f"{kind} {plan.rank}")
+
+    return strike
 
 
 def poison_of(run: Path) -> Path:
@@ -146,20 +160,46 @@ def delete(path: Path, _: random.Random) -> None:
     path.unlink()
 
 
+DAMAGES = {
+    "bit flipped": flip_bit,
+    "file cut": truncate,
+    "block zeroed": zero_block,
+    "file deleted": delete,
+}
+STOPPED = r"stopped after step \d+, saved"
+NOT_FINITE = r"the loss became (nan|inf)|is not finite"
+
 FAULTS = {
     "kill -9 of a rank": Fault(kill_rank),
     "kill -9 of all": Fault(kill_all),
-    "kill -9 of the launcher": Fault(kill_launcher),
-    "SIGTERM to all": Fault(terminate_all),
-    "bit flipped": Fault(kill_all, damage=flip_bit),
-    "file cut": Fault(kill_all, damage=truncate),
-    "block zeroed": Fault(kill_all, damage=zero_block),
-    "file deleted": Fault(kill_all, damage=delete),
+    "kill -9 of the launcher": Fault(
+        kill_launcher, says=f"its launcher has ended.*{STOPPED}", saves=True
+    ),
+    "SIGTERM to all": Fault(terminate_all, says=f"SIGTERM.*{STOPPED}", saves=True),
+    "SIGUSR1 to a rank": Fault(warn_rank, says=f"SIGUSR1.*{STOPPED}", saves=True),
+    **{
+        f"{store}: {name}": Fault(kill_all, damage=damage, store=store)
+        for store in ("checkpoint", "graphs", "sectors")
+        for name, damage in DAMAGES.items()
+    },
     "run folder gone": Fault(hide_folder, return_folder, says="No such file or directory"),
     "run folder read-only": Fault(
         forbid_writing, allow_writing, says="Read-only file system", mounted=True
     ),
     "disk full": Fault(fill_disk, empty_disk, says="No space left on device", mounted=True),
-    "NaN in a rank's input": Fault(poison, says=r"edge \d+ has \w+ nan", script=POISONED),
-    "rank stalled": Fault(stall_rank, says="stall"),
+    "NaN in a rank's input": Fault(
+        poison("input"), says=r"(edge|node) \d+ has \w+ nan", script=POISONED
+    ),
+    "NaN in a rank's loss": Fault(poison("loss"), says=NOT_FINITE, script=POISONED),
+    "infinity in a rank's gradient": Fault(poison("gradient"), says=NOT_FINITE, script=POISONED),
+    "memory of a rank": Fault(
+        poison("memory"), says=r"rank \d ran out of memory in step \d+, loss", script=POISONED
+    ),
+    "rank stopped": Fault(stall_rank, says=r"rank \d has been silent for 30 s, last seen in step"),
+    "rank stuck": Fault(
+        poison("stuck"),
+        says=r"rank \d has not moved for 10 s, in step \d+, data",
+        script=POISONED,
+        settings=("run.stalled_seconds=10",),
+    ),
 }

@@ -14,6 +14,8 @@ a launch that has not ended 60 s after the fault; it is killed. It counts as not
 import argparse
 import json
 import random
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -32,7 +34,7 @@ from fault_rounds import (
     HANG,
     STEPS,
     Outcome,
-    make_graphs,
+    make_data,
     mounts,
     play,
     undisturbed,
@@ -94,14 +96,14 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 def inject(rounds: Sequence[Plan], folder: Path) -> Iterator[Outcome]:
     """The outcomes of `rounds`; one that came too late is played again."""
-    graphs, whole = make_graphs(folder), dict[str, Path]()
+    data, whole = make_data(folder), dict[str, Path]()
     for i, plan in enumerate(rounds):
         if plan.engine not in whole:
-            whole[plan.engine] = undisturbed(graphs, folder / plan.engine, plan.engine)
+            whole[plan.engine] = undisturbed(data, folder / plan.engine, plan.engine)
         outcome = None
         while outcome is None:
             with tempfile.TemporaryDirectory(dir=folder) as place:
-                outcome = play(plan, graphs, Path(place), whole[plan.engine])
+                outcome = play(plan, data, Path(place), whole[plan.engine])
         found = "detected" if outcome.detected else "hung" if outcome.hung else "not detected"
         moment = f"save after step {plan.step}" if plan.in_save else f"step {plan.step}"
         said = f"{found}, ended after {outcome.seconds:.1f} s; {outcome.again} steps again"
@@ -138,6 +140,8 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Exit status 1 unless all was detected, nothing hung and nothing was lost."""
     arguments = parse_arguments()
+    # So that what was started is ended, and what was mounted is unmounted.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         faults = possible(arguments.fault or list(FAULTS), folder)

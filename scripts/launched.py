@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 from uuid import uuid4
 
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
@@ -16,7 +17,9 @@ MARK = "BIGTRK_LAUNCHED"
 
 
 class Launched:
-    """What it prints goes to `log`; each of its processes carries a mark in its environment."""
+    """What it prints goes to `log`; each of its processes carries a mark in its environment, and is
+    killed when the block ends.
+    """
 
     def __init__(
         self, script: Path, arguments: Sequence[str], log: Path, **environment: str
@@ -37,7 +40,7 @@ class Launched:
     @property
     def failed(self) -> bool:
         """Of a launcher that ended."""
-        return self._launcher.returncode != 0
+        return self._launcher.wait() != 0
 
     def processes(self) -> list[int]:
         """All that live, the launcher too, whoever their parent is by now."""
@@ -57,7 +60,10 @@ class Launched:
             time.sleep(0.1)
         return True
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Kill what still lives."""
         send(self.processes(), signal.SIGKILL)
         self._launcher.wait()

@@ -98,7 +98,7 @@ id=$(on head sbatch --parsable --partition=rehearsal "$checkout/scripts/slurm/ge
     "${settings[@]}")
 attend await_job "$id"
 seconds=$((SECONDS - start))
-grep --extended-regexp 'parameters|requeueing|model and record' "bigtrk-$id.log" >&2
+grep --extended-regexp 'parameters|stopped after|continuing|Requeueing|model and record' "bigtrk-$id.log" >&2
 restarts=$(job "$id" Restarts)
 ((restarts > 0)) || fail "the job ended before the time limit of $limit_minutes minutes; give more --epochs"
 say "the job requeued itself $restarts time(s)"

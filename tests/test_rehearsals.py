@@ -60,7 +60,12 @@ def test_runs_of_other_steps_are_not_compared(tmp_path: Path, steps: range) -> N
 # arguments it runs until it is ended, as a training does.
 SRUN = """#!/bin/bash
 echo "srun [${SRUN_CPUS_PER_TASK:-}] $*" >> calls
-case "$*" in *hang*) exec sleep 60 ;; *fail*) exit 7 ;; esac
+case "$*" in
+    *hang*) trap '' USR1; exec sleep 60 ;;
+    *save*) trap 'exit 75' USR1; touch ready; while true; do sleep 0.1; done ;;
+    *start*) exec sleep 60 ;;
+    *fail*) exit 7 ;;
+esac
 """
 # Stands for a requeue, which ends the steps of the job.
 SCONTROL = """#!/bin/bash
@@ -155,14 +160,25 @@ def test_data_are_staged_on_each_node_and_trained_there(
     assert removed == f"{on_each_node} rm -rf /local/bigtrk-7"
 
 
-def test_the_signal_requeues_the_job(job: dict[str, str], tmp_path: Path) -> None:
-    batch = start(job, tmp_path, "hang=1")
+# It saves; has not begun; does not answer.
+@pytest.mark.parametrize(
+    ("training", "sign", "status"),
+    [
+        ("save=1", "ready", 75),
+        ("start=1", "calls", 128 + signal.SIGUSR1),
+        pytest.param("hang=1", "calls", 128 + signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
+def test_the_signal_requeues_the_job(
+    job: dict[str, str], tmp_path: Path, training: str, sign: str, status: int
+) -> None:
+    batch = start(job, tmp_path, training)
     deadline = time.monotonic() + 20
-    while not (tmp_path / "calls").exists():
+    while not (tmp_path / sign).exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     batch.send_signal(signal.SIGUSR1)
-    assert batch.wait(timeout=20) == 128 + signal.SIGTERM  # how srun ended
+    assert batch.wait(timeout=60) == status
     assert (tmp_path / "calls").read_text().splitlines()[1:] == ["scontrol requeue 7"]
 
 

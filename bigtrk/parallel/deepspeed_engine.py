@@ -16,7 +16,6 @@ from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
 from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_grad
 from torch import Tensor, nn
 
-from bigtrk.errors import InputError
 from bigtrk.parallel.compiling import extension_folder, one_compiler
 from bigtrk.parallel.ds_config import load_ds_config
 from bigtrk.parallel.engine import Engine, Shard, make_optimizer
@@ -97,18 +96,12 @@ class DeepSpeedEngine(Engine):
                 yield Shard(name)
 
     def pieces(self) -> Iterator[Piece]:
-        """The optimizer's own copy, which is written, and the weights that the model computes with.
-
-        Raises:
-            InputError: the optimizer's state is on disk.
-        """
+        """The optimizer's own copy, which is written, and the weights that the model reads."""
         module, optimizer = self._engine.module, self._engine.optimizer
         if self.stage == 0:
             world_size = dist.get_world_size()
             yield from replica_pieces(module, optimizer, dist.get_rank(), world_size)
             return
-        if self.stage == 3 and optimizer.swap_optimizer:
-            raise InputError("checkpoints cannot be made of an optimizer offloaded to NVMe")
         for name, parameter in module.named_parameters():
             yield from (_third_stage if self.stage == 3 else _flat)(name, parameter, optimizer)
 

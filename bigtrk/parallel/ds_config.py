@@ -6,7 +6,7 @@ people whole trainings, so the file is checked here before DeepSpeed sees it.
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -15,6 +15,9 @@ from bigtrk.config import nearest
 from bigtrk.errors import InputError
 from bigtrk.files import read_json
 from bigtrk.parallel.settings import OptimizerSettings
+
+if TYPE_CHECKING:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
 # Set from our own configuration; a second value in the JSON file could only disagree.
 OURS = {
@@ -80,7 +83,9 @@ def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
             raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
         if key not in THEIRS:
             raise InputError(f"{path}: unknown key {key!r}{nearest(key, THEIRS)}")
-    if not _computes_norm(path, content) and optimizer.gradient_clipping:
+    zero = _zero_section(path, content)
+    _refuse_unresumable(path, zero)
+    if not zero.compute_grad_norm and optimizer.gradient_clipping:
         raise InputError(_without_norm(path, "optimizer.gradient_clipping=0"))
     return {
         "steps_per_print": 2**31,
@@ -100,7 +105,7 @@ def check_drops_steps(name: str, optimizer: OptimizerSettings) -> None:
         InputError: the DeepSpeed file switches the norm off; or as `load_ds_config`.
     """
     path, content = find_ds_config(name), load_ds_config(name, optimizer)
-    if not _computes_norm(path, content):
+    if not _zero_section(path, content).compute_grad_norm:
         raise InputError(_without_norm(path, "training.spike_guard=off"))
 
 
@@ -111,8 +116,26 @@ def _without_norm(path: Path, remedy: str) -> str:
     )
 
 
-def _computes_norm(path: Path, content: dict[str, Any]) -> bool:
-    """Check the section of ZeRO: whether it computes the norm of the gradients."""
+def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
+    """What checkpoints cannot hold, or a resumed run would silently not get back: hpZ computes with
+    copies of the weights within a node, which loading the weights leaves as they were.
+    """
+    for key in ("offload_optimizer", "offload_param"):
+        section = getattr(zero, key)
+        if section is not None and section.device == "nvme":
+            raise InputError(
+                f"{path}: zero_optimization.{key}.device is nvme, of which no checkpoint can be "
+                f"made; set it to cpu"
+            )
+    if zero.zero_hpz_partition_size > 1:
+        raise InputError(
+            f"{path}: remove 'zero_optimization.zero_hpz_partition_size', with which a run could "
+            f"not be resumed"
+        )
+
+
+def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
+    """The section of ZeRO, checked."""
     section = content.get("zero_optimization", {})
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
 
@@ -123,7 +146,7 @@ def _computes_norm(path: Path, content: dict[str, Any]) -> bool:
             hint = nearest(key, sorted(known))
             raise InputError(f"{path}: unknown key 'zero_optimization.{key}'{hint}")
     try:
-        return bool(DeepSpeedZeroConfig(**section).compute_grad_norm)
+        return DeepSpeedZeroConfig(**section)
     except ValidationError as error:
         reasons = "; ".join(
             f"zero_optimization.{'.'.join(map(str, item['loc']))}: {item['msg']}"

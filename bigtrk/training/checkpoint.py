@@ -23,7 +23,7 @@ from bigtrk.training.checkpoint_folder import (
     set_aside,
     temporary_of,
 )
-from bigtrk.training.checkpoint_state import Copied, copied, restore
+from bigtrk.training.checkpoint_state import Copied, check_finite, copied, restore
 from bigtrk.training.progress import Progress
 
 
@@ -70,14 +70,14 @@ class Checkpointer:
         if saving is not None:
             saving.result()
 
-    def load(self) -> Progress:
-        """Return the engine to the newest checkpoint, which is that of the last save.
+    def load(self, found: Found | None = None) -> Progress:
+        """Return the engine to the checkpoint `found`, or else to the newest good one.
 
         Raises:
             InputError: none is good.
         """
         self.wait()
-        found = find(self._run)
+        found = found or find(self._run)
         together(lambda: restore(self._engine, found.folder, found.checkpoint))
         return found.checkpoint.progress
 
@@ -88,6 +88,7 @@ class Checkpointer:
         temporary = temporary_of(self._root, name)
         try:
             together(lambda: make_temporary(self._root, name) if first else None, self._group)
+            together(lambda: check_finite(state), self._group)
             shard = together(
                 lambda: write_shard(temporary, rank, state.tensors, state.pieces), self._group
             )

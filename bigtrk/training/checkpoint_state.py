@@ -46,6 +46,21 @@ def copied(engine: Engine) -> Copied:
     return found
 
 
+def check_finite(state: Copied) -> None:
+    """A step with gradients that are not finite shows in the next one's loss, which stops the run:
+    too late for a checkpoint in between.
+
+    Raises:
+        InputError: naming what is not finite.
+    """
+    for name, values in state.tensors.items():
+        if not values.isfinite().all():
+            raise InputError(
+                f"{name} is not finite; lower optimizer.lr or set optimizer.gradient_clipping, and "
+                f"resume from the checkpoint before"
+            )
+
+
 @torch.no_grad()
 def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
     """Give `engine` the state in `folder`, whichever engine and ranks wrote it.

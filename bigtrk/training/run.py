@@ -21,6 +21,7 @@ from bigtrk.parallel.watchdog import Watchdog
 from bigtrk.training.announce import announce, print_epoch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Checkpointer, Circumstances, find
+from bigtrk.training.checkpoint_folder import Found
 from bigtrk.training.choose_steps import choose_steps
 from bigtrk.training.clock import Clock
 from bigtrk.training.epoch_steps import EpochSteps
@@ -30,7 +31,6 @@ from bigtrk.training.meter import open_meter
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.out_of_memory import told_by_rank
 from bigtrk.training.profiling import profiled
-from bigtrk.training.progress import Progress
 from bigtrk.training.resume import continue_record
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.run_folder import append_record, create_run, save_model
@@ -70,7 +70,7 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
         StoppedError: a signal, or the launcher's end, asked for it; the state is saved.
     """
     together(lambda: check_loggers(configuration.run.loggers))
-    progress = _resumable(configuration, ranks, events, resume) if resume else None
+    found = _resumable(configuration, ranks, events, resume) if resume else None
     steps = choose_steps(configuration, ranks, events.train)
     schedule = _schedule(configuration, steps)
     stopwatch = Stopwatch(ranks.device)
@@ -80,14 +80,14 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
         configuration.engine, model, configuration.optimizer, stopwatch
     )
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
-    folder = on_first_rank(lambda: _open_record(configuration, facts, progress, resume))
+    folder = on_first_rank(lambda: _open_record(configuration, facts, found, resume))
     circumstances = Circumstances(events.training_digest, engine_name, facts["config"])
     with Checkpointer(folder, engine, circumstances) as checkpoints:
         trainer = _trainer(
             configuration, ranks, events, steps, schedule, engine, stopwatch, folder, checkpoints
         )
-        if resume:
-            trainer.load()
+        if found:
+            trainer.load(found)
         elif configuration.training.spike_guard == "roll_back":
             trainer.save()
         with _watched(trainer):
@@ -113,8 +113,8 @@ def _watched(trainer: Trainer) -> Iterator[None]:
         yield
 
 
-def _resumable(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Progress:
-    """Where the run stands. Collective.
+def _resumable(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
+    """The checkpoint to go on from. Collective.
 
     Raises:
         InputError: it has no good checkpoint, was trained on other events, or is done.
@@ -137,7 +137,7 @@ def _resumable(configuration: Configuration, ranks: Ranks, events: Events, run: 
             f"{run}: continuing from {found.folder.name}, written by {checkpoint.engine} on "
             f"{len(checkpoint.shards)} rank(s)"
         )
-    return progress
+    return found
 
 
 def _train(trainer: Trainer, folder: Path, facts: dict[str, Any]) -> None:
@@ -168,11 +168,11 @@ def _profiler(trainer: Trainer, folder: Path) -> AbstractContextManager[Callable
 
 
 def _open_record(
-    configuration: Configuration, facts: Record, progress: Progress | None, resume: Path | None
+    configuration: Configuration, facts: Record, found: Found | None, resume: Path | None
 ) -> Path:
-    if resume is None or progress is None:
+    if resume is None or found is None:
         return create_run(configuration.run.folder, facts)
-    continue_record(resume, facts, progress)
+    continue_record(resume, facts, found.checkpoint.progress)
     return resume
 
 

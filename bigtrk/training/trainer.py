@@ -16,6 +16,7 @@ from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracing import traced
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Checkpointer
+from bigtrk.training.checkpoint_folder import Found
 from bigtrk.training.clock import Clock
 from bigtrk.training.epoch_steps import EpochSteps
 from bigtrk.training.event_source import EventSource
@@ -86,9 +87,9 @@ class Trainer:
         )
         self.checkpoints.save(progress)
 
-    def load(self) -> None:
-        """Return to the newest checkpoint. Collective."""
-        progress = self.checkpoints.load()
+    def load(self, found: Found | None = None) -> None:
+        """Return to the checkpoint `found`, or else to the newest good one. Collective."""
+        progress = self.checkpoints.load(found)
         self.epoch, self.step = progress.epoch, progress.step
         self.plateau, self.history = progress.plateau, progress.history
         self.totals = progress.totals

@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 
 # train ARGUMENT...: run bigtrk/train.py under srun, one rank per task, as run runs/JOBID. When
-# SLURM's signal says that the time limit is near, requeue the job; what an earlier part of the job
-# has trained is continued from its newest good checkpoint.
+# SLURM's signal says that the time limit is near, let the training save after its step, for 45 s at
+# most, and requeue the job; what an earlier part of the job has trained is continued.
 #
 # BIGTRK_STAGE="graphs sectors" first copies these folders to each node's /tmp (or BIGTRK_LOCAL)
 # and trains on the copies.
@@ -38,19 +38,39 @@ train() {
 }
 
 train_until_limit() {
-    local training status=0
-    trap 'echo "The time limit is near: requeueing"; scontrol requeue "$SLURM_JOB_ID"' USR1
+    local training status=0 near=
+    trap 'near=yes; kill -USR1 "$training"' USR1
     # srun no longer takes the cores of a task from the job, since SLURM 22.05.
     SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK srun --kill-on-bad-exit=1 \
         python "$BIGTRK_HOME/bigtrk/train.py" "$@" &
     training=$!
-    # A trapped signal ends the first `wait`; the ranks train on until the requeue ends them.
     wait "$training" || status=$?
-    if ((status > 128)); then
-        status=0
-        wait "$training" || status=$?
+    [[ $near ]] || return "$status"
+    echo "The time limit is near: saving"
+    await "$training" 45
+    if kill -0 "$training" 2>/dev/null; then
+        echo "Requeueing without what came after the last checkpoint"
+        scontrol requeue "$SLURM_JOB_ID" # ends the training
+        wait "$training"
+        return
+    fi
+    status=0
+    wait "$training" || status=$?
+    # 75: saved. Without a handler yet, the training ended by the signal.
+    if ((status == 75 || status == 128 + $(kill -l USR1))); then
+        echo "Requeueing"
+        scontrol requeue "$SLURM_JOB_ID"
     fi
     return "$status"
+}
+
+# Until a process has ended, or some seconds have passed.
+await() {
+    local seconds
+    for ((seconds = 0; seconds < $2; seconds++)); do
+        kill -0 "$1" 2>/dev/null || break
+        sleep 1
+    done
 }
 
 # A requeued job may find what it staged before; it comes out the same.

@@ -30,6 +30,19 @@ def test_shipped_files_are_complete(stage: int) -> None:
             {"zero_optimization": {"stage": 2, "offload_optimizer": {"devise": "cpu"}}},
             "zero_optimization.offload_optimizer.devise: ",
         ),
+        (
+            {
+                "zero_optimization": {
+                    "stage": 3,
+                    "offload_optimizer": {"device": "nvme", "nvme_path": "/nvme"},
+                }
+            },
+            "zero_optimization.offload_optimizer.device is nvme",
+        ),
+        (
+            {"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}},
+            "remove 'zero_optimization.zero_hpz_partition_size'",
+        ),
         ({"train_batch_size": 8}, "remove 'train_batch_size'; bigtrk sets it from"),
         ({"optimizer": {"type": "Adam"}}, "remove 'optimizer'"),
         (["stage", 1], "must be a JSON object"),
