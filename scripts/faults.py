@@ -195,7 +195,7 @@ FAULTS = {
     "memory of a rank": Fault(
         poison("memory"), says=r"rank \d ran out of memory in step \d+, loss", script=POISONED
     ),
-    "rank stopped": Fault(stall_rank, says=r"rank \d has been silent for 30 s, last seen in step"),
+    "rank stopped": Fault(stall_rank, says=r"rank \d has been silent for 30 s, last seen in"),
     "rank stuck": Fault(
         poison("stuck"),
         says=r"rank \d has not moved for 10 s, in step \d+, data",

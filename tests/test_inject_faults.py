@@ -40,7 +40,7 @@ def test_damage_is_done_each_time(tmp_path: Path, fault: str) -> None:
 
 
 def test_outcomes_are_accounted() -> None:
-    one, two = plans(2, 0, ["rank stalled", "disk full"], ["ddp"])
+    one, two = plans(2, 0, ["rank stopped", "disk full"], ["ddp"])
     good = Outcome(one, detected=True, hung=False, seconds=2.4, again=3, lost=0, wrong="")
     hung = replace(good, detected=False, hung=True, seconds=61.0)
     bad = replace(good, plan=two, again=5, lost=2, wrong="other losses")
