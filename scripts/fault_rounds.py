@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.events.production import simulate_folder
 from bigtrk.files import read_json
@@ -125,13 +126,16 @@ def disturb(plan: Plan, data: Path, run: Path, log: Path) -> tuple[bool, float] 
         in_time = launched.wait(HANG)
         seconds = time.monotonic() - start
     fault.mend(run)
-    return in_time and launched.failed and says(log, fault.says), seconds
+    detected = in_time and launched.failed and says(log, fault.says)
+    if not detected:
+        say(tail(log))
+    return detected, seconds
 
 
 def strike(launched: Launched, run: Path, plan: Plan, fault: Fault) -> bool:
     """Strike when it is time; whether the training was still under way."""
     while not due(run, plan):
-        if not launched.processes():
+        if launched.ended:
             return False
         time.sleep(POLL)
     time.sleep(plan.delay * (not plan.in_save))

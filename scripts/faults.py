@@ -198,7 +198,7 @@ FAULTS = {
     "rank stopped": Fault(stall_rank, says=r"rank \d has been silent for 30 s, last seen in"),
     "rank stuck": Fault(
         poison("stuck"),
-        says=r"rank \d has not moved for 10 s, in step \d+, data",
+        says=r"rank \d has not moved for 10 s, in",
         script=POISONED,
         settings=("run.stalled_seconds=10",),
     ),

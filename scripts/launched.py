@@ -38,6 +38,11 @@ class Launched:
         return [self._launcher.pid]
 
     @property
+    def ended(self) -> bool:
+        """Whether the launcher has; its ranks may not."""
+        return self._launcher.poll() is not None
+
+    @property
     def failed(self) -> bool:
         """Of a launcher that ended."""
         return self._launcher.wait() != 0
