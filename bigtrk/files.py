@@ -13,12 +13,12 @@ from bigtrk.errors import InputError, reason
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it is fsynced and renamed to `path`.
+    """Yield a temporary path beside `path`; on success it is fsynced and renamed to `path`. Their
+    folder must be there.
 
     If the block raises, the temporary file is removed and `path` is left as it was. Where either
     is a symbolic link, the link is replaced: what it points to is not written to.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Host and process keep two writers of one file (srun tasks) out of each other's way.
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
     # What a killed process left, or a link somebody laid; touch follows none.
@@ -53,7 +53,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write` with a temporary path and move the result to `path`."""
+    """Call `write` with a temporary path and move the result to `path`, making its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         write(temporary)
 

@@ -16,6 +16,7 @@ from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
 from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_grad
 from torch import Tensor, nn
 
+from bigtrk.errors import InputError
 from bigtrk.parallel.compiling import extension_folder, one_compiler
 from bigtrk.parallel.ds_config import load_ds_config
 from bigtrk.parallel.engine import Engine, Shard, make_optimizer
@@ -70,6 +71,12 @@ class DeepSpeedEngine(Engine):
             group["lr"] = lr
         self._engine.step()
         self._stopwatch.add("reduce", _logged_seconds())
+        if not self._engine.was_step_applied():
+            # All ranks find so: ZeRO's norm is of all gradients. It would go on without the step.
+            raise InputError(
+                "a gradient is not finite: lower optimizer.lr or set optimizer.gradient_clipping "
+                "and resume from the last checkpoint"
+            )
 
     def discard(self) -> None:
         if self.stage == 0:

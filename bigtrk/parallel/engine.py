@@ -44,7 +44,12 @@ class Engine(ABC):
 
     @abstractmethod
     def step(self, lr: float) -> None:
-        """Clip, update the weights at learning rate `lr`, clear the gradients."""
+        """Clip, update the weights at learning rate `lr`, clear the gradients.
+
+        Raises:
+            InputError: a gradient is not finite, where the engine would drop such a step. With
+                others the next loss is not.
+        """
 
     @abstractmethod
     def discard(self) -> None:

@@ -19,7 +19,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.files import disk_errors, write_atomically
+from bigtrk.files import atomic_path, disk_errors
 from bigtrk.training.progress import Progress
 
 FORMAT = "bigtrk checkpoint 1"
@@ -74,8 +74,8 @@ def write_shard(
     """
     path, content = folder / shard_name(rank), save(tensors)
     shard = Shard(path.name, len(content), hashlib.sha256(content).hexdigest(), pieces)
-    with disk_errors():
-        write_atomically(path, lambda temporary: temporary.write_bytes(content))
+    with disk_errors(), atomic_path(path) as temporary:
+        temporary.write_bytes(content)
     damage = _damage(folder, shard)
     if damage:
         raise InputError(f"{folder}: {damage} as soon as it is written; is the disk sound?")

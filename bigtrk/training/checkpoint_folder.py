@@ -1,12 +1,13 @@
 """The checkpoints of a run: which one is good, which are kept."""
 
+import json
 import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bigtrk.errors import InputError
-from bigtrk.files import disk_errors, read_json, sync_folder, write_atomically, write_json
+from bigtrk.files import atomic_path, disk_errors, read_json, sync_folder
 from bigtrk.training.checkpoint_files import (
     FORMAT,
     LATEST,
@@ -62,7 +63,7 @@ def set_aside(found: Found) -> str | None:
                 aside = folder.with_name(DAMAGED + folder.name)
                 shutil.rmtree(aside, ignore_errors=True)
                 folder.rename(aside)
-        write_json(found.folder.with_name(LATEST), {"checkpoint": found.folder.name})
+        _name_latest(found.folder)
     said = "; ".join(f"{name} is damaged: {what}" for name, what in found.damaged.items())
     return f"{found.folder.parent}: {said}; the newest good one is {found.folder.name}"
 
@@ -94,13 +95,19 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
     temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
     content = encode({"format": FORMAT, **asdict(checkpoint)})
     with disk_errors():
-        write_atomically(temporary / MANIFEST, lambda path: path.write_bytes(content))
+        with atomic_path(temporary / MANIFEST) as manifest:
+            manifest.write_bytes(content)
         shutil.rmtree(final, ignore_errors=True)
         temporary.rename(final)
         sync_folder(root)
-        write_json(root / LATEST, {"checkpoint": final.name})
+        _name_latest(final)
         for old in _folders(root)[:-KEEP]:
             shutil.rmtree(old)
+
+
+def _name_latest(folder: Path) -> None:
+    with atomic_path(folder.with_name(LATEST)) as latest:
+        latest.write_text(json.dumps({"checkpoint": folder.name}) + "\n")
 
 
 def _folders(root: Path) -> list[Path]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -244,6 +245,52 @@ def test_a_rank_that_cannot_write_stops_all(tmp_path: Path) -> None:
     said, read = first
     assert "checkpoint step-00000002 could not be written: rank 1: [Errno 27]" in said
     assert read == "1"
+
+
+def not_finite(ranks: Ranks, run: Path) -> list[str]:
+    """What is said when a weight of rank 1 is not finite, and what is read then."""
+    trial, said = Trial(ranks, "FSDP2", run), []
+    trial.save(1)
+    if ranks.rank == 1:
+        next(trial.engine.pieces()).values["weight"].fill_(torch.inf)
+    try:
+        trial.save(2)
+    except InputError as error:
+        said.append(str(error))
+    return [*said, str(trial.checkpoints.load().step)]
+
+
+def test_what_is_not_finite_enters_no_checkpoint(tmp_path: Path) -> None:
+    first, second = run_ranks(2, not_finite, tmp_path)
+    assert first == second
+    said, read = first
+    assert "checkpoint step-00000002 could not be written: rank 1: weight/" in said
+    assert "is not finite; lower optimizer.lr" in said
+    assert read == "1"
+
+
+def a_vanished_folder(ranks: Ranks, run: Path) -> str:
+    """What is said of a run folder that is gone, while a checkpoint is written into it."""
+    trial, write = Trial(ranks, "DDP", run), write_shard
+    trial.save(1)
+
+    def write_elsewhere(*arguments: Any) -> Any:
+        if ranks.rank == 0:
+            run.rename(run.with_name("moved"))
+        dist.barrier(trial.checkpoints._group)
+        return write(*arguments)
+
+    setattr(checkpoint, "write_shard", write_elsewhere)  # noqa: B010  # mypy: it is imported there
+    with pytest.raises(InputError) as caught:
+        trial.save(2)
+    return str(caught.value)
+
+
+def test_a_run_folder_that_vanished_is_not_made_anew(tmp_path: Path) -> None:
+    for said in run_ranks(2, a_vanished_folder, tmp_path / "run"):
+        assert "No such file or directory" in said
+    assert not (tmp_path / "run").exists()
+    assert last_good(tmp_path / "moved").checkpoint.progress.step == 1
 
 
 def another_model(ranks: Ranks, run: Path) -> str:

@@ -107,27 +107,49 @@ def test_a_rank_that_fails_while_reading_stops_all() -> None:
         assert done <= 1
 
 
-def diverge(ranks: Ranks) -> tuple[str | None, bool]:
+def diverge(ranks: Ranks, engine_settings: dict[str, str]) -> tuple[str | None, bool]:
     """A step in which rank 1's part of the loss is not finite: the error; the weights stayed."""
-    settings = Configuration.model_validate({"model": {"hidden": 8, "layers": 2}})
+    settings = Configuration.model_validate(
+        {"model": {"hidden": 8, "layers": 2}, "engine": engine_settings}
+    )
     sources: list[Any] = [source(1, 2)]
     stopwatch = Stopwatch(ranks.device)
     maker = BatchMaker(settings, ranks.device, BlockGroups(ranks, [2]), stopwatch)
     batches = Loader(maker.of(sources), ranks.rank, stopwatch).load(
         scoring_router(sources, 2).route([0])
     )
-    if ranks.rank == 1:
-        batches[0].edge_features.fill_(torch.inf)
-    model = build_model(settings)
-    engine, _ = make_engine(settings.engine, model, settings.optimizer, stopwatch)
-    before = [parameter.clone() for parameter in model.parameters()]
+    engine, _ = make_engine(settings.engine, build_model(settings), settings.optimizer, stopwatch)
+    before = engine.weights()
     runner = StepRunner(engine, settings.training, ranks, stopwatch)
+    if ranks.rank == 1 and settings.engine.name == "ddp":
+        batches[0].edge_features.fill_(torch.inf)
+    elif ranks.rank == 1:
+        parameter = next(engine.model.parameters())
+        parameter.register_hook(lambda gradient: torch.full_like(gradient, torch.inf))
     found = message(lambda: runner.run([0], batches, lr=1e-3))
-    return found, all(map(torch.equal, before, model.parameters()))
+    after = engine.weights()
+    return found, all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_loss_that_is_not_finite_stops_all_and_changes_no_weights() -> None:
-    for found, stayed in run_ranks(2, diverge):
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ({"name": "ddp"}, "the loss became nan: lower optimizer.lr"),
+        (
+            {"name": "deepspeed", "ds_config": "zero1"},
+            "a gradient is not finite: lower optimizer.lr",
+        ),
+        (
+            {"name": "deepspeed", "ds_config": "zero3"},
+            "a gradient is not finite: lower optimizer.lr",
+        ),
+    ],
+    ids=["ddp", "zero1", "zero3"],
+)
+def test_what_is_not_finite_stops_all_and_changes_no_weights(
+    engine: dict[str, str], said: str
+) -> None:
+    for found, stayed in run_ranks(2, diverge, engine):
         assert found is not None
-        assert "the loss became nan: lower optimizer.lr" in found
+        assert said in found
         assert stayed
