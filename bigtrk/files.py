@@ -1,5 +1,6 @@
 """Files that are either absent or whole: temporary name, fsync, rename."""
 
+import hashlib
 import json
 import os
 import platform
@@ -63,6 +64,36 @@ def write_json(path: Path, content: Any) -> None:
     """Write `content` as indented JSON, atomically."""
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     write_atomically(path, lambda temporary: temporary.write_text(text))
+
+
+_SEAL = b',\n "sha256": "'
+
+
+def seal(content: dict[str, Any]) -> bytes:
+    """Indented JSON of `content`, which is not empty, whose last entry vouches for all before it:
+    "sha256" is the digest of the bytes up to there.
+    """
+    return _sealed(json.dumps(content, indent=1, allow_nan=False).encode().removesuffix(b"\n}"))
+
+
+def unseal(raw: bytes) -> dict[str, Any]:
+    """The content of what `seal` made.
+
+    Raises:
+        ValueError: there is no digest, or a byte is not as it was.
+    """
+    before, found, _ = raw.rpartition(_SEAL)
+    if not found:
+        raise ValueError("it has no checksum")
+    if raw != _sealed(before):
+        raise ValueError("it does not match its checksum")
+    content: dict[str, Any] = parse_json(raw.decode())
+    del content["sha256"]
+    return content
+
+
+def _sealed(text: bytes) -> bytes:
+    return text + _SEAL + hashlib.sha256(text).hexdigest().encode() + b'"\n}\n'
 
 
 def check_file(path: Path) -> None:

@@ -33,7 +33,9 @@ def check(graphs: GraphFolder, out: Path, settings: Settings) -> None:
         kind = read_manifest(out)[0] if (out / MANIFEST).exists() else "sectors"
     except InputError:
         # Another task of this srun may have removed it meanwhile.
-        kind = "something else" if (out / MANIFEST).exists() else "sectors"
+        if (out / MANIFEST).exists():
+            raise
+        kind = "sectors"
     if kind != "sectors":
         raise InputError(f"{out}: holds {kind}, not sectors; name another folder for the sectors")
     for event in graphs.events:

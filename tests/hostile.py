@@ -24,13 +24,14 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulate import simulate_event
 from bigtrk.events.writer import write_event
+from bigtrk.files import seal
 from bigtrk.graphs.builder import build_graph
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.heptrkx import read_heptrkx
 from bigtrk.graphs.manifest import MANIFEST, file_of, read_manifest, write_manifest
 from bigtrk.graphs.sector_folder import SectorFolder, write_sectors
-from bigtrk.graphs.tensor_files import digest
+from bigtrk.graphs.tensor_files import digest, metadata
 from bigtrk.graphs.windows import builtin_windows, read_windows
 from bigtrk.train import DEFAULT
 from bigtrk.training.event_source import open_events
@@ -128,15 +129,15 @@ def header_of(content: bytes) -> tuple[dict[str, object], bytes]:
 def with_true_digests(content: bytes) -> bytes:
     """The same file with digests that its tensors have, as an attacker would write it."""
     try:
-        metadata = header_of(content)[0]["__metadata__"]
+        said = header_of(content)[0]["__metadata__"]
         tensors = load(content)
         sections: dict[str, dict[str, torch.Tensor]] = {}
         for name, tensor in tensors.items():
             section, _, column = name.rpartition("/")
             sections.setdefault(section, {})[column] = tensor
         digests = {name: digest(section) for name, section in sections.items()}
-        assert isinstance(metadata, dict)
-        return save(tensors, {**metadata, "digests": json.dumps(digests)})
+        assert isinstance(said, dict)
+        return save(tensors, metadata(said["bigtrk"], json.dumps(digests)))
     except Exception:  # no such file can be made of it
         return content
 
@@ -177,13 +178,31 @@ def manifest_of(kind: str) -> bytes:
         return (folder / MANIFEST).read_bytes()
 
 
+def with_true_seal(content: bytes) -> bytes:
+    """The same manifest with the digest that it has, as an attacker would write it."""
+    try:
+        manifest = json.loads(content)
+        manifest.pop("sha256", None)
+        return seal(manifest)
+    except Exception:  # no manifest can be made of it
+        return content
+
+
+def manifest_seeds() -> list[bytes]:
+    kinds = {b"g": "graphs", b"s": "sectors", b"G": "graphs", b"S": "sectors"}
+    return [first + manifest_of(kind) for first, kind in kinds.items()]
+
+
 def read_stored(folder: Path, content: bytes) -> object:
-    """Plan with a manifest and read all that it names."""
-    kind = "sectors" if content[:1] == b"s" else "graphs"
+    """Plan with a manifest and read all that it names. First byte a capital: its digest agrees."""
+    first, content = content[:1], content[1:]
+    if first.isupper():
+        content = with_true_seal(content)
+    kind = "sectors" if first in (b"s", b"S") else "graphs"
     store = folder / kind
     store.mkdir(exist_ok=True)
     file_of(store, EVENT).write_bytes(graph_file() if kind == "graphs" else sector_file())
-    (store / MANIFEST).write_bytes(content[1:])
+    (store / MANIFEST).write_bytes(content)
     read_manifest(store)
     return [
         (event.name, event.size, event.identity, event.origin, event.read(0, 1))
@@ -270,9 +289,7 @@ READERS = {
     "event": Reader(event_seeds, read_events),
     "graph": Reader(lambda: [b"\0" + graph_file(), b"\1" + graph_file()], read_graph),
     "sector": Reader(lambda: [b"\0" + sector_file(), b"\1" + sector_file()], read_sectors),
-    "manifest": Reader(
-        lambda: [b"g" + manifest_of("graphs"), b"s" + manifest_of("sectors")], read_stored
-    ),
+    "manifest": Reader(manifest_seeds, read_stored),
     "configuration": Reader(configuration_seeds, read_configuration),
     "heptrkx": Reader(heptrkx_seeds, read_npz),
 }

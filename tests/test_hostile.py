@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bigtrk.errors import InputError
-from bigtrk.files import read_json, write_atomically, write_json
+from bigtrk.files import read_json, seal, write_atomically, write_json
 from bigtrk.graphs.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.manifest import MANIFEST, file_of, read_manifest, write_manifest
 from bigtrk.graphs.sector_folder import SectorFolder, write_sectors
@@ -56,7 +56,10 @@ def test_a_mutated_file_is_read_or_refused(tmp_path: Path, name: str, data: st.D
     assert one_line(refusal(lambda: reader.read(tmp_path, content)), tmp_path)
 
 
-@pytest.mark.parametrize(("name", "seed"), [("graph", 0), ("sector", 0), ("heptrkx", 0)])
+CHECKED = [("graph", 0), ("sector", 0), ("manifest", 0), ("manifest", 1), ("heptrkx", 0)]
+
+
+@pytest.mark.parametrize(("name", "seed"), CHECKED)
 @settings(max_examples=60, suppress_health_check=HARMLESS)
 @given(data=st.data())
 def test_a_checked_file_is_read_to_the_same_content_or_refused(
@@ -121,7 +124,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../out", "a/b", "", "a\0b", "a\nb", "/etc/x", "\ud800"])
 def test_names_of_events_do_not_lead_elsewhere(tmp_path: Path, name: str) -> None:
     content = {"format": "bigtrk graphs", "events": {name: {}}}
-    write_json(tmp_path / MANIFEST, content)
+    (tmp_path / MANIFEST).write_bytes(seal(content))
     with pytest.raises(InputError, match="is no name of an event") as caught:
         read_manifest(tmp_path)
     assert one_line(caught.value, tmp_path)
@@ -186,16 +189,16 @@ def test_a_record_that_lies_is_refused(tmp_path: Path, changes: object, complain
     manifest = write_manifest(tmp_path, "sectors", {}, [EVENT])
     assert isinstance(changes, dict)
     manifest["events"][EVENT] |= changes
-    write_json(tmp_path / MANIFEST, manifest)
+    (tmp_path / MANIFEST).write_bytes(seal(manifest))
     with pytest.raises(InputError, match=complaint) as caught:
         SectorFolder(tmp_path)
     assert "finish 'python -m partition GRAPHS" in str(caught.value)
 
 
 def test_a_record_that_the_manifest_does_not_tell_is_refused(tmp_path: Path) -> None:
-    """Digests are of tensors alone; the record beside them is compared with the manifest."""
-    path = write_graph(tmp_path, a_graph(), {"note": "one"})
+    """The same tensors in a file of the same size."""
+    write_graph(tmp_path, a_graph(), {"note": "one"})
     write_manifest(tmp_path, "graphs", {}, [EVENT])
-    path.write_bytes(path.read_bytes().replace(b"one", b"two"))
+    write_graph(tmp_path, a_graph(), {"note": "two"})
     with pytest.raises(InputError, match="not the file that the manifest describes"):
         GraphFolder(tmp_path).read(EVENT)

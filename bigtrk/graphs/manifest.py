@@ -1,15 +1,15 @@
 """The manifest of a folder of graphs or sectors: what lies in it and how it was made.
 
 Each file carries its own record, so the manifest can be assembled again at any time, by
-whichever of several tasks finishes last.
+whichever of several tasks finishes last. Its last entry is a digest of all before it.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bigtrk.errors import InputError
-from bigtrk.files import read_json, write_json
+from bigtrk.errors import InputError, reason
+from bigtrk.files import read_bytes, seal, unseal, write_atomically
 from bigtrk.graphs.tensor_files import SectionFile
 from bigtrk.machine import software
 
@@ -54,7 +54,8 @@ def write_manifest(
         "parameters": parameters,
         "events": files,
     }
-    write_json(folder / MANIFEST, manifest)
+    content = seal(manifest)
+    write_atomically(folder / MANIFEST, lambda temporary: temporary.write_bytes(content))
     return manifest
 
 
@@ -62,8 +63,8 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
     """The kind ("graphs" or "sectors") and content of a folder's manifest.
 
     Raises:
-        InputError: `folder` is a file, or it or its manifest is missing, damaged or of another
-            program.
+        InputError: `folder` is a file, or it or its manifest is missing, damaged, or of another
+            program or version.
     """
     if folder.is_file():
         raise InputError(f"{folder}: is a file; name the folder of graphs or sectors")
@@ -74,8 +75,8 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
             f"{folder}: holds no {MANIFEST}; make graphs with 'bigtrk build EVENTS {folder}' "
             f"or sectors with 'python -m partition GRAPHS {folder}'"
         )
-    manifest = read_json(folder / MANIFEST)
-    kind = str(manifest.get("format", "")) if isinstance(manifest, dict) else ""
+    manifest = _unsealed(folder / MANIFEST)
+    kind = str(manifest.get("format", ""))
     if kind not in ("bigtrk graphs", "bigtrk sectors"):
         raise InputError(
             f"{folder / MANIFEST}: not a manifest of bigtrk; name a folder that bigtrk made"
@@ -88,3 +89,14 @@ def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
     for event in events:
         file_of(folder, event)
     return kind.removeprefix("bigtrk "), manifest
+
+
+def _unsealed(path: Path) -> dict[str, Any]:
+    raw = read_bytes(path)
+    try:
+        return unseal(raw)
+    except ValueError as error:
+        raise InputError(
+            f"{path}: damaged, of an older version, or not a manifest of bigtrk ({reason(error)}); "
+            f"if it is bigtrk's, remove it and make the folder again: what is whole is kept"
+        ) from None

@@ -1,7 +1,9 @@
 """Safetensors files in named sections, each with a digest that is checked when it is read.
 
 A file holds tensors named `section/tensor` and one metadata record. Reading a section touches
-only that section's bytes (memory mapped), so a rank reads its own share of an event.
+only that section's bytes (memory mapped), so a rank reads its own share of an event. The record and
+the digests have a checksum of their own. Where safetensors finds a tensor has none: a section that
+is looked for elsewhere does not match its digest.
 """
 
 import hashlib
@@ -39,18 +41,24 @@ def write_sections(path: Path, sections: dict[str, Section], record: dict[str, A
         for name, tensor in content.items()
     }
     digests = {section: digest(content) for section, content in sections.items()}
-    metadata = {
-        "bigtrk": json.dumps(record, allow_nan=False, sort_keys=True),
-        "digests": json.dumps(digests, sort_keys=True),
-    }
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=metadata))
+    said = metadata(
+        json.dumps(record, allow_nan=False, sort_keys=True), json.dumps(digests, sort_keys=True)
+    )
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=said))
+
+
+def metadata(record: str, digests: str) -> dict[str, str]:
+    """What a file says of itself, from the JSON of its record and digests."""
+    checksum = hashlib.sha256(f"{record}\n{digests}".encode()).hexdigest()
+    return {"bigtrk": record, "digests": digests, "checksum": checksum}
 
 
 class SectionFile:
     """An open file of sections.
 
     Raises:
-        InputError: the file is missing, truncated, or not written by bigtrk.
+        InputError: the file is missing, cut, lengthened, of an older version, or not written by
+            bigtrk; or its record has changed since it was written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,12 +66,15 @@ class SectionFile:
         check_file(path)
         try:
             self._file = safe_open(path, framework="pt")
-            metadata = self._file.metadata() or {}
-            self.record: dict[str, Any] = _json_object(metadata["bigtrk"])
-            self.digests: dict[str, str] = _json_object(metadata["digests"])
+            found = self._file.metadata() or {}
+            if found != metadata(found["bigtrk"], found["digests"]):
+                raise ValueError("its record does not match its checksum")
+            self.record: dict[str, Any] = _json_object(found["bigtrk"])
+            self.digests: dict[str, str] = _json_object(found["digests"])
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise InputError(
-                f"{path}: damaged, or not a bigtrk file ({reason(error)}); make it again"
+                f"{path}: damaged, of an older version, or not a bigtrk file ({reason(error)}); "
+                "make it again"
             ) from None
         self._names = list(self._file.keys())
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from bigtrk.errors import InputError
 from bigtrk.events.simulate import simulate_event
 from bigtrk.events.writer import write_event
-from bigtrk.files import read_json, write_json
+from bigtrk.files import seal
 from bigtrk.graphs import build_folder as build_module
 from bigtrk.graphs.build_folder import build_folder, show_folder
 from bigtrk.graphs.builder import build_graph, graph_record
@@ -92,11 +92,18 @@ def damage(tmp_path: Path) -> None:
     truncate(file_of(tmp_path / "graphs", NAMES[1]))
 
 
+def misstate(tmp_path: Path) -> None:
+    path = file_of(tmp_path / "graphs", NAMES[1])
+    content = path.read_bytes()
+    assert b'purity\\": 0.' in content
+    path.write_bytes(content.replace(b'purity\\": 0.', b'purity\\": 1.'))
+
+
 def remove(tmp_path: Path) -> None:
     file_of(tmp_path / "graphs", NAMES[1]).unlink()
 
 
-@pytest.mark.parametrize("change", [simulate_again, damage, remove])
+@pytest.mark.parametrize("change", [simulate_again, damage, misstate, remove])
 def test_only_what_changed_is_built_again(
     tmp_path: Path, events: Path, built: list[str], change: Callable[[Path], None]
 ) -> None:
@@ -141,9 +148,8 @@ def test_options_that_exclude_each_other(tmp_path: Path, events: Path) -> None:
 
 def test_foreign_output_folders_are_refused(tmp_path: Path, events: Path) -> None:
     out = tmp_path / "graphs"
-    build_folder(events, out)
-    manifest = read_json(out / MANIFEST)
-    write_json(out / MANIFEST, {**manifest, "format": "bigtrk sectors"})
+    manifest = build_folder(events, out)
+    (out / MANIFEST).write_bytes(seal({**manifest, "format": "bigtrk sectors"}))
     with pytest.raises(InputError, match="holds sectors; name another"):
         build_folder(events, out)
     with pytest.raises(InputError, match="is a file"):

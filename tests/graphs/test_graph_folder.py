@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.events.simulate import simulate_event
-from bigtrk.files import read_json, write_json
+from bigtrk.files import seal
 from bigtrk.graphs.builder import build_graph
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.features import SCALES
@@ -122,7 +122,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
         GraphFolder(tmp_path / "none")
     with pytest.raises(InputError, match=r"holds no manifest\.json"):
         GraphFolder(tmp_path)
-    write_folder(tmp_path, a_graph())
-    write_json(tmp_path / MANIFEST, {**read_json(tmp_path / MANIFEST), "format": "bigtrk sectors"})
+    manifest = write_folder(tmp_path, a_graph()).manifest
+    (tmp_path / MANIFEST).write_bytes(seal({**manifest, "format": "bigtrk sectors"}))
     with pytest.raises(InputError, match="holds sectors, not graphs"):
         GraphFolder(tmp_path)

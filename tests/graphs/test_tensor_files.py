@@ -70,6 +70,12 @@ def test_damage_in_one_section_leaves_the_others_readable(path: Path) -> None:
         opened.read("graph")
 
 
+def test_a_changed_record_is_found_without_a_manifest(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"[1, null]", b"[3, null]"))
+    with pytest.raises(InputError, match=r"event\.safetensors.*record does not match"):
+        SectionFile(path)
+
+
 @pytest.mark.parametrize("size", [0, 4, 100, -1])
 def test_truncated_files_are_named(path: Path, size: int) -> None:
     path.write_bytes(path.read_bytes()[:size])

@@ -246,7 +246,7 @@ def test_folders_of_something_else_are_refused(
     other.mkdir()
     (other / "manifest.json").write_text("{}")
     assert run(monkeypatch, graphs, other, "--parts", 2) == 2
-    assert "holds something else" in capsys.readouterr().err
+    assert "not a manifest of bigtrk (it has no checksum)" in capsys.readouterr().err
     assert (other / "manifest.json").read_text() == "{}"
 
 
