@@ -1,7 +1,6 @@
 """What a person sees: progress on a terminal, plain lines elsewhere, errors in one line."""
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -46,8 +45,6 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
     except StoppedError as stopped:
         if rank == 0:
             print(f"{program}: {stopped}", file=sys.stderr)
-        # Launchers terminate the others once a rank has exited: they would have another status.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise SystemExit(TRY_AGAIN) from None
     except (InputError, OSError) as error:
         # An OSError names its file: a folder that is a file, no permission, a full disk.

@@ -18,8 +18,9 @@ from bigtrk.parallel.ds_config import check_drops_steps
 from bigtrk.parallel.host import settle
 from bigtrk.parallel.ranks import Ranks, discover, process_group
 from bigtrk.training.event_source import split_validation
+from bigtrk.training.events import Events
 from bigtrk.training.resume import resumed_configuration
-from bigtrk.training.run import Events, fit
+from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "default.yaml"

@@ -1,4 +1,4 @@
-"""Taking a run up again: with what configuration, and from what record."""
+"""Taking a run up again: with what configuration, from what checkpoint and what record."""
 
 import json
 from collections.abc import Sequence
@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.config import apply_overrides
+from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.files import read_json, write_atomically, write_json
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.training.checkpoint import find
+from bigtrk.training.checkpoint_folder import Found
+from bigtrk.training.events import Events
 from bigtrk.training.progress import Progress
 from bigtrk.training.run_folder import METRICS, RUN
 from bigtrk.training.settings import Configuration
@@ -44,6 +49,33 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
                 f"start a new run for others"
             )
     return apply_overrides(Configuration, content["config"], overrides, str(run / RUN))
+
+
+def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
+    """The checkpoint to go on from. Collective.
+
+    Raises:
+        InputError: it has no good checkpoint, was trained on other events, or is done.
+    """
+    found = find(run)
+    checkpoint = found.checkpoint
+    progress, epochs = checkpoint.progress, configuration.training.epochs
+    if progress.epoch >= epochs:
+        raise InputError(
+            f"{run}: {progress.epoch} epochs are done already; add "
+            f"training.epochs={progress.epoch + 1} or more"
+        )
+    if checkpoint.data != events.training_digest:
+        raise InputError(
+            f"{run}: was trained on other events than its data folders hold now, so that what is "
+            f"left of an epoch is not known; restore the folders, or start a new run"
+        )
+    if ranks.is_first:
+        say(
+            f"{run}: continuing from {found.folder.name}, written by {checkpoint.engine} on "
+            f"{len(checkpoint.shards)} rank(s)"
+        )
+    return found
 
 
 def continue_record(run: Path, facts: dict[str, Any], progress: Progress) -> None:

@@ -1,16 +1,14 @@
 """A training run from its configuration to the trained model on disk."""
 
-import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
 from bigtrk.console import say
-from bigtrk.errors import InputError, StoppedError
+from bigtrk.errors import StoppedError
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
@@ -20,45 +18,24 @@ from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.watchdog import Watchdog
 from bigtrk.training.announce import announce, print_epoch
 from bigtrk.training.batch import BatchMaker
-from bigtrk.training.checkpoint import Checkpointer, Circumstances, find
+from bigtrk.training.checkpoint import Checkpointer, Circumstances
 from bigtrk.training.checkpoint_folder import Found
 from bigtrk.training.choose_steps import choose_steps
 from bigtrk.training.clock import Clock
 from bigtrk.training.epoch_steps import EpochSteps
-from bigtrk.training.event_source import EventSource
+from bigtrk.training.events import Events
 from bigtrk.training.loggers import check_loggers, open_logger
 from bigtrk.training.meter import open_meter
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.out_of_memory import told_by_rank
 from bigtrk.training.profiling import profiled
-from bigtrk.training.resume import continue_record
+from bigtrk.training.resume import continue_record, find_checkpoint
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.run_folder import append_record, create_run, save_model
 from bigtrk.training.schedule import Schedule
-from bigtrk.training.settings import Configuration
+from bigtrk.training.settings import Configuration, RunSettings
 from bigtrk.training.stop_request import StopRequest
 from bigtrk.training.trainer import Record, Trainer
-
-
-@dataclass(frozen=True)
-class Events:
-    """The events of a run."""
-
-    train: list[EventSource]
-    validation: list[EventSource]
-
-    @property
-    def fingerprint(self) -> str:
-        """The number of events and a digest of their names, contents and cuts."""
-        events = [*self.train, *self.validation]
-        facts = repr([(event.name, event.identity, event.parts) for event in events])
-        return f"{len(events)} events of digest {hashlib.sha256(facts.encode()).hexdigest()[:12]}"
-
-    @property
-    def training_digest(self) -> str:
-        """A digest of what decides the order of training: names and contents, not cuts."""
-        facts = repr([(event.name, event.identity) for event in self.train])
-        return hashlib.sha256(facts.encode()).hexdigest()
 
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
@@ -70,7 +47,7 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
         StoppedError: a signal, or the launcher's end, asked for it; the state is saved.
     """
     together(lambda: check_loggers(configuration.run.loggers))
-    found = _resumable(configuration, ranks, events, resume) if resume else None
+    found = find_checkpoint(configuration, ranks, events, resume) if resume else None
     steps = choose_steps(configuration, ranks, events.train)
     schedule = _schedule(configuration, steps)
     stopwatch = Stopwatch(ranks.device)
@@ -82,62 +59,30 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
     folder = on_first_rank(lambda: _open_record(configuration, facts, found, resume))
     circumstances = Circumstances(events.training_digest, engine_name, facts["config"])
-    with Checkpointer(folder, engine, circumstances) as checkpoints:
-        trainer = _trainer(
-            configuration, ranks, events, steps, schedule, engine, stopwatch, folder, checkpoints
-        )
-        if found:
-            trainer.load(found)
-        elif configuration.training.spike_guard == "roll_back":
-            trainer.save()
-        with _watched(trainer):
-            _train(trainer, folder, facts)
-    if trainer.stopped:
-        raise StoppedError(
-            f"{trainer.stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue "
-            f"with --resume {folder}"
-        )
+    stop = StopRequest(ranks)
+    with stop.listening():
+        with Checkpointer(folder, engine, circumstances) as checkpoints:
+            trainer = _trainer(
+                configuration, ranks, events, steps, schedule, engine, stopwatch, folder,
+                checkpoints, stop,
+            )  # fmt: skip
+            if found:
+                trainer.load(found)
+            elif configuration.training.spike_guard == "roll_back":
+                trainer.save()
+            with told_by_rank(ranks), _watchdog(configuration.run, ranks):
+                _train(trainer, folder, facts)
+        if trainer.stopped:
+            raise StoppedError(
+                f"{stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
+                f"--resume {folder}"
+            )
     _save_model(trainer, folder)
     return folder
 
 
-@contextmanager
-def _watched(trainer: Trainer) -> Iterator[None]:
-    """What can befall a training while it is under way becomes a request or a message."""
-    ranks, settings = trainer.ranks, trainer.configuration.run
-    with (
-        told_by_rank(ranks),
-        Watchdog(ranks, settings.silent_seconds, settings.stalled_seconds),
-        trainer.stop.listening(),
-    ):
-        yield
-
-
-def _resumable(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
-    """The checkpoint to go on from. Collective.
-
-    Raises:
-        InputError: it has no good checkpoint, was trained on other events, or is done.
-    """
-    found = find(run)
-    checkpoint = found.checkpoint
-    progress, epochs = checkpoint.progress, configuration.training.epochs
-    if progress.epoch >= epochs:
-        raise InputError(
-            f"{run}: {progress.epoch} epochs are done already; add "
-            f"training.epochs={progress.epoch + 1} or more"
-        )
-    if checkpoint.data != events.training_digest:
-        raise InputError(
-            f"{run}: was trained on other events than its data folders hold now, so that what is "
-            f"left of an epoch is not known; restore the folders, or start a new run"
-        )
-    if ranks.is_first:
-        say(
-            f"{run}: continuing from {found.folder.name}, written by {checkpoint.engine} on "
-            f"{len(checkpoint.shards)} rank(s)"
-        )
-    return found
+def _watchdog(settings: RunSettings, ranks: Ranks) -> Watchdog:
+    return Watchdog(ranks, settings.silent_seconds, settings.stalled_seconds)
 
 
 def _train(trainer: Trainer, folder: Path, facts: dict[str, Any]) -> None:
@@ -186,6 +131,7 @@ def _trainer(
     stopwatch: Stopwatch,
     folder: Path,
     checkpoints: Checkpointer,
+    stop: StopRequest,
 ) -> Trainer:
     scored = scoring_router(events.validation, ranks.world_size).widths
     groups = BlockGroups(ranks, [*steps.widths, *scored])
@@ -204,7 +150,7 @@ def _trainer(
         log=_logger(configuration, ranks, folder),
         checkpoints=checkpoints,
         clock=Clock(configuration.training, ranks.device),
-        stop=StopRequest(ranks),
+        stop=stop,
     )
 
 

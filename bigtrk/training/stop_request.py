@@ -10,7 +10,9 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
+from bigtrk.errors import StoppedError
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.ranks import Ranks
 
@@ -40,16 +42,20 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the signals as requests while the block runs, and after it unless it raises: the
-        first rank to exit makes launchers send SIGTERM to those that still write what they have.
+        """Take the signals as requests while the block runs.
+
+        Ignore them after it if it stops: the process is to exit, and the first rank that has makes
+        launchers send SIGTERM to the others, which would exit with another status.
         """
-        before = {number: signal.signal(number, self._take) for number in SIGNALS}
+        after: dict[int, Any] = {n: signal.signal(n, self._take) for n in SIGNALS}
         try:
             yield
-        except BaseException:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        except StoppedError:
+            after = dict.fromkeys(SIGNALS, signal.SIG_IGN)
             raise
+        finally:
+            for number, handler in after.items():
+                signal.signal(number, handler)
 
     def _take(self, number: int, _: FrameType | None) -> None:
         self._signal = signal.Signals(number).name

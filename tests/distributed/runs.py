@@ -12,8 +12,9 @@ from bigtrk.graphs.manifest import write_manifest
 from bigtrk.graphs.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.event_source import split_validation
+from bigtrk.training.events import Events
 from bigtrk.training.resume import resumed_configuration
-from bigtrk.training.run import Events, fit
+from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts

@@ -13,7 +13,8 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
 from bigtrk.training.checkpoint_folder import last_good
 from bigtrk.training.event_source import split_validation
-from bigtrk.training.run import Events, fit
+from bigtrk.training.events import Events
+from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts

@@ -15,9 +15,10 @@ from bigtrk.reports import read_run
 from bigtrk.reports.routes import routes
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.event_source import open_events, split_validation
+from bigtrk.training.events import Events
 from bigtrk.training.routed_step import RoutedStep, check_routes
 from bigtrk.training.routes import training_router
-from bigtrk.training.run import Events, fit
+from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts

@@ -24,11 +24,12 @@ from bigtrk.training import trainer
 from bigtrk.training.batch import Batch, BatchMaker
 from bigtrk.training.checkpoint_folder import last_good
 from bigtrk.training.event_source import split_validation
+from bigtrk.training.events import Events
 from bigtrk.training.loader import Loader
 from bigtrk.training.model_files import build_model
 from bigtrk.training.resume import resumed_configuration
 from bigtrk.training.routes import scoring_router
-from bigtrk.training.run import Events, fit
+from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepResult, StepRunner
 from tests.distributed.graphs import random_graph, sources

@@ -16,8 +16,9 @@ from bigtrk.graphs.graph_folder import write_graph
 from bigtrk.graphs.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks, process_group
 from bigtrk.training.event_source import split_validation
+from bigtrk.training.events import Events
 from bigtrk.training.loggers import check_loggers, open_logger, scalars
-from bigtrk.training.run import Events, fit
+from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
