@@ -2,6 +2,7 @@
 
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,3 +203,13 @@ def test_a_record_that_the_manifest_does_not_tell_is_refused(tmp_path: Path) -> 
     write_graph(tmp_path, a_graph(), {"note": "two"})
     with pytest.raises(InputError, match="not the file that the manifest describes"):
         GraphFolder(tmp_path).read(EVENT)
+
+
+def test_sectors_that_know_different_labels_are_refused(tmp_path: Path) -> None:
+    """Found by fuzzing: merging them ended in an IndexError."""
+    graph = a_graph()
+    first, second = cut(graph, torch.arange(graph.n_nodes) % 2, 2)
+    write_sectors(tmp_path, [first, replace(second, hit_weight=None)], {})
+    write_manifest(tmp_path, "sectors", {}, [EVENT])
+    with pytest.raises(InputError, match="sector 0 has hit_weight, and others have not"):
+        SectorFolder(tmp_path).read(EVENT, 0, 1)

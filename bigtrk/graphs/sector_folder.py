@@ -105,6 +105,7 @@ class SectorFolder(EventFolder):
         opened = self.open(event)
         particles = read_particles(opened)
         sectors = [_sector(opened, old, particles) for old in group(part, parts, stored)]
+        _check_alike(sectors, opened.path)
         return sectors[0] if parts == stored else merge(sectors, part, parts)
 
 
@@ -127,6 +128,16 @@ def _check(content: Section, record: dict[str, Any], counts: dict[str, Any], whe
     }
     for name, bound in bounds.items():
         check_rows(content[name], bound, f"{where}: {name}")
+
+
+def _check_alike(sectors: list[Sector], path: Path) -> None:
+    """Refuse an event of which only some sectors have a label."""
+    for name in _LABELS:
+        have = [sector.part for sector in sectors if getattr(sector, name) is not None]
+        if 0 < len(have) < len(sectors):
+            raise InputError(
+                f"{path}: sector {have[0]} has {name}, and others have not; cut the event again"
+            )
 
 
 def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> Sector:
