@@ -168,7 +168,8 @@ def damage(plan: Plan, folder: Path) -> Path:
     """Damage a file of `folder` as planned; which one."""
     do, rng = FAULTS[plan.fault].damage, random.Random(plan.seed)
     assert do is not None
-    path = rng.choice(sorted(folder.iterdir()))
+    # What else lies there says how the data were made, and is not read.
+    path = rng.choice(sorted([folder / "manifest.json", *folder.glob("*.safetensors")]))
     do(path, rng)
     return path
 
