@@ -1,6 +1,8 @@
 """Sections of tensors: exact, checked, atomic."""
 
+import gc
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,17 @@ def test_round_trip(path: Path) -> None:
         for key, tensor in section.items():
             assert found[key].dtype == tensor.dtype
             assert torch.equal(found[key], tensor)
+
+
+def test_reading_leaves_nothing_in_memory(path: Path) -> None:
+    def read(times: int) -> int:
+        for _ in range(times):
+            SectionFile(path).read("graph")
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = read(100)
+    assert read(200) - before < 200
 
 
 def test_the_same_content_gives_the_same_bytes(path: Path, tmp_path: Path) -> None:
