@@ -75,11 +75,8 @@ def soak(folder: Path, epochs: int) -> list[Sample]:
     run, log = folder / "run", folder / "log"
     data = [f"data.train=[{make_sectors(folder)}]", f"run.folder={run}"]
     arguments = [str(CONFIGURATION), *data, *SETTINGS, f"training.epochs={epochs}"]
-    launched = Launched(TRAIN, arguments, log)
-    try:
+    with Launched(TRAIN, arguments, log) as launched:
         samples = list(watch(launched, run))
-    finally:
-        launched.end()
     if launched.failed:
         raise InputError(f"the training failed:\n{tail(log)}")
     return samples
