@@ -131,9 +131,7 @@ class Watchdog:
     def _find(self) -> Verdict | None:
         """What is wrong, if anything; then it is also printed, and told the others."""
         own, rounds = self._own.look(moves()), self._rounds.look(self._round)
-        if self._seen is None:
-            return None
-        voice = self._voice.look(self._seen.number)
+        voice = self._voice.look(self._seen and self._seen.number)
         if rounds >= ANSWERS:  # to ask it now would keep this thread waiting, too
             return self._store_is_silent() if min(own, rounds) >= self._silent else None
         if min(own, voice) >= self._silent:

@@ -5,13 +5,14 @@ Shapes: E edges of one event.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from bigtrk.graphs.sector import Sector
-from bigtrk.parallel.collectives import gather_rows
+from bigtrk.parallel.collectives import gather_rows, together
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.training.batch import Batch, BatchMaker, Predicted, compute
@@ -48,13 +49,16 @@ def score_events(
 
     Collective: all ranks must exhaust the iterator. `follow` wraps the micro-steps to show
     progress.
+
+    Raises:
+        InputError: on all ranks, an event cannot be read.
     """
     rank = dist.get_rank()
     router = scoring_router(sources, dist.get_world_size())
     model.eval()
     for micro_step in follow(router.route(range(len(sources)))):
         share = micro_step[rank]
-        batch = maker.make(share, sources)
+        batch = together(partial(maker.make, share, sources))
         edges = _stitch(batch, _predicted(model, batch), blocks)
         if share is not None and share.part == 0:
             logits, truth, weights, *errors = edges.unbind(1)

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
+from bigtrk.errors import RankError
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.tracks.edge_metrics import (
@@ -36,7 +38,17 @@ class EventMetrics:
 
 
 def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
-    """Loss and metrics of one scored event."""
+    """Loss and metrics of one scored event.
+
+    Raises:
+        RankError: it has no finite scores.
+    """
+    if not scored.logits.isfinite().all():
+        raise RankError(
+            f"rank {dist.get_rank()}: the scores of {scored.sector.event} are not finite, as some "
+            f"weights are not: lower optimizer.lr or set optimizer.gradient_clipping and resume "
+            f"from the last checkpoint"
+        )
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
     scale = edge_scale(truth, truth.counts, settings.class_balance)
     loss = edge_loss(scored.logits, truth.label, scale)

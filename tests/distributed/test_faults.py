@@ -18,6 +18,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
+from bigtrk.training.validation import validate
 from tests.distributed.graphs import MemorySource, source
 from tests.distributed.ranks import run_ranks
 
@@ -76,10 +77,10 @@ def test_what_rank_0_alone_does_fails_everywhere() -> None:
 
 
 class Unreadable(MemorySource):
-    """An event whose second part cannot be read."""
+    """An event whose last part cannot be read."""
 
     def read(self, part: int, parts: int) -> Any:
-        if part == 1:
+        if part == parts - 1:
             raise InputError("event000000007.safetensors: does not match its checksum")
         return super().read(part, parts)
 
@@ -105,6 +106,41 @@ def test_a_rank_that_fails_while_reading_stops_all() -> None:
         assert found == "rank 1: event000000007.safetensors: does not match its checksum"
         assert seconds < 20
         assert done <= 1
+
+
+def score(ranks: Ranks, infinite: bool) -> str | None:
+    """What is said where rank 1 alone cannot read the event that it scores, or has no finite
+    scores of it.
+    """
+    good, other = source(1, 1), source(7, 1)
+    bad = other if infinite else Unreadable(other.name, other.parts, other.graph, other.owner)
+    events: list[Any] = [good, bad]
+    settings = Configuration.model_validate({"model": {"hidden": 8, "layers": 2}})
+    blocks = BlockGroups(ranks, [1])
+    model = build_model(settings)
+    if infinite and ranks.rank == 1:
+        next(model.parameters()).data.fill_(torch.inf)
+    maker = BatchMaker(settings, ranks.device, blocks)
+    return message(lambda: validate(model, maker, blocks, events, settings.training))
+
+
+def test_a_rank_that_cannot_read_what_it_scores_stops_all() -> None:
+    for said in run_ranks(2, score, False):
+        assert said == "rank 1: event000000007.safetensors: does not match its checksum"
+
+
+def not_finite(ranks: Ranks) -> tuple[str | None, bool]:
+    try:
+        return score(ranks, True), False
+    except RuntimeError:
+        return None, True
+
+
+def test_a_rank_says_that_its_scores_are_not_finite() -> None:
+    (said, gone), (named, _) = run_ranks(2, not_finite)
+    assert (said, gone) == (None, True)
+    assert named is not None
+    assert named.startswith("rank 1: the scores of event000000007 are not finite")
 
 
 def diverge(ranks: Ranks, engine_settings: dict[str, str]) -> tuple[str | None, bool]:

@@ -22,6 +22,11 @@ LONGEST = 60  # s
 
 
 def stop_itself(_: Ranks) -> None:
+    time.sleep(2)  # a beat says where
+    stop_at_once(_)
+
+
+def stop_at_once(_: Ranks) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -40,7 +45,6 @@ def keep_others_waiting(ranks: Ranks, late: int, what: Callable[[Ranks], None]) 
     with Watchdog(ranks, PATIENCE, 2 * PATIENCE), traced("step 12"):
         if ranks.rank == late:
             with traced("data"):
-                time.sleep(2)  # a beat says so
                 what(ranks)
         with traced("reduce"), waiting():
             dist.barrier()
@@ -60,6 +64,7 @@ def be_suspended(ranks: Ranks, _: int, __: Callable[[Ranks], None]) -> None:
 SCENARIOS = {
     "stopped": (keep_others_waiting, 1, stop_itself),
     "first rank stopped": (keep_others_waiting, 0, stop_itself),
+    "first rank stopped at once": (keep_others_waiting, 0, stop_at_once),
     "stuck": (keep_others_waiting, 1, be_stuck),
     "slow": (keep_others_waiting, 1, be_slow),
     "suspended": (be_suspended, 0, be_slow),
@@ -97,6 +102,13 @@ def test_a_silent_rank_is_named(
     named = f"rank {rank} has been silent for {PATIENCE} s, last seen in step 12, data (process "
     assert said.count(named) == 1
     assert "in step 12, reduce, waiting for other ranks" in said
+    assert seconds < LONGEST
+
+
+def test_a_rank_that_never_spoke_is_named(played: dict[str, tuple[int, str, float]]) -> None:
+    status, said, seconds = played["first rank stopped at once"]
+    assert status != 0
+    assert said.count(f"rank 0 has been silent for {PATIENCE} s, last seen in ") == 1
     assert seconds < LONGEST
 
 
