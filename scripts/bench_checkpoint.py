@@ -2,12 +2,12 @@
 
     python scripts/bench_checkpoint.py [--output docs/results/checkpoint.json]
 
-On 2 ranks of this host, each engine a launch of its own, on a graph so small that steps take no
-longer than they must. Three ways take turns. `none`: 16 steps. `thread`, as every training does:
-the state is copied to host memory, and 16 steps are trained while a thread of each rank writes it.
-`synchronous`: the same steps begin when all ranks have written, and read back, what they copied.
-Seconds of the slowest rank, medians over 15 rounds: `blocked`, before the steps; `round`, until
-steps and writing are done.
+On 2 ranks of this host, each engine a launch, on a graph so small that parameters alone count.
+Three ways take turns. `none`: 16 steps. `thread`, as every training does: the state is copied to
+host memory, then 16 steps are trained while a thread of each rank writes it. `synchronous`: these
+steps begin when all ranks have written it, fsynced and read it back. Seconds of the slowest rank,
+medians over 15 rounds: `blocked`, until the first step begins; `round`, until steps and writing are
+done; and `ratio`, of those blocked in the same round, thread / synchronous.
 """
 
 import argparse
@@ -43,32 +43,31 @@ DEFAULT = Path(__file__).parents[1] / "docs" / "results" / "checkpoint.json"
 
 
 def measure(ranks: Ranks, engine_name: str, folder: Path) -> dict[str, Any]:
-    """Seconds [round][blocked, round] by way, and the size of what is written. Collective."""
+    """The size of a checkpoint, and seconds. Collective."""
     configuration = Configuration.model_validate({"model": MODEL, "engine": SETTINGS[engine_name]})
     model, stopwatch = build_model(configuration).to(ranks.device), Stopwatch(ranks.device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     engine, name = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
     rounds: dict[str, list[list[float]]] = {way: [] for way in WAYS}
     with Checkpointer(folder, engine, Circumstances("", name, {})) as checkpoints:
-        for number in range(ROUNDS + 1):
-            for place, way in enumerate(WAYS):
-                dist.barrier()
-                start = stopwatch.now()
-                if way != "none":
-                    checkpoints.save(progress(number * len(WAYS) + place))
-                if way == "synchronous":
-                    checkpoints.wait()
-                blocked = stopwatch.now() - start
-                for _ in range(STEPS):
-                    backward(engine, ranks.device)
-                    engine.step(1e-4)
+        for number in range(len(WAYS) * (ROUNDS + 1)):
+            way = WAYS[number % len(WAYS)]
+            dist.barrier()
+            start = stopwatch.now()
+            if way != "none":
+                checkpoints.save(progress(number))
+            if way == "synchronous":
                 checkpoints.wait()
-                seconds = [blocked, stopwatch.now() - start]
-                if number:  # the first round warms up
-                    rounds[way].append(all_max(seconds, ranks.device).tolist())
+            blocked = stopwatch.now() - start
+            for _ in range(STEPS):
+                backward(engine, ranks.device)
+                engine.step(1e-4)
+            checkpoints.wait()
+            seconds = [blocked, stopwatch.now() - start]
+            rounds[way].append(all_max(seconds, ranks.device).tolist())
     newest = max((folder / "checkpoints").glob("step-*"))
     size = sum(path.stat().st_size for path in newest.iterdir())
-    return {"engine": name, "parameters": parameters, "bytes": size, "rounds": rounds}
+    return {"engine": name, "parameters": parameters, "bytes": size, **figures(rounds)}
 
 
 def progress(step: int) -> Progress:
@@ -76,41 +75,27 @@ def progress(step: int) -> Progress:
     return Progress(0, step, step, Plateau(), LossHistory(), EpochTotals())
 
 
-def figures(found: dict[str, Any]) -> dict[str, Any]:
-    """Medians over rounds, of seconds and of what is formed from those of the same round.
-
-    ratio: of the seconds blocked. added: to the round by the checkpoint.
-    """
-    rounds = found["rounds"]
-    none, thread, synchronous = (rounds[way] for way in WAYS)
-    pairs = list(zip(thread, synchronous, strict=True))
+def figures(rounds: dict[str, list[list[float]]]) -> dict[str, Any]:
+    """Medians, without the first round, which warms up."""
+    columns = {way: list(zip(*found[1:], strict=True)) for way, found in rounds.items()}
+    pairs = zip(columns["thread"][0], columns["synchronous"][0], strict=True)
     return {
-        "blocked": {way: median(row[0] for row in rounds[way]) for way in WAYS[1:]},
-        "ratio": median(a[0] / b[0] for a, b in pairs),
-        "round": {way: median(row[1] for row in rounds[way]) for way in WAYS},
-        "added": {
-            way: median(a[1] - b[1] for a, b in zip(rounds[way], none, strict=True))
-            for way in WAYS[1:]
-        },
+        "blocked": {way: median(columns[way][0]) for way in WAYS[1:]},
+        "ratio": median(thread / synchronous for thread, synchronous in pairs),
+        "round": {way: median(columns[way][1]) for way in WAYS},
     }
 
 
 def table(found: dict[str, Any]) -> Table:
     first = next(iter(found.values()))
-    title = f"Checkpoint of {first['parameters'] / 1e6:.2f} M parameters"
-    columns = ("engine", "MiB", "way", "blocked ms", "round ms", "added ms")
-    shown = Table(*columns, title=title, caption=f"{machine()['cpu']}, {RANKS} ranks")
+    title = f"A checkpoint of {first['parameters'] / 1e6:.2f} M parameters, {RANKS} ranks"
+    columns = ("engine", "MiB", "way", "blocked ms", "round ms")
+    shown = Table(*columns, title=title, caption=machine()["cpu"])
     for row in found.values():
         for way in WAYS:
-            blocked, added = (row[key].get(way) for key in ("blocked", "added"))
-            shown.add_row(
-                row["engine"],
-                f"{row['bytes'] / 2**20:.1f}",
-                way,
-                f"{1000 * blocked:.1f}" if blocked else "",
-                f"{1000 * row['round'][way]:.0f}",
-                f"{1000 * added:+.0f}" if added is not None else "",
-            )
+            blocked = f"{1000 * row['blocked'][way]:.1f}" if way in row["blocked"] else ""
+            size = f"{row['bytes'] / 2**20:.1f}"
+            shown.add_row(row["engine"], size, way, blocked, f"{1000 * row['round'][way]:.0f}")
     return shown
 
 
@@ -124,19 +109,14 @@ def main() -> None:
         folder = arguments.result.with_name("run")
         measure_on_rank(lambda ranks: measure(ranks, arguments.engine, folder), arguments.result)
         return
-    found = {}
-    for engine in follow(ENGINES, len(ENGINES), "engines"):
-        row = measured(RANKS, __file__, f"--engine={engine}")
-        found[engine] = {**row, **figures(row)}
+    engines = follow(ENGINES, len(ENGINES), "engines")
+    found = {engine: measured(RANKS, __file__, f"--engine={engine}") for engine in engines}
     facts = {"model": MODEL, "ranks": RANKS, "machine": machine(), "software": software()}
     write_json(arguments.output, {"engines": found, **facts})
     console.print(table(found))
     say(f"written to {arguments.output}")
-    print(
-        json.dumps(
-            {engine: {**row["blocked"], "ratio": row["ratio"]} for engine, row in found.items()}
-        )
-    )
+    said = ("engine", "blocked", "ratio")
+    print(json.dumps([{key: row[key] for key in said} for row in found.values()]))
 
 
 if __name__ == "__main__":
