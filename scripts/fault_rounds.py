@@ -159,7 +159,7 @@ def refuses_damage(plan: Plan, store: Path, run: Path, log: Path) -> bool:
     whole = {path: path.read_bytes() for path in store.iterdir()}
     path = damage(plan, store)
     try:
-        return not succeeds(["--resume", str(run)], log) and says(log, re.escape(str(path)))
+        return not succeeds(["--resume", str(run)], log) and says(log, f"{re.escape(str(store))}.*{re.escape(path.name)}")
     finally:
         path.write_bytes(whole[path])
 
