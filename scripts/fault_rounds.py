@@ -159,7 +159,8 @@ def refuses_damage(plan: Plan, store: Path, run: Path, log: Path) -> bool:
     whole = {path: path.read_bytes() for path in store.iterdir()}
     path = damage(plan, store)
     try:
-        return not succeeds(["--resume", str(run)], log) and says(log, f"{re.escape(str(store))}.*{re.escape(path.name)}")
+        named = f"{re.escape(str(store))}.*{re.escape(path.name)}"
+        return not succeeds(["--resume", str(run)], log) and says(log, named)
     finally:
         path.write_bytes(whole[path])
 
