@@ -65,7 +65,7 @@ class SectionFile:
         self.path = path
         check_file(path)
         try:
-            # As arrays: of each tensor that safetensors 0.8 makes itself, 32 bytes stay in memory
+            # As arrays: each tensor that safetensors 0.8 makes itself leaves an object in memory
             # for ever, which came to 1 kB in every step of a training.
             self._file = safe_open(path, framework="np")
             found = self._file.metadata() or {}
