@@ -19,7 +19,7 @@ SECTIONS: dict[str, Section] = {
         "flags": torch.tensor([True, False]),
         "none": torch.empty(0, 3),
     },
-    "graph2": {"x": torch.tensor([1.5], dtype=torch.bfloat16)},
+    "graph2": {"x": torch.tensor([1.5], dtype=torch.float64)},
 }
 
 
