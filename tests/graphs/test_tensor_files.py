@@ -48,8 +48,8 @@ def test_reading_leaves_nothing_in_memory(path: Path) -> None:
         gc.collect()
         return sys.getallocatedblocks()
 
-    before = read(100)
-    assert read(200) - before < 200
+    before = read(300)  # caches fill
+    assert read(1000) - before < 1000
 
 
 def test_the_same_content_gives_the_same_bytes(path: Path, tmp_path: Path) -> None:
