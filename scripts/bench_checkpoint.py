@@ -107,6 +107,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.result:
         folder = arguments.result.with_name("run")
+        folder.mkdir(exist_ok=True)
         measure_on_rank(lambda ranks: measure(ranks, arguments.engine, folder), arguments.result)
         return
     engines = follow(ENGINES, len(ENGINES), "engines")
