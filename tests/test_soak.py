@@ -12,7 +12,7 @@ import pytest
 
 from bigtrk.errors import InputError
 from soak import KINDS, WARM_UP, counted, grown, thinned, trends
-from trends import WINDOWS, trend
+from trends import WINDOWS, Trend, trend
 from watched import Held, Sample, held, steps_done
 
 STEPS = 2000
@@ -22,7 +22,7 @@ Change = Callable[[Sample], Sample]
 def series(change: Change = lambda sample: sample) -> list[Sample]:
     """Of a healthy training, or of one that something happens to: memory and files come and go."""
     rng, found = random.Random(0), []
-    for step in range(0, STEPS + 1, 6):
+    for step in range(0, STEPS + 1, 5):
         ranks = tuple(
             Held(
                 memory=300 + rng.uniform(-3, 3) - 50 * (step < WARM_UP * STEPS),
@@ -97,6 +97,13 @@ def test_the_error_is_that_of_the_slope() -> None:
     deviation = (sum(one.slope**2 for one in found) / len(found)) ** 0.5
     stated = sum(one.error for one in found) / len(found)
     assert deviation == pytest.approx(stated, rel=0.2)
+
+
+def test_growth_is_neither_small_nor_chance() -> None:
+    found = Trend(low=0, high=3, level=2, slope=1e-3, error=3e-4, steps=2000)
+    assert found.grows(1.9)
+    assert not found.grows(2.1)
+    assert not replace(found, error=4e-4).grows(1.9)
 
 
 def test_too_few_samples_are_refused() -> None:
