@@ -22,6 +22,7 @@ from launched import POLL, Launched
 
 ENGINES = {
     "ddp": ["engine.name=ddp"],
+    "coalesced": ["engine.name=ddp", "engine.coalesced=true"],
     "fsdp2": ["engine.name=fsdp2"],
     "zero1": ["engine.name=deepspeed", "engine.ds_config=zero1"],
     "zero3": ["engine.name=deepspeed", "engine.ds_config=zero3"],
@@ -70,21 +71,21 @@ def train_arguments(data: Path, run: Path, engine: str) -> list[str]:
     ]  # fmt: skip
 
 
-def undisturbed(data: Path, run: Path, engine: str) -> Path:
+def undisturbed(data: Path, run: Path, engine: str, ranks: int) -> Path:
     """A run to compare with.
 
     Raises:
         InputError: it did not end well.
     """
     log = run.with_suffix(".log")
-    if not succeeds(train_arguments(data, run, engine), log):
-        raise InputError(f"{engine} does not train here:\n{tail(log)}")
+    if not succeeds(train_arguments(data, run, engine), log, ranks):
+        raise InputError(f"{engine} does not train on {ranks} ranks here:\n{tail(log)}")
     return run
 
 
-def succeeds(arguments: Sequence[str], log: Path) -> bool:
+def succeeds(arguments: Sequence[str], log: Path, ranks: int) -> bool:
     """Whether a training ends well, and in time."""
-    with Launched(TRAIN, arguments, log) as launched:
+    with Launched(TRAIN, arguments, log, ranks) as launched:
         return launched.wait(LONGEST) and not launched.failed
 
 
@@ -105,7 +106,7 @@ def play(plan: Plan, data: Path, folder: Path, whole: Path) -> Outcome | None:
         elif fault.damage:
             said, good = damage_checkpoint(plan, run), newest(run, 1)
         done = len(losses(run))
-        wrong = resume(run, resumed) or differences(run, whole)
+        wrong = resume(run, resumed, plan.ranks) or differences(run, whole)
         if fault.damage and fault.store == "checkpoint":
             detected = detected and says(resumed, said)
         begun = read_json(run / "run.json").get("resumed", [{"step": 0}])[-1]["step"]
@@ -119,7 +120,8 @@ def disturb(plan: Plan, data: Path, run: Path, log: Path) -> tuple[bool, float] 
     """
     fault = FAULTS[plan.fault]
     arguments = [*train_arguments(data, run, plan.engine), *fault.settings]
-    with Launched(fault.script, arguments, log, BIGTRK_POISON=str(poison_of(run))) as launched:
+    poisoned = {"BIGTRK_POISON": str(poison_of(run))}
+    with Launched(fault.script, arguments, log, plan.ranks, **poisoned) as launched:
         if not strike(launched, run, plan, fault):
             return None
         start = time.monotonic()
@@ -160,7 +162,7 @@ def refuses_damage(plan: Plan, store: Path, run: Path, log: Path) -> bool:
     path = damage(plan, store)
     try:
         named = f"{re.escape(str(store))}.*{re.escape(path.name)}"
-        return not succeeds(["--resume", str(run)], log) and says(log, named)
+        return not succeeds(["--resume", str(run)], log, plan.ranks) and says(log, named)
     finally:
         path.write_bytes(whole[path])
 
@@ -185,9 +187,9 @@ def newest(run: Path, but: int = 0) -> int:
     return int(checkpoints(run)[-1 - but].name.removeprefix("step-"))
 
 
-def resume(run: Path, log: Path) -> str:
+def resume(run: Path, log: Path, ranks: int) -> str:
     """What went wrong, if anything."""
-    fine = succeeds(["--resume", str(run)], log)
+    fine = succeeds(["--resume", str(run)], log, ranks)
     return "" if fine else f"the resumed run failed:\n{tail(log)}"
 
 

@@ -23,12 +23,13 @@ POISONED = Path(__file__).with_name("poisoned_training.py")
 
 @dataclass(frozen=True)
 class Plan:
-    """A round. The fault strikes `delay` seconds after `step` steps, or in the save after them;
-    rank: the one struck; seed: of what the fault itself draws.
+    """A round on `ranks` ranks. The fault strikes `delay` seconds after `step` steps, or in the
+    save after them; rank: the one struck; seed: of what the fault itself draws.
     """
 
     fault: str
     engine: str
+    ranks: int
     step: int
     in_save: bool
     delay: float

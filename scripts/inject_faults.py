@@ -1,14 +1,15 @@
 """What becomes of trainings that are killed, starved, fed with NaN, or whose files are damaged.
 
     python scripts/inject_faults.py --rounds 52 [--seed 0] [--output docs/results/faults.json]
-    python scripts/inject_faults.py --rounds 4 --fault "disk full" --engine ddp
+    python scripts/inject_faults.py --rounds 4 --fault "disk full" --engine ddp --ranks 3
 
-A round trains on 2 ranks, strikes at a random moment of a step or of a save, waits until all
+A round trains on 2 or 3 ranks, strikes at a random moment of a step or of a save, waits until all
 processes have ended, and resumes. The run must end with the losses of every step and the weights of
-one that was left alone, bit for bit. Faults and engines take turns. `detected`: the disturbed
-launch failed, saying why where it can know, and what is damaged was named. `again`: steps trained a
-second time, the most of a round; `steps lost`: those of them that a good checkpoint held. A hang:
-a launch that has not ended 60 s after the fault; it is killed. It counts as not detected.
+one that was left alone, bit for bit. Faults, engines and numbers of ranks take turns. `detected`:
+the disturbed launch failed, saying why where it can know, and what is damaged was named. `again`:
+steps trained a second time, the most of a round; `steps lost`: those of them that a good checkpoint
+held. A hang: a launch that has not ended 60 s after the fault; it is killed. It counts as not
+detected.
 """
 
 import argparse
@@ -44,22 +45,29 @@ from faults import FAULTS, Plan
 DEFAULT = Path(__file__).parents[1] / "docs" / "results" / "faults.json"
 
 
-def plans(rounds: int, seed: int, faults: Sequence[str], engines: Sequence[str]) -> list[Plan]:
-    """Faults in an order drawn anew each time that all have had their turn."""
-    rng, order = random.Random(seed), list[str]()
+def plans(
+    rounds: int, seed: int, faults: Sequence[str], engines: Sequence[str], ranks: Sequence[int]
+) -> list[Plan]:
+    """Faults in an order drawn anew each time that all have had their turn; each comes back on
+    another number of ranks.
+    """
+    rng, order = random.Random(seed), list[tuple[str, int]]()
     while len(order) < rounds:
-        order += rng.sample(faults, len(faults))
+        turn = len(order) // len(faults)
+        sizes = {fault: ranks[(turn + i) % len(ranks)] for i, fault in enumerate(faults)}
+        order += [(fault, sizes[fault]) for fault in rng.sample(faults, len(faults))]
     return [
         Plan(
             fault,
             engines[i % len(engines)],
+            size,
             rng.choice(STEPS),
             rng.random() < 0.5,
             rng.uniform(0, DELAY),
-            rng.randrange(2),
+            rng.randrange(size),
             rng.randrange(2**32),
         )
-        for i, fault in enumerate(order[:rounds])
+        for i, (fault, size) in enumerate(order[:rounds])
     ]
 
 
@@ -96,18 +104,20 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 def inject(rounds: Sequence[Plan], folder: Path) -> Iterator[Outcome]:
     """The outcomes of `rounds`; one that came too late is played again."""
-    data, whole = make_data(folder), dict[str, Path]()
+    data, whole = make_data(folder), dict[tuple[str, int], Path]()
     for i, plan in enumerate(rounds):
-        if plan.engine not in whole:
-            whole[plan.engine] = undisturbed(data, folder / plan.engine, plan.engine)
+        alike = plan.engine, plan.ranks
+        if alike not in whole:
+            whole[alike] = undisturbed(data, folder / f"{plan.engine}-{plan.ranks}", *alike)
         outcome = None
         while outcome is None:
             with tempfile.TemporaryDirectory(dir=folder) as place:
-                outcome = play(plan, data, Path(place), whole[plan.engine])
+                outcome = play(plan, data, Path(place), whole[alike])
         found = "detected" if outcome.detected else "hung" if outcome.hung else "not detected"
         moment = f"save after step {plan.step}" if plan.in_save else f"step {plan.step}"
+        where = f"{plan.engine} on {plan.ranks}, {moment}"
         said = f"{found}, ended after {outcome.seconds:.1f} s; {outcome.again} steps again"
-        say(f"{i + 1}: {plan.fault}, {plan.engine}, {moment}: {said} {outcome.wrong}")
+        say(f"{i + 1}: {plan.fault}, {where}: {said} {outcome.wrong}")
         yield outcome
 
 
@@ -133,6 +143,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fault", choices=list(FAULTS), action="append", help="of these alone")
     parser.add_argument("--engine", choices=list(ENGINES), action="append", help="of these alone")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3], help="of these alone")
     parser.add_argument("--output", type=Path, default=DEFAULT)
     return parser.parse_args()
 
@@ -145,7 +156,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         faults = possible(arguments.fault or list(FAULTS), folder)
-        rounds = plans(arguments.rounds, arguments.seed, faults, arguments.engine or list(ENGINES))
+        engines = arguments.engine or list(ENGINES)
+        rounds = plans(arguments.rounds, arguments.seed, faults, engines, arguments.ranks)
         outcomes = list(inject(rounds, folder))
     found = summary(outcomes)
     rows = [asdict(outcome) for outcome in outcomes]

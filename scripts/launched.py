@@ -22,12 +22,17 @@ class Launched:
     """
 
     def __init__(
-        self, script: Path, arguments: Sequence[str], log: Path, **environment: str
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        log: Path,
+        ranks: int = RANKS,
+        **environment: str,
     ) -> None:
         self._mark = uuid4().hex
         with log.open("w") as written:
             self._launcher = subprocess.Popen(
-                torchrun_command(RANKS, script, arguments),
+                torchrun_command(ranks, script, arguments),
                 env={**torchrun_environment(), **environment, MARK: self._mark},
                 stdout=written,
                 stderr=subprocess.STDOUT,

@@ -16,14 +16,17 @@ from inject_faults import plans, summary, table
 
 def test_the_seed_decides_on_the_rounds() -> None:
     faults, engines = list(FAULTS), list(ENGINES)
-    rounds = plans(3 * len(faults) + 1, 5, faults, engines)
-    assert rounds == plans(3 * len(faults) + 1, 5, faults, engines)
-    assert rounds != plans(3 * len(faults) + 1, 6, faults, engines)
+    many = 3 * len(faults) + 1
+    rounds = plans(many, 5, faults, engines, [2, 3])
+    assert rounds == plans(many, 5, faults, engines, [2, 3])
+    assert rounds != plans(many, 6, faults, engines, [2, 3])
     counts = Counter(plan.fault for plan in rounds)
     assert sorted(counts.values()) == [3] * (len(faults) - 1) + [4]
-    assert [plan.engine for plan in rounds[:8]] == engines * 2
+    assert [plan.engine for plan in rounds[: 2 * len(engines)]] == engines * 2
     assert {plan.in_save for plan in rounds} == {True, False}
-    assert {plan.rank for plan in rounds} == {0, 1}
+    assert {(plan.ranks, plan.rank) for plan in rounds} == {(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)}
+    twice = {(plan.fault, plan.ranks) for plan in rounds[: 2 * len(faults)]}
+    assert len(twice) == 2 * len(faults), "each fault on 2 ranks and on 3"
     assert all(plan.step in STEPS for plan in rounds)
 
 
@@ -40,7 +43,7 @@ def test_damage_is_done_each_time(tmp_path: Path, fault: str) -> None:
 
 
 def test_outcomes_are_accounted() -> None:
-    one, two = plans(2, 0, ["rank stopped", "disk full"], ["ddp"])
+    one, two = plans(2, 0, ["rank stopped", "disk full"], ["ddp"], [2])
     good = Outcome(one, detected=True, hung=False, seconds=2.4, again=3, lost=0, wrong="")
     hung = replace(good, detected=False, hung=True, seconds=61.0)
     bad = replace(good, plan=two, again=5, lost=2, wrong="other losses")
