@@ -5,10 +5,8 @@ import os
 import platform
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from threading import BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.folder_lock import LOCK, FolderLock, Owner
 from bigtrk.parallel.ranks import Ranks, process_group
-from bigtrk.training import run_folder
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import settings, steps, train, write_events
@@ -46,17 +43,17 @@ def launch(
 ) -> None:
     """Launch in a folder of each round, together with the other, and at another rate.
 
-    slow: wait for the other once the run's folder is found free, before anything is written there.
+    slow: wait for the other once the run's folder is found free, before it is made.
     """
-    look = run_folder._git_hash
+    make, waited = Path.mkdir, []
 
-    def look_slowly() -> str | None:
-        with suppress(BrokenBarrierError):
-            meet.wait(3)
-        return look()
+    def make_slowly(path: Path, *arguments: Any, **options: Any) -> None:
+        if path.name in ("run", "0001") and not waited:
+            waited.append(meet.wait())
+        make(path, *arguments, **options)
 
     if slow:
-        setattr(run_folder, "_git_hash", look_slowly)  # noqa: B010  # mypy: it is private
+        Path.mkdir = make_slowly  # type: ignore[method-assign]
     chosen = settings(graphs, Path("run"), 1, {"name": "ddp"}).model_dump()
     chosen["optimizer"]["lr"] = 0.01 * (1 + number)
     chosen["run"]["folder"] = Path("run") if named else None

@@ -1,8 +1,6 @@
 """What is written in a run's folder stays there, whatever links others laid in it."""
 
 import os
-import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -72,7 +70,8 @@ def test_the_run_folder_itself_may_be_a_link(tmp_path: Path) -> None:
 
 def test_checkpoints_of_another_run_are_neither_read_nor_removed(tmp_path: Path) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
-    other.mkdir(), mine.mkdir()
+    mine.mkdir()
+    other.mkdir()
     kept = [write(other, step) for step in (4, 8)]
     said = link(mine / CHECKPOINTS, other / CHECKPOINTS)
     with pytest.raises(InputError, match=said):
@@ -84,7 +83,8 @@ def test_checkpoints_of_another_run_are_neither_read_nor_removed(tmp_path: Path)
 
 def test_a_checkpoint_that_is_a_link_is_refused(tmp_path: Path) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
-    other.mkdir(), mine.mkdir()
+    mine.mkdir()
+    other.mkdir()
     kept, own = write(other, 4), write(mine, 8)
     said = link(mine / CHECKPOINTS / kept.name, kept)
     with pytest.raises(InputError, match=said):
@@ -137,22 +137,3 @@ def test_a_folder_that_holds_part_of_a_run_is_not_taken(tmp_path: Path, left: st
     with FolderLock() as lock, pytest.raises(InputError, match="already holds a run"):
         create_run(lock, tmp_path, {})
     assert list(tmp_path.iterdir()) == [tmp_path / left]
-
-
-def test_numbers_of_runs_are_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    made: list[str] = []
-
-    def create() -> None:
-        with FolderLock() as lock:
-            made.append(str(create_run(lock, None, {})))
-
-    threads = [threading.Thread(target=create) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(made) == [f"runs/{number:04d}" for number in range(1, 9)]
-    shutil.rmtree("runs/0003")
-    create()
-    assert made[-1] == "runs/0009"
