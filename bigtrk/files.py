@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from bigtrk.errors import InputError, reason
 
@@ -64,6 +64,34 @@ def write_json(path: Path, content: Any) -> None:
     """Write `content` as indented JSON, atomically."""
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     write_atomically(path, lambda temporary: temporary.write_text(text))
+
+
+def unlinked(path: Path) -> Path:
+    """`path`, for what is to be written, or removed, at it or in it.
+
+    Raises:
+        InputError: it is a symbolic link, which leads out of its folder.
+    """
+    if path.is_symlink():
+        raise InputError(
+            f"{path}: is a symbolic link, which may lead to another's files; remove it (the folder "
+            f"that it is in may be one)"
+        )
+    return path
+
+
+def open_to_append(path: Path) -> TextIO:
+    """Open a text file, made if it is missing, to write at its end.
+
+    Raises:
+        InputError: it is a symbolic link, which is not followed.
+    """
+    return open(unlinked(path), "a", opener=_open_no_link)
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Open a file, unless somebody lays a link there in this moment."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 _SEAL = b',\n "sha256": "'

@@ -49,7 +49,8 @@ def measure(ranks: Ranks, engine_name: str, folder: Path) -> dict[str, Any]:
     parameters = sum(parameter.numel() for parameter in model.parameters())
     engine, name = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
     rounds: dict[str, list[list[float]]] = {way: [] for way in WAYS}
-    with Checkpointer(folder, engine, Circumstances("", name, {})) as checkpoints:
+    circumstances = Circumstances("", name, {})
+    with Checkpointer(folder, engine, circumstances, lambda: None) as checkpoints:
         for number in range(len(WAYS) * (ROUNDS + 1)):
             way = WAYS[number % len(WAYS)]
             dist.barrier()

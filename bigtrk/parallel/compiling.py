@@ -9,6 +9,7 @@ from pathlib import Path
 from torch.utils.cpp_extension import get_default_build_root
 
 from bigtrk.console import say
+from bigtrk.files import open_to_append
 
 
 def extension_folder() -> Path:
@@ -24,7 +25,7 @@ def one_compiler(folder: Path) -> Iterator[None]:
     ever. The lock taken here dies with its process; under it such a file is nobody's.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "bigtrk.lock").open("w") as lock:
+    with open_to_append(folder / "bigtrk.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for left in folder.glob("**/deepspeed_*/lock"):
             left.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bigtrk.console import say
 from bigtrk.errors import InputError
+from bigtrk.files import open_to_append, unlinked
 
 _TAIL = 8
 _EPOCH = re.compile(r"epoch \d+/\d+ +train loss")
@@ -43,11 +44,12 @@ def train_logged(command: Sequence[str], log: Path) -> None:
     """Run a training; all that it prints goes to the end of `log`, its epochs are also shown.
 
     Raises:
-        InputError: it failed; with the end of what it printed.
+        InputError: it failed; with the end of what it printed. Or `log` is a symbolic link, or its
+            folder is one.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    unlinked(log.parent).mkdir(parents=True, exist_ok=True)
     with (
-        log.open("a") as written,
+        open_to_append(log) as written,
         subprocess.Popen(
             command,
             env=torchrun_environment(),

@@ -1,6 +1,5 @@
 """A scaling series on this host, taken up where it ended."""
 
-import shutil
 import time
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from bigtrk.reports.series_report import SeriesReport
 from bigtrk.studies.launch import on_cores, torchrun_command, train_logged
 from bigtrk.studies.scaling_series import PlannedRun, ScalingSeries, open_series
 from bigtrk.training.checkpoint_folder import last_good
-from bigtrk.training.run_folder import WEIGHTS
+from bigtrk.training.run_folder import WEIGHTS, remove_run
 
 TRAIN = Path(bigtrk.__file__).parent / "train.py"
 LOG = "train.log"
@@ -49,7 +48,7 @@ def _train(run: PlannedRun, name: str) -> None:
         arguments, how = ["--resume", str(run.folder)], ", resumed"
     elif run.folder.exists():
         # It ended before its first checkpoint, or after its last: nothing to go on from.
-        shutil.rmtree(run.folder)
+        remove_run(run.folder)
     say(f"{name}: {run.ranks} rank{'s' if run.ranks > 1 else ''}, seed {run.seed}{how}")
     start = time.perf_counter()
     train_logged(torchrun_command(run.ranks, TRAIN, arguments), run.folder / LOG)

@@ -1,7 +1,6 @@
 """Whole events, ShaDow and sectors as mini-batches, trained for the same time and compared."""
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from bigtrk.reports.study import StudyReport
 from bigtrk.studies.launch import torchrun_command, train_logged
 from bigtrk.studies.run_series import LOG, TRAIN
 from bigtrk.training.event_source import open_events
-from bigtrk.training.run_folder import WEIGHTS
+from bigtrk.training.run_folder import WEIGHTS, remove_run
 from bigtrk.training.settings import Configuration
 
 PAGE, RESULT = "report.html", "study.json"
@@ -86,7 +85,7 @@ class SamplingStudy:
             say(f"{shown}: trained already")
             return
         if run.exists():
-            shutil.rmtree(run)
+            remove_run(run)
         say(f"{shown}: {self.minutes:g} minutes of training")
         arguments = [str(self.settings), *overrides]
         train_logged(torchrun_command(self.ranks, TRAIN, arguments), run / LOG)

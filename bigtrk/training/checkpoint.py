@@ -1,6 +1,6 @@
 """Saving and loading a run's state: training waits for the copy to host memory alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from bigtrk.training.checkpoint_folder import (
 )
 from bigtrk.training.checkpoint_state import Copied, check_finite, copied, restore
 from bigtrk.training.progress import Progress
+from bigtrk.training.run_folder import CHECKPOINTS
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,20 @@ class Checkpointer:
     """Writes the checkpoints of a run in a thread, one at a time, and loads them.
 
     What fails in the thread of one rank is raised on all, at the next save or at the end. All
-    methods are collective.
+    methods are collective. check_held: what rank 0 calls before it writes, which raises InputError
+    where the run's folder has become another process's.
     """
 
-    def __init__(self, run: Path, engine: Engine, circumstances: Circumstances) -> None:
-        self._run, self._root = run, run / "checkpoints"
+    def __init__(
+        self,
+        run: Path,
+        engine: Engine,
+        circumstances: Circumstances,
+        check_held: Callable[[], None],
+    ) -> None:
+        self._run, self._root = run, run / CHECKPOINTS
         self._engine, self._circumstances = engine, circumstances
+        self._check_held = check_held
         # Of its own: the thread's collectives must not mix with the training's.
         self._group = dist.new_group(backend="gloo")
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
@@ -83,20 +92,27 @@ class Checkpointer:
 
     def _write(self, progress: Progress, state: Copied) -> None:
         """In the thread: every rank its file, then rank 0 what makes a checkpoint of them."""
-        first, rank = dist.get_rank() == 0, dist.get_rank()
-        name = f"step-{progress.step:08d}"
+        rank, name = dist.get_rank(), f"step-{progress.step:08d}"
         temporary = temporary_of(self._root, name)
         try:
-            together(lambda: make_temporary(self._root, name) if first else None, self._group)
+            self._on_first_rank(lambda: make_temporary(self._root, name))
             together(lambda: check_finite(state), self._group)
             shard = together(
                 lambda: write_shard(temporary, rank, state.tensors, state.pieces), self._group
             )
             shards = gather_items(shard, self._group)
             checkpoint = self._describe(progress, state, shards)
-            together(lambda: commit(self._root, checkpoint) if first else None, self._group)
+            self._on_first_rank(lambda: commit(self._root, checkpoint))
         except InputError as error:
             raise InputError(f"checkpoint {name} could not be written: {error}") from None
+
+    def _on_first_rank(self, write: Callable[[], None]) -> None:
+        def checked() -> None:
+            if dist.get_rank() == 0:
+                self._check_held()
+                write()
+
+        together(checked, self._group)
 
     def _describe(self, progress: Progress, state: Copied, shards: Sequence[Shard]) -> Checkpoint:
         return Checkpoint(

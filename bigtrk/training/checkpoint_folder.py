@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bigtrk.errors import InputError
-from bigtrk.files import atomic_path, disk_errors, read_json, sync_folder
+from bigtrk.files import atomic_path, disk_errors, read_json, sync_folder, unlinked
 from bigtrk.training.checkpoint_files import (
     FORMAT,
     LATEST,
@@ -16,6 +16,7 @@ from bigtrk.training.checkpoint_files import (
     encode,
     read_checkpoint,
 )
+from bigtrk.training.run_folder import CHECKPOINTS
 
 KEEP = 2  # the newest and one to fall back on
 DAMAGED = "damaged-"
@@ -34,9 +35,11 @@ def last_good(run: Path) -> Found:
     """The newest checkpoint whose files are all as they were written.
 
     Raises:
-        InputError: there is none, or none that is good.
+        InputError: there is none, or none that is good; or one is a symbolic link.
     """
-    root, damaged = run / "checkpoints", _lost(run / "checkpoints")
+    root = run / CHECKPOINTS
+    _check_links(root)
+    damaged = _lost(root)
     for folder in reversed(_folders(root)):
         try:
             return Found(folder, read_checkpoint(folder), damaged)
@@ -72,8 +75,9 @@ def make_temporary(root: Path, name: str) -> None:
     """An empty folder to write the checkpoint in; also removes what a crash left of others.
 
     Raises:
-        InputError: the disk refuses.
+        InputError: the disk refuses, or a symbolic link leads elsewhere.
     """
+    _check_links(root)
     with disk_errors():
         # Not the run's folder: one that has vanished is not begun anew.
         root.mkdir(exist_ok=True)
@@ -108,6 +112,12 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
 def _name_latest(folder: Path) -> None:
     with atomic_path(folder.with_name(LATEST)) as latest:
         latest.write_text(json.dumps({"checkpoint": folder.name}) + "\n")
+
+
+def _check_links(root: Path) -> None:
+    """Refuse symbolic links: checkpoints of others would be renamed and removed."""
+    for path in (root, *root.glob("*")):
+        unlinked(path)
 
 
 def _folders(root: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bigtrk.console import follow
-from bigtrk.files import write_json
+from bigtrk.files import disk_errors, write_json
 from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.collectives import gather_items, on_first_rank
 from bigtrk.parallel.groups import BlockGroups
@@ -42,7 +42,8 @@ def evaluate_run(
     scored by as many ranks, and stitched. Collective.
 
     Raises:
-        InputError: the run has no model yet, or the data cannot be read or have no truth.
+        InputError: the run has no model yet, the data cannot be read or have no truth, or the disk
+            refuses.
     """
     model, configuration = load_model(run)
     model.to(ranks.device)
@@ -65,8 +66,13 @@ def evaluate_run(
         "edge_bins": records([event.edge_bins for event in events]),
         "tracks": _summarise(events, options),
     }
-    on_first_rank(lambda: write_json(run / "evaluation.json", evaluation))
+    on_first_rank(lambda: _write(run / "evaluation.json", evaluation))
     return evaluation
+
+
+def _write(path: Path, evaluation: dict[str, Any]) -> None:
+    with disk_errors():
+        write_json(path, evaluation)
 
 
 def _unseen(sources: list[EventSource], trained: set[str]) -> tuple[list[EventSource], int]:

@@ -5,9 +5,11 @@ Where its named ranges are opened: data, exchange and reduce with the stopwatch 
 during the backward pass have their library's names, such as gloo:all_reduce.
 """
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from torch.profiler import profile, schedule
 
@@ -42,7 +44,8 @@ def profiled(folder: Path, ranks: Ranks, n_steps: int) -> Iterator[Callable[[], 
 
 
 def _export(recorded: profile, path: Path) -> None:
-    # torch compresses what is named so.
-    compressed = path.with_name(f"{path.name}.gz")
-    recorded.export_chrome_trace(str(compressed))
-    compressed.replace(path)
+    # torch compresses what is named so, and follows a link of that name in a folder of others.
+    with TemporaryDirectory() as private:
+        compressed = Path(private) / "trace.gz"
+        recorded.export_chrome_trace(str(compressed))
+        shutil.copyfile(compressed, path)

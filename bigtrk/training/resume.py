@@ -8,7 +8,7 @@ from typing import Any
 from bigtrk.config import apply_overrides
 from bigtrk.console import say
 from bigtrk.errors import InputError
-from bigtrk.files import read_json, write_atomically, write_json
+from bigtrk.files import disk_errors, read_json, write_atomically, write_json
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.checkpoint import find
 from bigtrk.training.checkpoint_folder import Found
@@ -83,15 +83,22 @@ def continue_record(run: Path, facts: dict[str, Any], progress: Progress) -> Non
 
     Steps computed after the checkpoint will be computed again; a crash may also have left half a
     line.
+
+    Raises:
+        InputError: the disk refuses.
     """
     before = read_json(run / RUN)
     resumed = [*before.get("resumed", []), {"step": progress.step, **_where(facts)}]
-    write_json(run / RUN, {**before, **facts, "resumed": resumed})
-    if not (run / METRICS).exists():
-        return
-    whole = [line for line in (run / METRICS).read_text().splitlines(keepends=True) if "\n" in line]
+    with disk_errors():
+        write_json(run / RUN, {**before, **facts, "resumed": resumed})
+        if (run / METRICS).exists():
+            _drop_after(progress, run / METRICS)
+
+
+def _drop_after(progress: Progress, metrics: Path) -> None:
+    whole = [line for line in metrics.read_text().splitlines(keepends=True) if "\n" in line]
     kept = "".join(line for line in whole if _is_before(json.loads(line), progress))
-    write_atomically(run / METRICS, lambda path: path.write_text(kept))
+    write_atomically(metrics, lambda path: path.write_text(kept))
 
 
 def _where(facts: dict[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
 from bigtrk.console import say
 from bigtrk.errors import StoppedError
+from bigtrk.folder_lock import FolderLock
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
@@ -31,7 +30,7 @@ from bigtrk.training.out_of_memory import told_by_rank
 from bigtrk.training.profiling import profiled
 from bigtrk.training.resume import continue_record, find_checkpoint
 from bigtrk.training.routes import scoring_router
-from bigtrk.training.run_folder import append_record, create_run, save_model
+from bigtrk.training.run_folder import append_record, create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration, RunSettings
 from bigtrk.training.stop_request import StopRequest
@@ -42,11 +41,27 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     """Train, resuming the run at `resume` if given; returns the run folder. Collective.
 
     Raises:
-        InputError: a logger's package is not installed, the run folder is taken, or there is
-            nothing to resume.
+        InputError: a logger's package is not installed, the run folder is taken, another process
+            writes there, or there is nothing to resume.
         StoppedError: a signal, or the launcher's end, asked for it; the state is saved.
     """
     together(lambda: check_loggers(configuration.run.loggers))
+    stop = StopRequest(ranks)
+    # Also while it is built: a signal that ended this process would leave the lock behind.
+    with stop.listening(), FolderLock() as lock:
+        if resume:
+            on_first_rank(lambda: hold(lock, resume))
+        return _fit(configuration, ranks, events, resume, lock, stop)
+
+
+def _fit(
+    configuration: Configuration,
+    ranks: Ranks,
+    events: Events,
+    resume: Path | None,
+    lock: FolderLock,
+    stop: StopRequest,
+) -> Path:
     found = find_checkpoint(configuration, ranks, events, resume) if resume else None
     steps = choose_steps(configuration, ranks, events.train)
     schedule = _schedule(configuration, steps)
@@ -57,27 +72,25 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
         configuration.engine, model, configuration.optimizer, stopwatch
     )
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
-    folder = on_first_rank(lambda: _open_record(configuration, facts, found, resume))
+    folder = on_first_rank(lambda: _open_record(lock, configuration, facts, found, resume))
     circumstances = Circumstances(events.training_digest, engine_name, facts["config"])
-    stop = StopRequest(ranks)
-    with stop.listening():
-        with Checkpointer(folder, engine, circumstances) as checkpoints:
-            trainer = _trainer(
-                configuration, ranks, events, steps, schedule, engine, stopwatch, folder,
-                checkpoints, stop,
-            )  # fmt: skip
-            if found:
-                trainer.load(found)
-            elif configuration.training.spike_guard == "roll_back":
-                trainer.save()
-            with told_by_rank(ranks), _watchdog(configuration.run, ranks):
-                _train(trainer, folder, facts)
-        if trainer.stopped:
-            raise StoppedError(
-                f"{stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
-                f"--resume {folder}"
-            )
-    _save_model(trainer, folder)
+    with Checkpointer(folder, engine, circumstances, lock.check) as checkpoints:
+        trainer = _trainer(
+            configuration, ranks, events, steps, schedule, engine, stopwatch, folder, lock,
+            checkpoints, stop,
+        )  # fmt: skip
+        if found:
+            trainer.load(found)
+        elif configuration.training.spike_guard == "roll_back":
+            trainer.save()
+        with told_by_rank(ranks), _watchdog(configuration.run, ranks):
+            _train(trainer, folder, facts)
+    if trainer.stopped:
+        raise StoppedError(
+            f"{stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
+            f"--resume {folder}"
+        )
+    _save_model(trainer, folder, lock)
     return folder
 
 
@@ -113,10 +126,15 @@ def _profiler(trainer: Trainer, folder: Path) -> AbstractContextManager[Callable
 
 
 def _open_record(
-    configuration: Configuration, facts: Record, found: Found | None, resume: Path | None
+    lock: FolderLock,
+    configuration: Configuration,
+    facts: Record,
+    found: Found | None,
+    resume: Path | None,
 ) -> Path:
+    """The folder of a run to resume is held already."""
     if resume is None or found is None:
-        return create_run(configuration.run.folder, facts)
+        return create_run(lock, configuration.run.folder, facts)
     continue_record(resume, facts, found.checkpoint.progress)
     return resume
 
@@ -130,6 +148,7 @@ def _trainer(
     engine: Engine,
     stopwatch: Stopwatch,
     folder: Path,
+    lock: FolderLock,
     checkpoints: Checkpointer,
     stop: StopRequest,
 ) -> Trainer:
@@ -147,20 +166,23 @@ def _trainer(
         maker=BatchMaker(configuration, ranks.device, groups, stopwatch),
         stopwatch=stopwatch,
         meter=open_meter(ranks),
-        log=_logger(configuration, ranks, folder),
+        log=_logger(configuration, ranks, folder, lock),
         checkpoints=checkpoints,
         clock=Clock(configuration.training, ranks.device),
         stop=stop,
     )
 
 
-def _save_model(trainer: Trainer, folder: Path) -> None:
+def _save_model(trainer: Trainer, folder: Path, lock: FolderLock) -> None:
     weights = trainer.engine.weights()
     trained_on = [source.origin for source in trainer.train]
-    if trainer.ranks.is_first:
+
+    def save() -> None:
+        lock.check()
         save_model(folder, weights, describe(trainer.configuration, trained_on))
         say(f"model and record in {folder}")
-    dist.barrier()
+
+    on_first_rank(save)
 
 
 def _facts(
@@ -186,13 +208,16 @@ def _facts(
     }
 
 
-def _logger(configuration: Configuration, ranks: Ranks, folder: Path) -> Callable[[Record], None]:
-    """Writes a record: rank 0's alone."""
+def _logger(
+    configuration: Configuration, ranks: Ranks, folder: Path, lock: FolderLock
+) -> Callable[[Record], None]:
+    """Writes a record: rank 0's alone, while it holds the folder."""
     if not ranks.is_first:
         return lambda _: None
     loggers = [open_logger(name, folder) for name in configuration.run.loggers]
 
     def write(record: Record) -> None:
+        lock.check()
         append_record(folder, record)
         for log in loggers:
             log(record)

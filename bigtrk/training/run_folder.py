@@ -1,8 +1,10 @@
-"""A run on disk: run.json, metrics.jsonl, checkpoints/, and the model at the end."""
+"""A run on disk: run.json, metrics.jsonl, checkpoints/, the model at the end; a lock until then."""
 
 import json
 import os
+import shutil
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,47 +14,83 @@ from torch import Tensor
 
 import bigtrk
 from bigtrk.errors import InputError
-from bigtrk.files import write_atomically, write_json
+from bigtrk.files import disk_errors, open_to_append, unlinked, write_atomically, write_json
+from bigtrk.folder_lock import FolderLock
 from bigtrk.machine import machine, software
 
-RUN, METRICS = "run.json", "metrics.jsonl"
+RUN, METRICS, CHECKPOINTS, WANDB = "run.json", "metrics.jsonl", "checkpoints", "wandb"
 WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
 
 
-def create_run(path: Path | None, facts: dict[str, Any]) -> Path:
-    """Start a record at `path`, or at the next free number under `runs/`.
+def hold(lock: FolderLock, folder: Path) -> None:
+    """Take the lock of a run's folder.
 
     Raises:
-        InputError: `path` already holds a run.
+        InputError: another process writes there, the disk refuses, or what is written there is a
+            symbolic link.
     """
-    folder = path or _next_free(Path("runs"))
-    if (folder / RUN).exists():
-        raise InputError(
-            f"{folder}: already holds a run; continue it with --resume {folder}, "
-            f"or choose another run.folder"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / RUN, {**_environment(), **facts})
+    for name in (METRICS, CHECKPOINTS, WANDB):
+        unlinked(folder / name)
+    lock.take(folder)
+
+
+def create_run(lock: FolderLock, path: Path | None, facts: dict[str, Any]) -> Path:
+    """Start a record at `path`, or at the next free number under `runs/`, and hold its folder.
+
+    Raises:
+        InputError: `path` already holds a run, or another process starts one there.
+    """
+    with disk_errors():
+        folder = path or _make_next(Path("runs"))
+        folder.mkdir(parents=True, exist_ok=True)
+        hold(lock, folder)
+        if any((folder / name).exists() for name in (RUN, METRICS, CHECKPOINTS)):
+            raise InputError(
+                f"{folder}: already holds a run; continue it with --resume {folder}, "
+                f"or choose another run.folder"
+            )
+        write_json(folder / RUN, {**_environment(), **facts})
     return folder
+
+
+def remove_run(folder: Path) -> None:
+    """Remove a run, whatever state it is in.
+
+    Raises:
+        InputError: it is being written, or is a symbolic link.
+    """
+    with FolderLock() as lock, disk_errors():
+        hold(lock, unlinked(folder))
+        shutil.rmtree(folder)
 
 
 def append_record(folder: Path, record: dict[str, Any]) -> None:
     """Add one line to metrics.jsonl."""
-    with (folder / METRICS).open("a") as lines:
+    with open_to_append(folder / METRICS) as lines:
         lines.write(json.dumps(record, allow_nan=False) + "\n")
         lines.flush()
         os.fsync(lines.fileno())
 
 
 def save_model(folder: Path, weights: dict[str, Tensor], description: dict[str, Any]) -> None:
-    """Write model.safetensors and config.json: all that `load_model` needs."""
-    write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
-    write_json(folder / DESCRIPTION, description)
+    """Write model.safetensors and config.json: all that `load_model` needs.
+
+    Raises:
+        InputError: the disk refuses.
+    """
+    with disk_errors():
+        write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
+        write_json(folder / DESCRIPTION, description)
 
 
-def _next_free(parent: Path) -> Path:
-    taken = [int(path.name) for path in parent.glob("[0-9]*") if path.name.isdigit()]
-    return parent / f"{max(taken, default=0) + 1:04d}"
+def _make_next(parent: Path) -> Path:
+    parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        taken = [int(path.name) for path in parent.glob("[0-9]*") if path.name.isdecimal()]
+        folder = parent / f"{max(taken, default=0) + 1:04d}"
+        with suppress(FileExistsError):  # another run was first
+            folder.mkdir()
+            return folder
 
 
 def _environment() -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Trial:
 
     def move(self, run: Path) -> None:
         run.mkdir(parents=True, exist_ok=True)
-        self.checkpoints = Checkpointer(run, self.engine, self._circumstances)
+        self.checkpoints = Checkpointer(run, self.engine, self._circumstances, lambda: None)
 
     def step(self) -> None:
         self._runner.run(EVENTS, self._batches, lr=0.01)
@@ -300,7 +300,7 @@ def another_model(ranks: Ranks, run: Path) -> str:
     stopwatch, model = Stopwatch(ranks.device), build_model(settings)
     engine, _ = make_engine(settings.engine, model, OptimizerSettings(), stopwatch)
     with pytest.raises(InputError) as caught:
-        Checkpointer(run, engine, Circumstances("data", "DDP", {})).load()
+        Checkpointer(run, engine, Circumstances("data", "DDP", {}), lambda: None).load()
     return str(caught.value)
 
 

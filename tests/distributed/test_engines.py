@@ -127,11 +127,11 @@ def resumed(ranks: Ranks, folder: Path) -> dict[str, Any]:
     trial.step(), trial.step()
     progress = Progress(0, 2, 2, Plateau(), LossHistory(), EpochTotals())
     circumstances = Circumstances("", trial.name, {})
-    with Checkpointer(folder, trial.engine, circumstances) as checkpoints:
+    with Checkpointer(folder, trial.engine, circumstances, lambda: None) as checkpoints:
         checkpoints.save(progress)
     trial.step()
     other = Trial(ranks, settings)
-    with Checkpointer(folder, other.engine, circumstances) as checkpoints:
+    with Checkpointer(folder, other.engine, circumstances, lambda: None) as checkpoints:
         assert checkpoints.load() == progress
     other.step()
     shards = [p.to_local() for p in trial.engine.model.parameters() if isinstance(p, DTensor)]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bigtrk.errors import InputError
 from bigtrk.parallel.compiling import one_compiler
 
 
@@ -22,6 +23,16 @@ def test_a_lock_that_a_killed_job_left_is_removed(
     with one_compiler(tmp_path):
         pass
     assert capsys.readouterr().out == ""
+
+
+def test_the_lock_is_not_opened_through_a_link(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "bigtrk.lock").symlink_to(precious)
+    with pytest.raises(InputError, match=r"bigtrk.lock: is a symbolic link"):
+        one_compiler(tmp_path / "folder").__enter__()
+    assert precious.read_text() == "kept"
 
 
 def hold(folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.files import write_json
+from bigtrk.folder_lock import FolderLock
 from bigtrk.graphs.graph_folder import write_graph
 from bigtrk.graphs.manifest import write_manifest
 from bigtrk.graphs.sector_folder import write_sectors
@@ -239,6 +240,22 @@ def test_run_that_ended_after_its_last_checkpoint_is_done_again(
     assert "--resume" not in commands[0]
 
 
+def test_a_run_that_is_being_written_is_left(
+    plan: Plan, tmp_path: Path, commands: list[str]
+) -> None:
+    """Another launch of the series has not come to its first checkpoint."""
+    series = plan(ranks="1", repeats=1)
+    open_series(series)
+    run = tmp_path / "out" / "ranks0001-1"
+    run.mkdir()
+    with FolderLock() as lock:
+        lock.take(run)
+        with pytest.raises(InputError, match="is writing there"):
+            run_series(series)
+        lock.check()
+    assert commands == []
+
+
 def test_failed_training_shows_the_end_of_its_log(tmp_path: Path) -> None:
     log = tmp_path / "ranks0002-1" / "train.log"
     said = "print(*range(20), 'the cause', sep='\\n'); import sys; sys.exit(3)"
@@ -258,6 +275,16 @@ def test_tail_ends_before_torchruns_own_report(tmp_path: Path) -> None:
         train_logged(torchrun_command(1, script, ()), log)
     assert "ChildFailedError" in log.read_text()
     assert tail(log).splitlines()[-1] == "lower optimizer.lr"
+
+
+@pytest.mark.parametrize("linked", ["ranks0002-1/train.log", "ranks0002-1"])
+def test_a_log_is_not_written_through_a_link(tmp_path: Path, linked: str) -> None:
+    outside, series = tmp_path / "outside", tmp_path / "series"
+    (series / linked).parent.mkdir(parents=True)
+    (series / linked).symlink_to(outside)
+    with pytest.raises(InputError, match=f"{linked}: is a symbolic link"):
+        train_logged(["true"], series / "ranks0002-1" / "train.log")
+    assert not outside.exists()
 
 
 def test_epochs_are_shown_as_they_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,139 @@
+"""What is written in a run's folder stays there, whatever links others laid in it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.folder_lock import LOCK, FolderLock
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.training.checkpoint_folder import last_good
+from bigtrk.training.profiling import profiled
+from bigtrk.training.run_folder import (
+    CHECKPOINTS,
+    METRICS,
+    RUN,
+    append_record,
+    create_run,
+    hold,
+    remove_run,
+)
+from tests.training.test_checkpoint_files import write
+
+LINK = "is a symbolic link, which may lead to another's files; remove it"
+
+
+def link(path: Path, target: Path) -> str:
+    """Lay a link; what is to be said of it."""
+    path.symlink_to(target)
+    return f"{path}: {LINK}"
+
+
+@pytest.mark.parametrize("name", [METRICS, CHECKPOINTS, "wandb"])
+@pytest.mark.parametrize("dangling", [True, False])
+def test_links_at_what_a_run_writes_are_refused(tmp_path: Path, name: str, dangling: bool) -> None:
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    run.mkdir()
+    if not dangling:
+        outside.mkdir()
+    said = link(run / name, outside)
+    with FolderLock() as lock:
+        with pytest.raises(InputError, match=said):
+            create_run(lock, run, {})
+        with pytest.raises(InputError, match=said):
+            hold(lock, run)
+    assert list(run.iterdir()) == [run / name]
+    assert outside.exists() != dangling
+    assert dangling or list(outside.iterdir()) == []
+
+
+def test_a_record_is_not_written_through_a_link(tmp_path: Path) -> None:
+    said = link(tmp_path / METRICS, tmp_path / "outside")
+    with pytest.raises(InputError, match=said):
+        append_record(tmp_path, {"step": 1})
+    assert not (tmp_path / "outside").exists()
+
+
+def test_the_run_folder_itself_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    run = tmp_path / "run"
+    run.symlink_to(tmp_path / "scratch")
+    with FolderLock() as lock:
+        assert create_run(lock, run, {"config": {}}) == run
+        append_record(run, {"step": 1})
+        lock.check()
+        assert {path.name for path in (tmp_path / "scratch").iterdir()} == {LOCK, METRICS, RUN}
+    write(run, 4)
+    assert last_good(run).folder.name == "step-00000004"
+
+
+def test_checkpoints_of_another_run_are_neither_read_nor_removed(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    kept = [write(other, step) for step in (4, 8)]
+    said = link(mine / CHECKPOINTS, other / CHECKPOINTS)
+    with pytest.raises(InputError, match=said):
+        last_good(mine)
+    with pytest.raises(InputError, match=said):
+        write(mine, 12)
+    assert sorted((other / CHECKPOINTS).glob("*step*")) == kept
+
+
+def test_a_checkpoint_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    mine.mkdir()
+    other.mkdir()
+    kept, own = write(other, 4), write(mine, 8)
+    said = link(mine / CHECKPOINTS / kept.name, kept)
+    with pytest.raises(InputError, match=said):
+        last_good(mine)
+    with pytest.raises(InputError, match=said):
+        write(mine, 12)
+    assert sorted((mine / CHECKPOINTS).glob("*step*")) == [mine / CHECKPOINTS / kept.name, own]
+    assert last_good(other).folder == kept
+
+
+def test_a_trace_is_not_written_through_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.node", lambda: "host")
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    run.mkdir()
+    for name in ("trace-rank0.json.gz", f".trace-rank0.json.gz.host.{os.getpid()}.tmp.gz"):
+        (run / name).symlink_to(outside)
+    with profiled(run, Ranks(0, 1, 0, 1, "test"), 2) as after_step:
+        after_step()
+        after_step()
+    assert not outside.exists()
+    assert not (run / "trace-rank0.json.gz").is_symlink()
+
+
+def test_a_run_that_is_being_written_is_not_removed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    with FolderLock() as lock:
+        lock.take(run)
+        with pytest.raises(InputError, match="is writing there"):
+            remove_run(run)
+        lock.check()
+    remove_run(run)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_is_not_removed_as_a_run(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / CHECKPOINTS).mkdir(parents=True)
+    said = link(tmp_path / "run", other)
+    with pytest.raises(InputError, match=said):
+        remove_run(tmp_path / "run")
+    assert (other / CHECKPOINTS).exists()
+
+
+@pytest.mark.parametrize("left", [RUN, METRICS, CHECKPOINTS])
+def test_a_folder_that_holds_part_of_a_run_is_not_taken(tmp_path: Path, left: str) -> None:
+    (tmp_path / left).touch()
+    with FolderLock() as lock, pytest.raises(InputError, match="already holds a run"):
+        create_run(lock, tmp_path, {})
+    assert list(tmp_path.iterdir()) == [tmp_path / left]
