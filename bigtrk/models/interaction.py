@@ -77,7 +77,9 @@ class Interact(torch.autograd.Function):
         if in_place:
             ctx.mark_dirty(e)
         ctx.layer, ctx.weights = layer, weights
-        ctx.save_for_backward(e, x, made if layer.edge[-1] == "relu" else None, *kept)
+        # save_on_cpu holds a CPU's tensor itself: a result that holds its own node is never freed
+        # where no backward pass follows.
+        ctx.save_for_backward(e, x, made.detach() if layer.edge[-1] == "relu" else None, *kept)
         return made, owned
 
     @staticmethod

@@ -91,7 +91,8 @@ class InteractionGNN(nn.Module):
             IndexError: an edge ends outside of the N nodes.
         """
         check_edges(edge_index, len(x))
-        if self.config.recompute == "offload":
+        # Meta tensors have no data to move; footprint.py counts what an accelerator's host gets.
+        if self.config.recompute == "offload" and not x.is_meta:
             with save_on_cpu(pin_memory=x.is_cuda):
                 return self._scores(x, edge_features, edge_index, n_owned, exchange)
         return self._scores(x, edge_features, edge_index, n_owned, exchange)

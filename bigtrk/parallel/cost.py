@@ -65,7 +65,8 @@ class CostModel:
     shares: int = 1
 
     def footprint(self, cut: bool) -> Footprint:
-        return footprint(self.model, self.n_node_features, self.n_edge_features, cut)
+        to_host = self.model.recompute == "offload" and not self.machine.shared
+        return footprint(self.model, self.n_node_features, self.n_edge_features, cut, to_host)
 
     def memory(self, event: EventSize, parts: int) -> Memory:
         """Peak memory of the rank with the largest of the event's `parts` sectors."""
@@ -98,6 +99,10 @@ class CostModel:
             kept=kept,
         )
 
+    def host_bytes(self, event: EventSize, parts: int) -> float:
+        """Activations that the same rank keeps in the memory of its accelerator's host."""
+        return float(self.footprint(cut=parts > 1).host @ _sizes(event.sector(parts)))
+
     def smallest_parts(self, event: EventSize, budget: float) -> int | None:
         """The smallest power of two of sectors that fits `budget` bytes; None if the world's
         largest does not.
@@ -126,7 +131,9 @@ class CostModel:
         operations = count.operations.copy()
         if not machine.shared and self.model.in_chunks:
             operations[:3] *= CPU_BYTES / GPU_BYTES  # counted in the chunks of a CPU
-        return float(busy * self._sharers(near[0]) + operations @ sizes * machine.operation)
+        to_host_and_back = 2 * (count.host @ sizes) / machine.transfer
+        started = operations @ sizes * machine.operation
+        return float(busy * self._sharers(near[0]) + to_host_and_back + started)
 
     def exchange_seconds(self, event: EventSize, parts: int) -> float:
         """Seconds of the halo exchanges of forward and backward."""

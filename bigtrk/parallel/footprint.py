@@ -9,6 +9,7 @@ Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, 
 
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -39,13 +41,15 @@ _ROWS = 1000  # of such a chunk where a layer is computed at once
 @dataclass(frozen=True)
 class Footprint:
     """live [T, 4]: bytes alive at each moment, weights and inputs left out, gradients of weights
-    in the last column. saved [4]: bytes alive between forward and backward. flops [4]: of matrix
-    products. traffic [4]: bytes that operations read and write. operations [4]: how many there are.
-    weights: number of parameters; widest: of the largest layer.
+    in the last column. saved [4]: bytes alive between forward and backward. host [4]: bytes that
+    meanwhile are in the memory of an accelerator's host. flops [4]: of matrix products. traffic
+    [4]: bytes that operations read and write. operations [4]: how many there are. weights: number
+    of parameters; widest: of the largest layer.
     """
 
     live: Columns
     saved: Columns
+    host: Columns
     flops: Columns
     traffic: Columns
     operations: Columns
@@ -55,9 +59,17 @@ class Footprint:
 
 @lru_cache(maxsize=64)
 def footprint(
-    config: ModelConfig, n_node_features: int, n_edge_features: int, cut: bool
+    config: ModelConfig,
+    n_node_features: int,
+    n_edge_features: int,
+    cut: bool,
+    to_host: bool = False,
 ) -> Footprint:
-    """The footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows."""
+    """The footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows.
+
+    to_host: what the model offloads goes to the memory of an accelerator's host; a CPU's has it
+    already.
+    """
     passes = []
     with torch.device("meta"):
         model = make_model(config, n_node_features, n_edge_features)
@@ -72,7 +84,8 @@ def footprint(
         ]
         for size in sizes:
             inputs = _inputs(n_node_features, n_edge_features, size)
-            passes.append(_run(model, inputs, size, _halo(size) if cut else no_exchange))
+            exchange = _halo(size) if cut else no_exchange
+            passes.append(_run(model, inputs, size, exchange, _Host() if to_host else None))
     design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
     # Of a whole graph nodes and owned nodes are the same number; lstsq shares it between them.
     solve = np.linalg.pinv(design)
@@ -82,6 +95,7 @@ def footprint(
     return Footprint(
         live=np.unique(live.round(6), axis=0),
         saved=solve @ np.array([count.saved for count in passes]),
+        host=solve @ np.array([count.host for count in passes]),
         flops=solve @ np.array([count.flops for count in passes]),
         traffic=solve @ np.array([count.traffic for count in passes]),
         operations=solve @ np.array([count.operations for count in passes]),
@@ -94,6 +108,7 @@ def footprint(
 class _Pass:
     live: list[float]
     saved: float
+    host: float
     flops: float
     traffic: float
     operations: int
@@ -104,16 +119,19 @@ def _run(
     inputs: tuple[Any, ...],
     size: tuple[int, int, int],
     exchange: Callable[[Tensor], Tensor],
+    host: "_Host | None",
 ) -> _Pass:
-    """One forward and backward pass."""
+    """One forward and backward pass, which keeps its activations on `host` if there is one."""
     model.zero_grad()
     label, weight = torch.empty(size[0]), torch.empty(size[0])
     with _Counter([*model.parameters(), *_tensors(inputs), label, weight]) as counter:
-        logits = model(*inputs, exchange)
+        with host or nullcontext():
+            logits = model(*inputs, exchange)
         loss = binary_cross_entropy_with_logits(logits, label, weight=weight, reduction="sum")
         saved = counter.alive
         loss.backward()
-    return _Pass(counter.live, saved, counter.flops, counter.traffic, counter.operations)
+    kept = host.bytes if host else 0
+    return _Pass(counter.live, saved, kept, counter.flops, counter.traffic, counter.operations)
 
 
 def _inputs(
@@ -137,6 +155,24 @@ def _halo(size: tuple[int, int, int]) -> Callable[[Tensor], Tensor]:
 
 def _numel(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+class _Host(saved_tensors_hooks):
+    """What save_on_cpu does on an accelerator: a copy on the host of each tensor that a node keeps,
+    also of one that another keeps, and in the backward pass a copy of that.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._take, self._give_back)
+        self.bytes = 0
+
+    def _take(self, tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
+        self.bytes += tensor.nbytes
+        return tensor.shape, tensor.dtype
+
+    def _give_back(self, taken: tuple[torch.Size, torch.dtype]) -> Tensor:
+        shape, dtype = taken
+        return torch.empty(shape, dtype=dtype, device="meta")
 
 
 class _Counter(TorchDispatchMode):

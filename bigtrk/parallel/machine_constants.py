@@ -18,7 +18,8 @@ class MachineConstants(Settings):
     Fitted to measured steps: flops (matrix products per second in fp32 and in bf16), traffic
     (bytes per second that operations read and write), cached (the same for tensors below
     CACHED_BYTES, which stay near the core), operation (seconds to start one),
-    process_bytes. Measured alone: deepspeed_bytes (what importing it adds), sharing, network.
+    process_bytes. Measured alone: deepspeed_bytes (what importing it adds), sharing. Not measured:
+    network, transfer (bytes per second between an accelerator and its host).
 
     On a CPU all ranks of a host share these; on accelerators each rank has its own. sharing: how
     long R ranks that share a host take for R pieces of work, relative to one rank that does them
@@ -37,6 +38,7 @@ class MachineConstants(Settings):
     sharing: float = Field(1.0, gt=0)
     sharing_cached: float = Field(1.0, gt=0)
     network: Network
+    transfer: float = Field(2.1e10, gt=0)
     fit: dict[str, Any] = Field(default_factory=dict)
 
     @property
@@ -45,7 +47,8 @@ class MachineConstants(Settings):
         return self.accelerator == "cpu"
 
 
-# Two thirds of the peak figures of NVIDIA's data sheet for the A100; links as in Tripathy et al.
+# Two thirds of the peak figures of NVIDIA's data sheet for the A100, as `transfer` is of its PCIe
+# (32 GB/s each way); links as in Tripathy et al.
 # (100 GB/s between two devices) and as Slingshot 11 has them (25 GB/s per device). Latencies
 # and the start of an operation are assumed.
 A100 = MachineConstants(

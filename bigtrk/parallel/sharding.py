@@ -83,6 +83,8 @@ def sharding(engine: EngineSettings, world: int) -> Sharding:
     Raises:
         InputError: the DeepSpeed file cannot be read.
     """
+    if engine.name == "ddp" and engine.coalesced:
+        return Sharding("DDP, coalesced", "none", world)  # its gradients are the buffer
     if engine.name == "ddp":
         return Sharding("DDP", "none", world, copies=1)
     if engine.name == "fsdp2":

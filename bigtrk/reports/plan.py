@@ -19,6 +19,8 @@ LEVERS: tuple[dict[str, str], ...] = (
     {"recompute": "layer", "precision": "bf16"},
     {"recompute": "chunk", "precision": "fp32"},
     {"recompute": "chunk", "precision": "bf16"},
+    {"recompute": "offload", "precision": "fp32"},
+    {"recompute": "offload", "precision": "bf16"},
 )
 
 
@@ -86,10 +88,15 @@ def check_summary(checked: Sequence[Checked]) -> list[dict[str, Any]]:
 
 
 def _levers(question: Question) -> list[dict[str, str]]:
-    """The model's levers, with the configuration's own setting first where it is none of them."""
+    """The model's levers, with the configuration's own setting first where it is none of them.
+
+    A CPU is its own host: there `offload` is `chunk`.
+    """
     model = question.configuration.model
     own = {"recompute": str(model.recompute), "precision": str(model.precision)}
-    known = get_args(type(model).model_fields["recompute"].annotation)
+    known = {*get_args(type(model).model_fields["recompute"].annotation)}
+    if question.machine.shared:
+        known.discard("offload")
     levers = [lever for lever in LEVERS if lever["recompute"] in known]
     return levers if own in levers else [own, *levers]
 
@@ -101,6 +108,7 @@ def _lever(question: Question, lever: dict[str, str], world: int) -> dict[str, A
         **lever,
         **asdict(memory),
         "total": memory.total,
+        "host": cost.host_bytes(question.largest, 1),
         "smallest_parts": _fits(cost, question),
     }
 

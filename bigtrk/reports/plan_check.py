@@ -87,7 +87,14 @@ def _configuration(run: Run) -> Configuration:
 
 def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize, int]]]:
     """The size and number of sectors of each event, by step."""
-    known = _sizes(_configuration(run))
+    configuration = _configuration(run)
+    if configuration.sampling.method != "none":
+        raise InputError(
+            f"{run.folder}: was trained on parts of events "
+            f"(sampling.method={configuration.sampling.method}), whose steps are not predicted; "
+            f"name runs on whole events"
+        )
+    known = _sizes(configuration)
     found = [
         [(known.get(name, _mean_size(run)), parts) for name, parts in step.routes.items()]
         for step in steps

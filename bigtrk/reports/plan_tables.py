@@ -102,7 +102,14 @@ def _levers(plan: Row) -> Table:
         for row in plan["levers"]
     ]
     title = "Memory of the whole event, by lever"
-    return Table(title, columns, tuple(rows), (MEMORY_RULE,), text_columns=2)
+    notes = (MEMORY_RULE, *_on_host(plan["levers"]))
+    return Table(title, columns, tuple(rows), notes, text_columns=2)
+
+
+def _on_host(levers: Sequence[Row]) -> list[str]:
+    """What an accelerator's host keeps of the whole event."""
+    kept = [f"{figures.memory(row['host'])} in {row['precision']}" for row in levers if row["host"]]
+    return [f"offload keeps in the memory of the host, too: {', '.join(kept)}."] if kept else []
 
 
 def _sectors(plan: Row) -> Table:

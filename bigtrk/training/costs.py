@@ -7,7 +7,6 @@ from bigtrk.config import parse
 from bigtrk.files import read_json
 from bigtrk.machine import accelerator
 from bigtrk.parallel.cost import CostModel
-from bigtrk.parallel.footprint import footprint
 from bigtrk.parallel.machine_constants import A100, CPU, DEFAULTS, MachineConstants
 from bigtrk.parallel.sharding import sharding
 from bigtrk.training.settings import Configuration
@@ -37,9 +36,7 @@ def make_cost(
 
 def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]]) -> list[float]:
     """Of matrix products, to train a whole graph of (nodes, edges); the same on any machine."""
-    data = configuration.data
-    features = len(data.node_features), len(data.edge_features)
-    flops = footprint(configuration.model, *features, cut=False).flops
+    flops = make_cost(configuration, 1, 1, CPU).footprint(cut=False).flops
     return [float(flops @ [edges, nodes, nodes, 1.0]) for nodes, edges in sizes]
 
 

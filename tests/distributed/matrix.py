@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from bigtrk.models.workspace import Recompute
 from bigtrk.parallel import deepspeed_engine, engine
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines import make_engine
@@ -49,11 +50,12 @@ KINDS = (
     "empty sector",
     "no cut edges",
 )
-RECOMPUTE = ("none", "layer", "chunk")
+RECOMPUTE = get_args(Recompute)
 SECTORS = (1, 2, 3, 4)
 MICRO_STEPS = (1, 3)
 ENGINES: dict[str, tuple[str, ...]] = {
     "DDP": ("fp64", "fp32"),
+    "DDP coalesced": ("fp64", "fp32"),
     "FSDP2": ("fp64", "fp32"),
     "FSDP2 hybrid": ("fp64", "fp32"),
     "ZeRO-0": ("fp32",),
@@ -195,8 +197,8 @@ class _Run:
 
 
 def _engine_settings(name: str, world_size: int, folder: Path) -> EngineSettings:
-    if name == "DDP":
-        return EngineSettings()
+    if name.startswith("DDP"):
+        return EngineSettings(coalesced=name == "DDP coalesced")
     if name.startswith("FSDP2"):
         return EngineSettings(
             name="fsdp2", shard_ranks=world_size // 2 if name == "FSDP2 hybrid" else None

@@ -5,7 +5,16 @@ All of it: `python scripts/parity_matrix.py`.
 
 import pytest
 
-from tests.distributed.matrix import ENGINES, KINDS, RECOMPUTE, Case, Trial, run_trials
+from tests.distributed.matrix import (
+    ENGINES,
+    KINDS,
+    MICRO_STEPS,
+    RECOMPUTE,
+    SECTORS,
+    Case,
+    Trial,
+    run_trials,
+)
 from tests.distributed.ranks import run_ranks
 
 CHOSEN = [
@@ -16,11 +25,19 @@ CHOSEN = [
     ),
     *(Trial(1, "DDP", "fp64", recompute, 1) for recompute in RECOMPUTE),
     Trial(3, "DDP", "fp64", "layer", 1),
-    Trial(3, "FSDP2", "fp64", "chunk", 3),
+    Trial(3, "DDP coalesced", "fp64", "offload", 3),
+    Trial(3, "FSDP2", "fp64", "offload", 3),
     Trial(2, "ZeRO-3", "fp32", "chunk", 1),
     Trial(4, "FSDP2 hybrid", "fp64", "layer", 1),
     Trial(4, "DDP", "fp32", "none", 3),
 ]
+
+
+def test_the_part_has_every_value_of_the_whole() -> None:
+    assert {trial.engine for trial in CHOSEN} == set(ENGINES)
+    assert {trial.recompute for trial in CHOSEN} == set(RECOMPUTE)
+    assert {trial.sectors for trial in CHOSEN} == set(SECTORS)
+    assert {trial.micro_steps for trial in CHOSEN} == set(MICRO_STEPS)
 
 
 @pytest.fixture(scope="module")

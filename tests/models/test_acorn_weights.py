@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from bigtrk.models.acorn_weights import load_acorn_weights
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
 from bigtrk.models.reference import ReferenceGNN
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.workspace import Recompute
 
 Golden = dict[str, Tensor]
 
@@ -58,7 +60,7 @@ def test_a_pt_head_keeps_its_weights(golden: Golden) -> None:
         assert torch.equal(getattr(model.decoder, name), before[name])
 
 
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+@pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_logits_loss_and_every_gradient(golden: Golden, recompute: str) -> None:
     model = model_of(section(golden, "param"), recompute=recompute)
     logits = logits_of(model, golden)

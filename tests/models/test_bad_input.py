@@ -1,6 +1,7 @@
 """Input out of the ordinary: the right result or a clear error, whatever is recomputed."""
 
-from typing import Any
+from itertools import product
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -9,10 +10,11 @@ from torch import Tensor, nn
 from bigtrk.models.acorn_weights import load_acorn_weights
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
 from bigtrk.models.reference import ReferenceGNN
-from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.settings import InteractionGNNConfig, Precision
+from bigtrk.models.workspace import Recompute
 
 F, G, NODES, EDGES = 4, 6, 30, 200
-SETTINGS = [(r, p) for p in ("fp32", "bf16") for r in ("none", "layer", "chunk", "offload")]
+SETTINGS = list(product(get_args(Recompute), get_args(Precision)))
 each_setting = pytest.mark.parametrize(("recompute", "precision"), SETTINGS)
 TOLERANCE = {"fp32": 2e-5, "bf16": 0.15}
 Inputs = tuple[Tensor, Tensor, Tensor]

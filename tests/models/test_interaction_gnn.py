@@ -1,6 +1,7 @@
 """The Interaction GNN against its algorithm written out, for every option, with halos and empty."""
 
-from typing import Any
+import weakref
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.nn.functional import layer_norm
 from bigtrk.models import workspace
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.workspace import Recompute
 from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
 
 OPTIONS: list[dict[str, Any]] = [
@@ -75,7 +77,7 @@ def written_out(
 
 
 @each_option
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
+@pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_equals_the_algorithm_written_out(options: dict[str, Any], recompute: str) -> None:
     model = make_model(recompute=recompute, **options).double()
     x, edge_features, edge_index = make_graph()
@@ -91,7 +93,7 @@ def test_equals_the_algorithm_written_out(options: dict[str, Any], recompute: st
 
 @each_option
 @pytest.mark.parametrize("n_nodes", [0, 5])
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
+@pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_no_edges_give_every_parameter_a_gradient_of_zero(
     options: dict[str, Any], n_nodes: int, recompute: str
 ) -> None:
@@ -105,7 +107,7 @@ def test_no_edges_give_every_parameter_a_gradient_of_zero(
 
 
 @each_option
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
+@pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_a_sector_with_halo_computes_the_whole_graphs_logits(
     options: dict[str, Any], recompute: str
 ) -> None:
@@ -117,7 +119,7 @@ def test_a_sector_with_halo_computes_the_whole_graphs_logits(
     torch.testing.assert_close(logits, expected[sector.edges], rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
+@pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_a_second_head_changes_nothing_of_the_first(recompute: str) -> None:
     x, edge_features, edge_index = make_graph()
     inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)
@@ -130,7 +132,7 @@ def test_a_second_head_changes_nothing_of_the_first(recompute: str) -> None:
 
 
 @each_option
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
+@pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_scoring_alone_gives_what_training_gives(options: dict[str, Any], recompute: str) -> None:
     model = make_model(recompute=recompute, **options).double()
     x, edge_features, edge_index = make_graph()
@@ -140,7 +142,7 @@ def test_scoring_alone_gives_what_training_gives(options: dict[str, Any], recomp
     assert torch.equal(scored, model(*inputs))
 
 
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
+@pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_recomputation_exchanges_nothing(recompute: str) -> None:
     model = make_model(recompute=recompute).double()
     x, edge_features, edge_index = make_graph()
@@ -182,8 +184,26 @@ def test_offload_takes_what_is_kept_elsewhere() -> None:
     assert kept_bytes(recompute="offload") == 0
 
 
+@pytest.mark.parametrize("recompute", get_args(Recompute))
+def test_what_is_kept_goes_with_the_logits(recompute: str) -> None:
+    """Also where no backward pass follows."""
+    x, edge_features, edge_index = make_graph()
+    logits = make_model(recompute=recompute).double()(
+        x, edge_features, edge_index, len(x), no_exchange
+    )
+    node = logits.grad_fn
+    assert node is not None
+    while "Interact" not in node.name():
+        node = node.next_functions[0][0]
+        assert node is not None
+    kept = [weakref.ref(t.untyped_storage()) for t in node.saved_tensors if t is not None]
+    assert kept
+    del node, logits
+    assert [storage() for storage in kept] == [None] * len(kept)
+
+
 @pytest.mark.parametrize("pt_head", [False, True])
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
+@pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_bf16_stays_near_float32(recompute: str, pt_head: bool) -> None:
     x, edge_features, edge_index = make_graph(30, 300)
     inputs = (x.float(), edge_features.float(), edge_index, len(x), no_exchange)

@@ -1,11 +1,13 @@
 """The cost model against what torch really saves, closed formulas and small hand-made cases."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from bigtrk.models import interaction_gnn
 from bigtrk.models.build import make_model
 from bigtrk.models.interaction_gnn import no_exchange
 from bigtrk.models.settings import (
@@ -13,6 +15,7 @@ from bigtrk.models.settings import (
     EdgeMLPConfig,
     InteractionGNNConfig,
     ModelConfig,
+    Precision,
 )
 from bigtrk.models.workspace import Recompute
 from bigtrk.parallel.cost import CostModel
@@ -20,7 +23,8 @@ from bigtrk.parallel.event_size import EventSize, event_size
 from bigtrk.parallel.footprint import footprint
 from bigtrk.parallel.links import Link, all_reduce
 from bigtrk.parallel.machine_constants import A100, CPU, MachineConstants
-from bigtrk.parallel.sharding import named_sharding
+from bigtrk.parallel.settings import EngineSettings
+from bigtrk.parallel.sharding import named_sharding, sharding
 
 NODES, EDGES = 300, 2000
 EVENT = EventSize(10_000, 200_000, stored=8)
@@ -34,10 +38,13 @@ def cost(
     return CostModel(model, 4, 6, sharding, world, ranks_per_node=4, machine=machine)
 
 
+def make_inputs(n_edges: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(NODES, 4), torch.randn(n_edges, 6), torch.randint(NODES, (2, n_edges))
+
+
 def really_saved(config: ModelConfig, n_edges: int) -> int:
     """Bytes of distinct tensors that autograd keeps, weights and inputs left out."""
-    model = make_model(config, 4, 6)
-    inputs = torch.randn(NODES, 4), torch.randn(n_edges, 6), torch.randint(NODES, (2, n_edges))
+    model, inputs = make_model(config, 4, 6), make_inputs(n_edges)
     known = {t.untyped_storage().data_ptr() for t in (*inputs, *model.parameters())}
     kept: dict[int, int] = {}
 
@@ -61,6 +68,48 @@ def test_saved_activations_are_what_autograd_keeps(hidden: int, recompute: Recom
     more = really_saved(config, 2 * EDGES) - really_saved(config, EDGES)
     # Beside what the model keeps of an edge: its logit, for the loss.
     assert float(count.saved[0]) == pytest.approx(more / EDGES + 4, rel=1e-9)
+
+
+def really_offloaded(
+    config: ModelConfig, n_edges: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, int]:
+    """Bytes of all tensors that the model moves to the host's memory, and of distinct ones that are
+    no inputs.
+    """
+    moved: list[Tensor] = []
+
+    def recorded(pin_memory: bool) -> torch.autograd.graph.saved_tensors_hooks:
+        assert not pin_memory
+        return torch.autograd.graph.saved_tensors_hooks(moved.append, lambda none: none)
+
+    monkeypatch.setattr(interaction_gnn, "save_on_cpu", recorded)
+    given = make_inputs(n_edges)
+    make_model(config, 4, 6)(*given, NODES, no_exchange)
+    kept = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in moved}
+    for tensor in given:
+        kept.pop(tensor.untyped_storage().data_ptr(), None)
+    return sum(tensor.nbytes for tensor in moved), sum(kept.values())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("concatenate", [True, False])
+def test_offloading_fills_the_memory_of_the_host(
+    concatenate: bool, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = InteractionGNNConfig(
+        hidden=48, layers=3, recompute="offload", concatenate=concatenate, precision=precision
+    )
+    few, many = (really_offloaded(config, n, monkeypatch) for n in (EDGES, 2 * EDGES))
+    copied, distinct = ((more - less) / EDGES for less, more in zip(few, many, strict=True))
+    on_accelerator = footprint(config, 4, 6, cut=False, to_host=True)
+    assert float(on_accelerator.host[0]) == pytest.approx(copied, rel=1e-9)
+    # On the accelerator stay an edge's logit and its encoded features, which all layers read.
+    encoded = 48 * (4 if precision == "fp32" else 2) if concatenate else 0
+    assert float(on_accelerator.saved[0]) == pytest.approx(encoded + 4, rel=1e-9)
+    # A CPU is its own host, which has them already and makes no copies.
+    on_cpu = footprint(config, 4, 6, cut=False)
+    assert float(on_cpu.saved[0]) == pytest.approx(distinct + 4, rel=1e-9)
+    assert not on_cpu.host.any()
 
 
 # What autograd's hooks do not see of an edge: its logit, which the MLP keeps for itself, and its
@@ -125,6 +174,37 @@ def test_smallest_parts_is_the_first_power_of_two_that_fits() -> None:
     assert model.smallest_parts(EVENT, totals[1] - 1) == 2
     assert model.smallest_parts(EVENT, totals[8]) == 8
     assert model.smallest_parts(EVENT, totals[16] - 1) is None
+
+
+def test_offloading_takes_memory_of_the_accelerator_s_host_and_time() -> None:
+    chunk, offload = (
+        replace(cost(), model=InteractionGNNConfig(layers=4, recompute=recompute))
+        for recompute in ("chunk", "offload")
+    )
+    assert offload.memory(EVENT, 1).total < 0.7 * chunk.memory(EVENT, 1).total
+    n_bytes = offload.host_bytes(EVENT, 1)
+    assert n_bytes > chunk.memory(EVENT, 1).saved
+    assert chunk.host_bytes(EVENT, 1) == 0
+    # Over the link and back, beside what it computes.
+    transfers = 2 * n_bytes / A100.transfer
+    assert offload.seconds(EVENT, 1) - chunk.seconds(EVENT, 1) == pytest.approx(transfers, rel=0.1)
+
+
+def test_a_cpu_is_its_own_host() -> None:
+    chunk, offload = (
+        replace(cost(machine=CPU), model=InteractionGNNConfig(layers=4, recompute=recompute))
+        for recompute in ("chunk", "offload")
+    )
+    for parts in (1, 2):
+        assert offload.memory(EVENT, parts) == chunk.memory(EVENT, parts)
+        assert offload.seconds(EVENT, parts) == chunk.seconds(EVENT, parts)
+        assert offload.host_bytes(EVENT, parts) == 0
+
+
+def test_coalesced_gradients_are_the_buffer_that_is_reduced() -> None:
+    coalesced = sharding(EngineSettings(coalesced=True), world=4)
+    assert coalesced.name == "DDP, coalesced"
+    assert coalesced.gradients(1000) == 4000
 
 
 def test_glibc_keeps_small_blocks_only() -> None:

@@ -8,12 +8,13 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.parallel.cost import CostModel
 from bigtrk.parallel.event_size import EventSize
-from bigtrk.parallel.machine_constants import A100, CPU
+from bigtrk.parallel.machine_constants import A100, CPU, DEFAULTS
 from bigtrk.reports.dry_run import predict_step, weak_scaling
 from bigtrk.reports.event_sizes import PAPERS, draw
 from bigtrk.reports.plan_check import check
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
+from tests.every_value import Value, every_value
 from tests.programs import run_here
 from tests.reports.run_folders import epoch_line, run_record, run_writer, step_line
 
@@ -27,6 +28,8 @@ LAZAR = (
     (16, 45.48, 0.34),
     (32, 47.60, 0.37),
 )
+# What a prediction depends on.
+PLANNED = [value for value in every_value() if value.key.startswith(("model.", "engine."))]
 
 
 def make(world: int) -> CostModel:
@@ -108,6 +111,26 @@ def test_the_command_prints_tables(
     assert "give --memory" in out
 
 
+@pytest.mark.parametrize("value", PLANNED, ids=str)
+@pytest.mark.parametrize("machine", DEFAULTS)
+def test_every_value_is_planned(
+    value: Value, machine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The dry run of its scaling, too."""
+    command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "5000", "--ranks", "1,2"]
+    command += ["--machine", machine, *value.overrides(), "--json"]
+    status, out, err = run_here(command, monkeypatch, capsys)
+    assert (status, err) == (0, "")
+    plan = json.loads(out)
+    section, _, name = value.key.partition(".")
+    assert section == "engine" or plan["model"][name] == value.value
+    assert all(row["total"] > 0 and row["seconds"] > 0 for row in plan["sectors"])
+    assert [point["ranks"] for point in plan["weak_scaling"]] == [1, 2]
+    on_host = {row["recompute"] for row in plan["levers"] if row["host"]}
+    offloads = machine == "A100" and plan["model"]["name"] == "interaction"
+    assert on_host == ({"offload"} if offloads else set())
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -152,6 +175,15 @@ def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
     assert found.batch_seconds == pytest.approx(cost.seconds(event, 2) + cost.step_seconds())
     assert found.recorded_batch_seconds == 0.5
     assert found.memory_error == found.peak_bytes / (512 * 2**20) - 1
+
+
+@pytest.mark.parametrize("method", ["shadow", "sectors"])
+def test_a_run_on_parts_of_events_cannot_be_compared(tmp_path: Path, method: str) -> None:
+    settings = Configuration.model_validate({"sampling": {"method": method}})
+    record = run_record(config=settings.model_dump(mode="json"))
+    folder = run_writer(tmp_path)("run", record=record)
+    with pytest.raises(InputError, match=f"sampling.method={method}.*name runs on whole events"):
+        check(folder, CPU, None)
 
 
 def test_a_young_run_cannot_be_compared(tmp_path: Path) -> None:

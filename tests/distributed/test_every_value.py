@@ -1,0 +1,139 @@
+"""Every value of every setting trains a step."""
+
+import math
+import os
+import sys
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bigtrk.config import load_settings
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import CELL_FEATURES
+from bigtrk.graphs.graph_folder import write_graph
+from bigtrk.graphs.manifest import write_manifest
+from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.reports import read_run
+from bigtrk.train import validate
+from bigtrk.training.model_files import build_model
+from bigtrk.training.run import fit
+from bigtrk.training.settings import Configuration
+from partition.sectors import cut
+from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.ranks import run_ranks
+from tests.every_value import Value, every_value
+
+# Two events make a step.
+SMALL: dict[str, Any] = {
+    "data.train": ["graphs"],
+    "data.validation": 0,
+    "training.epochs": 1,
+    "training.events_per_step": 2,
+}
+# Of one rank the others show nothing, or are nothing.
+OF_TWO_RANKS = ("engine.", "data.sectors", "training.routing", "sampling.method")
+VALUES = {
+    world_size: [v for v in every_value() if v.key.startswith(OF_TWO_RANKS) == (world_size == 2)]
+    for world_size in (1, 2)
+}
+
+
+def graph(seed: int) -> EventGraph:
+    """With every feature, and particles of which all is known."""
+    made = random_graph(seed, 30, 120)
+    assert made.particles is not None
+    clusters = torch.rand(made.n_nodes, len(CELL_FEATURES))
+    known = torch.linspace(-4, 4, len(made.particles.eta))
+    return replace(
+        made,
+        node_feature_names=(*made.node_feature_names, *CELL_FEATURES),
+        node_features=torch.cat([made.node_features, clusters], dim=1),
+        particles=replace(made.particles, eta=known),
+    )
+
+
+def write_events(folder: Path) -> None:
+    """Two events as `graphs` and in two `sectors` each, a third one `held back`."""
+    *trained, held = [graph(seed) for seed in range(3)]
+    for name, some in (("graphs", trained), ("held back", [held])):
+        for one in some:
+            write_graph(folder / name, one, {"nodes": one.n_nodes, "edges": one.n_edges})
+        write_manifest(folder / name, "graphs", {}, [one.name for one in some])
+    for one in trained:
+        record = {"nodes": one.n_nodes, "edges": one.n_edges, "source_digests": {"graph": one.name}}
+        write_sectors(folder / "sectors", cut(one, random_parts(one, 2, 2), 2), record)
+    write_manifest(folder / "sectors", "sectors", {}, [one.name for one in trained])
+
+
+def stand_in(name: str, **content: Any) -> None:
+    """A module in place of one that need not be installed."""
+    module = ModuleType(name)
+    module.__spec__ = ModuleSpec(name, None)
+    vars(module).update(content)
+    sys.modules[name] = module
+
+
+class Silent:
+    """A logger's package that takes everything and says nothing."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.define_metric = self.log = self.add_scalar = self.flush = type(self)
+
+
+def train_all(ranks: Ranks, folder: Path, values: list[Value]) -> list[Path]:
+    """The run of each value; one for all that make the same configuration, as defaults do."""
+    os.chdir(folder)
+    stand_in("wandb", init=Silent)
+    stand_in("tensorboard")
+    stand_in("torch.utils.tensorboard", SummaryWriter=Silent)
+    runs: list[Path] = []
+    known: dict[str, Path] = {}
+    for value in values:
+        configuration = load_settings(Configuration, None, value.overrides(**SMALL))
+        same = configuration.model_dump_json()
+        if same not in known:
+            known[same] = train(ranks, configuration, value)
+        runs.append(known[same])
+    return runs
+
+
+def train(ranks: Ranks, configuration: Configuration, value: Value) -> Path:
+    try:
+        return fit(configuration, ranks, validate(configuration), None).absolute()
+    except Exception as error:
+        error.add_note(f"while training {value}")
+        raise
+
+
+def setting(content: Any, key: str) -> Any:
+    for name in key.split("."):
+        content = content[name]
+    return content
+
+
+@pytest.mark.parametrize("world_size", VALUES)
+def test_every_value_trains_a_step(world_size: int, tmp_path: Path) -> None:
+    write_events(tmp_path)
+    values = VALUES[world_size]
+    for value, folder in zip(
+        values, run_ranks(world_size, train_all, tmp_path, values)[0], strict=True
+    ):
+        run = read_run(folder)
+        as_written = list(value.value) if isinstance(value.value, tuple) else value.value
+        assert setting(run.record.config, value.key) == as_written, value
+        assert run.steps, value
+        assert all(step.loss is not None and math.isfinite(step.loss) for step in run.steps), value
+        configuration = Configuration.model_validate(run.record.config)
+        start, end = (
+            build_model(configuration).state_dict(),
+            load_file(folder / "model.safetensors"),
+        )
+        assert start.keys() == end.keys(), value
+        assert not all(torch.equal(start[name], end[name]) for name in start), value

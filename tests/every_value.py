@@ -1,0 +1,128 @@
+"""Every value of every setting that has a list of them, from the configuration classes themselves.
+
+A value that a class gets later is found here without being named; a setting that is optional, or of
+several types, needs an example in `EXAMPLES`, and a value that is only valid beside others has them
+in `NEEDED`.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from bigtrk.graphs.features import CELL_FEATURES, EDGE_FEATURES, NODE_FEATURES
+from bigtrk.training.settings import Configuration
+from tests.programs import CHECKOUT
+
+# Values that no type lists: of optional settings, of names, and of numbers that are 0 for "off".
+EXAMPLES: dict[str, list[Any]] = {
+    "data.validation": [0, 1, ["held back"]],
+    "data.events": [1],
+    "data.node_features": [[*NODE_FEATURES, *CELL_FEATURES]],
+    "data.edge_features": [list(EDGE_FEATURES)],
+    "target.pt_min": [0.0, 0.5],
+    "target.hits_min": [0, 3],
+    "target.eta_max": [2.5],
+    "target.other_weight": [0.0, 0.5, -1.0],
+    "engine.ds_config": sorted(path.stem for path in (CHECKOUT / "ds_configs").glob("*.json")),
+    "engine.shard_ranks": [2],
+    "optimizer.warmup_steps": [0, 1],
+    "optimizer.gradient_clipping": [0.0, 1.0],
+    "training.memory_gib": [4.0],
+    "training.minutes": [60.0],
+    "training.validate_minutes": [1e-9],
+    "training.checkpoint_every": [1],
+    "training.norms_every": [0, 1],
+    "training.pt_weight": [0.0, 0.3],
+    "run.folder": ["run"],
+    "run.price_per_device_hour": [1.5],
+}
+# By setting, or by setting and value; the latter first.
+NEEDED: dict[str, dict[str, Any]] = {
+    "engine.ds_config": {"engine.name": "deepspeed"},
+    "engine.shard_ranks=2": {"engine.name": "fsdp2"},
+    "sampling.method=shadow": {"training.events_per_step": 1},
+    "sampling.method=sectors": {"data.train": ["sectors"]},
+    "data.sectors": {"data.train": ["sectors"]},
+    "training.routing": {"data.train": ["sectors"]},
+}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A setting's dotted key, the value, and what others must be for it, by key."""
+
+    key: str
+    value: Any
+    needed: dict[str, Any]
+
+    def __str__(self) -> str:
+        model = self.needed.get("model.name")
+        return f"{self.key}={self.value}" + (f" of {model}" if model else "")
+
+    def overrides(self, **others: Any) -> list[str]:
+        """As on a command line: of a small model and, where nothing replaces them, `others`."""
+        model = {"model.hidden": 8, "model.layers": 2}
+        if self.needed.get("model.name") == "mlp":
+            del model["model.layers"]
+        content = {**model, **others, **self.needed, self.key: self.value}
+        return [f"{key}={json.dumps(value)}" for key, value in content.items()]
+
+
+def every_value() -> list[Value]:
+    """All of the configuration of a run, in its order."""
+    return list(_of_sections(Configuration, "", {}))
+
+
+def _of_sections(kind: type[BaseModel], prefix: str, needed: dict[str, Any]) -> Iterator[Value]:
+    for name, field in kind.model_fields.items():
+        key = prefix + name
+        for value in _values(field.annotation, key):
+            if isinstance(value, type):
+                yield from _of_sections(value, f"{key}.", _named(value, key))
+            else:
+                with_value = NEEDED.get(f"{key}={value}", NEEDED.get(key, {}))
+                yield Value(key, value, {**with_value, **needed})
+
+
+def _named(kind: type[BaseModel], key: str) -> dict[str, Any]:
+    """What chooses this one of several kinds of a section, where its name does."""
+    name = kind.model_fields.get("name")
+    return {f"{key}.name": name.default} if name and len(get_args(name.annotation)) == 1 else {}
+
+
+def _values(annotation: Any, key: str) -> Iterator[Any]:
+    """The values of a type, with a section's class for a section."""
+    for member in _members(annotation):
+        if isinstance(member, type) and issubclass(member, BaseModel):
+            yield member
+        elif get_origin(member) is Literal:
+            yield from get_args(member)
+        elif member is bool:
+            yield from (False, True)
+        elif member is NoneType:
+            yield None
+        elif get_origin(member) is tuple:
+            yield ()
+            yield from ((value,) for value in _values(get_args(member)[0], key))
+        else:
+            assert not _lists(member), f"{key}: teach tests/every_value.py the values of {member}"
+    if len(_members(annotation)) > 1 and not all(map(_lists, _members(annotation))):
+        assert key in EXAMPLES, f"{key}: give tests/every_value.py an example of {annotation}"
+    yield from EXAMPLES.get(key, [])
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _lists(annotation: Any) -> bool:
+    """Whether a type, or one inside it, has a list of values."""
+    if annotation in (bool, NoneType) or get_origin(annotation) is Literal:
+        return True
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return True
+    return any(map(_lists, get_args(annotation)))

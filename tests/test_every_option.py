@@ -1,0 +1,110 @@
+"""Every option of the programs runs, and every value of those that have a list of them."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_args
+
+import typer
+
+from bigtrk import cli
+from bigtrk.parallel.machine_constants import DEFAULTS
+from bigtrk.reports.event_sizes import PAPERS
+from partition import cli as partition_cli
+from tests.programs import CHECKOUT
+from tests.test_bad_input import write_heptrkx
+
+COMMANDS = [
+    "bigtrk simulate events --events 2 --particles 40 --seed 3",
+    "bigtrk simulate more --events 1 --first-event 2 --detectors events/detectors.csv.gz",
+    "bigtrk build events learned --learn-windows --pt-min 0.5",
+    "bigtrk build events graphs --from trackml --windows learned/windows.yaml --json",
+    "bigtrk build npz heptrkx --from heptrkx",
+    "bigtrk-partition graphs sectors --parts 2 --method metis --seed 1 --workers 1",
+    "bigtrk-partition graphs wedges --max-edges 50 --method wedges --json",
+    "bigtrk/train.py data.train=[graphs] model.hidden=8 model.layers=1 training.epochs=1",
+    "bigtrk resume runs/0001 training.epochs=2",
+    "bigtrk evaluate runs/0001 graphs --tracks --score-cut 0.3 --min-hits 4 --pt-min 0.5",
+    "bigtrk evaluate runs/0001 graphs --html evaluation.html --json",
+    "bigtrk report runs/0001 --html report.html --json",
+    "bigtrk plan graphs sectors --ranks 1,2 --ranks-per-node 2 --memory 1 --seed 1",
+    *(
+        f"bigtrk plan --events {paper} --machine {machine} model.layers=1"
+        for paper in PAPERS
+        for machine in DEFAULTS
+    ),
+    "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
+    "bigtrk plan --check runs/0001",
+    "bigtrk doctor --json",
+]
+# What takes minutes or starts ranks of its own, and the tests of it.
+ELSEWHERE = {
+    "plan --calibrate": "tests/training/test_calibration.py",
+    "scale": "tests/studies/test_scaling_series.py",
+    "study": "tests/studies/test_sampling_study.py",
+}
+RUN_ALL = """
+import json, sys
+from tests.programs import MAINS
+for line in json.loads(sys.argv[1]):
+    sys.argv = line.split()
+    try:
+        MAINS[sys.argv[0]]()
+    except SystemExit as end:
+        if end.code:
+            sys.exit(f"{line}: {end.code}")
+"""
+
+
+def options(app: typer.Typer) -> Iterator[tuple[str, list[str]]]:
+    """Of each command the options, those of few values with each of these."""
+    program: Any = typer.main.get_command(app)
+    commands = getattr(program, "commands", {"partition": program})
+    for (name, command), given in zip(commands.items(), app.registered_commands, strict=True):
+        assert given.callback is not None
+        kinds = inspect.signature(given.callback, eval_str=True).parameters
+        yield (
+            name,
+            [
+                option
+                for parameter in command.params
+                if parameter.opts[0].startswith("--") and parameter.name in kinds
+                for option in _with_values(parameter.opts[0], kinds[parameter.name].annotation)
+            ],
+        )
+
+
+def _with_values(flag: str, annotation: Any) -> list[str]:
+    kind = get_args(annotation)[0]
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return [f"{flag} {one.value}" for one in kind]
+    return [flag]
+
+
+def test_no_option_is_left_out() -> None:
+    used = [line.replace("bigtrk-partition", "bigtrk partition", 1) for line in COMMANDS]
+    for command, wanted in (*options(cli.app), *options(partition_cli.app)):
+        lines = " ".join(f"{line} " for line in used if line.split()[1] == command)
+        for option in wanted:
+            if command not in ELSEWHERE and f"{command} {option}" not in ELSEWHERE:
+                assert f" {option} " in lines, f"{command} {option} runs in no test"
+
+
+def test_every_option_runs(tmp_path: Path) -> None:
+    write_heptrkx(tmp_path / "npz")
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, json.dumps(COMMANDS)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    for page in ("report.html", "evaluation.html"):
+        assert "<svg" in (tmp_path / page).read_text()
