@@ -8,12 +8,25 @@ from pathlib import Path
 
 from torch.utils.cpp_extension import get_default_build_root
 
+from bigtrk.cache import user_cache
 from bigtrk.console import say
 
 
 def extension_folder() -> Path:
-    """Where torch keeps what it compiles for this user."""
-    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+    """Where torch, in this process, keeps what it compiles for this user.
+
+    Where the variables are empty, the cache's is relative or there is no home, torch would load
+    libraries from the working folder.
+
+    Raises:
+        OSError: this user has no home folder.
+    """
+    named = os.environ.get("TORCH_EXTENSIONS_DIR")
+    if named:
+        return Path(named)
+    os.environ.pop("TORCH_EXTENSIONS_DIR", None)
+    os.environ["XDG_CACHE_HOME"] = str(user_cache())
+    return Path(get_default_build_root())
 
 
 @contextmanager
@@ -24,7 +37,8 @@ def one_compiler(folder: Path) -> Iterator[None]:
     ever. The lock taken here dies with its process; under it such a file is nobody's.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "bigtrk.lock").open("w") as lock:
+    # Nothing is cut: the name may be a link that somebody laid.
+    with (folder / "bigtrk.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for left in folder.glob("**/deepspeed_*/lock"):
             left.unlink(missing_ok=True)
