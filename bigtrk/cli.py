@@ -202,15 +202,19 @@ def plan(
 ) -> None:
     """Predict memory, the number of sectors that fits, step time and scaling, without training.
 
-    --calibrate writes to ~/.cache/bigtrk/calibration.json, or to the file of --machine.
+    --calibrate writes to bigtrk/calibration.json in the user's cache (XDG_CACHE_HOME, else
+    ~/.cache), or to the file of --machine.
     """
+    from bigtrk.cache import make_private
     from bigtrk.reports import plan as plans
     from bigtrk.reports import plan_tables, planning
     from bigtrk.train import DEFAULT
     from bigtrk.training import calibration, costs
 
     if calibrate:
-        path = Path(machine) if machine else costs.CALIBRATION
+        path = Path(machine) if machine else costs.calibration_path()
+        if not machine:
+            make_private(path.parent)  # before what takes minutes
         found = calibration.calibrate(path).model_dump(mode="json")
         _print(found, as_json, lambda: plan_tables.show_constants(found, str(path), console))
     elif check:

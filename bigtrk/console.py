@@ -14,12 +14,21 @@ TRY_AGAIN = os.EX_TEMPFAIL  # 75
 console = Console()
 # Progress goes to stderr, so that `--json` output can be piped.
 _progress = Console(stderr=True)
+_warned: set[str] = set()
 Item = TypeVar("Item")
 
 
 def say(text: str, style: str | None = None) -> None:
     """Print a line as it is: paths and settings may hold what rich takes for markup."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn_once(topic: str, text: str) -> None:
+    """Print the first warning of a topic on stderr; the first rank of a host speaks for all."""
+    first = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
+    if first == "0" and topic not in _warned:
+        _warned.add(topic)
+        print(f"bigtrk: warning: {text}", file=sys.stderr, flush=True)
 
 
 def follow(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:

@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bigtrk.machine import machine, memory_bytes, version
+from bigtrk.native_code import Build, build, compiler
 
 DEFAULT_ENGINE = "ddp"
 REQUIRED = {
@@ -81,6 +83,7 @@ def examine() -> dict[str, Any]:
         "tools": [asdict(tool) for tool in tools],
         "machine": host,
         "device": _device(host["accelerator"]),
+        "compiled": _compiled(problem),
         "threads_per_rank": _threads(host["cores"]),
         "engines": {
             "default": DEFAULT_ENGINE,
@@ -105,10 +108,12 @@ def show(findings: dict[str, Any], console: Console) -> None:
     _show_pairs("Engines", engine_pairs, console)
     _show_findings("Packages", findings["packages"], console)
     _show_findings("Tools", findings["tools"], console)
+    in_c = [f"{name}: {_in_c(**built)}" for name, built in findings["compiled"].items()]
+    _show_lines("In C on CPUs", in_c, console)
     for warning in findings["warnings"]:
         console.print(Text(f"Warning: {warning}", style="yellow"))
-    _show_commands("To get what is missing", findings["commands"], console)
-    _show_commands("To get what is optional", findings["optional_commands"], console)
+    _show_lines("To get what is missing", findings["commands"], console)
+    _show_lines("To get what is optional", findings["optional_commands"], console)
     console.print(Text(_verdict(findings["ready"]), style="bold"))
 
 
@@ -143,14 +148,15 @@ def _pip(*arguments: str) -> str:
 
 
 def _c_compiler() -> Finding:
-    # The one that bigtrk/native_code.py calls.
-    path = shutil.which(os.environ.get("CC", "cc"))
+    path = None
+    with suppress(OSError):
+        path = shlex.join(compiler())
     remedy = None if path else _system({"apt-get": "gcc", "dnf": "gcc"}, "module load gcc")
     return Finding("C compiler", "fast passes over edges and sampling on CPUs", path, False, remedy)
 
 
 def _cxx_compiler() -> Finding:
-    # The one that torch's extension builder calls.
+    # The one that torch's extension builder calls, which takes all of CXX for a program's name.
     path = shutil.which(os.environ.get("CXX", "c++"))
     remedy = None if path else _system({"apt-get": "g++", "dnf": "gcc-c++"}, "module load gcc")
     return Finding("C++ compiler", "DeepSpeed's operations", path, required=False, remedy=remedy)
@@ -215,6 +221,27 @@ def _device(accelerator: str | None) -> dict[str, Any]:
     }
 
 
+def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
+    """What a run on CPUs computes in C, compiled here and now if it was not before."""
+    if problem:
+        return {}
+    try:
+        from bigtrk.models.kernels import native as passes
+        from bigtrk.sampling import native as sampling
+    except ImportError:  # of a package that is missing, which is said elsewhere
+        return {}
+    return {
+        "passes over edges": _built(build(*passes.CODE)),
+        "sampling": _built(build(*sampling.CODE)),
+    }
+
+
+def _built(found: Build) -> dict[str, Any]:
+    """Whether it is used; the file it is kept in; the problem, where it is not used or not kept."""
+    path = str(found.path) if found.path else None
+    return {"used": found.library is not None, "path": path, "problem": found.problem}
+
+
 def _threads(cores: int) -> dict[str, int]:
     """Threads of each rank by the number of ranks on this host."""
     powers = [2**power for power in range(MOST_LOCAL_RANKS.bit_length())]
@@ -272,6 +299,12 @@ def _host_pairs(findings: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _in_c(used: bool, path: str | None, problem: str | None) -> str:
+    if not used:
+        return f"plain, and compiled ones are faster: {problem}"
+    return f"compiled, {path}" if path else f"compiled by each process for itself: {problem}"
+
+
 def _show_pairs(title: str, pairs: dict[str, str], console: Console) -> None:
     grid = Table.grid(padding=(0, 2))
     for label, text in pairs.items():
@@ -292,12 +325,12 @@ def _show_findings(title: str, findings: Sequence[dict[str, Any]], console: Cons
     console.print(Text(title, style="bold"), grid, "", sep="\n")
 
 
-def _show_commands(title: str, commands: Sequence[str], console: Console) -> None:
-    if commands:
+def _show_lines(title: str, lines: Sequence[str], console: Console) -> None:
+    if lines:
         console.print(Text(title, style="bold"))
-    for command in commands:
-        # Soft wrap: a command must survive being copied.
-        console.print(Text(f"  {command}"), soft_wrap=True)
+    for line in lines:
+        # Soft wrap: commands and paths must survive being copied.
+        console.print(Text(f"  {line}"), soft_wrap=True)
 
 
 def _state(finding: dict[str, Any]) -> str:

@@ -13,9 +13,9 @@ from bigtrk.errors import InputError, reason
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it is fsynced and renamed to `path`. Their
-    folder must be there.
+def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it is fsynced and renamed to `path`, with
+    the permissions of `mode` that the umask leaves. Their folder must be there.
 
     If the block raises, the temporary file is removed and `path` is left as it was. Where either
     is a symbolic link, the link is replaced: what it points to is not written to.
@@ -30,7 +30,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as handle:
             os.fsync(handle.fileno())
         # safetensors makes its files private to their owner; colleagues read them too.
-        temporary.chmod(0o666 & ~_umask())
+        temporary.chmod(mode & ~_umask())
         temporary.replace(path)
         sync_folder(path.parent)
     finally:

@@ -1,6 +1,6 @@
 """How well `bigtrk plan` predicts runs that it was not fitted to.
 
-    BIGTRK_TESTDATA=... python scripts/plan_accuracy.py [--work /tmp/plan] [--repeats 3]
+    BIGTRK_TESTDATA=... python scripts/plan_accuracy.py [--work FOLDER] [--repeats 3]
 
 Calibrates this machine, then trains event 1000 and the HEPTrkX graphs in several ways, the jobs in
 turn and `--repeats` times over, and compares the medians. The last line is one JSON object with
@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -123,7 +124,7 @@ def table(found: list[tuple[Job, Checked]]) -> Table:
 
 
 def measure(arguments: argparse.Namespace) -> None:
-    work: Path = arguments.work
+    work: Path = arguments.work or Path(tempfile.mkdtemp(prefix="bigtrk-plan-"))
     work.mkdir(parents=True, exist_ok=True)
     prepare(work, Path(os.environ.get("BIGTRK_TESTDATA", "")))
     load = os.getloadavg()[0]
@@ -149,7 +150,7 @@ def _figures(checked: Checked) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--work", type=Path, default=Path("/tmp/bigtrk-plan"))
+    parser.add_argument("--work", type=Path, help="kept; a new folder by default")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--output", type=Path, default=DEFAULT)
     arguments = parser.parse_args()

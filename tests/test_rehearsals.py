@@ -154,10 +154,57 @@ def test_data_are_staged_on_each_node_and_trained_there(
     job = {**job, "BIGTRK_STAGE": "graphs in/sectors/", "BIGTRK_LOCAL": "/local"}
     made, copied, trained, removed = calls(job, tmp_path, "my.yaml")
     on_each_node = "srun [] --ntasks=2 --ntasks-per-node=1"
-    assert made == f"{on_each_node} mkdir -p /local/bigtrk-7"
+    assert made.startswith(f"{on_each_node} bash -c mkdir -p ")
+    assert made.endswith(" stage /local/bigtrk-7")
     assert copied == f"{on_each_node} cp -r graphs in/sectors/ /local/bigtrk-7"
     assert trained.endswith("data.train=[/local/bigtrk-7/graphs,/local/bigtrk-7/sectors]")
     assert removed == f"{on_each_node} rm -rf /local/bigtrk-7"
+
+
+STAGE = """
+set -euo pipefail
+source "$1/slurm/train.sh"
+on_each_node() { "$@"; }
+BIGTRK_STAGE=graphs stage "$2"
+"""
+
+
+def stage(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Stage `graphs`, which lies beside `folder`, there, on this node."""
+    return subprocess.run(
+        ["bash", "-c", STAGE, "bash", SCRIPTS, folder],
+        cwd=folder.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_data_are_staged_for_their_user_alone_and_again(tmp_path: Path) -> None:
+    (tmp_path / "graphs").mkdir()
+    (tmp_path / "graphs/event").touch()
+    for _ in range(2):
+        assert stage(tmp_path / "bigtrk-7").returncode == 0
+        assert (tmp_path / "bigtrk-7/graphs/event").exists()
+    assert (tmp_path / "bigtrk-7").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_data_are_not_staged_where_another_user_was_before(tmp_path: Path, linked: bool) -> None:
+    (tmp_path / "graphs").mkdir()
+    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "bigtrk-7"
+    elsewhere.mkdir()
+    if linked:
+        folder.symlink_to(elsewhere)
+    elif os.geteuid() == 0:
+        folder.mkdir()
+        os.chown(folder, 54321, 54321)
+    else:
+        pytest.skip("only root can give folders away")
+    staged = stage(folder)
+    assert staged.returncode == 1
+    assert "is not a folder of this user on each node; name another place" in staged.stderr
+    assert list(elsewhere.iterdir()) == []
 
 
 # It saves; has not begun; does not answer.

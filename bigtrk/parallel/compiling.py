@@ -8,13 +8,26 @@ from pathlib import Path
 
 from torch.utils.cpp_extension import get_default_build_root
 
+from bigtrk.cache import user_cache
 from bigtrk.console import say
 from bigtrk.files import open_to_append
 
 
 def extension_folder() -> Path:
-    """Where torch keeps what it compiles for this user."""
-    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+    """Where torch, in this process, keeps what it compiles for this user.
+
+    Where the variables are empty, the cache's is relative or there is no home, torch would load
+    libraries from the working folder.
+
+    Raises:
+        OSError: this user has no home folder.
+    """
+    named = os.environ.get("TORCH_EXTENSIONS_DIR")
+    if named:
+        return Path(named)
+    os.environ.pop("TORCH_EXTENSIONS_DIR", None)
+    os.environ["XDG_CACHE_HOME"] = str(user_cache())
+    return Path(get_default_build_root())
 
 
 @contextmanager

@@ -12,11 +12,13 @@ from bigtrk.native_code import compiled
 from bigtrk.sampling.subgraphs import InEdges, Rows, first_rows
 from bigtrk.sampling.walk import Bulk, Walk
 
+CODE = "sampling", Path(__file__).with_name("shadow.c")
+
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled sampler; None without a C compiler."""
-    found = compiled("sampling", Path(__file__).with_name("shadow.c"))
+    """The compiled sampler; None where it cannot be compiled or loaded."""
+    found = compiled(*CODE)
     if found is not None:
         found.shadow_sample.restype = ctypes.c_void_p
         found.shadow_collect.restype = found.take_rows.restype = None
@@ -30,7 +32,7 @@ def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
         MemoryError: the walks do not fit into memory.
     """
     found = library()
-    assert found is not None, "no C compiler"
+    assert found is not None, "not compiled"
     roots = np.ascontiguousarray(roots, np.int64)
     nodes, edges = np.zeros(len(roots), np.int64), np.zeros(len(roots), np.int64)
     handle = found.shadow_sample(
@@ -61,8 +63,8 @@ def take_rows(table: Tensor, row: Tensor) -> Tensor:
     On event 1000 with two threads the features of a mini-batch's edges take 0.6 ms instead of the
     1.1 to 1.9 ms of index_select, which does not fetch ahead and was most of sampling.
     """
-    found = library()
-    if found is None or table.device.type != "cpu" or not table.is_contiguous():
+    usable = table.device.type == "cpu" and table.is_contiguous()
+    if not usable or (found := library()) is None:
         return table.index_select(0, row)
     made = table.new_empty((len(row), *table.shape[1:]))
     found.take_rows(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from bigtrk.cache import cache_folder
 from bigtrk.config import parse
 from bigtrk.files import read_json
 from bigtrk.machine import accelerator
@@ -10,8 +11,6 @@ from bigtrk.parallel.cost import CostModel
 from bigtrk.parallel.machine_constants import A100, CPU, DEFAULTS, MachineConstants
 from bigtrk.parallel.sharding import sharding
 from bigtrk.training.settings import Configuration
-
-CALIBRATION = Path("~/.cache/bigtrk/calibration.json").expanduser()
 
 
 def make_cost(
@@ -51,9 +50,29 @@ def find_machine(name: str | None) -> MachineConstants:
         return DEFAULTS[name]
     if name is not None:
         return load_constants(Path(name))
-    if CALIBRATION.exists():
-        return load_constants(CALIBRATION)
+    calibration = _own_calibration()
+    if calibration is not None:
+        return load_constants(calibration)
     return CPU if accelerator() == "cpu" else A100
+
+
+def calibration_path() -> Path:
+    """Where the calibration of this user's machine is kept.
+
+    Raises:
+        OSError: this user has no home folder.
+    """
+    return cache_folder() / "calibration.json"
+
+
+def _own_calibration() -> Path | None:
+    """This machine's calibration, where there is one and the cache may be read."""
+    try:
+        path = calibration_path()
+        path.stat()
+    except OSError:
+        return None
+    return path
 
 
 def load_constants(path: Path) -> MachineConstants:

@@ -73,9 +73,14 @@ await() {
     done
 }
 
-# A requeued job may find what it staged before; it comes out the same.
+# A requeued job may find what it staged before; it comes out the same. The name is easily guessed:
+# what another user, or a link, has there ends the job.
 stage() {
-    on_each_node mkdir -p "$1"
+    # shellcheck disable=SC2016  # expanded on the nodes
+    on_each_node bash -c 'mkdir -p -m 700 "$1" && [[ -O $1 && ! -L $1 ]]' stage "$1" || {
+        echo "$1 is not a folder of this user on each node; name another place in BIGTRK_LOCAL" >&2
+        return 1
+    }
     # shellcheck disable=SC2086  # several folders
     on_each_node cp -r $BIGTRK_STAGE "$1"
 }

@@ -1,5 +1,6 @@
 """The passes over edges: plain torch against autograd in float64, the compiled ones against it."""
 
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
+from bigtrk import console
 from bigtrk.models.kernels import Passes, native, passes_for, plain, triton_passes
 from bigtrk.models.kernels.plain import Ends
 
@@ -165,3 +167,25 @@ def test_float64_and_a_gpu_without_triton_take_the_plain_passes(
     assert passes_for(torch.device("cuda"), torch.float64) is plain
     monkeypatch.setattr(triton_passes, "_installed", lambda: False)
     assert passes_for(torch.device("cuda"), torch.float32) is plain
+
+
+@pytest.mark.parametrize(("named", "found"), [(None, True), ("gcc", True), ("ccache gcc", False)])
+def test_triton_takes_all_of_cc_for_a_program(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    named: str | None,
+    found: bool,
+) -> None:
+    monkeypatch.setattr(console, "_warned", set())
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(triton_passes, "find_spec", lambda _: True)
+    monkeypatch.setattr(shutil, "which", {"gcc": "/bin/gcc"}.get)
+    monkeypatch.delenv("CC", raising=False)
+    if named:
+        monkeypatch.setenv("CC", named)
+    triton_passes._installed.cache_clear()
+    try:
+        assert triton_passes.usable(torch.device("cuda"), torch.float32) == found
+    finally:
+        triton_passes._installed.cache_clear()
+    assert ("which tries 'ccache gcc'" in capsys.readouterr().err) == (not found)

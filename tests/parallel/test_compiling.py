@@ -1,13 +1,15 @@
-"""Jobs killed while DeepSpeed compiled must not hold up the next."""
+"""DeepSpeed compiles where nobody else does, and a job killed in it does not hold up the next."""
 
 import multiprocessing
+import pwd
 import time
 from pathlib import Path
 
 import pytest
+from torch.utils.cpp_extension import _get_build_directory
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.compiling import one_compiler
+from bigtrk.parallel.compiling import extension_folder, one_compiler
 
 
 def test_a_lock_that_a_killed_job_left_is_removed(
@@ -51,3 +53,33 @@ def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
     start = time.monotonic()
     with one_compiler(tmp_path):
         assert time.monotonic() - start < 10
+
+
+def test_nothing_is_cut_through_a_link_in_place_of_the_lock(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / "bigtrk.lock").symlink_to("mine")
+    with one_compiler(tmp_path):
+        pass
+    assert (tmp_path / "mine").read_text() == "kept"
+
+
+@pytest.mark.parametrize("cache", ["", "here"])
+def test_torch_compiles_in_no_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", "")
+    folder = extension_folder()
+    assert folder == tmp_path / "home/.cache/torch_extensions"
+    assert Path(_get_build_directory("op", verbose=False)).is_relative_to(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+def test_a_user_without_a_home_is_asked_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    for variable in ("HOME", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(OSError, match="has no home folder: set XDG_CACHE_HOME"):
+        extension_folder()

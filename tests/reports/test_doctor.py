@@ -17,6 +17,8 @@ import bigtrk
 from bigtrk import doctor
 from bigtrk.parallel.settings import EngineSettings
 
+IN_C = ("passes over edges", "sampling")
+
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
@@ -110,6 +112,42 @@ def test_compiler_is_the_one_that_cxx_names(
     assert findings["commands"] == ["sudo dnf install gcc-c++"]
     monkeypatch.setenv("CXX", "icpx")
     assert doctor.examine()["commands"] == []
+
+
+def test_passes_are_compiled_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", "env cc")
+    findings = doctor.examine()
+    for name, kept in zip(IN_C, ("kernels", "sampling"), strict=True):
+        (path,) = (tmp_path / "cache/bigtrk").glob(f"{kept}-*.so")
+        assert findings["compiled"][name] == {"used": True, "path": str(path), "problem": None}
+        assert f"{name}: compiled, {path}\n" in shown(findings)
+    assert f"{shutil.which('env')} cc" in [tool["found"] for tool in findings["tools"]]
+
+
+def test_passes_are_plain_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", "false")
+    findings = doctor.examine()
+    for name in IN_C:
+        found = findings["compiled"][name]
+        assert (found["used"], found["path"]) == (False, None)
+        assert f"{shutil.which('false')} made no library" in found["problem"]
+    assert "plain, and compiled ones are faster: " in shown(findings)
+
+
+def test_passes_that_are_not_kept_and_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler")
+    (tmp_path / "cache").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    findings = doctor.examine()
+    for name in IN_C:
+        problem = f"{tmp_path / 'cache'}: is not a folder; remove it"
+        assert findings["compiled"][name] == {"used": True, "path": None, "problem": problem}
+    assert "compiled by each process for itself: " in shown(findings)
 
 
 def test_optional_packages_have_commands_of_their_own(

@@ -1,11 +1,18 @@
 """The fit finds constants again that made its samples; one real warm-up."""
 
+import os
+from pathlib import Path
+
 import pytest
 
-from bigtrk.parallel.machine_constants import CPU
+from bigtrk.files import write_json
+from bigtrk.parallel.machine_constants import CPU, DEFAULTS, MachineConstants
 from bigtrk.training import calibration
 from bigtrk.training.calibration import CASES, fit
+from bigtrk.training.costs import find_machine
 from bigtrk.training.warmup import Case, Measured, measure_apart
+from tests.answers import NO_HOME, Place
+from tests.programs import run_here
 
 
 def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
@@ -26,6 +33,58 @@ def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
     for name in ("traffic", "cached", "operation", "process_bytes"):
         assert getattr(found, name) == pytest.approx(getattr(truth, name), rel=1e-3), name
     assert found.flops == pytest.approx(truth.flops, rel=1e-3)
+
+
+def test_the_calibration_is_in_the_users_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    default = find_machine(None)
+    own, usual = tmp_path / "own", tmp_path / "home/.cache"
+    for named, folder in ((str(own), own), ("", usual)):
+        monkeypatch.setenv("XDG_CACHE_HOME", named)
+        assert find_machine(None) == default
+        here = CPU.model_copy(update={"name": str(folder)})
+        write_json(folder / "bigtrk/calibration.json", here.model_dump(mode="json"))
+        assert find_machine(None) == here
+
+
+def test_a_user_without_a_home_has_no_calibration(tmp_path: Path) -> None:
+    code = "from bigtrk.training.costs import find_machine\nprint(find_machine(None).name)\n"
+    answer, said = Place(tmp_path).ask(NO_HOME + code)
+    assert answer in {machine.name for machine in DEFAULTS.values()}
+    assert said == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read all")
+def test_a_home_that_may_not_be_read_has_no_calibration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    assert find_machine(None) in DEFAULTS.values()
+
+
+def test_calibrating_asks_for_a_place_before_it_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(path: Path) -> MachineConstants:
+        write_json(path, CPU.model_dump(mode="json"))
+        return CPU
+
+    monkeypatch.setattr(calibration, "calibrate", measure)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    command = ["bigtrk", "plan", "--calibrate", "--json"]
+    assert run_here(command, monkeypatch, capsys)[0] == 0
+    folder = tmp_path / "cache/bigtrk"
+    assert [path.name for path in folder.iterdir()] == ["calibration.json"]
+    assert folder.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(calibration, "calibrate", lambda _: pytest.fail("it measures"))
+    status, _, said = run_here(command, monkeypatch, capsys)
+    assert (status, said) == (2, f"bigtrk: error: {tmp_path}/file: is not a folder; remove it\n")
 
 
 def test_a_warm_up_measures_a_process_of_its_own() -> None:

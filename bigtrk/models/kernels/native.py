@@ -13,8 +13,8 @@ from torch import Tensor
 from bigtrk.models.kernels.plain import Ends
 from bigtrk.native_code import compiled
 
-SOURCE, PASSES = (Path(__file__).with_name(name) for name in ("native.c", "passes.h"))
-FLAGS = ["-fno-math-errno", "-fno-trapping-math"]
+_SOURCE, _PASSES = (Path(__file__).with_name(name) for name in ("native.c", "passes.h"))
+CODE = "kernels", _SOURCE, (_PASSES,), ("-fno-math-errno", "-fno-trapping-math")
 NAMES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _ENDS = "Tensor? of_source, Tensor? of_destination, Tensor? source, Tensor? destination"
 # The C functions take the same arguments in the same order, then rows and columns.
@@ -35,8 +35,8 @@ def usable(device: torch.device, dtype: torch.dtype) -> bool:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled passes; None without a C compiler."""
-    return compiled("kernels", SOURCE, [PASSES], FLAGS)
+    """The compiled passes; None where they cannot be compiled or loaded."""
+    return compiled(*CODE)
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:

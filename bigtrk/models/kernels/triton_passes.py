@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from bigtrk.console import warn_once
 from bigtrk.models.kernels import plain
 from bigtrk.models.kernels.plain import Ends
 
@@ -27,9 +28,19 @@ def usable(device: torch.device, dtype: torch.dtype) -> bool:
 
 @cache
 def _installed() -> bool:
-    """Triton comes with torch for GPUs, and compiles its launchers with a C compiler."""
-    compilers = os.environ.get("CC", ""), "gcc", "clang"
-    return find_spec("triton") is not None and any(map(shutil.which, compilers))
+    """Triton comes with torch for GPUs, and compiles its launchers with a C compiler.
+
+    It takes all of CC for the name of a program, and then looks for no other.
+    """
+    if find_spec("triton") is None:
+        return False
+    named = os.environ.get("CC")
+    compilers = ("gcc", "clang") if named is None else (named,)
+    if any(map(shutil.which, compilers)):
+        return True
+    tried = " nor ".join(map(repr, compilers))
+    warn_once("Triton", f"plain passes on GPUs: no C compiler for Triton, which tries {tried}")
+    return False
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:

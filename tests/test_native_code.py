@@ -1,0 +1,130 @@
+"""Compiled code where the user's cache, the compiler or the library cannot be used."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.answers import CALL, NO_HOME, Answer, Place, finished
+
+pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+# A compiler that fails as the file beside it says.
+COMPILER = """#!/bin/sh
+how=$(cat "$0.how" 2>/dev/null) || exec cc "$@"
+echo "answer.c: note: it begins" >&2
+echo "answer.c: error: $how" >&2
+exit "$how"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def assert_made_apart(asked: Answer, why: str) -> None:
+    assert asked.answer == "42"
+    (line,) = asked.said
+    assert line.startswith("bigtrk: warning: passes compiled for this process alone: ")
+    assert why in line
+
+
+def assert_plain(asked: Answer, why: str) -> None:
+    assert asked.answer == "plain"
+    (line,) = asked.said
+    assert line.startswith("bigtrk: warning: plain passes")
+    assert why in line
+
+
+def test_a_library_is_made_once_for_its_user_alone(place: Place) -> None:
+    assert place.ask(umask=0) == ("42", [])
+    made = place.library.stat()
+    assert [made.st_mode & 0o777, place.cache.stat().st_mode & 0o777] == [0o600, 0o700]
+    assert place.cache.parent.stat().st_mode & 0o777 == 0o700
+    assert place.ask(umask=0) == ("42", [])
+    assert place.library.stat().st_ino == made.st_ino
+
+
+def test_a_file_in_place_of_the_cache(place: Place) -> None:
+    place.cache.parent.touch()
+    assert_made_apart(place.ask(), f"{place.cache.parent}: is not a folder")
+
+
+def test_a_read_only_home(place: Place) -> None:
+    read_only = f"mount --bind {place.home} {place.home}; mount -o remount,bind,ro {place.home}"
+    assert_made_apart(place.ask_apart(read_only), "Read-only file system")
+    assert place.ask() == ("42", [])
+    assert place.ask_apart(read_only) == ("42", [])
+
+
+def test_a_full_disk(place: Place) -> None:
+    place.cache.parent.mkdir(mode=0o700)
+    full = f"mount -t tmpfs -o size=4k,mode=700 tmpfs {place.cache.parent}"
+    assert_made_apart(place.ask_apart(full), "No space left on device")
+
+
+def test_a_cache_whose_files_may_not_be_run(place: Place) -> None:
+    noexec = "mount -t tmpfs -o noexec tmpfs"
+    assert_made_apart(place.ask_apart(f"{noexec} {place.home}"), "is mounted noexec")
+    everywhere = f"{noexec} {place.home}; {noexec} {place.temporary}"
+    assert_plain(place.ask_apart(everywhere), "is mounted noexec")
+
+
+def test_a_user_without_a_home(place: Place) -> None:
+    assert_made_apart(place.ask(NO_HOME + CALL), "has no home folder: set XDG_CACHE_HOME")
+
+
+@pytest.mark.parametrize("share", [0, 0.02, 0.5])
+def test_a_library_that_was_cut_short_is_made_again(place: Place, share: float) -> None:
+    assert place.ask().answer == "42"
+    whole = place.library.stat().st_size
+    with place.library.open("r+b") as file:
+        file.truncate(int(whole * share))
+    assert place.ask() == ("42", [])
+    assert place.library.stat().st_size == whole
+
+
+def test_a_library_that_was_damaged_is_made_again(place: Place) -> None:
+    assert place.ask().answer == "42"
+    with place.library.open("r+b") as file:
+        file.write(bytes(64))
+    assert place.ask() == ("42", [])
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("1", "made no library: answer.c: error: 1"), ("0", "made no library")]
+)
+def test_a_failed_compilation_is_tried_again(place: Place, how: str, why: str) -> None:
+    compiler, state = place.work / "compiler", place.work / "compiler.how"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    state.write_text(how)
+    assert_plain(place.ask(CC=str(compiler)), why)
+    assert list(place.cache.iterdir()) == []
+    state.unlink()
+    assert place.ask(CC=str(compiler)) == ("42", [])
+
+
+@pytest.mark.parametrize("command", ["env cc", "cc -Wall", ""])
+def test_a_compiler_is_a_command_with_arguments(place: Place, command: str) -> None:
+    assert place.ask(CC=command) == ("42", [])
+
+
+@pytest.mark.parametrize("command", ["no-such-cc", "no-such-ccache cc", "'cc", "."])
+def test_no_compiler_is_said(place: Place, command: str) -> None:
+    assert_plain(place.ask(CC=command), "no C compiler")
+
+
+def test_the_first_rank_of_a_host_says_it_once(place: Place) -> None:
+    twice = CALL + 'compiled("again", Path("answer.c"))\n'
+    assert_plain(place.ask(twice, CC="no-such-cc", LOCAL_RANK="0"), "no C compiler")
+    assert place.ask(twice, CC="no-such-cc", LOCAL_RANK="1") == ("plain", [])
+    assert place.ask(twice, CC="no-such-cc", SLURM_LOCALID="1") == ("plain", [])
+
+
+def test_ranks_that_start_at_once_share_a_library(place: Place) -> None:
+    assert place.ask().answer == "42"
+    place.library.write_bytes(place.library.read_bytes()[:4000])
+    ranks = [place.start() for _ in range(4)]
+    assert [finished(rank) for rank in ranks] == [("42", [])] * 4
+    assert list(place.cache.iterdir()) == [place.library]
