@@ -55,14 +55,6 @@ def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
         assert time.monotonic() - start < 10
 
 
-def test_nothing_is_cut_through_a_link_in_place_of_the_lock(tmp_path: Path) -> None:
-    (tmp_path / "mine").write_text("kept")
-    (tmp_path / "bigtrk.lock").symlink_to("mine")
-    with one_compiler(tmp_path):
-        pass
-    assert (tmp_path / "mine").read_text() == "kept"
-
-
 @pytest.mark.parametrize("cache", ["", "here"])
 def test_torch_compiles_in_no_working_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
