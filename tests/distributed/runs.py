@@ -19,11 +19,22 @@ from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
 
+# Every engine there is, by name.
+ENGINES: dict[str, dict[str, Any]] = {
+    "DDP": {"name": "ddp"},
+    "coalesced": {"name": "ddp", "coalesced": True},
+    "FSDP2": {"name": "fsdp2"},
+    **{
+        name: {"name": "deepspeed", "ds_config": name}
+        for name in ("zero0", "zero1", "zero2", "zero3", "zero3_offload")
+    },
+}
 
-def write_events(folder: Path) -> None:
-    """Five whole events, and three of them cut in two, in folders `graphs` and `sectors`."""
+
+def write_events(folder: Path, n: int = 5) -> None:
+    """Write `n` whole events, and three of them cut in two, in folders `graphs` and `sectors`."""
     names = []
-    for seed in range(5):
+    for seed in range(n):
         graph = random_graph(seed, 40 + 5 * seed, 240)
         write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
         names.append(graph.name)
@@ -39,7 +50,7 @@ def write_events(folder: Path) -> None:
     write_manifest(folder / "sectors", "sectors", {}, names[:3])
 
 
-def settings(graphs: Path, run: Path, epochs: int, engine: dict[str, str]) -> Configuration:
+def settings(graphs: Path, run: Path, epochs: int, engine: dict[str, Any]) -> Configuration:
     return Configuration.model_validate(
         {
             "data": {"train": [graphs / "graphs", graphs / "sectors"], "validation": 1},

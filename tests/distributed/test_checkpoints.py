@@ -32,16 +32,8 @@ from bigtrk.training.spikes import LossHistory
 from bigtrk.training.step import StepRunner
 from tests.distributed.graphs import sources
 from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import ENGINES
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "DDP": {"name": "ddp"},
-    "coalesced": {"name": "ddp", "coalesced": True},
-    "FSDP2": {"name": "fsdp2"},
-    **{
-        name: {"name": "deepspeed", "ds_config": name}
-        for name in ("zero0", "zero1", "zero2", "zero3", "zero3_offload")
-    },
-}
 ELSEWHERE = ("DDP", "FSDP2", "zero1", "zero3")  # who reads on other numbers of ranks
 EVENTS = range(len(sources()))
 State = dict[str, Tensor]

@@ -1,5 +1,6 @@
 """FSDP2 and the coalesced all-reduce, against one process without engine, group or sectors."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -202,8 +203,24 @@ def reduced_after_each_micro_step() -> list[bool]:
     return found
 
 
+def traces_of_settling() -> list[str]:
+    """Name what differs between DDP before its first step and the model it was made of."""
+    model, x, stopwatch = small_model(seed=0), torch.ones(2, 3), Stopwatch(CPU)
+    weights, made = copy.deepcopy(model.state_dict()), model(x)
+    engine, _ = make_engine(EngineSettings(), model, OPTIMIZER, stopwatch)
+    same = {
+        "weights": all(torch.equal(w, weights[name]) for name, w in engine.weights().items()),
+        "gradients": all(p.grad is None for p in engine.model.parameters()),
+        "forward pass": torch.equal(engine.model(x), made),
+        "times": stopwatch.take() == {},
+        "optimizer": not any(piece.updates for piece in engine.pieces()),
+    }
+    return [name for name, is_same in same.items() if not is_same]
+
+
 def work_of_2(ranks: Ranks) -> dict[str, Any]:
     return {
+        "traces": traces_of_settling(),
         "steps": first_steps(ranks, CASES[2]),
         "uneven": uneven_gradients(ranks),
         "reduced": reduced_after_each_micro_step(),
@@ -280,6 +297,12 @@ def test_fsdp2_reduces_gradients_only_after_the_last_micro_step(
     ranks_2: list[dict[str, Any]],
 ) -> None:
     assert [result["reduced"] for result in ranks_2] == [[False, True]] * 2
+
+
+def test_ddp_has_no_trace_of_the_pass_that_settles_its_buckets(
+    ranks_2: list[dict[str, Any]],
+) -> None:
+    assert [result["traces"] for result in ranks_2] == [[], []]
 
 
 def test_all_ranks_start_from_rank_0(ranks_4: list[dict[str, Any]]) -> None:

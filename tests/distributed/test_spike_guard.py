@@ -11,8 +11,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.graph_folder import write_graph
-from bigtrk.graphs.manifest import write_manifest
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
@@ -32,18 +30,10 @@ from bigtrk.training.routes import scoring_router
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepResult, StepRunner
-from tests.distributed.graphs import random_graph, sources
+from tests.distributed.graphs import sources
 from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import ENGINES, write_events
 
-ENGINES: dict[str, dict[str, Any]] = {
-    "DDP": {"name": "ddp"},
-    "coalesced": {"name": "ddp", "coalesced": True},
-    "FSDP2": {"name": "fsdp2"},
-    **{
-        name: {"name": "deepspeed", "ds_config": name}
-        for name in ("zero0", "zero1", "zero2", "zero3", "zero3_offload")
-    },
-}
 # Whose whole runs are rolled back, with their own ways to write and read a checkpoint.
 ROLLED_BACK = ("DDP", "FSDP2", "zero3")
 EVENTS = range(len(sources()))
@@ -123,13 +113,20 @@ class BadRunner(StepRunner):
 
 
 def run_of(
-    graphs: Path, run: Path, engine: str, guard: str, epochs: int, every: int | None = None
+    graphs: Path,
+    run: Path,
+    engine: str,
+    guard: str,
+    epochs: int,
+    every: int | None = None,
+    events_per_step: int = 1,
 ) -> Configuration:
     return settings(
         engine,
         data={"train": [graphs], "validation": 1},
         training={
             "epochs": epochs,
+            "events_per_step": events_per_step,
             "spike_guard": guard,
             "norms_every": 0,
             "checkpoint_every": every,
@@ -166,13 +163,8 @@ def work(ranks: Ranks, graphs: Path, folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], Path]:
     folder = tmp_path_factory.mktemp("runs")
-    graphs, names = folder / "graphs", []
-    for seed in range(5):
-        graph = random_graph(seed, 40 + 5 * seed, 240)
-        write_graph(graphs, graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-        names.append(graph.name)
-    write_manifest(graphs, "graphs", {}, names)
-    return run_ranks(2, work, graphs, folder), folder
+    write_events(folder)
+    return run_ranks(2, work, folder / "graphs", folder), folder
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -205,6 +197,27 @@ def test_rolling_back_trains_what_skipping_trains(
     lines = [json.loads(line) for line in (rolled_back / "metrics.jsonl").read_text().splitlines()]
     spiked = [step.step % 4 for step in spikes(runs[1])]
     assert sum(line["kind"] == "step" for line in lines) == 8 + sum(spiked)
+
+
+def first_step_repeated(ranks: Ranks, graphs: Path, folder: Path) -> None:
+    """Train an epoch that skips its second step of three, and one that rolls it back; all ranks
+    have gradients in each.
+    """
+    setattr(trainer, "StepRunner", BadRunner)  # noqa: B010  # mypy: it is imported there
+    for guard in ("skip", "roll_back"):
+        fitted(ranks, run_of(graphs, folder / guard, "DDP", guard, epochs=1, events_per_step=4))
+
+
+def test_rolling_back_repeats_the_first_step_of_a_process(tmp_path: Path) -> None:
+    write_events(tmp_path, 13)
+    # A sum of three numbers depends on their order.
+    run_ranks(3, first_step_repeated, tmp_path / "graphs", tmp_path)
+    runs = [read_run(tmp_path / guard) for guard in ("skip", "roll_back")]
+    assert [[step.step for step in spikes(run)] for run in runs] == [[1], [1]]
+    weights, others = (
+        load_file(tmp_path / guard / "model.safetensors") for guard in ("skip", "roll_back")
+    )
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
 
 
 def test_a_guarded_run_resumes_bit_for_bit(done: tuple[list[dict[str, Any]], Path]) -> None:
