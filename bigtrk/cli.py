@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bigtrk.console import console, exit_on_bad_input
+from bigtrk.console import console, exit_on_bad_input, run_commands
 from bigtrk.errors import InputError
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
@@ -337,7 +337,7 @@ def _print(content: Any, as_json: bool, show: Any) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    exit_on_bad_input("bigtrk", app)
+    run_commands("bigtrk", app)
 
 
 if __name__ == "__main__":

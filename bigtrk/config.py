@@ -98,6 +98,9 @@ def _complaint(
         return f"{where}: unknown key {key!r}{nearest(key, _keys(kind))}"
     if error["type"] == "missing":
         return f"{where}: key {key!r} is missing"
+    if error["type"] == "value_error" and isinstance(error["input"], dict):
+        # A section's own check, which says what of the section is wrong.
+        return f"{where}: {f'{key}: ' if key else ''}{error['ctx']['error']}"
     return f"{where}: {key}: {error['msg']} (got {_SHORT.repr(error['input'])})"
 
 

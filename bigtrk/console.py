@@ -1,26 +1,59 @@
-"""What a person sees: progress on a terminal, plain lines elsewhere, errors in one line."""
+"""What a person sees: progress on a terminal, plain lines elsewhere, errors in one line.
+
+Names and texts of files may be anybody's, so they are shown as they are and never obeyed: not by
+rich, which knows markup, nor by the terminal, which knows escape codes.
+"""
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import track
+from rich.segment import Segment
 
-from bigtrk.errors import InputError, RankError, StoppedError
+from bigtrk.errors import InputError, RankError, StoppedError, printable, printable_lines
+
+if TYPE_CHECKING:
+    import typer
 
 TRY_AGAIN = os.EX_TEMPFAIL  # 75
-console = Console()
-# Progress goes to stderr, so that `--json` output can be piped.
-_progress = Console(stderr=True)
 _warned: set[str] = set()
 Item = TypeVar("Item")
 
 
+class Screen(Console):
+    """A console that knows no markup in texts and writes out what is not printable in them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """The segments of all that is printed; only those for control hold escape codes."""
+        for segment in super().render(renderable, options):
+            yield (
+                segment if segment.control else segment._replace(text=printable_lines(segment.text))
+            )
+
+
+console = Screen()
+# Progress goes to stderr, so that `--json` output can be piped.
+_progress = Screen(stderr=True)
+
+
 def say(text: str, style: str | None = None) -> None:
-    """Print a line as it is: paths and settings may hold what rich takes for markup."""
-    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    """Print one line."""
+    console.print(printable(text), style=style, highlight=False, soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """Print one line on stderr."""
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def warn_once(topic: str, text: str) -> None:
@@ -28,7 +61,7 @@ def warn_once(topic: str, text: str) -> None:
     first = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
     if first == "0" and topic not in _warned:
         _warned.add(topic)
-        print(f"bigtrk: warning: {text}", file=sys.stderr, flush=True)
+        complain(f"bigtrk: warning: {text}")
 
 
 def follow(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
@@ -40,7 +73,7 @@ def follow(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
     for done, item in enumerate(items, start=1):
         yield item
         if done % stride == 0 or done == total:
-            print(f"{what}: {done}/{total}", file=sys.stderr, flush=True)
+            complain(f"{what}: {done}/{total}")
 
 
 def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> Any:
@@ -49,15 +82,46 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
 
     Rank 0 speaks for all that they agree on, any rank for what it met alone.
     """
+    sys.excepthook = _show_defect
     try:
         return run()
     except StoppedError as stopped:
         if rank == 0:
-            print(f"{program}: {stopped}", file=sys.stderr)
+            complain(f"{program}: {stopped}")
         raise SystemExit(TRY_AGAIN) from None
     except (InputError, OSError) as error:
         # An OSError names its file: a folder that is a file, no permission, a full disk.
         if rank == 0 or not isinstance(error, InputError) or isinstance(error, RankError):
             alone = f"rank {rank}: " if rank and isinstance(error, OSError) else ""
-            print(f"{program}: error: {alone}{error}", file=sys.stderr)
+            complain(f"{program}: error: {alone}{error}")
         raise SystemExit(2) from None
+
+
+def run_commands(program: str, app: "typer.Typer") -> None:
+    """Run what the command line asks of `app` and exit; a bad command line is bad input, too."""
+    # Programs that are no commands do not wait for this import.
+    import typer
+    from typer.main import get_command
+
+    usage_error: type[Any] = typer.BadParameter.__bases__[0]
+
+    def run() -> Any:
+        try:
+            return get_command(app)(standalone_mode=False)
+        except usage_error as error:
+            if said := error.format_message():  # nothing, where the help was shown instead
+                raise InputError(f"{said} ({program} --help tells more)") from None
+            raise SystemExit(2) from None
+
+    raise SystemExit(exit_on_bad_input(program, run))
+
+
+def _show_defect(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """The traceback of a defect, which may quote what was read."""
+    print(
+        printable_lines("".join(traceback.format_exception(kind, error, trace))),
+        file=sys.stderr,
+        end="",
+    )

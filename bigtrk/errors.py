@@ -22,8 +22,19 @@ class StoppedError(Exception):
     """
 
 
+def printable(text: str) -> str:
+    """`text` as one line that is safe to print: what is not printable (line breaks, escape codes of
+    terminals, halves of characters) is written as Python writes it.
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """`printable` for each line of `text`."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def reason(error: Exception) -> str:
     """What a library says of bad input, as part of a message: one printable line, not too long."""
-    words = " ".join(str(error).split())
-    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
+    line = printable(" ".join(str(error).split()))
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."

@@ -7,6 +7,7 @@ python bigtrk/train.py --resume runs/0001
 
 import argparse
 from pathlib import Path
+from typing import NoReturn
 
 import bigtrk
 from bigtrk.config import load_settings
@@ -26,9 +27,16 @@ from bigtrk.training.settings import Configuration
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "default.yaml"
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes a bad command line for bad input, as the other programs do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} ({self.prog} --help tells more)")
+
+
 def parse_arguments() -> argparse.Namespace:
     """CONFIG.yaml, overrides and --resume, in any order."""
-    parser = argparse.ArgumentParser(prog="bigtrk/train.py", description=__doc__.splitlines()[0])
+    parser = _Parser(prog="bigtrk/train.py", description=__doc__.splitlines()[0])
     parser.add_argument(
         "arguments",
         nargs="*",

@@ -8,19 +8,21 @@ from typing import Annotated
 
 import typer
 
-from bigtrk.console import console, exit_on_bad_input, follow
+from bigtrk.console import console, follow, run_commands
+from bigtrk.errors import InputError
 from bigtrk.graphs.graph_folder import GraphFolder
 from bigtrk.graphs.manifest import MANIFEST, write_manifest
 from partition.one_event import Method, Settings
-from partition.program import check, cores, cut_events, pending, share
+from partition.program import Failures, check, cores, cut_events, pending, share, too_small
 from partition.report import table, write_report
 
+_MOST_NAMED = 5  # events in a message; the others are counted
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def main() -> None:
     """Entry point of `bigtrk-partition` and `python -m partition`."""
-    exit_on_bad_input("bigtrk-partition", app)
+    run_commands("bigtrk-partition", app)
 
 
 @app.command()
@@ -45,44 +47,72 @@ def partition(
 ) -> None:
     """Cut event graphs into sectors that train together with halo exchange.
 
-    Events that OUT holds already, cut with the same options from the same graph, are kept. Under
-    srun each task cuts its share, and the last to finish writes the manifest and prints the
-    report; the others print how many events are left.
+    Events that OUT holds already, cut with the same options from the same graph, are kept. Those
+    that cannot be cut are left out and named at the end, with exit status 2. Under srun each task
+    cuts its share, and the last to finish writes the manifest and prints the report; the others
+    print how many events are left.
     """
     if (parts is None) == (max_edges is None):
         raise typer.BadParameter("give either --parts or --max-edges")
     settings = Settings(parts, max_edges, method, seed)
     folder = GraphFolder(graphs)
-    check(folder, out, settings)
-    cut_share(folder, out, settings, workers or cores(), quiet=as_json)
-    finish(folder, out, settings, as_json=as_json)
+    check(folder, out)
+    small = too_small(folder, settings)
+    mine = share(list(folder.events), dict(os.environ))
+    failed = {event: small[event] for event in mine if event in small}
+    to_cut = [event for event in mine if event not in small]
+    failed |= cut_share(folder, out, settings, to_cut, workers or cores(), quiet=as_json)
+    finish(folder, out, settings, small | failed, as_json=as_json)
+    if failed:
+        raise InputError(told(failed, len(folder.events)))
 
 
 def cut_share(
-    graphs: GraphFolder, out: Path, settings: Settings, workers: int, *, quiet: bool
-) -> None:
-    """Cut what this task has to, with a progress bar unless `quiet`."""
-    mine = set(share(list(graphs.events), dict(os.environ)))
-    to_do = [event for event in pending(graphs, out, settings) if event in mine]
+    graphs: GraphFolder,
+    out: Path,
+    settings: Settings,
+    mine: list[str],
+    workers: int,
+    *,
+    quiet: bool,
+) -> Failures:
+    """Cut what this task has to, with a progress bar unless `quiet`; returns what failed."""
+    left = set(pending(graphs, out, settings))
+    to_do = [event for event in mine if event in left]
     if not to_do:
-        return
+        return {}
     # Until the last event is written, no manifest describes the folder.
     (out / MANIFEST).unlink(missing_ok=True)
     done = cut_events(graphs.path, out, to_do, settings, min(workers, len(to_do)))
-    for _ in done if quiet else follow(done, len(to_do), "cutting"):
-        pass
+    failed: Failures = {}
+    for failure in done if quiet else follow(done, len(to_do), "cutting"):
+        failed |= failure
+    return failed
 
 
-def finish(graphs: GraphFolder, out: Path, settings: Settings, *, as_json: bool) -> None:
-    """Write manifest and report if no event is left, and show it; else say how many are left."""
-    left = pending(graphs, out, settings)
+def finish(
+    graphs: GraphFolder, out: Path, settings: Settings, failed: Failures, *, as_json: bool
+) -> None:
+    """Write manifest and report of all events but those that failed, and show it, if no other is
+    left; else say how many are left.
+    """
+    left = [event for event in pending(graphs, out, settings) if event not in failed]
     if left:
         said = f"this task is done; {len(left)} event(s) are left to the other tasks"
         print(json.dumps({"events_left": len(left)}) if as_json else said)
         return
-    manifest = write_manifest(out, "sectors", asdict(settings), graphs.events)
-    report = write_report(out, manifest)
+    done = [event for event in graphs.events if event not in failed]
+    if not done:
+        return
+    report = write_report(out, write_manifest(out, "sectors", asdict(settings), done), failed)
     if as_json:
         print(json.dumps(report, indent=1))
     else:
         console.print(table(report))
+
+
+def told(failed: Failures, events: int) -> str:
+    """What failed, of so many events, in a line."""
+    named = "; ".join(list(failed.values())[:_MOST_NAMED])
+    more = f"; and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
+    return f"{len(failed)} of {events} events were not cut: {named}{more}"

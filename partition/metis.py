@@ -49,5 +49,6 @@ def check_parts(event: str, n_nodes: int, parts: int) -> None:
     if parts > max(n_nodes, 1):
         raise InputError(
             f"{event}: {parts} parts asked of a graph with {n_nodes} nodes; "
-            f"use --parts {max(n_nodes, 1)} or less, or a larger --max-edges"
+            f"use --parts {max(n_nodes, 1)} or less or a larger --max-edges, or train it whole: "
+            f"name the graphs beside the sectors in data.train"
         )

@@ -4,7 +4,6 @@ import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.graph_folder import GraphFolder
 from bigtrk.graphs.manifest import file_of
-from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.graphs.sector_folder import check_sectors, write_sectors
 from bigtrk.graphs.tensor_files import SectionFile
 from partition.adjacency import Integers, adjacency
 from partition.metis import bisect, check_parts
@@ -113,13 +112,12 @@ def _check(graph: EventGraph, settings: Settings) -> None:
 
 def is_done(out: Path, event: str, settings: Settings, digests: dict[str, str]) -> bool:
     """`out` holds this event, whole, cut with these settings from the graph of these digests."""
+    wanted = {"event": event, "cut": asdict(settings), "source_digests": digests}
     try:
         opened = SectionFile(file_of(out, event))
-        record: dict[str, Any] = opened.record
-        if record.get("cut") != asdict(settings) or record.get("source_digests") != digests:
+        if any(opened.record.get(key) != value for key, value in wanted.items()):
             return False
-        for section in opened.digests:
-            opened.read(section)
+        check_sectors(opened)
     except InputError:
         return False
     return True

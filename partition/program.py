@@ -2,10 +2,11 @@
 
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from bigtrk.graphs.manifest import MANIFEST, read_manifest
 from partition.metis import check_parts
 from partition.one_event import Settings, cut_event, is_done
 
+Failures = dict[str, str]  # what is wrong, by event
 
-def check(graphs: GraphFolder, out: Path, settings: Settings) -> None:
+
+def check(graphs: GraphFolder, out: Path) -> None:
     """Refuse what cannot work, before anything is written.
 
     Raises:
-        InputError: there is nothing to cut, `out` holds something else, or an event has too few
-            nodes.
+        InputError: there is nothing to cut, or `out` holds something else.
     """
     if not graphs.events:
         raise InputError(f"{graphs.path}: holds no graphs; make some with 'bigtrk build EVENTS'")
@@ -38,9 +40,18 @@ def check(graphs: GraphFolder, out: Path, settings: Settings) -> None:
         kind = "sectors"
     if kind != "sectors":
         raise InputError(f"{out}: holds {kind}, not sectors; name another folder for the sectors")
+
+
+def too_small(graphs: GraphFolder, settings: Settings) -> Failures:
+    """The events that are known to have fewer nodes than parts, before they are read."""
+    failures = {}
     for event in graphs.events:
         record = graphs.record(event)
-        check_parts(event, record["nodes"], settings.parts_for(record["edges"]))
+        try:
+            check_parts(event, record["nodes"], settings.parts_for(record["edges"]))
+        except InputError as error:
+            failures[event] = str(error)
+    return failures
 
 
 def pending(graphs: GraphFolder, out: Path, settings: Settings) -> list[str]:
@@ -62,25 +73,32 @@ def share(events: list[str], environment: dict[str, str]) -> list[str]:
 
 def cut_events(
     graphs: Path, out: Path, events: list[str], settings: Settings, workers: int
-) -> Iterator[str]:
-    """Cut `events`, each in a worker process, and yield each one's name when it is written.
+) -> Iterator[Failures]:
+    """Cut `events`, each in a worker process, and yield for each what failed, if anything: its
+    graph is damaged, or cannot be cut as asked.
 
     Raises:
-        InputError: a graph is damaged or cannot be cut as asked; events in hand are finished.
-        RuntimeError: a worker process died.
+        InputError: a worker process died.
     """
     if workers > 1:
         yield from _in_processes(graphs, out, events, settings, workers)
         return
     for event in events:
         with _one_thread():
-            cut_event(graphs, out, event, settings)
-        yield event
+            yield _tried(event, partial(cut_event, graphs, out, event, settings))
+
+
+def _tried(event: str, cut: Callable[[], None]) -> Failures:
+    try:
+        cut()
+    except InputError as error:
+        return {event: str(error)}
+    return {}
 
 
 def _in_processes(
     graphs: Path, out: Path, events: list[str], settings: Settings, workers: int
-) -> Iterator[str]:
+) -> Iterator[Failures]:
     # METIS holds the GIL, so threads would take turns; forking a process with torch's threads
     # can hang.
     pool = ProcessPoolExecutor(
@@ -94,13 +112,12 @@ def _in_processes(
     }
     try:
         for job in as_completed(jobs):
-            job.result()
-            yield jobs[job]
-    except BrokenProcessPool as error:
-        raise RuntimeError(
+            yield _tried(jobs[job], job.result)
+    except BrokenProcessPool:
+        raise InputError(
             "a worker process died, most likely for want of memory: use fewer --workers; "
             "events that are done are kept"
-        ) from error
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 

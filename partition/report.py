@@ -13,8 +13,11 @@ REPORT = "partition.json"
 _LONGEST_TABLE = 20  # events; more than a screen holds, partition.json has them all
 
 
-def write_report(out: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Assemble partition.json from the manifest of sectors, write it and return its content."""
+def write_report(out: Path, manifest: dict[str, Any], failed: dict[str, str]) -> dict[str, Any]:
+    """Assemble partition.json from the manifest of sectors, write it and return its content.
+
+    `failed`: by event that was not cut, why.
+    """
     records = manifest["events"]
     content = {
         "parameters": manifest["parameters"],
@@ -29,6 +32,7 @@ def write_report(out: Path, manifest: dict[str, Any]) -> dict[str, Any]:
             }
             for event, record in records.items()
         },
+        "failed": failed,
     }
     write_json(out / REPORT, content)
     return content

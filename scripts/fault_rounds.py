@@ -11,11 +11,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.events.production import simulate_folder
 from bigtrk.files import read_json
-from bigtrk.studies.launch import tail
+from bigtrk.studies.launch import show_end
 from bigtrk.train import DEFAULT as CONFIGURATION
 from faults import FAULTS, TRAIN, Fault, Plan, poison_of
 from launched import POLL, Launched
@@ -79,7 +78,8 @@ def undisturbed(data: Path, run: Path, engine: str, ranks: int) -> Path:
     """
     log = run.with_suffix(".log")
     if not succeeds(train_arguments(data, run, engine), log, ranks):
-        raise InputError(f"{engine} does not train on {ranks} ranks here:\n{tail(log)}")
+        show_end(log)
+        raise InputError(f"{engine} does not train on {ranks} ranks here: above is why")
     return run
 
 
@@ -130,7 +130,7 @@ def disturb(plan: Plan, data: Path, run: Path, log: Path) -> tuple[bool, float] 
     fault.mend(run)
     detected = in_time and launched.failed and says(log, fault.says)
     if not detected:
-        say(tail(log))
+        show_end(log)
     return detected, seconds
 
 
@@ -189,8 +189,10 @@ def newest(run: Path, but: int = 0) -> int:
 
 def resume(run: Path, log: Path, ranks: int) -> str:
     """What went wrong, if anything."""
-    fine = succeeds(["--resume", str(run)], log, ranks)
-    return "" if fine else f"the resumed run failed:\n{tail(log)}"
+    if succeeds(["--resume", str(run)], log, ranks):
+        return ""
+    show_end(log)
+    return "the resumed run failed"
 
 
 def differences(run: Path, whole: Path) -> str:

@@ -30,6 +30,7 @@ sys.path.insert(0, str(CHECKOUT))
 
 with atheris.instrument_imports(include=["bigtrk", "yaml", "zipfile", "gzip", "json"]):
     import bigtrk.train  # noqa: F401
+    from bigtrk.console import complain
     from bigtrk.errors import InputError
     from tests.hostile import READERS, Reader
 
@@ -69,8 +70,9 @@ class Search:
         path = self.keep / f"{self.name}-{len(self.uncaught)}"
         path.write_bytes(content)
         self.uncaught[kind] = str(path)
-        print(f"uncaught {kind}: {path}", file=sys.stderr)
-        traceback.print_exception(error, limit=-6)
+        complain(f"uncaught {kind}: {path}")
+        for line in "".join(traceback.format_exception(error, limit=-6)).splitlines():
+            complain(line)
 
     def report(self) -> NoReturn:
         """Print the line and leave, past libFuzzer's own way out."""

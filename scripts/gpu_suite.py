@@ -21,13 +21,12 @@ from statistics import median
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bench_hot_path import SIDES, SIZES, Case, F, G, graph, logits_of, models
-from bigtrk.console import follow, say
+from bigtrk.console import Screen, follow, say
 from bigtrk.files import write_json
 from bigtrk.machine import machine, software, version
 from bigtrk.models.kernels import plain, triton_passes
@@ -192,7 +191,8 @@ def run_tests() -> Row:
     """Those marked `gpu`: whether all passed, and pytest's last line."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu"]
     done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
-    say(done.stdout)
+    for line in done.stdout.splitlines():
+        say(line)
     return {"passed": not done.returncode, "summary": (done.stdout.splitlines() or [""])[-1]}
 
 
@@ -247,7 +247,7 @@ def main() -> None:
         measured = {"rates": asdict(device) if device else None, "passes": passes, "steps": steps}
         write_json(output, {"summary": found, **facts, **measured})
     if device:
-        Console(width=150).print(table(passes), table(steps))
+        Screen(width=150).print(table(passes), table(steps))
     print(json.dumps(found), flush=True)
     raise SystemExit(bool(tests and not tests["passed"]))
 

@@ -18,10 +18,9 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from bigtrk.console import follow  # noqa: E402
+from bigtrk.console import Screen, follow  # noqa: E402
 from bigtrk.files import write_json  # noqa: E402
 from bigtrk.machine import machine, software  # noqa: E402
 from tests.distributed.matrix import ENGINES, KINDS, Case, Trial, all_trials, run_trials  # noqa: E402
@@ -82,7 +81,7 @@ def main() -> None:
     if arguments.out:
         facts = {"machine": machine(), "software": software(), "summary": found}
         write_json(arguments.out, {**facts, "cases": [case.row() for case in cases]})
-    Console(width=150).print(table(cases))
+    Screen(width=150).print(table(cases))
     print(json.dumps(found), flush=True)
     raise SystemExit(bool(found["failed"]))
 

@@ -33,7 +33,7 @@ from bigtrk.events.production import simulate_folder
 from bigtrk.files import write_json
 from bigtrk.graphs.build_folder import build_folder
 from bigtrk.machine import machine, software
-from bigtrk.studies.launch import tail
+from bigtrk.studies.launch import show_end
 from bigtrk.train import DEFAULT as CONFIGURATION
 from bigtrk.training.run_folder import METRICS
 from faults import TRAIN
@@ -78,7 +78,8 @@ def soak(folder: Path, epochs: int) -> list[Sample]:
     with Launched(TRAIN, arguments, log) as launched:
         samples = list(watch(launched, run))
     if launched.failed:
-        raise InputError(f"the training failed:\n{tail(log)}")
+        show_end(log)
+        raise InputError("the training failed: above is why")
     return samples
 
 

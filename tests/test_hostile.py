@@ -205,11 +205,21 @@ def test_a_record_that_the_manifest_does_not_tell_is_refused(tmp_path: Path) -> 
         GraphFolder(tmp_path).read(EVENT)
 
 
+def test_a_record_does_not_speak_for_its_file(tmp_path: Path) -> None:
+    """Its size bounds what is allocated for it."""
+    path = write_graph(tmp_path, a_graph(), {"bytes": 10**12, "digests": {}, "file": "other"})
+    [entry] = write_manifest(tmp_path, "graphs", {}, [EVENT])["events"].values()
+    assert entry["file"] == path.name
+    assert entry["bytes"] == path.stat().st_size
+    assert entry["digests"].keys() == {"graph", "particles"}
+
+
 def test_sectors_that_know_different_labels_are_refused(tmp_path: Path) -> None:
-    """Found by fuzzing: merging them ended in an IndexError."""
+    """Found by fuzzing: merging them ended in an IndexError. Each reader finds out alone."""
     graph = a_graph()
     first, second = cut(graph, torch.arange(graph.n_nodes) % 2, 2)
     write_sectors(tmp_path, [first, replace(second, hit_weight=None)], {})
     write_manifest(tmp_path, "sectors", {}, [EVENT])
-    with pytest.raises(InputError, match="sector 0 has hit_weight, and others have not"):
-        SectorFolder(tmp_path).read(EVENT, 0, 1)
+    for part, parts in ((1, 2), (0, 1)):
+        with pytest.raises(InputError, match=r"sector 1: knows y, .* sectors know y, .*hit_weight"):
+            SectorFolder(tmp_path).read(EVENT, part, parts)

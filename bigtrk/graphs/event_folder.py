@@ -89,4 +89,10 @@ def read_particles(opened: SectionFile) -> ParticleTable | None:
         return None
     content = opened.read("particles")
     check_columns(content, PARTICLES, {}, f"{opened.path}, particles")
+    ids, counts = content["particle_id"].unique(return_counts=True)
+    if (counts > 1).any():
+        raise InputError(
+            f"{opened.path}, particles: particle {int(ids[counts > 1][0])} is listed twice; make "
+            "the file again"
+        )
     return ParticleTable(**content)

@@ -10,7 +10,7 @@ from bigtrk.console import follow
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.graph_folder import write_graph
+from bigtrk.graphs.graph_folder import check_graph, write_graph
 from bigtrk.graphs.manifest import MANIFEST, file_of, read_manifest, write_manifest
 from bigtrk.graphs.tensor_files import SectionFile
 
@@ -31,7 +31,7 @@ def fill_folder(
 ) -> dict[str, Any]:
     """Make each graph that `out` does not yet hold as asked, then write the manifest.
 
-    A graph is kept if its file is whole and was made from the same source with the same
+    A graph is kept if its file is whole, a graph, and was made from the same source with the same
     `parameters`. The folder is made with the first graph.
 
     Raises:
@@ -74,8 +74,9 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any]) -> bool:
         return False
     try:
         opened = SectionFile(file_of(out, event))
-        for section in opened.digests:
-            opened.read(section)
+        if (opened.record.get("event"), opened.record.get("made_from")) != (event, made_from):
+            return False
+        check_graph(opened)
     except InputError:
-        return False  # damaged: made again
-    return bool(opened.record.get("made_from") == made_from)
+        return False  # damaged, or no graph: made again
+    return True

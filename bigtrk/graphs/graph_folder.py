@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+from bigtrk.config import parse
 from bigtrk.graphs.checks import GRAPH, check_columns, check_rows
 from bigtrk.graphs.entries import GraphEntry
 from bigtrk.graphs.event_folder import EventFolder, particle_sections, read_particles
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES
-from bigtrk.graphs.manifest import file_of
-from bigtrk.graphs.tensor_files import write_sections
+from bigtrk.graphs.manifest import describe, file_of
+from bigtrk.graphs.tensor_files import SectionFile, write_sections
 
 
 def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path:
@@ -47,21 +48,34 @@ class GraphFolder(EventFolder):
         Raises:
             InputError: as `open`, the file's bytes have changed, or they are no graph.
         """
-        opened = self.open(event)
-        content, record = opened.read("graph"), opened.record
-        where = f"{opened.path}, graph"
-        sizes = {
-            "N": record["nodes"],
-            "E": record["edges"],
-            "F": len(record["node_feature_names"]),
-            "G": len(record["edge_feature_names"]),
-        }
-        check_columns(content, GRAPH, sizes, where)
-        check_rows(content["edge_index"], record["nodes"], f"{where}: edge_index")
-        return EventGraph(
-            name=event,
-            node_feature_names=tuple(record["node_feature_names"]),
-            edge_feature_names=tuple(record["edge_feature_names"]),
-            particles=read_particles(opened),
-            **content,
-        )
+        return _graph(self.open(event))
+
+
+def check_graph(opened: SectionFile) -> None:
+    """Refuse a file that holds anything else than a graph.
+
+    Raises:
+        InputError: it does.
+    """
+    parse(GraphEntry, describe(opened), str(opened.path))
+    _graph(opened)
+
+
+def _graph(opened: SectionFile) -> EventGraph:
+    content, record = opened.read("graph"), opened.record
+    where = f"{opened.path}, graph"
+    sizes = {
+        "N": record["nodes"],
+        "E": record["edges"],
+        "F": len(record["node_feature_names"]),
+        "G": len(record["edge_feature_names"]),
+    }
+    check_columns(content, GRAPH, sizes, where)
+    check_rows(content["edge_index"], record["nodes"], f"{where}: edge_index")
+    return EventGraph(
+        name=record["event"],
+        node_feature_names=tuple(record["node_feature_names"]),
+        edge_feature_names=tuple(record["edge_feature_names"]),
+        particles=read_particles(opened),
+        **content,
+    )

@@ -29,12 +29,12 @@ def file_of(folder: Path, event: str) -> Path:
 
 
 def describe(opened: SectionFile) -> dict[str, Any]:
-    """What a manifest says of a file: its name, bytes and digests, and its own record."""
+    """What a manifest says of a file: its own record, and its name, bytes and digests."""
     return {
+        **opened.record,
         "file": opened.path.name,
         "bytes": opened.path.stat().st_size,
         "digests": opened.digests,
-        **opened.record,
     }
 
 

@@ -10,27 +10,29 @@ from typing import Any
 
 import torch
 
+from bigtrk.config import parse
 from bigtrk.errors import InputError
-from bigtrk.graphs.checks import SECTOR, check_columns, check_rows
+from bigtrk.graphs.checks import LABELS
 from bigtrk.graphs.entries import SectorsEntry
 from bigtrk.graphs.event_folder import EventFolder, particle_sections, read_particles
 from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.graphs.manifest import file_of
+from bigtrk.graphs.manifest import describe, file_of
 from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.sector_checks import check_content, check_sector
 from bigtrk.graphs.sector_merge import group, merge
+from bigtrk.graphs.sector_sums import sector_sums
 from bigtrk.graphs.tensor_files import Section, SectionFile, write_sections
 
 _IDS = ("edge_index", "node_id", "edge_id", "send_index")
 _VALUES = ("node_features", "edge_features")
-_LABELS = ("y", "hit_id", "particle_id", "hit_weight")
 
 
 def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -> Path:
     """Write all sectors of one event to its file in `folder`; returns the file's path.
 
     `record` is JSON-able and comes back from `SectorFolder.record` with these keys added: event,
-    parts, nodes, edges, node_feature_names, edge_feature_names, and sectors, a list of
-    {owned, halo, edges, send_splits, recv_splits}.
+    parts, nodes, edges, node_feature_names, edge_feature_names, labels, and sectors, a list of
+    {owned, halo, edges, send_splits, recv_splits, sums}.
     """
     first = sectors[0]
     assert [sector.part for sector in sectors] == list(range(first.parts)), "all sectors, in order"
@@ -51,6 +53,7 @@ def _describe(sectors: list[Sector]) -> dict[str, Any]:
         "edges": first.event_edges,
         "node_feature_names": list(first.node_feature_names),
         "edge_feature_names": list(first.edge_feature_names),
+        "labels": [name for name in LABELS if getattr(first, name) is not None],
         "sectors": [
             {
                 "owned": sector.n_owned,
@@ -58,6 +61,7 @@ def _describe(sectors: list[Sector]) -> dict[str, Any]:
                 "edges": sector.n_edges,
                 "send_splits": list(sector.send_splits),
                 "recv_splits": list(sector.recv_splits),
+                "sums": sector_sums(sector),
             }
             for sector in sectors
         ],
@@ -66,7 +70,7 @@ def _describe(sectors: list[Sector]) -> dict[str, Any]:
 
 def _section(sector: Sector) -> Section:
     assert max(sector.event_nodes, sector.event_edges) < 2**31, "ids are stored in 32 bits"
-    columns = {name: getattr(sector, name) for name in _VALUES + _LABELS}
+    columns = {name: getattr(sector, name) for name in (*_VALUES, *LABELS)}
     return {
         **{name: getattr(sector, name).to(torch.int32) for name in _IDS},
         **{name: column for name, column in columns.items() if column is not None},
@@ -105,48 +109,28 @@ class SectorFolder(EventFolder):
         opened = self.open(event)
         particles = read_particles(opened)
         sectors = [_sector(opened, old, particles) for old in group(part, parts, stored)]
-        _check_alike(sectors, opened.path)
         return sectors[0] if parts == stored else merge(sectors, part, parts)
 
 
-def _check(content: Section, record: dict[str, Any], counts: dict[str, Any], where: str) -> None:
-    """Refuse a sector that is not as its record says, or names rows that are not there."""
-    nodes = counts["owned"] + counts["halo"]
-    sizes = {
-        "N": nodes,
-        "E": counts["edges"],
-        "F": len(record["node_feature_names"]),
-        "G": len(record["edge_feature_names"]),
-        "S": sum(counts["send_splits"]),
-    }
-    check_columns(content, SECTOR, sizes, where)
-    bounds = {
-        "edge_index": nodes,
-        "node_id": record["nodes"],
-        "edge_id": record["edges"],
-        "send_index": counts["owned"],
-    }
-    for name, bound in bounds.items():
-        check_rows(content[name], bound, f"{where}: {name}")
+def check_sectors(opened: SectionFile) -> None:
+    """Refuse a file that holds anything else than all sectors of an event, which fit together.
 
-
-def _check_alike(sectors: list[Sector], path: Path) -> None:
-    """Refuse an event of which only some sectors have a label."""
-    for name in _LABELS:
-        have = [sector.part for sector in sectors if getattr(sector, name) is not None]
-        if 0 < len(have) < len(sectors):
-            raise InputError(
-                f"{path}: sector {have[0]} has {name}, and others have not; cut the event again"
-            )
+    Raises:
+        InputError: it does.
+    """
+    parse(SectorsEntry, describe(opened), str(opened.path))
+    particles = read_particles(opened)
+    for part in range(opened.record["parts"]):
+        _sector(opened, part, particles)
 
 
 def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> Sector:
     record = opened.record
     counts = record["sectors"][part]
-    content = opened.read(f"sector/{part}")
-    _check(content, record, counts, f"{opened.path}, sector {part}")
+    content, where = opened.read(f"sector/{part}"), f"{opened.path}, sector {part}"
+    check_content(content, record, counts, where)
     ids = {name: content[name].to(torch.int64) for name in _IDS}
-    return Sector(
+    sector = Sector(
         event=record["event"],
         part=part,
         parts=record["parts"],
@@ -167,3 +151,5 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
         hit_weight=content.get("hit_weight"),
         particles=particles,
     )
+    check_sector(sector, counts["sums"], where)
+    return sector

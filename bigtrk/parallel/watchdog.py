@@ -12,7 +12,6 @@ import faulthandler
 import os
 import platform
 import signal
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -24,6 +23,7 @@ from typing import Any, Self
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, not in __all__
 
+from bigtrk.console import complain
 from bigtrk.parallel.beats import Beat, Verdict, silence, stall
 from bigtrk.parallel.collectives import on_first_rank
 from bigtrk.parallel.ranks import Ranks
@@ -198,8 +198,4 @@ def _key(rank: int) -> str:
 
 
 def _print(verdict: Verdict) -> None:
-    print(
-        f"bigtrk: error: stalled: {verdict.text}. Look at that host, and resume the run",
-        file=sys.stderr,
-        flush=True,
-    )
+    complain(f"bigtrk: error: stalled: {verdict.text}. Look at that host, and resume the run")

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from bigtrk.console import Screen
+
 PLAIN_WIDTH = 100
 LONGEST_WORD = 24
 
@@ -25,7 +27,7 @@ class Table:
 
 def at_width(console: Console) -> Console:
     """The console itself on a terminal; elsewhere one of width 100 on the same file."""
-    return console if console.is_terminal else Console(file=console.file, width=PLAIN_WIDTH)
+    return console if console.is_terminal else Screen(file=console.file, width=PLAIN_WIDTH)
 
 
 def show_header(title: str, facts: dict[str, str], console: Console) -> None:

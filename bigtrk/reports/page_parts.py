@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from bigtrk.errors import printable_lines
 from bigtrk.files import write_atomically
 from bigtrk.reports.layout import Table
 from bigtrk.reports.plots import COLOURS
@@ -17,7 +18,9 @@ def write_page(path: Path, title: str, headers: str, legend: str, plots: str, ta
     page = template.substitute(
         title=escape(title), headers=headers, legend=legend, plots=plots, tables=tables
     )
-    write_atomically(path, lambda temporary: temporary.write_text(page, "utf-8"))
+    # Names of files may hold halves of characters, which no encoding knows.
+    shown = printable_lines(page)
+    write_atomically(path, lambda temporary: temporary.write_text(shown, "utf-8"))
 
 
 def header(title: str, facts: dict[str, str]) -> str:

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bigtrk.hashing import GOLDEN, mixed, shifted
+
 # Of a run, or of an event in it.
 Seed = int | tuple[int, int]
 
@@ -23,33 +25,14 @@ def entropy(seed: Seed, epoch: int) -> tuple[int, ...]:
     return (*seed, epoch) if isinstance(seed, tuple) else (seed, epoch)
 
 
-def signed(bits: int) -> int:
-    """The int64 of 64 bits."""
-    return bits - 2**64 if bits >= 2**63 else bits
-
-
-GOLDEN = signed(0x9E3779B97F4A7C15)
-MIXERS = signed(0xBF58476D1CE4E5B9), signed(0x94D049BB133111EB)
-
-
 def drawn(key: Tensor | int, counter: Tensor) -> Tensor:
-    """64 random bits for each pair of key and counter (SplitMix64, doi:10.1145/2714064.2660195)."""
-    bits = key + GOLDEN * (counter + 1)
-    bits = (bits ^ _shifted(bits, 30)) * MIXERS[0]
-    bits = (bits ^ _shifted(bits, 27)) * MIXERS[1]
-    mixed: Tensor = bits ^ _shifted(bits, 31)
-    return mixed
-
-
-def _shifted(bits: Tensor, places: int) -> Tensor:
-    """To the right; zeros, not the sign, move in."""
-    shifted: Tensor = (bits >> places) & (2 ** (64 - places) - 1)
-    return shifted
+    """64 random bits for each pair of key and counter (SplitMix64)."""
+    return mixed(key + GOLDEN * (counter + 1))
 
 
 def below(bits: Tensor, n: Tensor) -> Tensor:
     """Integers from 0 to n - 1, n <= 2**31; unequal by at most n / 2**32."""
-    return (_shifted(bits, 32) * n) >> 32
+    return (shifted(bits, 32) * n) >> 32
 
 
 def distinct_below(n: Tensor, size: int, key: Tensor, counter: Tensor) -> Tensor:

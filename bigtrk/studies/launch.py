@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bigtrk.console import say
+from bigtrk.console import complain, say
 from bigtrk.errors import InputError
 from bigtrk.files import open_to_append, unlinked
 
@@ -44,8 +44,8 @@ def train_logged(command: Sequence[str], log: Path) -> None:
     """Run a training; all that it prints goes to the end of `log`, its epochs are also shown.
 
     Raises:
-        InputError: it failed; with the end of what it printed. Or `log` is a symbolic link, or its
-            folder is one.
+        InputError: it failed; the end of what it printed is on stderr by then. Or `log` is a
+            symbolic link, or its folder is one.
     """
     unlinked(log.parent).mkdir(parents=True, exist_ok=True)
     with (
@@ -69,14 +69,21 @@ def train_logged(command: Sequence[str], log: Path) -> None:
             training.terminate()
             raise
     if training.returncode:
+        show_end(log)
         raise InputError(
-            f"{log.parent.name}: the training ended with status {training.returncode}; the end of "
-            f"{log}:\n{tail(log)}"
+            f"{log.parent.name}: the training ended with status {training.returncode}; above is "
+            f"the end of {log}"
         )
 
 
-def tail(log: Path) -> str:
+def show_end(log: Path) -> None:
+    """Print the last lines of a log on stderr."""
+    for line in tail(log):
+        complain(f"  {line}")
+
+
+def tail(log: Path) -> list[str]:
     """The last lines of a log before torchrun's own report, which says nothing of the cause."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     end = next((i for i, line in enumerate(lines) if _REPORT.search(line)), len(lines))
-    return "\n".join(lines[:end][-_TAIL:])
+    return lines[:end][-_TAIL:]

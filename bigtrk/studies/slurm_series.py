@@ -2,6 +2,7 @@
 
 import shlex
 
+from bigtrk.errors import InputError
 from bigtrk.reports.series import run_name
 from bigtrk.studies.scaling_series import ScalingSeries, open_series
 
@@ -37,8 +38,11 @@ def slurm_script(series: ScalingSeries) -> str:
     """The script; also writes `series.json`, so that the runs can be reported as they come.
 
     Raises:
-        InputError: the folder holds another series.
+        InputError: the folder holds another series, or a name would break a line of the script.
     """
+    for name in (str(series.folder), *series.arguments(1)):
+        if not name.isprintable():
+            raise InputError(f"{name!r}: a script holds printable names only; choose another")
     open_series(series)
     record = series.record
     return SCRIPT.format(

@@ -17,6 +17,7 @@ from bigtrk.graphs.build_folder import build_folder, show_folder
 from bigtrk.graphs.builder import build_graph, graph_record
 from bigtrk.graphs.graph_folder import GraphFolder
 from bigtrk.graphs.manifest import MANIFEST, file_of
+from bigtrk.graphs.tensor_files import SectionFile, write_sections
 from bigtrk.graphs.window_learning import learn_windows
 from bigtrk.graphs.windows import builtin_windows, read_windows, write_windows
 
@@ -115,6 +116,22 @@ def test_only_what_changed_is_built_again(
     assert built == [NAMES[1]]
     folder = GraphFolder(out)
     assert all(folder.read(name).n_edges for name in NAMES)
+
+
+def test_a_file_that_is_no_graph_is_built_again(
+    tmp_path: Path, events: Path, built: list[str]
+) -> None:
+    """Though all checksums are right: nobody would read it, and it was kept for ever."""
+    out = tmp_path / "graphs"
+    build_folder(events, out)
+    opened = SectionFile(file_of(out, NAMES[1]))
+    sections = {name: opened.read(name) for name in opened.digests}
+    sections["graph"]["edge_index"] += 10**6
+    write_sections(opened.path, sections, opened.record)
+    built.clear()
+    build_folder(events, out)
+    assert built == [NAMES[1]]
+    GraphFolder(out).read(NAMES[1])
 
 
 def test_other_windows_build_all_again(tmp_path: Path, events: Path, built: list[str]) -> None:

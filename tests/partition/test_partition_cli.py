@@ -3,6 +3,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.manifest import file_of, write_manifest
 from bigtrk.graphs.sector import whole_sector
-from bigtrk.graphs.sector_folder import SectorFolder
+from bigtrk.graphs.sector_folder import SectorFolder, write_sectors
+from bigtrk.graphs.tensor_files import SectionFile
+from bigtrk.training.event_source import open_events
 from partition.cli import main
 
 N_NODES = 200
@@ -250,16 +253,107 @@ def test_folders_of_something_else_are_refused(
     assert (other / "manifest.json").read_text() == "{}"
 
 
-def test_a_damaged_graph_stops_the_program(
+def damage(graphs: Path, event: str) -> bytes:
+    """Flip a bit of its last value; returns the file as it was."""
+    path = file_of(graphs, event)
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    return good
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_graph_is_named_and_the_others_are_cut(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     graphs: Path,
     capsys: pytest.CaptureFixture[str],
+    workers: int,
 ) -> None:
-    event = GraphFolder(graphs).events[0]
-    content = bytearray(file_of(graphs, event).read_bytes())
-    content[-1] ^= 1
-    file_of(graphs, event).write_bytes(content)
-    assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2, "--workers", 1) == 2
-    assert event in capsys.readouterr().err
+    out, command = tmp_path / "out", (graphs, tmp_path / "out", "--parts", 2, "--workers", workers)
+    first, *others = GraphFolder(graphs).events
+    good = damage(graphs, first)
+    assert run(monkeypatch, *command) == 2
+    printed = capsys.readouterr()
+    [said] = [line for line in printed.err.splitlines() if "error: " in line]
+    assert f"1 of 4 events were not cut: {file_of(graphs, first)}: section 'graph'" in said
+    assert SectorFolder(out).events == others == list(report_of(out)["events"])
+    assert list(report_of(out)["failed"]) == [first]
+    cut = {event: file_of(out, event).stat().st_mtime_ns for event in others}
+    file_of(graphs, first).write_bytes(good)
+    assert run(monkeypatch, *command) == 0
+    assert SectorFolder(out).events == [first, *others]
+    assert report_of(out)["failed"] == {}
+    assert cut == {event: file_of(out, event).stat().st_mtime_ns for event in others}
+
+
+@pytest.fixture
+def one_small(tmp_path: Path) -> Path:
+    """Four graphs, the second of which has five nodes and no edge."""
+    graphs = [a_graph(number) for number in range(4)]
+    return write(tmp_path / "graphs", [graphs[0], a_graph(1, 5, 0), *graphs[2:]])
+
+
+def test_an_event_of_fewer_nodes_than_parts_is_named_and_the_others_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    one_small: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out, command = tmp_path / "out", (one_small, tmp_path / "out", "--workers", 1)
+    assert run(monkeypatch, *command, "--parts", 8, "--json") == 2
+    printed = capsys.readouterr()
+    assert printed.err.splitlines() == [
+        "bigtrk-partition: error: 1 of 4 events were not cut: event000000001: 8 parts asked of a "
+        "graph with 5 nodes; use --parts 5 or less or a larger --max-edges, or train it whole: "
+        "name the graphs beside the sectors in data.train"
+    ]
+    assert json.loads(printed.out) == report_of(out)
+    assert SectorFolder(out).events == [f"event{number:09}" for number in (0, 2, 3)]
+    together = open_events([one_small, out])
+    assert [event.parts for event in together] == [8, 1, 8, 8]
+    manifest = (out / "manifest.json").stat().st_mtime_ns
+    assert run(monkeypatch, *command, "--parts", 8) == 2
+    assert (out / "manifest.json").stat().st_mtime_ns >= manifest
+    assert run(monkeypatch, *command, "--parts", 4) == 0
+    assert len(SectorFolder(out).events) == 4
+
+
+def test_the_last_task_of_an_srun_does_not_wait_for_what_cannot_be_cut(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, one_small: Path
+) -> None:
+    """Whoever's share it is in says so."""
+    as_srun(monkeypatch, tasks=2)
+    for task, status in (("1", 2), ("0", 0)):
+        monkeypatch.setenv("SLURM_PROCID", task)
+        command = (one_small, tmp_path / "out", "--parts", 8, "--workers", 1)
+        assert run(monkeypatch, *command) == status
+    assert len(SectorFolder(tmp_path / "out").events) == 3
+
+
+def test_many_failures_are_told_in_short(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graphs = write(tmp_path / "graphs", [a_graph(number, 5, 0) for number in range(9)])
+    assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 8, "--workers", 1) == 2
+    said = capsys.readouterr().err
+    assert "9 of 9 events were not cut: event000000000" in said
+    assert said.endswith("; and 4 more\n")
+    assert said.count("event0000") == 5
     assert not (tmp_path / "out").exists()
+
+
+def test_sectors_that_do_not_fit_together_are_cut_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
+) -> None:
+    """Though all checksums are right: nobody would read them, and they were kept for ever."""
+    out, command = tmp_path / "out", (graphs, tmp_path / "out", "--parts", 2, "--workers", 1)
+    assert run(monkeypatch, *command) == 0
+    good = SectorFolder(out)
+    event = good.events[0]
+    sectors = [good.read(event, part, 2) for part in range(2)]
+    repeated = sectors[1].edge_id.clone()
+    repeated[0] = repeated[1]
+    bad = [sectors[0], replace(sectors[1], edge_id=repeated)]
+    write_sectors(out, bad, SectionFile(file_of(out, event)).record)
+    assert run(monkeypatch, *command) == 0
+    assert torch.equal(SectorFolder(out).read(event, 1, 2).edge_id, sectors[1].edge_id)

@@ -256,16 +256,19 @@ def test_a_run_that_is_being_written_is_left(
     assert commands == []
 
 
-def test_failed_training_shows_the_end_of_its_log(tmp_path: Path) -> None:
+def test_failed_training_shows_the_end_of_its_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = tmp_path / "ranks0002-1" / "train.log"
     said = "print(*range(20), 'the cause', sep='\\n'); import sys; sys.exit(3)"
     with pytest.raises(InputError) as raised:
         train_logged([sys.executable, "-c", said], log)
     message = str(raised.value)
-    assert message.startswith("ranks0002-1: the training ended with status 3; the end of")
+    assert message.startswith("ranks0002-1: the training ended with status 3; above is the end of")
     assert str(log) in message
-    assert message.splitlines()[-1] == "the cause"
-    assert "\n12\n" not in message
+    shown = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    assert shown[-1] == "the cause"
+    assert "12" not in shown
 
 
 def test_tail_ends_before_torchruns_own_report(tmp_path: Path) -> None:
@@ -274,7 +277,7 @@ def test_tail_ends_before_torchruns_own_report(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         train_logged(torchrun_command(1, script, ()), log)
     assert "ChildFailedError" in log.read_text()
-    assert tail(log).splitlines()[-1] == "lower optimizer.lr"
+    assert tail(log)[-1] == "lower optimizer.lr"
 
 
 @pytest.mark.parametrize("linked", ["ranks0002-1/train.log", "ranks0002-1"])

@@ -1,0 +1,60 @@
+"""Sectors that do not fit together end on all ranks with one message, before anybody exchanges."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bigtrk.parallel.collectives import together
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.training.event_source import split_validation
+from bigtrk.training.events import Events
+from bigtrk.training.run import fit
+from bigtrk.training.settings import Configuration
+from tests.distributed.ranks import run_ranks
+from tests.distributed.test_faults import message
+from tests.hostile_sectors import (
+    Sectors,
+    good,
+    lie,
+    other_edge_id,
+    sends_less,
+    sends_to_itself,
+    store,
+)
+
+
+def train(ranks: Ranks, data: Path, run: Path) -> str | None:
+    configuration = Configuration.model_validate(
+        {
+            "data": {"train": [data], "validation": 0},
+            "model": {"hidden": 8, "layers": 2},
+            "training": {"epochs": 1, "routing": "stored"},
+            "run": {"folder": run},
+        }
+    )
+
+    def work() -> None:
+        events = together(lambda: Events(*split_validation([data], 0)))
+        fit(configuration, ranks, events, None)
+
+    return message(work)
+
+
+@pytest.mark.parametrize("spoil", [sends_less, sends_to_itself])
+def test_splits_that_disagree(tmp_path: Path, spoil: Callable[[Sectors], Sectors]) -> None:
+    """Gloo ended the processes."""
+    store(tmp_path / "data", spoil(good(2)))
+    one, other = run_ranks(2, train, tmp_path / "data", tmp_path / "run")
+    assert one == other
+    assert "sector 0 sends" in one
+    assert "remove manifest.json and finish 'python -m partition" in one
+
+
+def test_what_one_rank_alone_reads(tmp_path: Path) -> None:
+    store(tmp_path / "data", good(2))
+    lie(tmp_path / "data", 1, other_edge_id(good(2)[1]))
+    one, other = run_ranks(2, train, tmp_path / "data", tmp_path / "run")
+    assert one == other
+    assert one.startswith(f"rank 1: {tmp_path / 'data'}")
+    assert "sector 1: its ids are not those that the record counts" in one

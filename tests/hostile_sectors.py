@@ -1,0 +1,176 @@
+"""Sectors that do not fit together, in files whose checksums do."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bigtrk.graphs.manifest import file_of, write_manifest
+from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.graphs.tensor_files import SectionFile, write_sections
+from partition.sectors import cut
+from tests.distributed.graphs import random_graph
+
+PARTS = 3
+GRAPH = random_graph(7, 60, 240)
+EVENT = GRAPH.name
+Sectors = list[Sector]
+
+
+def good(parts: int = PARTS) -> Sectors:
+    return cut(GRAPH, torch.arange(GRAPH.n_nodes) % parts, parts)
+
+
+def store(folder: Path, sectors: Sectors) -> Path:
+    """With a record that tells the truth of `sectors`."""
+    path = write_sectors(folder, sectors, {"source_digests": {"graph": "0"}})
+    write_manifest(folder, "sectors", {}, [EVENT])
+    return path
+
+
+def changed(sectors: Sectors, part: int, **fields: Any) -> Sectors:
+    return [replace(s, **fields) if s.part == part else s for s in sectors]
+
+
+def put(values: Tensor, places: Any, new: Any) -> Tensor:
+    copy = values.clone()
+    copy[places] = new
+    return copy
+
+
+def inside(sector: Sector) -> Tensor:
+    """Rows of the edges among owned nodes."""
+    return (sector.edge_index < sector.n_owned).all(dim=0).nonzero()[:, 0]
+
+
+def without_edges(sectors: Sectors, part: int, rows: Any) -> Sectors:
+    sector = sectors[part]
+    kept = torch.ones(sector.n_edges, dtype=torch.bool)
+    kept[rows] = False
+    assert sector.y is not None
+    return changed(
+        sectors, part, edge_index=sector.edge_index[:, kept], y=sector.y[kept],
+        edge_features=sector.edge_features[kept], edge_id=sector.edge_id[kept],
+        owns_edge=sector.owns_edge[kept],
+    )  # fmt: skip
+
+
+def sends_less(sectors: Sectors) -> Sectors:
+    splits = list(sectors[0].send_splits)
+    splits[1] -= 1
+    return changed(sectors, 0, send_splits=tuple(splits), send_index=sectors[0].send_index[1:])
+
+
+def sends_to_another(sectors: Sectors) -> Sectors:
+    a, b, c = sectors[0].send_splits
+    return changed(sectors, 0, send_splits=(a, b - 1, c + 1))
+
+
+def sends_to_itself(sectors: Sectors) -> Sectors:
+    """As gloo would take it: sector 0 asks itself for a row, and sends it."""
+    s = sectors[0]
+    assert s.send_splits[0] == s.recv_splits[0] == 0
+    at = s.n_owned
+    rows = torch.cat([torch.arange(at), torch.tensor([0]), torch.arange(at, s.n_nodes)])
+    assert s.particle_id is not None
+    return changed(
+        sectors, 0, send_index=torch.cat([torch.tensor([0]), s.send_index]),
+        send_splits=(1, *s.send_splits[1:]), recv_splits=(1, *s.recv_splits[1:]),
+        node_id=s.node_id[rows], node_features=s.node_features[rows],
+        particle_id=s.particle_id[rows], edge_index=s.edge_index + (s.edge_index >= at),
+    )  # fmt: skip
+
+
+def sends_another_row(sectors: Sectors) -> Sectors:
+    """One less asked for by sector 1, so that the order is kept."""
+    s = sectors[0]
+    asked = set(s.send_index[: s.send_splits[1]].tolist())
+    other = next(row for row in range(s.n_owned) if row not in asked)
+    rows = sorted([*asked - {max(asked)}, other])
+    return changed(sectors, 0, send_index=put(s.send_index, slice(len(rows)), torch.tensor(rows)))
+
+
+def repeats_an_edge(sectors: Sectors) -> Sectors:
+    ids = sectors[1].edge_id
+    a, b = inside(sectors[1])[:2]
+    return changed(sectors, 1, edge_id=put(ids, a, ids[b]))
+
+
+def owns_an_edge_of_another(sectors: Sectors) -> Sectors:
+    theirs = sectors[0].edge_id[inside(sectors[0])[0]]
+    return changed(sectors, 1, edge_id=put(sectors[1].edge_id, inside(sectors[1])[0], theirs))
+
+
+def swaps_two_for_others(sectors: Sectors) -> Sectors:
+    """Of the same sum: 1 + 2 = 0 + 3."""
+    ids = torch.cat([s.edge_id for s in sectors])
+    swapped = {1: 0, 2: 3}
+    assert all(edge in ids for edge in range(4))
+    return [
+        replace(s, edge_id=torch.tensor([swapped.get(i, i) for i in s.edge_id.tolist()]))
+        for s in sectors
+    ]
+
+
+def owns_a_node_of_another(sectors: Sectors) -> Sectors:
+    """Node 0 is sector 0's; sector 1's begin with 1, so the order is kept."""
+    return changed(sectors, 1, node_id=put(sectors[1].node_id, 0, 0))
+
+
+def lacks_an_edge(sectors: Sectors) -> Sectors:
+    return without_edges(sectors, 1, inside(sectors[1])[:1])
+
+
+def lacks_the_copy_of_a_cut_edge(sectors: Sectors) -> Sectors:
+    return without_edges(sectors, 1, (~sectors[1].owns_edge).nonzero()[:1, 0])
+
+
+def swapped(values: Tensor, a: int, b: int) -> Tensor:
+    return put(values, [a, b], values[[b, a]])
+
+
+def nodes_out_of_order(s: Sector) -> dict[str, Tensor]:
+    return {"node_id": swapped(s.node_id, 0, 1)}
+
+
+def halo_out_of_order(s: Sector) -> dict[str, Tensor]:
+    return {"node_id": swapped(s.node_id, s.n_owned, s.n_owned + 1)}
+
+
+def sent_out_of_order(s: Sector) -> dict[str, Tensor]:
+    return {"send_index": swapped(s.send_index, 0, 1)}
+
+
+def sent_twice(s: Sector) -> dict[str, Tensor]:
+    return {"send_index": put(s.send_index, 1, s.send_index[0])}
+
+
+def edges_out_of_order(s: Sector) -> dict[str, Tensor]:
+    return {"edge_index": s.edge_index.flip(1)}
+
+
+def edge_elsewhere(s: Sector) -> dict[str, Tensor]:
+    last = torch.tensor([s.n_nodes - 1, s.n_nodes - 1])
+    return {"edge_index": put(s.edge_index, (slice(None), -1), last)}
+
+
+def other_edge_id(s: Sector) -> dict[str, Tensor]:
+    return {"edge_id": put(s.edge_id, 0, s.edge_id[1])}
+
+
+def other_node_id(s: Sector) -> dict[str, Tensor]:
+    """Of sector 2, without an edge."""
+    return {"node_id": put(s.node_id, s.n_owned - 1, GRAPH.n_nodes - 1)}
+
+
+def lie(folder: Path, part: int, columns: dict[str, Tensor]) -> None:
+    """Put `columns` into a sector, and let digests and manifest say so, but not the record."""
+    path = file_of(folder, EVENT)
+    opened = SectionFile(path)
+    sections = {name: opened.read(name) for name in opened.digests}
+    sections[f"sector/{part}"] |= {name: x.to(torch.int32) for name, x in columns.items()}
+    write_sections(path, sections, opened.record)
+    write_manifest(folder, "sectors", {}, [EVENT])

@@ -1,0 +1,181 @@
+"""Names and texts from anywhere are shown as they are: no terminal and no markup obeys them."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+
+from bigtrk.console import Screen, exit_on_bad_input, say
+from bigtrk.errors import InputError, printable
+from bigtrk.graphs.graph_folder import write_graph
+from bigtrk.graphs.manifest import write_manifest
+from bigtrk.reports.layout import at_width
+from tests.distributed.graphs import random_graph
+from tests.programs import CHECKOUT, run_here
+from tests.reports.run_folders import epoch_line, run_record, run_writer
+
+ESCAPES = ["\x1b[31m", "\x1b]8;;http://x\x1b\\", "\x07", "\r", "\x9b2J", "\u202e", "\udcff", "a\nb"]
+MARKUP = ["[red]x[/red]", "[link=http://x]x[/link]", "[/]", ":bomb:"]
+
+
+def harmless(text: str) -> bool:
+    return all(line.isprintable() for line in text.split("\n"))
+
+
+@pytest.mark.parametrize("name", ESCAPES + MARKUP)
+def test_a_line_is_shown_literally(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"{name} is read")
+    assert capsys.readouterr().out == f"{printable(name)} is read\n"
+
+
+@pytest.mark.parametrize("name", ESCAPES + MARKUP)
+@pytest.mark.parametrize("terminal", [True, False])
+def test_tables_titles_and_captions_are_shown_literally(name: str, terminal: bool) -> None:
+    out = io.StringIO()
+    screen = Screen(file=out, width=200, force_terminal=terminal, color_system=None)
+    table = Table(name, title=f"title {name}", caption=f"caption {name}")
+    table.add_row(name, style="dim")
+    at_width(screen).print(table, Text(f"text {name}"))
+    assert harmless(out.getvalue())
+    if name in MARKUP:
+        assert out.getvalue().count(name) == 5
+
+
+def test_styles_reach_a_terminal() -> None:
+    out = io.StringIO()
+    Screen(file=out, force_terminal=True, color_system="standard").print(Text("x", style="red"))
+    assert "\x1b[31mx\x1b[0m" in out.getvalue()
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+@pytest.mark.parametrize("kind", [InputError, OSError])
+def test_errors_are_one_line(
+    name: str, kind: type[Exception], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise kind(f"{name}: no such file")
+
+    with pytest.raises(SystemExit):
+        exit_on_bad_input("bigtrk", fail)
+    assert capsys.readouterr().err == f"bigtrk: error: {printable(name)}: no such file\n"
+
+
+def test_a_defects_traceback_is_harmless() -> None:
+    program = (
+        "from bigtrk.console import exit_on_bad_input\n"
+        "def fail():\n    raise KeyError('x') from RuntimeError('\\x1b[31mred')\n"
+        "exit_on_bad_input('bigtrk', fail)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT, check=False
+    )
+    assert done.returncode == 1
+    assert harmless(done.stderr)
+    assert done.stderr.startswith("RuntimeError: \\x1b[31mred\n")
+    assert done.stderr.endswith("KeyError: 'x'\n")
+
+
+ESCAPE = "\x1b[31mred\x1b[0m\x07"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["bigtrk", ESCAPE],
+        ["bigtrk", "build", f"--{ESCAPE}"],
+        ["bigtrk", "build", ESCAPE, "graphs"],
+        ["bigtrk", "build", "x", "graphs", "--from", ESCAPE],
+        ["bigtrk", "evaluate", ESCAPE, "graphs"],
+        ["bigtrk", "report", ESCAPE],
+        ["bigtrk", "plan", f"model.{ESCAPE}=1"],
+        ["bigtrk", "scale", "weak", ESCAPE],
+        ["bigtrk", "simulate", "x", "--events", ESCAPE],
+        ["bigtrk-partition", ESCAPE, "sectors", "--parts", "2"],
+        ["bigtrk-partition", "graphs", "sectors", "--parts", ESCAPE],
+        ["bigtrk/train.py", f"--{ESCAPE}"],
+        ["bigtrk/train.py", f"{ESCAPE}.yaml"],
+        ["bigtrk/train.py", f"model.{ESCAPE}=3"],
+        ["bigtrk/train.py", "--resume", ESCAPE],
+        ["bigtrk/train.py", f"data.train=[{ESCAPE}]"],
+        ["bigtrk/train.py", f"data.train=['a{os.sep}[red]b']"],
+    ],
+)
+def test_bad_command_lines_are_told_in_one_harmless_line(
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, printed, errors = run_here(command, monkeypatch, capsys)
+    assert (status, printed) == (2, "")
+    assert errors.endswith("\n")
+    assert errors[:-1].isprintable()
+    assert "error: " in errors
+
+
+def hostile(value: Any) -> Any:
+    """With an escape code at the end of each text, keys included."""
+    if isinstance(value, dict):
+        return {key: hostile(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [hostile(item) for item in value]
+    return f"{value}{ESCAPE}" if isinstance(value, str) else value
+
+
+def test_a_run_of_hostile_texts_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = hostile(run_record())
+    record["config"]["model"][ESCAPE] = ESCAPE
+    record["software"][ESCAPE] = ESCAPE
+    run = run_writer(tmp_path)(f"run{ESCAPE}\udcff", record, [epoch_line(0)])
+    page = tmp_path / "page.html"
+    command = ["bigtrk", "report", str(run), "--html", str(page)]
+    status, printed, errors = run_here(command, monkeypatch, capsys)
+    assert (status, errors) == (0, "")
+    assert "\\x1b[31mred" in printed
+    assert harmless(printed)
+    assert harmless(page.read_text("utf-8"))
+    status, printed, _ = run_here([*command[:3], "--json"], monkeypatch, capsys)
+    assert status == 0
+    assert harmless(printed)
+    assert json.loads(printed)["runs"][0]["config"]["model"][ESCAPE] == ESCAPE
+
+
+def test_names_of_events_are_no_markup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = replace(random_graph(1, 40, 200), name="[red]event:bomb:[")
+    write_graph(tmp_path / "graphs", graph, {})
+    write_manifest(tmp_path / "graphs", "graphs", {}, [graph.name])
+    command = ["bigtrk-partition", str(tmp_path / "graphs"), str(tmp_path / "sectors")]
+    status, printed, _ = run_here([*command, "--parts", "2"], monkeypatch, capsys)
+    assert status == 0
+    assert graph.name in printed
+
+
+def test_a_script_for_slurm_holds_no_line_of_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A comment names the folder: a line break in it would begin a command."""
+    for number in range(3):
+        graph = random_graph(number, 40, 200)
+        write_graph(tmp_path / "graphs", graph, {})
+    names = [random_graph(number, 40, 200).name for number in range(3)]
+    write_manifest(tmp_path / "graphs", "graphs", {}, names)
+    monkeypatch.chdir(tmp_path)
+    options = ["--events", "1", "--validation", "1", "--ranks", "1", "--slurm", "--out", "x\ndate"]
+    command = ["bigtrk", "scale", "weak", "graphs", *options]
+    status, printed, errors = run_here(command, monkeypatch, capsys)
+    assert (status, printed) == (2, "")
+    assert "'x\\ndate': a script holds printable names only" in errors
+    assert not Path("x\ndate").exists()
