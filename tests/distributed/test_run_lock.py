@@ -45,7 +45,7 @@ def launch(
 
     slow: wait for the other once the run's folder is found free, before it is made.
     """
-    make, waited = Path.mkdir, []
+    make, waited = Path.mkdir, list[int]()
 
     def make_slowly(path: Path, *arguments: Any, **options: Any) -> None:
         if path.name in ("run", "0001") and not waited:
@@ -53,7 +53,7 @@ def launch(
         make(path, *arguments, **options)
 
     if slow:
-        Path.mkdir = make_slowly  # type: ignore[method-assign]
+        Path.mkdir = make_slowly  # type: ignore[method-assign, assignment]
     chosen = settings(graphs, Path("run"), 1, {"name": "ddp"}).model_dump()
     chosen["optimizer"]["lr"] = 0.01 * (1 + number)
     chosen["run"]["folder"] = Path("run") if named else None
