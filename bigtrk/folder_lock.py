@@ -10,14 +10,11 @@ those who try one alone can do.
 """
 
 import errno
-import hashlib
 import os
-import platform
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,6 +22,7 @@ from typing import Self
 from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.files import disk_errors, unlinked
+from bigtrk.lock_owner import Owner
 
 LOCK = "lock"
 BEAT = 5.0  # s between two signs of life
@@ -33,55 +31,6 @@ DEAD = 60.0  # s without one
 # too, and on Lustre times are those of clients' clocks.
 WATCHED = 3 * BEAT
 POLL = 0.5  # s
-ENDED = 0  # in place of a time of start
-
-
-@dataclass(frozen=True)
-class Owner:
-    """A process. started: when, in ticks since the kernel's start, as another process may get the
-    same number later. space: where numbers mean the same, a boot of a kernel and a container.
-    """
-
-    host: str
-    process: int
-    started: int
-    space: str
-
-    @staticmethod
-    def here() -> "Owner":
-        """This process."""
-        host, process = platform.node().replace("/", "_"), os.getpid()
-        return Owner(host, process, _started(process) or ENDED, _space())
-
-    @staticmethod
-    def parse(name: str) -> "Owner":
-        """Raises:
-        ValueError: it is no owner's name.
-        """
-        host, process, started, space = name.rsplit("-", 3)
-        return Owner(host, int(process), int(started), space)
-
-    @property
-    def name(self) -> str:
-        return f"{self.host}-{self.process}-{self.started}-{self.space}"
-
-    def has_ended(self) -> bool | None:
-        """Whether the process has; None where that cannot be known here: it is elsewhere, or hidden
-        as another user's.
-        """
-        if self.space != _space():
-            return None
-        try:
-            os.kill(self.process, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            pass
-        found = _started(self.process)
-        return None if found is None else found != self.started
-
-    def __str__(self) -> str:
-        return f"process {self.process} on {self.host}"
 
 
 class FolderLock:
@@ -222,23 +171,3 @@ def _changed(path: Path) -> float:
     """When a file last was, in seconds. Opened for it: so NFS does not tell what it remembers."""
     with path.open("rb") as handle:
         return os.fstat(handle.fileno()).st_mtime
-
-
-def _started(process: int) -> int | None:
-    """When a process was, in ticks since the kernel's start, or ENDED; None if it is not shown."""
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return None
-    state, *fields = stat.rpartition(")")[2].split()  # its name may hold anything
-    return ENDED if state in "ZX" else int(fields[18])
-
-
-def _space() -> str:
-    """A short name of the kernel's boot and of this process's container."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
-        facts = f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  # it names no file
-    except OSError:
-        facts = platform.node()
-    return hashlib.sha256(facts.encode()).hexdigest()[:12]

@@ -16,7 +16,8 @@ import pytest
 
 from bigtrk import folder_lock
 from bigtrk.errors import InputError
-from bigtrk.folder_lock import LOCK, FolderLock, Owner
+from bigtrk.folder_lock import LOCK, FolderLock
+from bigtrk.lock_owner import Owner, _started
 
 PROCESSES, ROUNDS = 4, 25
 ME = Owner.here()
@@ -197,7 +198,7 @@ def test_a_lock_found_dead_is_not_taken_from_who_was_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lay(tmp_path, ended())
-    faster = replace(ME, process=os.getppid(), started=folder_lock._started(os.getppid()) or 0)
+    faster = replace(ME, process=os.getppid(), started=_started(os.getppid()) or 0)
     judge = FolderLock._is_dead
 
     def judge_slowly(self: FolderLock, owner: Owner, held: Path, new: Path) -> bool:

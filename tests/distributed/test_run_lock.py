@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.folder_lock import LOCK, FolderLock, Owner
+from bigtrk.folder_lock import LOCK, FolderLock
+from bigtrk.lock_owner import Owner
 from bigtrk.parallel.ranks import Ranks, process_group
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
@@ -53,7 +54,7 @@ def launch(
         make(path, *arguments, **options)
 
     if slow:
-        Path.mkdir = make_slowly  # type: ignore[method-assign, assignment]
+        Path.mkdir = make_slowly  # type: ignore[method-assign,assignment]
     chosen = settings(graphs, Path("run"), 1, {"name": "ddp"}).model_dump()
     chosen["optimizer"]["lr"] = 0.01 * (1 + number)
     chosen["run"]["folder"] = Path("run") if named else None
