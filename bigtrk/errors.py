@@ -24,6 +24,11 @@ class StoppedError(Exception):
 
 def reason(error: Exception) -> str:
     """What a library says of bad input, as part of a message: one printable line, not too long."""
-    words = " ".join(str(error).split())
+    return one_line(str(error))
+
+
+def one_line(text: str) -> str:
+    """Text from anywhere, as part of a message: printable, without line breaks, not too long."""
+    words = " ".join(text.split())
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in words)
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."
