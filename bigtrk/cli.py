@@ -247,7 +247,9 @@ def scale(
         int, typer.Option(min=1, help="to train on: per rank (weak), in all (strong)")
     ] = 100,
     validation: Annotated[int, typer.Option(min=0, help="to validate, likewise")] = 20,
-    repeats: Annotated[int, typer.Option(min=1, help="runs per world size, seeds differ")] = 3,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=1000, help="runs per world size, seeds differ")
+    ] = 3,
     slurm: Annotated[
         bool, typer.Option("--slurm", help="print a script that submits job arrays instead")
     ] = False,

@@ -4,14 +4,15 @@ import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from reprlib import Repr
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError, one_line, reason
 from bigtrk.files import read_bytes
-from bigtrk.safe_yaml import parse_yaml
+from bigtrk.safe_yaml import MAX_BYTES, parse_yaml
 
+Count = Annotated[int, Field(ge=0, lt=2**63)]  # of things, in files from anywhere
 MOST_COMPLAINTS = 5
 # Values are told as they are, but a bad one may be of any size.
 _SHORT = Repr()
@@ -19,9 +20,11 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 
 
 class Settings(BaseModel):
-    """A section of the configuration: immutable, and unknown keys are errors."""
+    """A section of the configuration: immutable; unknown keys are errors, and so are numbers that
+    JSON cannot write down again.
+    """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 Tree = TypeVar("Tree", bound=Settings)
@@ -58,7 +61,7 @@ def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML mapping, safely."""
-    text = read_bytes(path)
+    text = read_bytes(path, MAX_BYTES)
     try:
         content = parse_yaml(text.decode())
     except ValueError as error:
@@ -91,7 +94,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
 def _complaint(
     kind: type[Settings], error: dict[str, Any], source: str, overrides: Sequence[str]
 ) -> str:
-    key = _key_of(kind, error["loc"])
+    key = one_line(_key_of(kind, error["loc"]))
     given = [override for override in overrides if _within(f"{key}.", _key(override))]
     where = f"override {given[-1]!r}" if given else source
     if error["type"] == "extra_forbidden":
@@ -100,8 +103,9 @@ def _complaint(
         return f"{where}: key {key!r} is missing"
     if error["type"] == "value_error" and isinstance(error["input"], dict):
         # A section's own check, which says what of the section is wrong.
-        return f"{where}: {f'{key}: ' if key else ''}{error['ctx']['error']}"
-    return f"{where}: {key}: {error['msg']} (got {_SHORT.repr(error['input'])})"
+        return f"{where}: {f'{key}: ' if key else ''}{one_line(str(error['ctx']['error']))}"
+    # What is wrong may be quoted in the message, too.
+    return f"{where}: {key}: {one_line(error['msg'])} (got {_SHORT.repr(error['input'])})"
 
 
 def _key_of(kind: type[Settings], place: Sequence[Any]) -> str:

@@ -36,5 +36,10 @@ def printable_lines(text: str) -> str:
 
 def reason(error: Exception) -> str:
     """What a library says of bad input, as part of a message: one printable line, not too long."""
-    line = printable(" ".join(str(error).split()))
+    return one_line(str(error))
+
+
+def one_line(text: str) -> str:
+    """Text from anywhere, as part of a message: printable, without line breaks, not too long."""
+    line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from bigtrk.errors import InputError, reason
+from bigtrk.json_values import checked
+
+MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
 
 
 @contextmanager
@@ -136,30 +139,34 @@ def check_file(path: Path) -> None:
         raise InputError(f"{path}: is not a file; name one, or remove it")
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file.
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """The content of a file, of which `most` bytes are read.
 
     Raises:
-        InputError: the file is missing or cannot be read.
+        InputError: the file is missing, larger, or cannot be read.
     """
     try:
         check_file(path)
-        return path.read_bytes()
+        with path.open("rb") as handle:
+            content = handle.read(-1 if most is None else most + 1)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); check its permissions"
         ) from None
+    if most is not None and len(content) > most:
+        raise InputError(f"{path}: is larger than {most >> 20} MiB; name another file")
+    return content
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
+    """Read a JSON file of text, numbers and no more nesting than a record has.
 
     Raises:
-        InputError: the file cannot be read or is not JSON.
+        InputError: the file cannot be read, is not JSON, or too large.
     """
-    content = read_bytes(path)
+    content = read_bytes(path, MAX_JSON_BYTES)
     try:
-        return parse_json(content.decode())
+        return checked(parse_json(content.decode()))
     except ValueError as error:
         raise InputError(f"{path}: not a JSON file ({reason(error)}); make it again") from None
 

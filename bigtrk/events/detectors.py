@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from bigtrk.errors import InputError
+from bigtrk.events.columns import MODULE_IDS
 from bigtrk.events.event import Columns
 from bigtrk.events.geometry import (
     TRACKML_LAYERS,
@@ -13,8 +14,19 @@ from bigtrk.events.geometry import (
     Int64,
     layers_from_rows,
 )
+from bigtrk.events.tables import FIX_VALUES, fail_at
 from bigtrk.events.writer import write_table
 
+# Far around what detectors have (mm); other columns are within FARTHEST of 0. A track leaves as
+# many cells as its path has pitches, and a module's place is told by its angle around the beam.
+FARTHEST = 1e5
+LIMITS = {
+    "module_t": (1e-3, 100.0),
+    "module_hv": (1e-3, FARTHEST),
+    "pitch_u": (1e-3, FARTHEST),
+    "pitch_v": (1e-3, FARTHEST),
+    "radius": (1e-3, 2 * FARTHEST),
+}
 # Rows of modules lie further apart than this, modules of one row closer together (mm).
 ROW_SPACING = 5.0
 
@@ -25,8 +37,9 @@ def layers_from_detectors(detectors: Columns) -> DetectorLayers:
     A layer is a cylinder where its modules face outwards, a disc where they face along z.
 
     Raises:
-        InputError: the table is empty.
+        InputError: the table is empty, or a module is none of a detector; names the row.
     """
+    _check_modules(detectors)
     volume, layer = (detectors[name].astype(np.int64) for name in ("volume_id", "layer_id"))
     keys = np.unique(np.stack([volume, layer], axis=1), axis=0)
     if len(keys) == 0:
@@ -37,6 +50,21 @@ def layers_from_detectors(detectors: Columns) -> DetectorLayers:
         modules = {name: column[members].astype(np.float64) for name, column in detectors.items()}
         rows.append((volume_id, layer_id, *_layer_row(modules)))
     return layers_from_rows(rows)
+
+
+def _check_modules(detectors: Columns) -> None:
+    lengths = {
+        name: column.astype(np.float64)
+        for name, column in detectors.items()
+        if name not in MODULE_IDS
+    }
+    lengths["radius"] = np.hypot(lengths["cx"], lengths["cy"])
+    for name, column in lengths.items():
+        least, most = LIMITS.get(name, (-FARTHEST, FARTHEST))
+        wrong = np.flatnonzero((column < least) | (column > most))
+        if len(wrong):
+            problem = f"{name} is {column[wrong[0]]:g}, not from {least:g} to {most:g}"
+            fail_at("detectors.csv", int(wrong[0]), problem, FIX_VALUES)
 
 
 def _layer_row(modules: dict[str, Float64]) -> tuple[float, ...]:

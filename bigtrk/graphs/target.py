@@ -21,7 +21,7 @@ class Target(Settings):
     """
 
     pt_min: float = Field(0.0, ge=0)
-    hits_min: int = Field(0, ge=0)
+    hits_min: int = Field(0, ge=0, lt=2**31)
     eta_max: float | None = Field(None, gt=0)
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     other_weight: float = Field(0.0, allow_inf_nan=False)

@@ -8,6 +8,11 @@ from bigtrk.config import Settings
 from bigtrk.models.workspace import Recompute
 
 Precision = Literal["fp32", "bf16"]
+# Far above any track finder's: configurations come with files from anywhere, and a model is built
+# and counted layer by layer before its weights are compared.
+Width = Annotated[int, Field(ge=2, le=65_536)]
+Layers = Annotated[int, Field(ge=1, le=256)]
+Linears = Annotated[int, Field(ge=1, le=16)]  # of one MLP
 
 
 class InteractionGNNConfig(Settings):
@@ -23,9 +28,9 @@ class InteractionGNNConfig(Settings):
     """
 
     name: Literal["interaction"] = "interaction"
-    hidden: int = Field(64, ge=2)
-    layers: int = Field(8, ge=1)
-    mlp_layers: int = Field(2, ge=1)
+    hidden: Width = 64
+    layers: Layers = 8
+    mlp_layers: Linears = 2
     shared_weights: bool = False
     concatenate: bool = True
     in_out: bool = True
@@ -57,9 +62,9 @@ class AttentionGNNConfig(Settings):
     """
 
     name: Literal["attention"] = "attention"
-    hidden: int = Field(64, ge=2)
-    layers: int = Field(8, ge=1)
-    mlp_layers: int = Field(2, ge=1)
+    hidden: Width = 64
+    layers: Layers = 8
+    mlp_layers: Linears = 2
     layer_norm: bool = True
     edge_features: bool = True
     recompute: Literal["none", "layer"] = "layer"
@@ -84,8 +89,8 @@ class EdgeMLPConfig(Settings):
     """
 
     name: Literal["mlp"] = "mlp"
-    hidden: int = Field(64, ge=2)
-    mlp_layers: int = Field(3, ge=1)
+    hidden: Width = 64
+    mlp_layers: Linears = 3
     recompute: Literal["none", "layer", "chunk"] = "chunk"
     precision: Precision = "fp32"
 
@@ -115,7 +120,9 @@ def _of_one_model(content: Any) -> Any:
     content = {"name": "interaction", **content}
     for key in content:
         models = [name for name, options in _OPTIONS.items() if key in options]
-        if models and content["name"] in _OPTIONS and content["name"] not in models:
+        # A name that is no text cannot be looked up; it is refused with the other values.
+        known = isinstance(content["name"], str) and content["name"] in _OPTIONS
+        if models and known and content["name"] not in models:
             raise ValueError(
                 f"model.{key} is an option of {' and '.join(models)}; remove it for "
                 f"{content['name']}"

@@ -1,71 +1,23 @@
-"""DeepSpeed's JSON files: found, checked against our configuration, completed.
+"""DeepSpeed's JSON files, checked against our configuration and by DeepSpeed itself, completed.
 
-DeepSpeed ignores a misspelt top-level key and takes defaults for what is absent; both have cost
-people whole trainings, so the file is checked here before DeepSpeed sees it.
+DeepSpeed takes defaults for what is absent, which has cost people whole trainings.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-import bigtrk
 from bigtrk.config import nearest
-from bigtrk.errors import InputError
-from bigtrk.files import read_json
+from bigtrk.errors import InputError, one_line
+from bigtrk.parallel.ds_file import find_ds_config, read_ds_file
 from bigtrk.parallel.settings import OptimizerSettings
 
 if TYPE_CHECKING:
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
-# Set from our own configuration; a second value in the JSON file could only disagree.
-OURS = {
-    "train_batch_size": "training.events_per_step",
-    "train_micro_batch_size_per_gpu": "training.events_per_step",
-    "gradient_accumulation_steps": "training.events_per_step",
-    "gradient_clipping": "optimizer.gradient_clipping",
-    "optimizer": "optimizer",
-    "scheduler": "optimizer.schedule",
-    "bf16": "model.precision",
-    "fp16": "model.precision",
-    "activation_checkpointing": "model.recompute",
-}
-# What remains to DeepSpeed and has a use here.
-THEIRS = (
-    "zero_optimization",
-    "zero_allow_untested_optimizer",
-    "zero_force_ds_cpu_optimizer",
-    "comms_logger",
-    "communication_data_type",
-    "steps_per_print",
-    "wall_clock_breakdown",
-    "memory_breakdown",
-    "dump_state",
-    "flops_profiler",
-    "tensorboard",
-    "wandb",
-    "csv_monitor",
-    "aio",
-)
-
-
-def find_ds_config(name: str) -> Path:
-    """The JSON file of a shipped name ("zero1"), or the path itself.
-
-    Raises:
-        InputError: there is neither such a file nor such a name.
-    """
-    if Path(name).is_file():
-        return Path(name)
-    package = Path(bigtrk.__file__).parent
-    # Beside the package in a checkout, inside it once installed from a wheel.
-    folders = [package.parent / "ds_configs", package / "ds_configs"]
-    for folder in folders:
-        if (folder / f"{name}.json").is_file():
-            return folder / f"{name}.json"
-    shipped = sorted(path.stem for folder in folders for path in folder.glob("*.json"))
-    raise InputError(f"engine.ds_config: no file {name!r}{nearest(name, shipped)}")
+Section = TypeVar("Section", bound=BaseModel)
 
 
 def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
@@ -75,15 +27,9 @@ def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
         InputError: an unknown key, one that belongs to our configuration, or clipping without norm.
     """
     path = find_ds_config(name)
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: must be a JSON object")
-    for key in content:
-        if key in OURS:
-            raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
-        if key not in THEIRS:
-            raise InputError(f"{path}: unknown key {key!r}{nearest(key, THEIRS)}")
+    content = read_ds_file(path)
     zero = _zero_section(path, content)
+    _check_loggers(path, content)
     _refuse_unresumable(path, zero)
     if not zero.compute_grad_norm and optimizer.gradient_clipping:
         raise InputError(_without_norm(path, "optimizer.gradient_clipping=0"))
@@ -136,20 +82,37 @@ def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
 
 def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
     """The section of ZeRO, checked."""
-    section = content.get("zero_optimization", {})
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
 
-    fields = DeepSpeedZeroConfig.model_fields
+    return _section(path, content, "zero_optimization", DeepSpeedZeroConfig)
+
+
+def _check_loggers(path: Path, content: dict[str, Any]) -> None:
+    from deepspeed.comm.config import CommsLoggerConfig
+    from deepspeed.monitor.config import CSVConfig, TensorBoardConfig, WandbConfig
+
+    _section(path, content, "comms_logger", CommsLoggerConfig)
+    _section(path, content, "tensorboard", TensorBoardConfig)
+    _section(path, content, "wandb", WandbConfig)
+    _section(path, content, "csv_monitor", CSVConfig)
+
+
+def _section(path: Path, content: dict[str, Any], name: str, kind: type[Section]) -> Section:
+    """A section as DeepSpeed reads it."""
+    section = content.get(name) or {}
+    fields = kind.model_fields
     known: Collection[str] = {*fields, *(str(f.alias) for f in fields.values() if f.alias)}
     for key in section:
         if key not in known:
             hint = nearest(key, sorted(known))
-            raise InputError(f"{path}: unknown key 'zero_optimization.{key}'{hint}")
+            raise InputError(f"{path}: unknown key {one_line(repr(f'{name}.{key}'))}{hint}")
     try:
-        return DeepSpeedZeroConfig(**section)
+        return kind(**section)
     except ValidationError as error:
-        reasons = "; ".join(
-            f"zero_optimization.{'.'.join(map(str, item['loc']))}: {item['msg']}"
-            for item in error.errors()
-        )
-        raise InputError(f"{path}: {reasons}") from None
+        raise InputError(f"{path}: {'; '.join(_complaints(name, error))}") from None
+
+
+def _complaints(section: str, error: ValidationError) -> Iterator[str]:
+    for item in error.errors():
+        key = ".".join(map(str, item["loc"]))
+        yield f"{one_line(f'{section}.{key}')}: {one_line(item['msg'])}"

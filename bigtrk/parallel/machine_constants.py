@@ -1,15 +1,17 @@
 """What the cost model knows of a machine: fitted by `bigtrk plan --calibrate`, else defaults."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from bigtrk.config import Settings
+from bigtrk.models.settings import Precision
 from bigtrk.parallel.links import Link, Network
 
 # A step's seconds per edge rise by a quarter where its tensors grow from 3 to 6 MB (one thread of
 # an AMD EPYC with 32 MB of shared cache).
 CACHED_BYTES = 4 * 2**20
+Rate = Annotated[float, Field(gt=0)]  # per second
 
 
 class MachineConstants(Settings):
@@ -29,9 +31,9 @@ class MachineConstants(Settings):
 
     name: str
     accelerator: str
-    flops: dict[str, float]
-    traffic: float = Field(gt=0)
-    cached: float = Field(gt=0)
+    flops: Annotated[dict[Precision, Rate], Field(min_length=2)]
+    traffic: Rate
+    cached: Rate
     operation: float = Field(ge=0)
     process_bytes: int = Field(ge=0)
     deepspeed_bytes: int = Field(ge=0)

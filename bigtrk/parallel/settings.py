@@ -18,7 +18,7 @@ class EngineSettings(Settings):
     name: Literal["ddp", "deepspeed", "fsdp2"] = "ddp"
     ds_config: str = "zero1"  # a shipped name or the path of a JSON file
     coalesced: bool = False
-    shard_ranks: int | None = Field(None, ge=2)
+    shard_ranks: int | None = Field(None, ge=2, lt=2**31)
 
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:
@@ -48,6 +48,6 @@ class OptimizerSettings(Settings):
     lr_scaling: Literal["none", "linear", "sqrt"] = "none"
     weight_decay: float = Field(0.01, ge=0)
     schedule: Literal["constant", "cosine", "plateau"] = "constant"
-    warmup_steps: int = Field(0, ge=0)
-    plateau_patience: int = Field(3, ge=0)
+    warmup_steps: int = Field(0, ge=0, lt=2**31)
+    plateau_patience: int = Field(3, ge=0, lt=2**31)
     gradient_clipping: float = Field(0.0, ge=0)

@@ -8,8 +8,7 @@ from typing import Literal
 from torch import nn
 
 from bigtrk.errors import InputError
-from bigtrk.files import read_json
-from bigtrk.parallel.ds_config import find_ds_config
+from bigtrk.parallel.ds_file import zero_stage
 from bigtrk.parallel.links import Link, all_gather, all_reduce
 from bigtrk.parallel.settings import EngineSettings
 
@@ -89,9 +88,7 @@ def sharding(engine: EngineSettings, world: int) -> Sharding:
         return Sharding("DDP", "none", world, copies=1)
     if engine.name == "fsdp2":
         return Sharding("FSDP2", "parameters", min(engine.shard_ranks or world, world))
-    content = read_json(find_ds_config(engine.ds_config))
-    stage = int(content.get("zero_optimization", {}).get("stage", 0))
-    return _zero(stage, world)
+    return _zero(zero_stage(engine.ds_config), world)
 
 
 def named_sharding(name: str, world: int) -> Sharding:

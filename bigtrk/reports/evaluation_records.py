@@ -1,8 +1,16 @@
 """`evaluation.json`, as `bigtrk evaluate` writes it; what it does not know is None."""
 
-from pydantic import Field
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, Self
 
+from pydantic import Field, model_validator
+
+from bigtrk.config import Count
+from bigtrk.reports.quantities import MOST, Number, Text, some
 from bigtrk.reports.records import EdgeMetrics, Record
+
+Counts = Annotated[tuple[Count, ...], Field(max_length=MOST)]
 
 
 class Binned(Record):
@@ -10,11 +18,22 @@ class Binned(Record):
     whole for values `outside` the bins and `unknown` ones.
     """
 
-    edges: tuple[float, ...]
-    part: tuple[int, ...]
-    whole: tuple[int, ...]
-    outside: tuple[int, int] = (0, 0)
-    unknown: tuple[int, int] = (0, 0)
+    edges: tuple[Number, ...]
+    part: Counts
+    whole: Counts
+    outside: tuple[Count, Count] = (0, 0)
+    unknown: tuple[Count, Count] = (0, 0)
+
+    @model_validator(mode="after")
+    def _is_binned(self) -> Self:
+        if not len(self.part) == len(self.whole) == len(self.edges) - 1:
+            raise ValueError("there are not as many parts and wholes as there are bins")
+        if any(high <= low for low, high in pairwise(self.edges)):
+            raise ValueError("edges do not ascend")
+        pairs = (*zip(self.part, self.whole, strict=True), self.outside, self.unknown)
+        if any(part > whole for part, whole in pairs):
+            raise ValueError("a part is larger than its whole")
+        return self
 
 
 class EdgeBins(Record):
@@ -38,23 +57,29 @@ class TrackBins(Record):
 class Matching(Record):
     """Track matching in one style ("ATLAS", "one_way", "two_way") and mode ("acorn", "strict")."""
 
-    style: str
-    mode: str
-    efficiency: float | None = None
-    fake_rate: float | None = None
-    duplicate_rate: float | None = None
-    n_particles: int | None = None
-    n_reconstructed: int | None = None
-    n_tracks: int | None = None
-    n_matched: int | None = None
+    style: Text
+    mode: Text
+    efficiency: Number | None = None
+    fake_rate: Number | None = None
+    duplicate_rate: Number | None = None
+    n_particles: Count | None = None
+    n_reconstructed: Count | None = None
+    n_tracks: Count | None = None
+    n_matched: Count | None = None
     bins: TrackBins | None = None
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> Self:
+        if (self.n_reconstructed or 0) > (self.n_particles or 0):
+            raise ValueError("n_reconstructed are among n_particles")
+        return self
 
 
 class Judged(Record):
     """Tracks from one set of scores."""
 
-    trackml_score: float | None = None
-    matching: tuple[Matching, ...] = ()
+    trackml_score: Number | None = None
+    matching: Annotated[tuple[Matching, ...], Field(max_length=MOST)] = ()
 
     def bins(self, mode: str) -> TrackBins:
         """Those of the one style that has bins; empty where there are none."""
@@ -69,23 +94,42 @@ class TrackRecord(Judged):
     and loss_bins the same by pT and eta, as "merged_by_pt" (`tracks/losses.py` defines them).
     """
 
-    score_cut: float | None = None
-    min_hits: int | None = None
-    pt_min: float | None = None
-    matching_fraction: float | None = None
+    score_cut: Number | None = None
+    min_hits: Count | None = None
+    pt_min: Number | None = None
+    matching_fraction: Number | None = None
     perfect: Judged | None = None
-    losses: dict[str, int] = Field(default_factory=dict)
-    loss_bins: dict[str, Binned] = Field(default_factory=dict)
+    losses: dict[Text, Count] = some()
+    loss_bins: dict[Text, Binned] = some()
 
 
 class EvaluationRecord(Record):
     """`evaluation.json`."""
 
-    data: str | None = None
-    events: int | None = None
-    events_trained_on: int = 0
-    events_left_out: int = 0
-    edges: int | None = None
+    data: Text | None = None
+    events: Count | None = None
+    events_trained_on: Count = 0
+    events_left_out: Count = 0
+    edges: Count | None = None
     edge_metrics: EdgeMetrics = EdgeMetrics()
     edge_bins: EdgeBins = EdgeBins()
     tracks: TrackRecord | None = None
+
+    @model_validator(mode="after")
+    def _bins_are_shared(self) -> Self:
+        """Tables have a row for each bin of all ratios, and plots against pT show its logarithm."""
+        for axis in ("pt", "eta"):
+            edges = {binned.edges for name, binned in self._binned() if name.endswith(f"_{axis}")}
+            if len(edges) > 1:
+                raise ValueError(f"not all ratios have the same bins in {axis}")
+            if axis == "pt" and any(limits[0] <= 0 for limits in edges):
+                raise ValueError("bins in pt begin above 0")
+        return self
+
+    def _binned(self) -> Iterator[tuple[str, Binned]]:
+        """All that is in bins, by a name that ends with what by."""
+        tracks = self.tracks or TrackRecord()
+        judged = (*tracks.matching, *(tracks.perfect or Judged()).matching)
+        for record in (self.edge_bins, *(match.bins for match in judged)):
+            yield from ((name, found) for name, found in record or () if found)
+        yield from tracks.loss_bins.items()

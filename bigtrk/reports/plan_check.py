@@ -46,7 +46,7 @@ def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -
     """
     run = read_run(folder)
     timing = time_run(run)
-    if timing.peak_memory_bytes is None or timing.batch_seconds is None:
+    if not timing.peak_memory_bytes or not timing.batch_seconds:
         raise InputError(f"{folder}: has no finished epoch to compare with; let it train longer")
     cost, steps = _cost(run, machine, ranks_per_node), _routed(run, run.steps)
     routes = {route for step in steps for route in step}
@@ -102,6 +102,13 @@ def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize,
     ]
     if not found:
         raise InputError(f"{run.folder}: does not say how its events were routed; train it again")
+    most, world = max(parts for step in found for _, parts in step), run.record.world_size
+    if most > world:
+        # As of one that was resumed on fewer ranks.
+        raise InputError(
+            f"{run.folder}: trained an event in {most} sectors, and was on {world} rank(s) at its "
+            f"end; compare a run that kept its ranks"
+        )
     return found
 
 
@@ -109,7 +116,7 @@ def _sizes(configuration: Configuration) -> dict[str, EventSize]:
     """The run's events by name; none where their folders are gone."""
     try:
         return {source.name: source.size for source in open_events(configuration.data.train)}
-    except InputError:
+    except (InputError, OSError):  # as where the name of a folder is too long to be one
         return {}
 
 

@@ -1,13 +1,25 @@
 """The records of a run folder, as the trainer writes them.
 
-What a record does not know is None; keys of a later version are left aside.
+What a record does not know is None; keys of a later version are left aside. Folders come from
+anywhere, so values are those that reports can compute with.
 """
 
-from typing import Any
+from typing import Any, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
-from bigtrk.config import Settings
+from bigtrk.config import Count, Settings
+from bigtrk.reports.quantities import (
+    Loss,
+    Measure,
+    Number,
+    Parts,
+    Place,
+    Ranks,
+    Ratio,
+    Text,
+    some,
+)
 
 
 class Record(Settings):
@@ -19,35 +31,35 @@ class Record(Settings):
 class DataRecord(Record):
     """What was trained."""
 
-    train_events: int | None = None
-    validation_events: int | None = None
-    nodes: int | None = None
-    edges: int | None = None
+    train_events: Count | None = None
+    validation_events: Count | None = None
+    nodes: Count | None = None
+    edges: Count | None = None
 
 
 class MachineRecord(Record):
     """The host of rank 0."""
 
-    host: str | None = None
-    cpu: str | None = None
-    cores: int | None = None
-    memory_bytes: int | None = None
-    accelerator: str | None = None
+    host: Text | None = None
+    cpu: Text | None = None
+    cores: Count | None = None
+    memory_bytes: Count | None = None
+    accelerator: Text | None = None
 
 
 class RunRecord(Record):
     """`run.json`: written once, when training starts. `parameters` counts the trainable ones."""
 
-    bigtrk: str | None = None
-    git: str | None = None
-    software: dict[str, str | None] = Field(default_factory=dict)
+    bigtrk: Text | None = None
+    git: Text | None = None
+    software: dict[Text, Text | None] = some()
     machine: MachineRecord = MachineRecord()
-    started: str | None = None
-    launcher: str | None = None
-    world_size: int = Field(ge=1)
-    engine: str
-    engine_detail: str | None = None
-    parameters: int | None = None
+    started: Text | None = None
+    launcher: Text | None = None
+    world_size: Ranks
+    engine: Text
+    engine_detail: Text | None = None
+    parameters: Count | None = None
     config: dict[str, Any] = Field(default_factory=dict)
     data: DataRecord = DataRecord()
 
@@ -57,8 +69,8 @@ class NormsRecord(Record):
     before the update; None where not finite.
     """
 
-    gradient: dict[str, float | None] = Field(default_factory=dict)
-    weight: dict[str, float | None] = Field(default_factory=dict)
+    gradient: dict[Text, Number | None] = some()
+    weight: dict[Text, Number | None] = some()
 
 
 class StepRecord(Record):
@@ -70,19 +82,19 @@ class StepRecord(Record):
     auxiliary one, before its weight.
     """
 
-    epoch: int
-    step: int
-    loss: float | None = None
-    pt_loss: float | None = None
-    lr: float | None = None
-    events: int | None = None
-    edges: int | None = None
-    micro_steps: int | None = None
-    routes: dict[str, int] = Field(default_factory=dict)
-    imbalance: float | None = None
+    epoch: Place
+    step: Place
+    loss: Loss | None = None
+    pt_loss: Loss | None = None
+    lr: Number | None = None
+    events: Count | None = None
+    edges: Count | None = None
+    micro_steps: Count | None = None
+    routes: dict[Text, Parts] = Field(default_factory=dict)
+    imbalance: Number | None = None
     norms: NormsRecord | None = None
     spike: bool = False
-    seconds: float | None = None
+    seconds: Measure | None = None
 
 
 class EdgeMetrics(Record):
@@ -92,36 +104,52 @@ class EdgeMetrics(Record):
     events_skipped: how many events at least one mean leaves out, since their ratio is undefined.
     """
 
-    loss: float | None = None
-    efficiency: float | None = None
-    target_purity: float | None = None
-    total_purity: float | None = None
-    purity: float | None = None
-    auc: float | None = None
-    log_pt_error: float | None = None
-    events_skipped: float | None = None
-    events_without_auc: float | None = None
-    n_target: int | None = None
-    n_predicted: int | None = None
-    n_found: int | None = None
-    n_true_predicted: int | None = None
+    loss: Loss | None = None
+    efficiency: Ratio | None = None
+    target_purity: Ratio | None = None
+    total_purity: Ratio | None = None
+    purity: Ratio | None = None
+    auc: Number | None = None
+    log_pt_error: Number | None = None
+    events_skipped: Number | None = None
+    events_without_auc: Number | None = None
+    n_target: Count | None = None
+    n_predicted: Count | None = None
+    n_found: Count | None = None
+    n_true_predicted: Count | None = None
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> Self:
+        """Each of these edges is among the next."""
+        chains = (
+            (self.n_found, self.n_true_predicted, self.n_predicted),
+            (self.n_found, self.n_target),
+        )
+        for chain in chains:
+            known = [count for count in chain if count is not None]
+            if known != sorted(known):
+                raise ValueError(
+                    "of the edges n_found are among n_true_predicted, these among n_predicted, and "
+                    "n_found among n_target"
+                )
+        return self
 
 
 class ValidationRecord(Record):
     """Validation on the way; `seconds` of training until then, from the start or a resumption."""
 
-    step: int
-    seconds: float
+    step: Place
+    seconds: Measure
     validation: EdgeMetrics | None = None
 
 
 class Shares(Record):
     """Shares of the mean rank's time; they sum to 1."""
 
-    exchange: float
-    compute: float
-    reduce: float
-    data: float
+    exchange: Number
+    compute: Number
+    reduce: Number
+    data: Number
 
 
 class PowerRecord(Record):
@@ -129,11 +157,11 @@ class PowerRecord(Record):
     ran and of memory in use. What was not read is None; `absent` says why, by kind of device.
     """
 
-    accelerator_joules: float | None = None
-    host_joules: float | None = None
-    utilisation: float | None = None
-    memory: float | None = None
-    absent: dict[str, str] = Field(default_factory=dict)
+    accelerator_joules: Number | None = None
+    host_joules: Number | None = None
+    utilisation: Number | None = None
+    memory: Number | None = None
+    absent: dict[Text, Text] = some()
 
 
 class EpochRecord(Record):
@@ -145,18 +173,18 @@ class EpochRecord(Record):
     largest rank's.
     """
 
-    epoch: int
-    steps: int | None = None
-    spikes: int | None = None
-    planned_steps: int | None = None
-    events: int | None = None
-    edges: int | None = None
-    train_loss: float | None = None
-    seconds: float | None = None
-    edges_per_second: float | None = None
-    batch_seconds: float | None = None
+    epoch: Place
+    steps: Count | None = None
+    spikes: Count | None = None
+    planned_steps: Count | None = None
+    events: Count | None = None
+    edges: Count | None = None
+    train_loss: Loss | None = None
+    seconds: Measure | None = None
+    edges_per_second: Measure | None = None
+    batch_seconds: Measure | None = None
     shares: Shares | None = None
-    imbalance: float | None = None
-    peak_memory_bytes: int | None = None
+    imbalance: Number | None = None
+    peak_memory_bytes: Count | None = None
     power: PowerRecord = PowerRecord()
     validation: EdgeMetrics | None = None

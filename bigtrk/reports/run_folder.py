@@ -1,14 +1,14 @@
 """Reading a run folder."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bigtrk.config import parse
 from bigtrk.errors import InputError
 from bigtrk.files import read_json
+from bigtrk.json_lines import read_lines
 from bigtrk.reports.evaluation_records import EvaluationRecord
 from bigtrk.reports.records import EpochRecord, RunRecord, StepRecord, ValidationRecord
 
@@ -73,39 +73,19 @@ def _read_metrics(path: Path) -> Metrics:
     steps: dict[int, StepRecord] = {}
     epochs: dict[int, EpochRecord] = {}
     validations: dict[int, ValidationRecord] = {}
-    for source, content in _lines(path):
+    for place, _, content in read_lines(path) if path.exists() else ():
         match content.get("kind"):
             case "step":
-                step = parse(StepRecord, content, source)
+                step = parse(StepRecord, content, place)
                 steps[step.step] = step
             case "epoch":
-                epoch = parse(EpochRecord, content, source)
+                epoch = parse(EpochRecord, content, place)
                 epochs[epoch.epoch] = epoch
             case "validation":
-                validation = parse(ValidationRecord, content, source)
+                validation = parse(ValidationRecord, content, place)
                 validations[validation.step] = validation
     return _ascending(steps), _ascending(epochs), _ascending(validations)
 
 
 def _ascending(found: dict[int, Kind]) -> tuple[Kind, ...]:
     return tuple(found[key] for key in sorted(found))
-
-
-def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The JSON object of each line with the name of its place."""
-    if not path.exists():
-        return
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
-        if not line.strip():
-            continue
-        try:
-            content = json.loads(line)
-        except ValueError as error:
-            if not line.endswith(b"\n"):
-                return
-            raise InputError(
-                f"{path}, line {number}: not JSON ({error}); remove the line"
-            ) from None
-        if not isinstance(content, dict):
-            raise InputError(f"{path}, line {number}: not a JSON object; remove the line")
-        yield f"{path}, line {number}", content

@@ -139,8 +139,8 @@ def _point(
 
 def _epoch_seconds(runs: Sequence[Run]) -> Estimate:
     found = estimate(time_run(run).epoch_seconds for run in runs)
-    if found is None:
-        raise InputError(f"{runs[0].folder}: its epochs have no times")
+    if found is None or not found.mean:
+        raise InputError(f"{runs[0].folder}: its epochs have no times; leave this run out")
     return found
 
 

@@ -5,17 +5,19 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bigtrk.config import parse
+from bigtrk.config import Count, parse
 from bigtrk.errors import InputError
 from bigtrk.files import read_json
+from bigtrk.reports.quantities import Number, Ranks
 from bigtrk.reports.records import Record
 from bigtrk.reports.run_folder import RUN, Run, read_run
 
 SERIES = "series.json"
+MOST_REPEATS = 1000
 _NAME = re.compile(r"ranks(\d+)-(\d+)")
 
 
@@ -28,14 +30,14 @@ class SeriesRecord(Record):
     """
 
     kind: Literal["weak", "strong"]
-    ranks: tuple[int, ...]
-    repeats: int
-    events: int
-    validation: int
-    ranks_per_node: int | None = None
-    cores_per_rank: int | None = None
-    host_cores: int | None = None
-    price_per_device_hour: float | None = None
+    ranks: Annotated[tuple[Ranks, ...], Field(max_length=4096)]
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS)]
+    events: Count
+    validation: Count
+    ranks_per_node: Ranks | None = None
+    cores_per_rank: Ranks | None = None
+    host_cores: Ranks | None = None
+    price_per_device_hour: Number | None = None
     configuration: dict[str, Any] = Field(default_factory=dict)
 
     @property
@@ -103,9 +105,10 @@ def _run_folders(folder: Path) -> list[Path]:
 
 def _notes(record: SeriesRecord, found: list[Run]) -> Iterator[str]:
     """What is missing."""
-    epochs = record.configuration.get("training", {}).get("epochs")
+    training = record.configuration.get("training")
+    epochs = training.get("epochs") if isinstance(training, dict) else None
     for run in found:
-        if epochs and len(run.epochs) < epochs:
+        if isinstance(epochs, int) and len(run.epochs) < epochs:
             yield f"{run.folder.name} has {len(run.epochs)} of {epochs} epochs."
     names = {run.folder.name for run in found}
     wanted = [run_name(n, repeat + 1) for n in record.ranks for repeat in range(record.repeats)]

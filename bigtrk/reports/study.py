@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bigtrk.errors import InputError
 from bigtrk.files import write_json
 from bigtrk.reports import figures
 from bigtrk.reports.facts import facts
@@ -90,7 +91,13 @@ class StudyReport:
     """The runs of a study by the name of their method."""
 
     def __init__(self, folders: dict[str, Path]) -> None:
+        """Raises:
+        InputError: a run cannot be read, or has not been validated yet.
+        """
         self.methods = [Method(name, read_run(folder)) for name, folder in folders.items()]
+        for method in self.methods:
+            if not method.curve:
+                raise InputError(f"{method.run.folder}: has no validation yet; let it train longer")
         self.seconds = min(method.curve[-1].seconds for method in self.methods)
         self.epochs = min(method.whole_epochs for method in self.methods)
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import bigtrk
 from bigtrk.console import console, say
 from bigtrk.errors import InputError
-from bigtrk.reports.run_folder import read_run
 from bigtrk.reports.series_report import SeriesReport
 from bigtrk.studies.launch import on_cores, torchrun_command, train_logged
 from bigtrk.studies.scaling_series import PlannedRun, ScalingSeries, open_series
 from bigtrk.training.checkpoint_folder import last_good
+from bigtrk.training.resume import resumed_configuration
 from bigtrk.training.run_folder import WEIGHTS, remove_run
 
 TRAIN = Path(bigtrk.__file__).parent / "train.py"
@@ -60,4 +60,4 @@ def _resumable(folder: Path) -> bool:
         done = last_good(folder).checkpoint.progress.epoch
     except InputError:
         return False
-    return bool(done < read_run(folder).record.config["training"]["epochs"])
+    return done < resumed_configuration(folder, []).training.epochs

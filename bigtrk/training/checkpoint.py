@@ -14,7 +14,7 @@ from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.engine import Engine
-from bigtrk.training.checkpoint_files import Checkpoint, Shard, write_shard
+from bigtrk.training.checkpoint_files import write_shard
 from bigtrk.training.checkpoint_folder import (
     Found,
     commit,
@@ -23,6 +23,7 @@ from bigtrk.training.checkpoint_folder import (
     set_aside,
     temporary_of,
 )
+from bigtrk.training.checkpoint_manifest import Checkpoint, Shard
 from bigtrk.training.checkpoint_state import Copied, check_finite, copied, restore
 from bigtrk.training.progress import Progress
 from bigtrk.training.run_folder import CHECKPOINTS

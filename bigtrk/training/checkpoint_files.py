@@ -9,63 +9,34 @@ ranks can read them. Nothing is pickled.
 """
 
 import hashlib
-import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, one_line
 from bigtrk.files import atomic_path, disk_errors
-from bigtrk.training.progress import Progress
+from bigtrk.parallel.pieces import STATE
+from bigtrk.training.checkpoint_manifest import (
+    MANIFEST,
+    Checkpoint,
+    Piece,
+    Shard,
+    decode,
+    shard_name,
+)
+from bigtrk.training.tensor_headers import read_header
 
-FORMAT = "bigtrk checkpoint 1"
-MANIFEST, LATEST = "manifest.json", "latest.json"
+RANDOM = "random/"  # the states of a rank's generators, by kind of device
+KINDS = ("weight", *STATE)  # of values, in a file as "weight/NAME"
+FLOATS = ("F32", "F64")
 CHUNK = 2**22  # bytes hashed at once
-
-
-@dataclass(frozen=True)
-class Shard:
-    """A file as the manifest has it. pieces: of each parameter, the first value that is in the
-    file, the one after the last, and AdamW's count of updates.
-    """
-
-    file: str
-    bytes: int
-    sha256: str
-    pieces: dict[str, tuple[int, int, int]]
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What a manifest says. shapes: of the model's parameters, by name.
-
-    Resuming needs neither the engine nor the configuration nor the versions of software that wrote
-    it; they are for people.
-    """
-
-    progress: Progress
-    shapes: dict[str, tuple[int, ...]]
-    shards: tuple[Shard, ...]
-    data: str
-    engine: str
-    configuration: dict[str, Any]
-    software: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        return f"step-{self.progress.step:08d}"
-
-
-def shard_name(rank: int) -> str:
-    return f"shard-{rank:05d}.safetensors"
+LARGEST_MANIFEST = 256 << 20  # bytes: 4,096 ranks, of each a piece of 400 parameters
 
 
 def write_shard(
-    folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, tuple[int, int, int]]
+    folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Piece]
 ) -> Shard:
     """Write a rank's `tensors` to disk and read them back.
 
@@ -82,68 +53,76 @@ def write_shard(
     return shard
 
 
-def encode(content: dict[str, Any]) -> bytes:
-    """A manifest's bytes: its content and the content's digest."""
-    text = json.dumps(content, sort_keys=True, allow_nan=False)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return (json.dumps({"content": content, "sha256": digest}, indent=1) + "\n").encode()
-
-
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The manifest of `folder`, its digest and that of all files checked.
+    """The manifest of `folder`, its digest and that of all files checked, and that they hold what
+    it says.
 
     Raises:
-        InputError: a file is missing or not as it was written; names all that are.
+        InputError: a file is missing or not as it was written; names all that are. Or the manifest
+            is of another folder, or does not fit the files.
     """
-    checkpoint = _parse(_manifest(folder))
+    checkpoint = decode(_manifest(folder))
+    if checkpoint.name != folder.name:
+        raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
     with ThreadPoolExecutor() as pool:
         found = pool.map(lambda shard: _damage(folder, shard), checkpoint.shards)
         damaged = [damage for damage in found if damage]
     if damaged:
         raise InputError(", ".join(damaged))
+    for shard in checkpoint.shards:
+        _check_tensors(folder, shard)
     return checkpoint
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path) -> bytes:
+    path = folder / MANIFEST
     try:
-        raw = (folder / MANIFEST).read_bytes()
-        content = json.loads(raw)["content"]
-        # The same content in other bytes is damage, too.
-        if raw != encode(content):
-            raise InputError(f"{MANIFEST} does not match its checksum")
+        _refuse_special(path)
+        with path.open("rb") as handle:
+            raw = handle.read(LARGEST_MANIFEST + 1)
     except OSError as error:
         raise InputError(f"{MANIFEST}: {error.strerror}") from None
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise InputError(f"{MANIFEST} is damaged") from None
-    if content["format"] != FORMAT:
-        raise InputError(f"{MANIFEST} is of another version ({content['format']})")
-    return dict(content)
+    if len(raw) > LARGEST_MANIFEST:
+        raise InputError(f"{MANIFEST} is larger than {LARGEST_MANIFEST >> 20} MiB")
+    return raw
 
 
-def _parse(content: dict[str, Any]) -> Checkpoint:
-    """Of content that is as it was written."""
-    shapes = {name: tuple(shape) for name, shape in content["shapes"].items()}
-    shards = tuple(
-        Shard(**{**shard, "pieces": {name: tuple(p) for name, p in shard["pieces"].items()}})
-        for shard in content["shards"]
-    )
-    known = {**content, "shapes": shapes, "shards": shards}
-    del known["format"]
-    return Checkpoint(**{**known, "progress": Progress.parse(content["progress"])})
+def _refuse_special(path: Path) -> None:
+    """What is no file, such as a pipe, may have no end."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path.name} is not a file")
 
 
 def _damage(folder: Path, shard: Shard) -> str | None:
     """What is wrong with a file, if anything."""
-    digest, size = hashlib.sha256(), 0
+    path, digest = folder / shard.file, hashlib.sha256()
     try:
-        with (folder / shard.file).open("rb") as handle:
+        _refuse_special(path)
+        size = path.stat().st_size
+        if size != shard.bytes:
+            return f"{shard.file} has {size} bytes instead of {shard.bytes}"
+        with path.open("rb") as handle:
             while chunk := handle.read(CHUNK):
                 digest.update(chunk)
-                size += len(chunk)
     except OSError as error:
         return f"{shard.file}: {error.strerror}"
-    if size != shard.bytes:
-        return f"{shard.file} has {size} bytes instead of {shard.bytes}"
+    except InputError as error:
+        return str(error)
     if digest.hexdigest() != shard.sha256:
         return f"{shard.file} does not match its checksum"
     return None
+
+
+def _check_tensors(folder: Path, shard: Shard) -> None:
+    """The file holds all kinds of values of the shard's pieces, and no others."""
+    stored = read_header(folder / shard.file)
+    found = {name: x for name, x in stored.items() if not name.startswith(RANDOM)}
+    expected = {
+        f"{kind}/{name}": (stop - start,)
+        for name, (start, stop, _) in shard.pieces.items()
+        for kind in KINDS
+    }
+    for name in (*expected, *found):
+        tensor = found.get(name)
+        if tensor is None or tensor.dtype not in FLOATS or tensor.shape != expected.get(name):
+            raise InputError(f"{shard.file}: {one_line(name)} is not as {MANIFEST} describes it")

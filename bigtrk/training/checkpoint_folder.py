@@ -8,18 +8,13 @@ from pathlib import Path
 
 from bigtrk.errors import InputError
 from bigtrk.files import atomic_path, disk_errors, read_json, sync_folder, unlinked
-from bigtrk.training.checkpoint_files import (
-    FORMAT,
-    LATEST,
-    MANIFEST,
-    Checkpoint,
-    encode,
-    read_checkpoint,
-)
+from bigtrk.training.checkpoint_files import read_checkpoint
+from bigtrk.training.checkpoint_manifest import FORMAT, LATEST, MANIFEST, Checkpoint, encode
 from bigtrk.training.run_folder import CHECKPOINTS
 
 KEEP = 2  # the newest and one to fall back on
 DAMAGED = "damaged-"
+NAME = re.compile("step-[0-9]{8,18}")
 
 
 @dataclass(frozen=True)
@@ -122,7 +117,8 @@ def _check_links(root: Path) -> None:
 
 def _folders(root: Path) -> list[Path]:
     """Oldest first."""
-    return sorted(path for path in root.glob("step-*") if path.is_dir())
+    found = (path for path in root.glob("step-*") if NAME.fullmatch(path.name) and path.is_dir())
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def _lost(root: Path) -> dict[str, str]:
@@ -133,6 +129,6 @@ def _lost(root: Path) -> dict[str, str]:
         name = str(read_json(root / LATEST)["checkpoint"])
     except (InputError, LookupError, TypeError):
         name = ""
-    if not re.fullmatch(r"step-\d+", name):
+    if not NAME.fullmatch(name):
         return {LATEST: "names no checkpoint"}
     return {} if (root / name).is_dir() else {name: "no such folder"}

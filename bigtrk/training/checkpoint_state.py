@@ -9,12 +9,11 @@ import torch.distributed as dist
 from safetensors import safe_open
 from torch import Tensor
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, reason
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.pieces import Piece
-from bigtrk.training.checkpoint_files import Checkpoint
-
-RANDOM = "random/"  # the states of this rank's generators, by kind of device
+from bigtrk.training.checkpoint_files import RANDOM
+from bigtrk.training.checkpoint_manifest import Checkpoint, shard_name
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
     """Give `engine` the state in `folder`, whichever engine and ranks wrote it.
 
     Raises:
-        InputError: it is of another model.
+        InputError: it is of another model, or its random numbers cannot go on.
     """
     shapes = {piece.name: piece.shape for piece in engine.pieces()}
     if shapes != checkpoint.shapes:
@@ -76,7 +75,14 @@ def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
     for piece in engine.pieces():
         reader.fill(piece)
     if len(checkpoint.shards) == dist.get_world_size():
-        _set_generators(reader.generators(dist.get_rank()))
+        try:
+            _set_generators(reader.generators(dist.get_rank()))
+        except (KeyError, RuntimeError, TypeError) as error:
+            file = folder / shard_name(dist.get_rank())
+            raise InputError(
+                f"{file}: holds no state of the random generators ({reason(error)}); remove this "
+                f"checkpoint"
+            ) from None
 
 
 class _Reader:

@@ -70,7 +70,8 @@ def _wandb(folder: Path) -> Logger:
     import wandb
 
     started = read_json(folder / RUN)
-    identity = hashlib.sha256(f"{folder.resolve()} {started['started']}".encode()).hexdigest()[:16]
+    begun = f"{folder.resolve()} {started.get('started')}"
+    identity = hashlib.sha256(begun.encode()).hexdigest()[:16]
     run = wandb.init(
         project=os.environ.get("WANDB_PROJECT", "bigtrk"),
         name=folder.name,

@@ -1,20 +1,34 @@
 """The model of a run: built from a configuration, loaded back from its files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from bigtrk.config import parse
-from bigtrk.errors import InputError
+from bigtrk.config import Settings, parse
+from bigtrk.errors import InputError, one_line
 from bigtrk.files import read_json
 from bigtrk.graphs.features import SCALES
 from bigtrk.models.build import Model, make_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
+from bigtrk.training.tensor_headers import Shape, read_header
+
+STORED_AS = "F32"  # weights, in whatever precision the model computes
+
+
+class Description(Settings):
+    """`config.json`: what `model.safetensors` belongs to.
+
+    scales: by feature, what it was divided by. trained_on: the identities of events.
+    """
+
+    format: Literal["bigtrk model"]
+    configuration: dict[str, Any]
+    scales: dict[str, float]
+    trained_on: tuple[str, ...]
 
 
 def build_model(configuration: Configuration) -> Model:
@@ -29,14 +43,12 @@ def describe(configuration: Configuration, trained_on: Sequence[str]) -> dict[st
     """What config.json says: the configuration, the constants that normalise its features, and the
     identities of the events that were trained on.
     """
-    data = configuration.data
-    names = [*data.node_features, *data.edge_features]
-    return {
-        "format": "bigtrk model",
-        "configuration": configuration.model_dump(mode="json"),
-        "scales": {name: SCALES[name] for name in names},
-        "trained_on": list(trained_on),
-    }
+    return Description(
+        format="bigtrk model",
+        configuration=configuration.model_dump(mode="json"),
+        scales={name: SCALES[name] for name in _features(configuration)},
+        trained_on=tuple(trained_on),
+    ).model_dump(mode="json")
 
 
 def load_model(run: Path) -> tuple[Model, Configuration]:
@@ -45,30 +57,70 @@ def load_model(run: Path) -> tuple[Model, Configuration]:
     Raises:
         InputError: the folder holds no finished model, or its files do not fit each other.
     """
-    if not (run / WEIGHTS).exists():
+    path, weights = run / DESCRIPTION, run / WEIGHTS
+    if not weights.exists():
         raise InputError(f"{run}: holds no {WEIGHTS}; a run writes it when its training ends")
-    path = run / DESCRIPTION
     description = _description(path)
-    configuration = parse(Configuration, description["configuration"], str(path))
-    for name, scale in description["scales"].items():
-        if SCALES.get(name) != scale:
-            raise InputError(f"{path}: feature {name!r} was scaled by {scale}; train again")
+    configuration = parse(Configuration, description.configuration, str(path))
+    _check_scales(path, configuration, description.scales)
+    stored = read_header(weights)
+    check_shapes(
+        configuration, str(path), {name: x.shape for name, x in stored.items()}, str(weights)
+    )
+    for name, tensor in stored.items():
+        if tensor.dtype != STORED_AS:
+            raise InputError(f"{weights}: {name} is {tensor.dtype}, not {STORED_AS}; train again")
     model = build_model(configuration)
-    try:
-        model.load_state_dict(load_file(run / WEIGHTS))
-    except (SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{run / WEIGHTS}: damaged or of another model ({reason})") from None
+    model.load_state_dict(load_file(weights))
     return model, configuration
 
 
 def trained_on(run: Path) -> set[str]:
     """Identities of the events that a run's model was trained on."""
-    return set(_description(run / DESCRIPTION)["trained_on"])
+    return set(_description(run / DESCRIPTION).trained_on)
 
 
-def _description(path: Path) -> dict[str, Any]:
-    description = read_json(path)
-    if not isinstance(description, dict) or description.get("format") != "bigtrk model":
+def check_shapes(
+    configuration: Configuration, source: str, stored: Mapping[str, Shape], file: str
+) -> None:
+    """The weights `stored` in `file`, by name, are those of the model that `configuration` (of
+    `source`) describes, which takes no memory to find out.
+
+    Raises:
+        InputError: one is missing, unknown or of another shape.
+    """
+    with torch.device("meta"):
+        state = build_model(configuration).state_dict()
+    expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    for name in (*expected, *stored):
+        if expected.get(name) != stored.get(name):
+            raise InputError(
+                f"{file}: holds {_told(stored.get(name))} of {one_line(name)}, where {source} asks "
+                f"for {_told(expected.get(name))} (model, data.node_features, data.edge_features, "
+                f"training.pt_weight); restore the two files that belong together"
+            )
+
+
+def _told(shape: Shape | None) -> str:
+    return "nothing" if shape is None else str(list(shape))
+
+
+def _features(configuration: Configuration) -> list[str]:
+    return [*configuration.data.node_features, *configuration.data.edge_features]
+
+
+def _check_scales(path: Path, configuration: Configuration, scales: Mapping[str, float]) -> None:
+    """The features were divided by what they are divided by here."""
+    for name in (*scales, *_features(configuration)):
+        if name not in scales or SCALES.get(name) != scales[name]:
+            raise InputError(
+                f"{path}: scales: feature {one_line(repr(name))} was scaled by {scales.get(name)}, "
+                f"here by {SCALES.get(name)}; train again"
+            )
+
+
+def _description(path: Path) -> Description:
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != "bigtrk model":
         raise InputError(f"{path}: does not describe a bigtrk model")
-    return description
+    return parse(Description, content, str(path))

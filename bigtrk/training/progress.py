@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from bigtrk.config import Count
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.spikes import LossHistory
 
@@ -17,12 +20,12 @@ class EpochTotals:
     what was rolled back included. left_out: the steps that were spikes.
     """
 
-    steps: int = 0
-    events: int = 0
-    edges: int = 0
+    steps: Count = 0
+    events: Count = 0
+    edges: Count = 0
     loss: float = 0.0
-    seconds: float = 0.0
-    left_out: tuple[int, ...] = ()
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+    left_out: tuple[Count, ...] = ()
 
     def after(self, record: Mapping[str, Any]) -> "EpochTotals":
         """The totals after a step of this record."""
@@ -49,22 +52,19 @@ class Progress:
     run (`step`), and what the learning rate, the spike guard and the epoch's record depend on.
     """
 
-    epoch: int
-    cursor: int
-    step: int
+    epoch: Count
+    cursor: Count
+    step: Count
     plateau: Plateau
     history: LossHistory
     totals: EpochTotals
 
-    @staticmethod
-    def parse(content: Mapping[str, Any]) -> "Progress":
-        """Of what `asdict` made, by way of JSON."""
-        history, totals = content["history"], content["totals"]
-        return Progress(
-            **{
-                **content,
-                "plateau": Plateau(**content["plateau"]),
-                "history": LossHistory(**{**history, "losses": tuple(history["losses"])}),
-                "totals": EpochTotals(**{**totals, "left_out": tuple(totals["left_out"])}),
-            }
+    def fits(self, per_epoch: int) -> bool:
+        """Whether it is a place in a run of `per_epoch` steps an epoch, all of this one counted."""
+        first, totals = self.epoch * per_epoch, self.totals
+        counted = totals.steps + len(totals.left_out)
+        return (
+            self.cursor == self.step - first == counted <= per_epoch
+            and all(first <= step < self.step for step in totals.left_out)
+            and (counted == 0 or totals.seconds > 0)
         )

@@ -1,18 +1,21 @@
 """Taking a run up again: with what configuration, from what checkpoint and what record."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from bigtrk.config import apply_overrides
+from pydantic import ConfigDict
+
+from bigtrk.config import Settings, apply_overrides, parse
 from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.files import disk_errors, read_json, write_atomically, write_json
+from bigtrk.json_lines import Line, read_lines
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.checkpoint import find
 from bigtrk.training.checkpoint_folder import Found
 from bigtrk.training.events import Events
+from bigtrk.training.model_files import check_shapes
 from bigtrk.training.progress import Progress
 from bigtrk.training.run_folder import METRICS, RUN
 from bigtrk.training.settings import Configuration
@@ -33,22 +36,53 @@ CHANGEABLE = (
 )
 
 
+class _Begun(Settings):
+    """`run.json`, as far as resuming needs it. resumed: how the run went on before."""
+
+    model_config = ConfigDict(extra="allow")
+
+    config: dict[str, Any]
+    resumed: tuple[dict[str, Any], ...] = ()
+
+
+class _OfEpoch(Settings):
+    """An epoch's line of `metrics.jsonl`, as far as resuming needs it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    epoch: int
+
+
+class _OfStep(Settings):
+    """A step's line, or that of a validation on the way."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    kind: Literal["step", "validation"]
+    step: int
+
+
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
     """The configuration a run was started with, with `overrides` of what may change.
 
     Raises:
         InputError: `run` holds no run, or an override would make it another one.
     """
-    content = read_json(run / RUN)
-    if not isinstance(content, dict) or "config" not in content:
-        raise InputError(f"{run / RUN}: not the record of a bigtrk run")
+    content = _begun(run).config
     for override in overrides:
         if not override.startswith(CHANGEABLE):
             raise InputError(
                 f"{override}: a resumed run takes changes of {', '.join(CHANGEABLE)} only; "
                 f"start a new run for others"
             )
-    return apply_overrides(Configuration, content["config"], overrides, str(run / RUN))
+    return apply_overrides(Configuration, content, overrides, str(run / RUN))
+
+
+def _begun(run: Path) -> _Begun:
+    content = read_json(run / RUN)
+    if not isinstance(content, dict) or "config" not in content:
+        raise InputError(f"{run / RUN}: not the record of a bigtrk run")
+    return parse(_Begun, content, str(run / RUN))
 
 
 def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
@@ -65,6 +99,7 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
             f"{run}: {progress.epoch} epochs are done already; add "
             f"training.epochs={progress.epoch + 1} or more"
         )
+    check_shapes(configuration, str(run / RUN), checkpoint.shapes, str(found.folder))
     if checkpoint.data != events.training_digest:
         raise InputError(
             f"{run}: was trained on other events than its data folders hold now, so that what is "
@@ -78,6 +113,21 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     return found
 
 
+def check_place(found: Found, per_epoch: int) -> None:
+    """A checkpoint stands in a run of `per_epoch` steps an epoch.
+
+    Raises:
+        InputError: it does not.
+    """
+    at = found.checkpoint.progress
+    if not at.fits(per_epoch):
+        raise InputError(
+            f"{found.folder}: step {at.step} (step {at.cursor} of epoch {at.epoch}; "
+            f"{at.totals.steps} done, {len(at.totals.left_out)} left out) is no place in a run of "
+            f"{per_epoch} steps an epoch; remove this checkpoint"
+        )
+
+
 def continue_record(run: Path, facts: dict[str, Any], progress: Progress) -> None:
     """Write how a run continues, and drop from its record what came after its checkpoint.
 
@@ -85,28 +135,34 @@ def continue_record(run: Path, facts: dict[str, Any], progress: Progress) -> Non
     line.
 
     Raises:
-        InputError: the disk refuses.
+        InputError: the record is not one of a bigtrk run (names the file, and the line in it), or
+            the disk refuses.
     """
-    before = read_json(run / RUN)
-    resumed = [*before.get("resumed", []), {"step": progress.step, **_where(facts)}]
+    before = _begun(run)
+    resumed = [*before.resumed, {"step": progress.step, **_where(facts)}]
     with disk_errors():
-        write_json(run / RUN, {**before, **facts, "resumed": resumed})
         if (run / METRICS).exists():
-            _drop_after(progress, run / METRICS)
+            write_atomically(run / METRICS, lambda path: _write_kept(run / METRICS, progress, path))
+        write_json(run / RUN, {**before.model_dump(), **facts, "resumed": resumed})
 
 
-def _drop_after(progress: Progress, metrics: Path) -> None:
-    whole = [line for line in metrics.read_text().splitlines(keepends=True) if "\n" in line]
-    kept = "".join(line for line in whole if _is_before(json.loads(line), progress))
-    write_atomically(metrics, lambda path: path.write_text(kept))
+def _write_kept(record: Path, progress: Progress, out: Path) -> None:
+    with out.open("wb") as kept:
+        kept.writelines(_kept(record, progress))
+
+
+def _kept(record: Path, progress: Progress) -> Iterator[bytes]:
+    for line in read_lines(record):
+        if _is_before(line, progress) and line.raw.endswith(b"\n"):
+            yield line.raw
+
+
+def _is_before(line: Line, progress: Progress) -> bool:
+    """An unfinished epoch's is not."""
+    if line.content.get("kind") == "epoch":
+        return parse(_OfEpoch, line.content, line.place).epoch < progress.epoch
+    return parse(_OfStep, line.content, line.place).step < progress.step
 
 
 def _where(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: facts[name] for name in ("launcher", "world_size", "engine_detail")}
-
-
-def _is_before(record: dict[str, Any], progress: Progress) -> bool:
-    """Of steps and validations on the way by their step; an unfinished epoch's record is not."""
-    if record["kind"] == "epoch":
-        return bool(record["epoch"] < progress.epoch)
-    return bool(record["step"] < progress.step)

@@ -28,7 +28,7 @@ from bigtrk.training.meter import open_meter
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.out_of_memory import told_by_rank
 from bigtrk.training.profiling import profiled
-from bigtrk.training.resume import continue_record, find_checkpoint
+from bigtrk.training.resume import check_place, continue_record, find_checkpoint
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.run_folder import append_record, create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
@@ -64,6 +64,8 @@ def _fit(
 ) -> Path:
     found = find_checkpoint(configuration, ranks, events, resume) if resume else None
     steps = choose_steps(configuration, ranks, events.train)
+    if found:
+        check_place(found, steps.per_epoch)
     schedule = _schedule(configuration, steps)
     stopwatch = Stopwatch(ranks.device)
     model = build_model(configuration).to(ranks.device)

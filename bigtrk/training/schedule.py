@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from bigtrk.config import Count
 from bigtrk.errors import InputError
 from bigtrk.parallel.settings import OptimizerSettings
 
@@ -16,8 +17,8 @@ class Plateau:
     """What the plateau schedule remembers: the best loss, the epochs since, the reductions."""
 
     best: float | None = None
-    waited: int = 0
-    reductions: int = 0
+    waited: Count = 0
+    reductions: Count = 0
 
     def after(self, loss: float, patience: int) -> "Plateau":
         """The state after an epoch of this loss."""

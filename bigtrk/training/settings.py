@@ -24,11 +24,11 @@ class DataSettings(Settings):
 
     train: list[Path] = Field([Path("graphs")], min_length=1)
     validation: int | list[Path] = 1
-    events: int | None = Field(None, ge=1)
+    events: int | None = Field(None, ge=1, lt=2**31)
     sectors: Literal["halo", "naive"] = "halo"
-    node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1)
+    node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1, max_length=64)
     edge_features: list[str] = Field(
-        ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], min_length=1
+        ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], min_length=1, max_length=64
     )
 
 
@@ -46,8 +46,8 @@ class SamplingSettings(Settings):
     method: Literal["none", "shadow", "sectors"] = "none"
     depth: int = Field(3, ge=1, lt=2**31)
     fanout: int = Field(6, ge=1, lt=2**31)
-    batch_size: int = Field(256, ge=1)
-    bulk: int = Field(8, ge=1)
+    batch_size: int = Field(256, ge=1, lt=2**31)
+    bulk: int = Field(8, ge=1, lt=2**31)
 
 
 class TrainingSettings(Settings):
@@ -84,10 +84,10 @@ class TrainingSettings(Settings):
     is far.
     """
 
-    epochs: int = Field(10, ge=1)
-    events_per_step: int = Field(1, ge=1)
+    epochs: int = Field(10, ge=1, lt=2**31)
+    events_per_step: int = Field(1, ge=1, lt=2**31)
     batching: Batching = "random"
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)  # what torch takes
     class_balance: Literal["proportional", "equal"] = "proportional"
     step_loss: Literal["per_event", "per_edge"] = "per_event"
     edge_cut: float = Field(0.5, gt=0, lt=1)
@@ -95,9 +95,9 @@ class TrainingSettings(Settings):
     memory_gib: float | None = Field(None, gt=0)
     minutes: float | None = Field(None, gt=0)
     validate_minutes: float | None = Field(None, gt=0)
-    checkpoint_every: int | None = Field(None, ge=1)
-    norms_every: int = Field(10, ge=0)
-    pt_weight: float = Field(0.0, ge=0, allow_inf_nan=False)
+    checkpoint_every: int | None = Field(None, ge=1, lt=2**31)
+    norms_every: int = Field(10, ge=0, lt=2**31)
+    pt_weight: float = Field(0.0, ge=0)
     spike_guard: Literal["off", "skip", "roll_back"] = "off"
     spike_threshold: float = Field(10.0, gt=0)
 

@@ -8,7 +8,11 @@ deviation would.
 import math
 from dataclasses import dataclass
 from statistics import median
+from typing import Annotated
 
+from pydantic import Field
+
+from bigtrk.config import Count
 from bigtrk.errors import InputError
 
 WINDOW = 50  # losses that are remembered
@@ -22,8 +26,8 @@ MOST_IN_A_ROW = 10
 class LossHistory:
     """The last losses that were no spikes, and how many spikes there were since."""
 
-    losses: tuple[float, ...] = ()
-    spikes_since: int = 0
+    losses: Annotated[tuple[float, ...], Field(max_length=WINDOW)] = ()
+    spikes_since: Count = 0
 
     def limit(self, threshold: float) -> float:
         """The highest loss that is no spike; infinite while too few are known."""

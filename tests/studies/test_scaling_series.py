@@ -23,8 +23,8 @@ from bigtrk.studies.launch import tail, torchrun_command, train_logged
 from bigtrk.studies.run_series import run_series
 from bigtrk.studies.scaling_series import ScalingSeries, open_series, plan_series
 from bigtrk.studies.slurm_series import slurm_script
-from bigtrk.training.checkpoint_files import Checkpoint
 from bigtrk.training.checkpoint_folder import commit, make_temporary
+from bigtrk.training.checkpoint_manifest import Checkpoint
 from bigtrk.training.progress import EpochTotals, Progress
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.spikes import LossHistory

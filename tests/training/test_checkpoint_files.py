@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.training.checkpoint_files import MANIFEST, Checkpoint, shard_name, write_shard
+from bigtrk.training.checkpoint_files import KINDS, write_shard
 from bigtrk.training.checkpoint_folder import (
     KEEP,
     commit,
@@ -19,6 +19,7 @@ from bigtrk.training.checkpoint_folder import (
     set_aside,
     temporary_of,
 )
+from bigtrk.training.checkpoint_manifest import MANIFEST, Checkpoint, shard_name
 from bigtrk.training.progress import EpochTotals, Progress
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.spikes import LossHistory
@@ -40,7 +41,7 @@ def write(run: Path, step: int, shards: int = 2) -> Path:
         write_shard(
             temporary_of(root, name),
             rank,
-            {"weight/w": torch.full((1000,), float(step + rank))},
+            {f"{kind}/w": torch.full((1000,), float(step + rank)) for kind in KINDS},
             {"w": (1000 * rank, 1000 * (rank + 1), step)},
         )
         for rank in range(shards)

@@ -1,0 +1,186 @@
+"""Records, models and checkpoints may come from anybody, as data do: they are read as they are
+meant, or refused in one line, in bounded time and memory.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigtrk import files, json_lines
+from bigtrk.errors import InputError
+from bigtrk.files import read_json
+from bigtrk.json_lines import read_lines
+from bigtrk.training import tensor_headers
+from bigtrk.training.run_folder import WEIGHTS
+from tests.hostile import one_line, refusal
+from tests.hostile_records import JSON_FILES, RECORD_READERS, VALUES, as_file, mutated, places
+from tests.test_hostile import HARMLESS, mutations
+
+LONGEST = 4000  # letters of a message
+HOW = st.sampled_from(["replace", "add", "drop"])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", JSON_FILES)
+@settings(max_examples=30, suppress_health_check=HARMLESS, deadline=None)
+@given(data=st.data())
+def test_a_record_that_says_something_else_is_read_or_refused(
+    tmp_path: Path, name: str, data: st.DataObject
+) -> None:
+    reader, _, content = JSON_FILES[name]
+    place = data.draw(st.sampled_from(list(places(content))))
+    content = mutated(content, place, data.draw(st.sampled_from(VALUES)), data.draw(HOW))
+    told = refusal(lambda: RECORD_READERS[reader].read(tmp_path, as_file(name, content)))
+    assert one_line(told, tmp_path)
+    assert len(str(told)) < LONGEST
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", RECORD_READERS)
+@settings(max_examples=30, suppress_health_check=HARMLESS, deadline=None)
+@given(data=st.data())
+def test_a_mutated_file_is_read_or_refused(tmp_path: Path, name: str, data: st.DataObject) -> None:
+    reader = RECORD_READERS[name]
+    content = data.draw(st.sampled_from(reader.seeds()).flatmap(mutations))
+    assert one_line(refusal(lambda: reader.read(tmp_path, content)), tmp_path)
+
+
+@pytest.mark.parametrize("name", RECORD_READERS)
+def test_the_seeds_are_valid(tmp_path: Path, name: str) -> None:
+    for seed in RECORD_READERS[name].seeds():
+        RECORD_READERS[name].read(tmp_path, seed)
+
+
+CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
+    ("config.json", ("scales",), [1.0], "scales: Input should be a valid dictionary"),
+    ("config.json", ("scales",), {}, "feature 'r' was scaled by None, here by 300.0"),
+    ("config.json", ("scales", "r"), [300.0], "scales.r: Input should be a valid number"),
+    ("config.json", ("scales", "r"), 1e999, "not a JSON file (a number is beyond"),
+    ("config.json", ("scales", "r"), float("nan"), "not a JSON file (NaN is not JSON)"),
+    ("config.json", ("scales", "r"), 0, "feature 'r' was scaled by 0.0"),
+    ("config.json", ("scales", "\n" * 9), 1.0, "was scaled by 1.0, here by None"),
+    ("config.json", ("trained_on",), None, "trained_on: Input should be a valid tuple"),
+    ("config.json", ("trained_on",), [["a"]], "trained_on.0: Input should be a valid string"),
+    ("config.json", ("configuration",), [], "configuration: Input should be a valid dictionary"),
+    ("config.json", ("configuration", "model", "name"), [], "model: "),
+    ("config.json", ("configuration", "model", "hidden"), 100_000, "less than or equal to 65536"),
+    ("config.json", ("configuration", "model", "hidden"), 65_536, f"{WEIGHTS}: holds [4, 4] of"),
+    ("config.json", ("configuration", "model", "layers"), 10**7, "less than or equal to 256"),
+    ("config.json", ("configuration", "model", "layers"), 256, f"{WEIGHTS}: holds nothing of"),
+    (
+        "config.json",
+        ("configuration", "training", "seed"),
+        10**30,
+        "training.seed: Input should be",
+    ),
+    ("config.json", ("configuration", "data", "node_features"), ["x"], "'x' was scaled by None"),
+    ("manifest.json", ("content",), [], "manifest.json is damaged"),
+    ("manifest.json", ("content", "format"), "x\n" * 999, "is of another version (x x"),
+    ("manifest.json", ("content", "progress"), None, "progress: Input should be"),
+    ("manifest.json", ("content", "progress", "step"), -1, "progress.step: Input should be"),
+    (
+        "manifest.json",
+        ("content", "progress", "step"),
+        14,
+        "manifest.json is that of step-00000014",
+    ),
+    ("manifest.json", ("content", "progress", "epoch"), "1", "progress.epoch: Input should be a"),
+    ("manifest.json", ("content", "progress", "epoch"), 7, "is no place in a run of 10 steps"),
+    ("manifest.json", ("content", "progress", "totals", "seconds"), 0.0, "is no place in a run"),
+    ("manifest.json", ("content", "progress", "totals", "left_out"), [99], "is no place in a run"),
+    (
+        "manifest.json",
+        ("content", "progress", "plateau"),
+        {"bst": 1, "waited": []},
+        "plateau.waited",
+    ),
+    ("manifest.json", ("content", "progress", "history", "losses"), [0.1] * 51, "history.losses"),
+    ("manifest.json", ("content", "shards"), {}, "shards: Input should be a valid"),
+    ("manifest.json", ("content", "shards"), [], "do not make up its shape"),
+    ("manifest.json", ("content", "shards", 0, "bytes"), -5, "shards.0.bytes: Input should be"),
+    ("manifest.json", ("content", "shards", 0, "sha256"), "x", "shards.0.sha256: String should"),
+    ("manifest.json", ("content", "shards", 0, "pieces"), {}, "do not make up its shape"),
+    ("manifest.json", ("content", "shards", 0, "pieces", "x\n"), [0, 1, 1], "pieces of x do not"),
+    ("manifest.json", ("content", "shapes", "x"), [3], "pieces of x do not make up its shape ([3]"),
+    ("manifest.json", ("content", "shapes"), {"x": [-3]}, "shapes.x.0: Input should be"),
+    ("metrics.jsonl", (0, "epoch"), "x", "line 1: epoch: Input should be a valid integer"),
+    ("metrics.jsonl", (0, "step"), 10**30, "line 1: step: Input should be less than"),
+    ("metrics.jsonl", (0, "routes"), {"a\nb": "x"}, "line 1: routes.a b: Input should be"),
+    ("metrics.jsonl", (0, "routes"), {"a": 0}, "line 1: routes.a: Input should be greater"),
+    ("metrics.jsonl", (3, "seconds"), -1, "line 4: seconds: Input should be greater"),
+    ("metrics.jsonl", (3, "seconds"), 1e999, "line 4: not JSON (a number is beyond"),
+    ("metrics.jsonl", (3, "train_loss"), 1e300, "line 4: train_loss: Value error, beyond"),
+    ("metrics.jsonl", (3, "validation", "efficiency"), 2, "line 4: validation.efficiency: Input"),
+    ("metrics.jsonl", (3, "validation", "n_found"), 75, "line 4: validation: Value error, of the"),
+    ("metrics.jsonl", (0, "kind"), [[[[]]]], ""),  # of a later version: left aside
+    ("evaluation.json", ("edge_bins", "purity_by_eta", "part"), [5, 5], "not as many parts and"),
+    ("evaluation.json", ("edge_bins", "purity_by_eta", "part"), [11], "a part is larger than its"),
+    ("evaluation.json", ("edge_bins", "purity_by_eta", "edges"), [1, -1], "edges do not ascend"),
+    ("evaluation.json", ("edge_bins", "purity_by_eta", "edges"), [-2, 2], "same bins in eta"),
+    (
+        "evaluation.json",
+        ("tracks", "loss_bins", "merged_by_pt", "edges"),
+        [0, 1, 2, 4],
+        "bins in pt",
+    ),
+    ("evaluation.json", ("tracks", "matching", 0, "n_reconstructed"), 121, "are among n_particles"),
+    ("series.json", ("repeats",), 10**12, "repeats: Input should be less than or equal to 1000"),
+    ("series.json", ("cores_per_rank",), 0, "cores_per_rank: Input should be greater"),
+    ("series.json", ("configuration",), {"training": [1]}, ""),
+    ("series.json", ("configuration",), {"training": {"epochs": "x"}}, ""),
+    ("resumed run.json", (), {"config": [1]}, "config: Input should be a valid dictionary"),
+    ("resumed run.json", ("resumed",), 3, "resumed: Input should be a valid tuple"),
+    ("resumed run.json", ("started",), 1e999, "a number is beyond those of 64 bits"),
+    ("resumed run.json", ("git",), "\ud800", "run.json: not a JSON file"),
+    ("resumed run.json", ("config", "training", "epochs"), 10**30, ""),  # overridden
+    ("resumed run.json", ("config", "training", "minutes"), "x\n" * 9, "training.minutes: Input"),
+    ("resumed metrics.jsonl", (0, "step"), None, "line 1: step: Input should be a valid integer"),
+    ("resumed metrics.jsonl", (0, "kind"), "stp", "line 1: kind: Input should be 'step' or"),
+    ("resumed metrics.jsonl", (3, "epoch"), "0", "line 4: epoch: Input should be a valid integer"),
+    ("ds.json", ("zero_optimization",), 3, "zero_optimization: Input should be a valid dict"),
+    ("ds.json", ("zero_optimization", "stage"), 7, "zero_optimization.stage: Input should be 0, 1"),
+    ("ds.json", ("comms_logger",), [], "comms_logger: Input should be a valid dictionary"),
+    ("ds.json", ("comms_logger", "enabled"), "perhaps", "comms_logger.enabled: Input should be"),
+    ("ds.json", ("csv_monitor", "path"), "x", "unknown key 'csv_monitor.path'"),
+    ("ds.json", ("flops_profiler", "profile_step"), "x", "flops_profiler.profile_step: Input"),
+    ("ds.json", ("steps_per_print",), "often", "steps_per_print: Input should be a valid int"),
+    ("ds.json", ("communication_data_type",), "fp8", "communication_data_type: Input should be"),
+    ("ds.json", ("a\nb" * 99,), 1, "unknown key 'a\\nba\\nb"),
+]
+
+
+@pytest.mark.parametrize(("name", "place", "value", "complaint"), CASES)
+def test_what_a_record_must_not_say_is_named(
+    tmp_path: Path, name: str, place: tuple[Any, ...], value: Any, complaint: str
+) -> None:
+    reader, _, content = JSON_FILES[name]
+    given = as_file(name, mutated(content, place, value))
+    told = refusal(lambda: RECORD_READERS[reader].read(tmp_path, given))
+    assert complaint in str(told)
+    assert bool(complaint) == bool(str(told)), told
+    assert one_line(told, tmp_path)
+    assert len(str(told)) < LONGEST
+
+
+def test_files_larger_than_any_record_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MAX_JSON_BYTES", 1 << 20)
+    monkeypatch.setattr(json_lines, "LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr(json_lines, "MOST_LINES", 100)
+    monkeypatch.setattr(tensor_headers, "LARGEST_HEADER", 1 << 20)
+    path = tmp_path / "a"
+    path.write_bytes(b'"' + b"x" * (1 << 20) + b'"')
+    with pytest.raises(InputError, match="a: is larger than 1 MiB"):
+        read_json(path)
+    with pytest.raises(InputError, match="a, line 1: is longer than 1 MiB; remove the line"):
+        list(read_lines(path))
+    path.write_bytes(b"{}\n" * 101)
+    with pytest.raises(InputError, match="a: has more than 100 lines"):
+        list(read_lines(path))
+    path.write_bytes((1 << 21).to_bytes(8, "little") + b"{}")
+    with pytest.raises(InputError, match="its header would be of 2097152 bytes"):
+        tensor_headers.read_header(path)

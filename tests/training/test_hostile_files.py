@@ -1,0 +1,155 @@
+"""Models and checkpoints whose files do not fit each other, though each has a true checksum."""
+
+import hashlib
+import json
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load, save
+
+from bigtrk.config import parse
+from bigtrk.errors import InputError
+from bigtrk.training.checkpoint_folder import last_good
+from bigtrk.training.checkpoint_manifest import MANIFEST, encode, shard_name
+from bigtrk.training.model_files import check_shapes, load_model
+from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
+from bigtrk.training.settings import Configuration
+from tests.hostile import header_of, one_line
+from tests.hostile_records import CONFIGURATION, checkpoint_files, model_files
+
+
+def write_model(folder: Path, **changes: bytes) -> Path:
+    for name, content in {**model_files(), **changes}.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def described(**model: Any) -> bytes:
+    content = json.loads(model_files()[DESCRIPTION])
+    content["configuration"]["model"] |= model
+    return json.dumps(content).encode()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_largest_model_there_may_be_is_not_made_to_refuse_it(
+    tmp_path: Path, shared: bool
+) -> None:
+    """Its weights would be 300 GB in each of 256 layers."""
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    description = described(hidden=65_536, layers=256, mlp_layers=16, shared_weights=shared)
+    write_model(tmp_path, **{DESCRIPTION: description})
+    with pytest.raises(InputError, match=r"model\.safetensors: holds \[4, 4\] of"):
+        load_model(tmp_path)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    assert after.ru_maxrss - before.ru_maxrss < 2**18, "KiB"
+    assert after.ru_utime - before.ru_utime < 20
+
+
+def test_a_checkpoint_of_a_smaller_model_is_refused_before_one_is_made() -> None:
+    content = CONFIGURATION.model_dump(mode="json")
+    content["model"]["hidden"] = 65_536
+    large = parse(Configuration, content, "run.json")
+    with pytest.raises(InputError, match=r"step-1: holds \[4, 4\] of .*, where run\.json asks for"):
+        check_shapes(large, "run.json", {"node_encoder.mlp_0_weight": (4, 4)}, "step-1")
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"dtype": "I32"}, "is I32, not F32; train again"),
+        ({"shape": [2, 8]}, r"holds \[2, 8\] of"),
+        ({"shape": [2**62, 2**62]}, "no whole file of tensors"),
+        ({"data_offsets": [0, 2**60]}, "no whole file of tensors"),
+        ({"shape": "x"}, "no whole file of tensors"),
+    ],
+)
+def test_weights_whose_header_lies_are_refused(
+    tmp_path: Path, change: dict[str, Any], complaint: str
+) -> None:
+    header, values = header_of(model_files()[WEIGHTS])
+    name = next(name for name, of in header.items() if dict(of).get("shape") == [4, 4])  # type: ignore[call-overload]
+    assert isinstance(header[name], dict)
+    raw = json.dumps({**header, name: {**header[name], **change}}).encode()  # type: ignore[dict-item]
+    write_model(tmp_path, **{WEIGHTS: len(raw).to_bytes(8, "little") + raw + values})
+    with pytest.raises(InputError, match=complaint) as caught:
+        load_model(tmp_path)
+    assert one_line(caught.value, tmp_path)
+
+
+def test_weights_without_or_with_one_too_many_are_refused(tmp_path: Path) -> None:
+    tensors = load(model_files()[WEIGHTS])
+    name = "decoder.output_bias"
+    write_model(tmp_path, **{WEIGHTS: save({n: x for n, x in tensors.items() if n != name})})
+    with pytest.raises(InputError, match=rf"holds nothing of {name}, where .* asks for \[1\]"):
+        load_model(tmp_path)
+    write_model(tmp_path, **{WEIGHTS: save({**tensors, "a\nb": tensors[name].clone()})})
+    with pytest.raises(InputError, match=r"holds \[1\] of a b, where .* asks for nothing"):
+        load_model(tmp_path)
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Path:
+    """The folder of a good checkpoint of the run `tmp_path`."""
+    step = tmp_path / "checkpoints" / "step-00000013"
+    step.mkdir(parents=True)
+    for name, content in checkpoint_files().items():
+        (step / name).write_bytes(content)
+    assert last_good(tmp_path).damaged == {}
+    return step
+
+
+def reseal(step: Path, **changes: Any) -> None:
+    content = json.loads((step / MANIFEST).read_bytes())["content"]
+    (step / MANIFEST).write_bytes(encode({**content, **changes}))
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", "a/b", "", "x\n", "latest.json"])
+def test_files_of_a_manifest_do_not_lead_elsewhere(step: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "outside").write_bytes((step / shard_name(0)).read_bytes())
+    (shard,) = json.loads((step / MANIFEST).read_bytes())["content"]["shards"]
+    reseal(step, shards=[{**shard, "file": name}])
+    with pytest.raises(InputError, match=r"shards\.0\.file: is .*, not 'shard-00000") as caught:
+        last_good(tmp_path)
+    assert one_line(caught.value, tmp_path)
+
+
+@pytest.mark.parametrize("change", ["dtype", "kind", "more", "less"])
+def test_shards_that_do_not_hold_what_the_manifest_says(
+    step: Path, tmp_path: Path, change: str
+) -> None:
+    tensors = load((step / shard_name(0)).read_bytes())
+    name = "exp_avg/decoder.output_bias"
+    values = tensors.pop(name)
+    new = {
+        "dtype": {name: values.int()},
+        "kind": {name.replace("avg", "mean"): values},
+        "more": {name: values, "other": values.clone()},
+        "less": {},
+    }[change]
+    content = save({**tensors, **new})
+    (step / shard_name(0)).write_bytes(content)
+    (shard,) = json.loads((step / MANIFEST).read_bytes())["content"]["shards"]
+    fitting = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    reseal(step, shards=[{**shard, **fitting}])
+    with pytest.raises(InputError, match=r"shard-00000\.safetensors: .* is not as manifest\.json"):
+        last_good(tmp_path)
+
+
+@pytest.mark.parametrize("name", [MANIFEST, shard_name(0)])
+def test_pipes_in_a_checkpoint_are_not_waited_for(step: Path, tmp_path: Path, name: str) -> None:
+    (step / name).unlink()
+    os.mkfifo(step / name)
+    with pytest.raises(InputError, match=f"{name} is not a file"):
+        last_good(tmp_path)
+
+
+def test_folders_of_other_names_are_no_checkpoints(step: Path, tmp_path: Path) -> None:
+    for name in ("step-x", "step-00000014\n", "step-\x1b[31m", "step-" + "9" * 30):
+        step.with_name(name).mkdir()
+    (step.with_name("latest.json")).write_text(json.dumps({"checkpoint": "step-" + "1" * 5000}))
+    found = last_good(tmp_path)
+    assert found.folder == step
+    assert found.damaged == {"latest.json": "names no checkpoint"}
