@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.files import atomic_path, disk_errors
+from bigtrk.tracing import traced
 from bigtrk.training.progress import Progress
 
 FORMAT = "bigtrk checkpoint 1"
@@ -96,9 +97,14 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         InputError: a file is missing or not as it was written; names all that are.
     """
     checkpoint = _parse(_manifest(folder))
+    damaged = []
     with ThreadPoolExecutor() as pool:
         found = pool.map(lambda shard: _damage(folder, shard), checkpoint.shards)
-        damaged = [damage for damage in found if damage]
+        for shard in checkpoint.shards:
+            with traced(shard.file):
+                damage = next(found)
+            if damage:
+                damaged.append(damage)
     if damaged:
         raise InputError(", ".join(damaged))
     return checkpoint

@@ -12,6 +12,7 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.pieces import Piece
+from bigtrk.tracing import traced
 from bigtrk.training.checkpoint_files import Checkpoint
 
 RANDOM = "random/"  # the states of this rank's generators, by kind of device
@@ -74,7 +75,8 @@ def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
         raise InputError(f"{folder}: of another model (such as in {differ[0][0]})")
     reader = _Reader(folder, checkpoint)
     for piece in engine.pieces():
-        reader.fill(piece)
+        with traced(piece.name):
+            reader.fill(piece)
     if len(checkpoint.shards) == dist.get_world_size():
         _set_generators(reader.generators(dist.get_rank()))
 

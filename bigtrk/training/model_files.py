@@ -39,20 +39,30 @@ def describe(configuration: Configuration, trained_on: Sequence[str]) -> dict[st
     }
 
 
+def model_configuration(run: Path) -> Configuration:
+    """The configuration of the trained model of a run folder.
+
+    Raises:
+        InputError: the folder holds no finished model, or what it says of it is damaged.
+    """
+    if not (run / WEIGHTS).exists():
+        raise InputError(f"{run}: holds no {WEIGHTS}; a run writes it when its training ends")
+    path = run / DESCRIPTION
+    return parse(Configuration, _description(path)["configuration"], str(path))
+
+
 def load_model(run: Path) -> tuple[Model, Configuration]:
     """The trained model of a run folder and its configuration.
 
     Raises:
         InputError: the folder holds no finished model, or its files do not fit each other.
     """
-    if not (run / WEIGHTS).exists():
-        raise InputError(f"{run}: holds no {WEIGHTS}; a run writes it when its training ends")
-    path = run / DESCRIPTION
-    description = _description(path)
-    configuration = parse(Configuration, description["configuration"], str(path))
-    for name, scale in description["scales"].items():
+    configuration = model_configuration(run)
+    for name, scale in _description(run / DESCRIPTION)["scales"].items():
         if SCALES.get(name) != scale:
-            raise InputError(f"{path}: feature {name!r} was scaled by {scale}; train again")
+            raise InputError(
+                f"{run / DESCRIPTION}: feature {name!r} was scaled by {scale}; train again"
+            )
     model = build_model(configuration)
     try:
         model.load_state_dict(load_file(run / WEIGHTS))
