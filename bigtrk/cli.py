@@ -122,15 +122,17 @@ def evaluate(
     Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
     """
     from bigtrk.parallel.host import settle
-    from bigtrk.parallel.ranks import discover, process_group
+    from bigtrk.parallel.process_group import process_group
+    from bigtrk.parallel.ranks import discover
     from bigtrk.reports import show_evaluation, write_evaluation_html
     from bigtrk.tracks.evaluation import TrackOptions
     from bigtrk.training.evaluate import evaluate_run
+    from bigtrk.training.model_files import model_configuration
 
     options = TrackOptions(score_cut, min_hits, pt_min) if tracks else None
     ranks = discover()
     settle(ranks)
-    with process_group(ranks):
+    with process_group(ranks, model_configuration(run).run.patience):
         evaluation = evaluate_run(run, data, options, ranks)
     if ranks.is_first:
         _print(evaluation, as_json, lambda: show_evaluation(evaluation, console))

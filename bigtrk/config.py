@@ -1,6 +1,7 @@
 """Typed configuration: YAML plus `key.sub=value` overrides; unknown keys name the nearest one."""
 
 import difflib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from reprlib import Repr
@@ -57,6 +58,19 @@ def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] 
         errors = error.errors()[:MOST_COMPLAINTS]
         complaints = [_complaint(kind, dict(item), source, overrides) for item in errors]
         raise InputError("; ".join(complaints)) from None
+
+
+def by_key(settings: Settings) -> dict[str, str]:
+    """Every value as JSON, by its dotted key."""
+    return dict(_values(settings.model_dump(mode="json"), ""))
+
+
+def _values(content: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, value in content.items():
+        if isinstance(value, dict):
+            yield from _values(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", json.dumps(value)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

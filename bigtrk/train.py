@@ -10,20 +10,23 @@ from pathlib import Path
 from typing import NoReturn
 
 import bigtrk
-from bigtrk.config import load_settings
+from bigtrk.config import by_key, load_settings
 from bigtrk.console import exit_on_bad_input
 from bigtrk.errors import InputError
 from bigtrk.machine import software
-from bigtrk.parallel.collectives import check_agreement, together
+from bigtrk.parallel.collectives import attempted, check_agreement, together
 from bigtrk.parallel.ds_config import check_drops_steps
 from bigtrk.parallel.host import settle
-from bigtrk.parallel.ranks import Ranks, discover, process_group
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks, discover
+from bigtrk.tracing import traced
 from bigtrk.training.event_source import split_validation
 from bigtrk.training.events import Events
 from bigtrk.training.resume import resumed_configuration
 from bigtrk.training.run import fit
-from bigtrk.training.settings import Configuration
+from bigtrk.training.settings import Configuration, RunSettings
 
+PROGRAM = "bigtrk/train.py"
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "default.yaml"
 
 
@@ -36,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parse_arguments() -> argparse.Namespace:
     """CONFIG.yaml, overrides and --resume, in any order."""
-    parser = _Parser(prog="bigtrk/train.py", description=__doc__.splitlines()[0])
+    parser = _Parser(prog=PROGRAM, description=__doc__.splitlines()[0])
     parser.add_argument(
         "arguments",
         nargs="*",
@@ -85,19 +88,23 @@ def validate(configuration: Configuration) -> Events:
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
     """Validate, build, fit, close."""
     settle(ranks)
-    with process_group(ranks):
-        configuration = together(lambda: configure(arguments))
-        versions = ", ".join(f"{name} {version}" for name, version in software().items())
-        check_agreement({"software": versions, "configuration": configuration.model_dump_json()})
-        events = together(lambda: validate(configuration))
+    # Before the ranks meet, since it says for how long they wait; what is wrong is said after it.
+    configured = attempted(lambda: configure(arguments))
+    settings = RunSettings() if configured.exception() else configured.result().run
+    with process_group(ranks, settings.patience):
+        configuration = together(configured.result)
+        versions = {name: str(version) for name, version in software().items()}
+        check_agreement({**versions, **by_key(configuration)})
+        with traced("opening data"):
+            events = together(lambda: validate(configuration))
         check_agreement({"data": events.fingerprint})
         fit(configuration, ranks, events, arguments.resume)
 
 
 def main() -> None:
     """Bad input ends in one line, from one rank, and exit status 2."""
-    ranks = discover()
-    exit_on_bad_input("bigtrk/train.py", lambda: run(ranks, parse_arguments()), rank=ranks.rank)
+    ranks = exit_on_bad_input(PROGRAM, discover)
+    exit_on_bad_input(PROGRAM, lambda: run(ranks, parse_arguments()), rank=ranks.rank)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from typing import Any
 
 from bigtrk.files import read_json, write_json
 from bigtrk.parallel.host import settle
-from bigtrk.parallel.ranks import Ranks, discover, process_group
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
 
 

@@ -41,7 +41,8 @@ from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.host import settle
-from bigtrk.parallel.ranks import Ranks, discover, process_group
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import Batch, BatchMaker
 from bigtrk.training.event_source import EventSource, split_validation

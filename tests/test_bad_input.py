@@ -126,6 +126,27 @@ def test_what_is_missing_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2: must be below WORLD_SIZE=2"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, "MASTER_ADDR is not set"),
+    ],
+)
+def test_ranks_that_cannot_be_are_refused_at_once(
+    variables: dict[str, str],
+    named: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    status, _, errors = run_here(["bigtrk/train.py"], monkeypatch, capsys)
+    assert status == 2
+    (line,) = errors.splitlines()
+    assert line.startswith(f"bigtrk/train.py: error: {named}")
+
+
 def write_heptrkx(folder: Path) -> None:
     """A graph of four nodes, which knows no particles."""
     folder.mkdir()

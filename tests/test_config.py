@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.config import load_settings
+from bigtrk.config import by_key, load_settings
 from bigtrk.errors import InputError
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.train import DEFAULT
@@ -16,6 +16,14 @@ def test_the_shipped_default_is_valid_and_overridable() -> None:
     assert configuration.model.hidden == 16
     assert configuration.data.train == [Path("a"), Path("b")]
     assert configuration.training.epochs == 10
+
+
+def test_values_by_key() -> None:
+    values = by_key(load_settings(Configuration, None, ["model.hidden=16", "data.train=[a, b]"]))
+    assert values["model.hidden"] == "16"
+    assert values["data.train"] == '["a", "b"]'
+    assert values["training.minutes"] == "null"
+    assert values["profile"] == "false"
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,43 @@
 import json
 import os
 import platform
+import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from bigtrk.tracing import is_waiting, place
+
+BEAT = 1.0  # s
+ANSWERS = 3 * BEAT  # within that a store has
+
+
+@dataclass(frozen=True)
+class Patience:
+    """For how many seconds a rank may say nothing, before all have met: no other rank may come
+    (`silent`); and for how many it may be in the same operation (`stalled`).
+    """
+
+    silent: float = 30.0
+    stalled: float = 300.0
+
+
+@dataclass
+class Still:
+    """For how many seconds a value has been the same, counted in looks at it of one beat at most: a
+    process that was stopped itself, such as a suspended job's, has not been looking.
+    """
+
+    value: Any = None
+    seconds: float = 0.0
+    looked: float = field(default_factory=time.monotonic)
+
+    def look(self, value: Any) -> float:
+        now = time.monotonic()
+        passed = min(now - self.looked, BEAT)
+        self.seconds = self.seconds + passed if value == self.value else 0.0
+        self.value, self.looked = value, now
+        return self.seconds
 
 
 @dataclass(frozen=True)
@@ -34,8 +67,17 @@ class Beat:
     def decode(text: str | bytes) -> "Beat":
         return Beat(**json.loads(text))
 
+    @property
+    def who(self) -> str:
+        return f"process {self.process} on {self.host}"
+
     def __str__(self) -> str:
-        return f"in {self.place or 'no operation'} (process {self.process} on {self.host})"
+        return f"in {self.place or 'no operation'} ({self.who})"
+
+
+def key_of(rank: int) -> str:
+    """Of its newest beat in the store."""
+    return f"rank {rank}"
 
 
 @dataclass(frozen=True)

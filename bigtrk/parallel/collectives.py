@@ -1,6 +1,7 @@
 """Small sums and gathers over ranks."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
@@ -9,8 +10,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.parallel.ranks import named
 from bigtrk.tracing import waiting
 
+MOST_DIFFERENCES = 5  # told of many
+ABSENT = "none"
 Item = TypeVar("Item")
 
 
@@ -63,6 +67,18 @@ def gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     return torch.cat([part[:length] for part, length in zip(received, lengths, strict=True)])
 
 
+def attempted(call: Callable[[], Item]) -> Future[Item]:
+    """The outcome of `call`: bad input is raised where the result is asked for, such as `together`,
+    once ranks have met.
+    """
+    outcome: Future[Item] = Future()
+    try:
+        outcome.set_result(call())
+    except InputError as error:
+        outcome.set_exception(error)
+    return outcome
+
+
 def together(call: Callable[[], Item], group: Group = None) -> Item:
     """Run `call` on every rank; if any meets bad input, all ranks raise alike. Collective.
 
@@ -88,16 +104,29 @@ def check_agreement(facts: Mapping[str, str]) -> None:
     """All ranks must hold the same `facts`, each a name and what this rank has. Collective.
 
     Raises:
-        InputError: on all ranks, naming the fact, the first rank that differs, and both values.
+        InputError: on all ranks, naming the facts that differ, the ranks, and both values.
     """
-    first, *others = gather_items(dict(facts))
-    for rank, other in enumerate(others, start=1):
-        for name, value in first.items():
-            if other[name] != value:
-                raise InputError(
-                    f"rank {rank} has another {name} than rank 0: {other[name]} instead of "
-                    f"{value}; start all ranks with the same"
-                )
+    everyone = gather_items(dict(facts))
+    said = [
+        f"{named(ranks)} ha{'ve' if len(ranks) > 1 else 's'} another {name} than rank 0: {value} "
+        f"instead of {everyone[0].get(name, ABSENT)}"
+        for (name, value), ranks in _differences(everyone).items()
+    ]
+    if said:
+        more = len(said) - MOST_DIFFERENCES
+        shown = [*said[:MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])]
+        raise InputError(f"{'; '.join(shown)}; start all ranks with the same")
+
+
+def _differences(everyone: Sequence[Mapping[str, str]]) -> dict[tuple[str, str], list[int]]:
+    """The ranks that do not have what rank 0 has, by name and what they have."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for name in dict.fromkeys(name for facts in everyone for name in facts):
+        values = [facts.get(name, ABSENT) for facts in everyone]
+        for rank, value in enumerate(values):
+            if value != values[0]:
+                found.setdefault((name, value), []).append(rank)
+    return found
 
 
 def on_first_rank(call: Callable[[], Item]) -> Item:

@@ -1,17 +1,17 @@
 """Who this process is among the ranks, whatever launched it."""
 
-import gc
 import os
 import re
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 
-from bigtrk.errors import InputError
+from bigtrk.errors import RankError
+
+_MOST_NAMED = 8
+_LAST_PORT = 65535
+_SET_PLACE = ("torchrun", "deepspeed")  # launchers, and who sets RANK by hand
 
 
 @dataclass(frozen=True)
@@ -40,35 +40,41 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
     """Read the place from what deepspeed, torchrun or srun left in the environment.
 
     Without any of them this is rank 0 of 1 (plain python).
+
+    Raises:
+        RankError: a variable is missing, no number, or does not fit another.
     """
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return _from_launcher(environment)
     # The tasks of the step: SLURM_NTASKS, the job's, is also set in the batch script and in the
     # shell that salloc opens, which are one plain process each.
-    if int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+    if whole({"SLURM_STEP_NUM_TASKS": "1", **environment}, "SLURM_STEP_NUM_TASKS") > 1:
         return _from_slurm(environment)
+    # WORLD_SIZE alone is set by some batch scripts, for whatever they start.
+    if "RANK" in environment:
+        raise RankError("RANK is set, but WORLD_SIZE is not; set both, or neither")
     return Ranks(0, 1, 0, 1, "python")
 
 
 def _from_launcher(environment: Mapping[str, str]) -> Ranks:
-    world_size = int(environment["WORLD_SIZE"])
-    local_size = environment.get("LOCAL_WORLD_SIZE") or environment.get("LOCAL_SIZE")
-    return Ranks(
-        rank=int(environment["RANK"]),
-        world_size=world_size,
-        local_rank=int(environment.get("LOCAL_RANK", "0")),
-        local_size=int(local_size or world_size),
-        launcher="torchrun" if "TORCHELASTIC_RUN_ID" in environment else "deepspeed",
-    )
+    sizes = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # torchrun's, deepspeed's
+    local = next((name for name in sizes if environment.get(name)), "WORLD_SIZE")
+    rank = _index(environment, "RANK", "WORLD_SIZE")
+    local_rank = _index(environment, "LOCAL_RANK", local) if "LOCAL_RANK" in environment else 0
+    world_size, local_size = whole(environment, "WORLD_SIZE"), whole(environment, local)
+    if local_size > world_size:
+        raise RankError(f"{local}={local_size}: must not be above WORLD_SIZE={world_size}")
+    launcher = "torchrun" if "TORCHELASTIC_RUN_ID" in environment else "deepspeed"
+    return Ranks(rank, world_size, local_rank, local_size, launcher)
 
 
 def _from_slurm(environment: Mapping[str, str]) -> Ranks:
     per_node = _tasks_per_node(environment["SLURM_STEP_TASKS_PER_NODE"])
     return Ranks(
-        rank=int(environment["SLURM_PROCID"]),
-        world_size=int(environment["SLURM_STEP_NUM_TASKS"]),
-        local_rank=int(environment["SLURM_LOCALID"]),
-        local_size=per_node[int(environment["SLURM_NODEID"])],
+        rank=_index(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+        world_size=whole(environment, "SLURM_STEP_NUM_TASKS"),
+        local_rank=whole(environment, "SLURM_LOCALID"),
+        local_size=per_node[whole(environment, "SLURM_NODEID")],
         launcher="srun",
     )
 
@@ -82,6 +88,28 @@ def _tasks_per_node(text: str) -> list[int]:
     return tasks
 
 
+def whole(environment: Mapping[str, str], name: str) -> int:
+    """The whole number that the variable `name` is.
+
+    Raises:
+        RankError: it is not set, or no whole number of 0 or more.
+    """
+    text = environment.get(name)
+    if text is None:
+        raise RankError(f"{name} is not set; set it, or start the ranks with a launcher")
+    if not re.fullmatch("[0-9]+", text):
+        raise RankError(f"{name}={text}: must be a whole number, 0 or more")
+    return int(text)
+
+
+def _index(environment: Mapping[str, str], name: str, size: str) -> int:
+    """One of the numbers 0, 1, ... below that of the variable `size`."""
+    index, end = whole(environment, name), whole(environment, size)
+    if index >= end:
+        raise RankError(f"{name}={index}: must be below {size}={end}, since the first is 0")
+    return index
+
+
 def _first_host(nodes: str) -> str:
     """The first of a SLURM node list, where rank 0 is: "nid[0012-0014,0020],x1" is "nid0012"."""
     # A list may have several brackets in a name ("rack[0-1]n[3-5]"): each gives its first number.
@@ -90,63 +118,45 @@ def _first_host(nodes: str) -> str:
 
 
 def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that torch.distributed and DeepSpeed read, for launchers that set others."""
+    """The variables that torch.distributed and DeepSpeed read, for launchers that set others.
+
+    Raises:
+        RankError: the environment does not say where several ranks meet, or no such port can be.
+    """
     # Not SLURM_LAUNCH_NODE_IPADDR: srun may run on a login node, or outside the step's nodes.
     slurm = ranks.launcher == "srun"
     first_host = _first_host(environment["SLURM_STEP_NODELIST"]) if slurm else "127.0.0.1"
+    # Derived from the job id, so that two jobs sharing a node do not meet.
+    port = str(20000 + int(environment.get("SLURM_JOB_ID", "0")) % 20000)
+    place = {"MASTER_ADDR": first_host, "MASTER_PORT": port}
+    if ranks.world_size > 1:
+        _check_place(environment, place if ranks.launcher in _SET_PLACE else ())
     return {
         "RANK": str(ranks.rank),
         "WORLD_SIZE": str(ranks.world_size),
         "LOCAL_RANK": str(ranks.local_rank),
-        "MASTER_ADDR": environment.get("MASTER_ADDR", first_host),
-        # Derived from the job id, so that two jobs sharing a node do not meet.
-        "MASTER_PORT": environment.get(
-            "MASTER_PORT", str(20000 + int(environment.get("SLURM_JOB_ID", "0")) % 20000)
-        ),
+        **{name: environment.get(name, default) for name, default in place.items()},
     }
 
 
-@contextmanager
-def process_group(ranks: Ranks) -> Iterator[None]:
-    """The world's process group (nccl on accelerators, gloo on CPUs) while the block runs."""
-    on_cuda = ranks.device.type == "cuda"
-    if on_cuda:
-        torch.cuda.set_device(ranks.device)
-    else:
-        os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    os.environ.update(publish(ranks))
-    backend = "nccl" if on_cuda else "gloo"
-    if ranks.world_size == 1:
-        # No port to take: several single-rank runs share a host.
-        store = dist.HashStore()  # type: ignore[attr-defined]  # exported, not in __all__
-        dist.init_process_group(backend, store=store, rank=0, world_size=1)
-    else:
-        _join(backend)
-    try:
-        yield
-    finally:
-        close_process_group()
+def _check_place(environment: Mapping[str, str], needed: Iterable[str]) -> None:
+    for name in needed:
+        if not environment.get(name):
+            raise RankError(f"{name} is not set; set that of rank 0, where all ranks meet")
+    if "MASTER_PORT" in environment and not 0 < whole(environment, "MASTER_PORT") <= _LAST_PORT:
+        port = environment["MASTER_PORT"]
+        raise RankError(f"MASTER_PORT={port}: must be a port, 1 to {_LAST_PORT}")
 
 
-def _join(backend: str) -> None:
-    try:
-        dist.init_process_group(backend)
-    except dist.DistNetworkError as error:
-        port = os.environ["MASTER_PORT"]
-        raise InputError(
-            f"the ranks cannot meet at {os.environ['MASTER_ADDR']}, port {port} ({error}); where "
-            f"another job has the port, choose one with the launcher's --master_port"
-        ) from None
-
-
-def close_process_group() -> None:
-    """Destroy the process group, leaving its threads nothing to do while the interpreter ends.
-
-    DistributedDataParallel leaks references to the group, so gloo's threads outlive it. One that
-    drops its last piece of work (which holds a Python object) during interpreter shutdown aborts
-    the process: 6 runs in 50 with torch 2.13. Collecting garbage, then yielding the interpreter
-    lock for a moment, lets them finish.
-    """
-    gc.collect()
-    dist.destroy_process_group()
-    time.sleep(0.1)
+def named(ranks: Iterable[int]) -> str:
+    """Ascending `ranks` for people: "rank 3", "ranks 0-2, 7"."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    shown = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs[:_MOST_NAMED]]
+    more = sum(map(len, runs[_MOST_NAMED:]))
+    several = "s" if len(runs) > 1 or len(runs[0]) > 1 else ""
+    return f"rank{several} {', '.join(shown)}{f' and {more} more' if more else ''}"

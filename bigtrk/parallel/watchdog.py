@@ -15,52 +15,45 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
-
-import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported, not in __all__
+from typing import Self
 
 from bigtrk.console import complain
-from bigtrk.parallel.beats import Beat, Verdict, silence, stall
-from bigtrk.parallel.collectives import on_first_rank
+from bigtrk.errors import InputError, StoppedError
+from bigtrk.parallel.beats import (
+    ANSWERS,
+    BEAT,
+    Beat,
+    Patience,
+    Still,
+    Verdict,
+    key_of,
+    silence,
+    stall,
+)
+from bigtrk.parallel.meeting import Met
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.tracing import moves
 
-BEAT = 1.0  # s
-ANSWERS = 3 * BEAT  # within that a store has
 LATER = 10 * BEAT  # is when all ranks have noticed
-VERDICT = "verdict"
+VERDICT, LEFT = "verdict", "left"
 STALLED = 1  # exit status
 
 
-@dataclass
-class Still:
-    """For how many seconds a value has been the same, counted in looks at it: a process that was
-    stopped itself, such as a suspended job's, has not been looking.
-    """
-
-    value: Any = None
-    seconds: float = 0.0
-
-    def look(self, value: Any) -> float:
-        self.seconds = self.seconds + BEAT if value == self.value else 0.0
-        self.value = value
-        return self.seconds
-
-
 class Watchdog:
-    """Watches while it is entered. Collective to enter, and to leave without an error.
+    """Watches several ranks while it is entered, after they have `met`. Collective to leave, but
+    for a rank that alone met an error.
 
-    silent: after how many seconds a rank that says nothing ends the run. stalled: one that is in
-    the same operation. Either only once the rank that looks has not moved for as long: it waits.
+    A rank that says nothing ends the run after `patience.silent`, one that is in the same operation
+    after `patience.stalled`. Either only once the rank that looks has not moved for as long: it
+    waits.
     """
 
-    def __init__(self, ranks: Ranks, silent: float, stalled: float) -> None:
+    def __init__(self, ranks: Ranks, met: Met, patience: Patience) -> None:
         self._rank, self._world = ranks.rank, ranks.world_size
-        self._silent, self._stalled = silent, stalled
+        self._store, self._first = met.beats, met.first
+        self._silent, self._stalled = patience.silent, patience.stalled
         self._next = (self._rank + 1) % self._world
         self._left = threading.Event()
         self._own, self._rounds = Still(), Still()
@@ -68,19 +61,15 @@ class Watchdog:
         self._round = 0
         self._seen: Beat | None = None
         self._verdict: Verdict | None = None
-        self._lost = False
+        self._lost, self._agreed = False, False
         self._threads = [
             threading.Thread(target=work, name=f"watchdog {work.__name__}", daemon=True)
             for work in (self._beat, self._judge)
         ]
 
     def __enter__(self) -> Self:
-        if self._world > 1:
-            self._store, self._first = self._open_store()
-            self._say()
-            dist.barrier()
-            for thread in self._threads:
-                thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
@@ -89,35 +78,35 @@ class Watchdog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._agreed = kind is None or issubclass(kind, InputError | StoppedError)
         self._left.set()
-        if self._world > 1 and kind is None:
-            for thread in self._threads:
-                thread.join()
-            dist.barrier()  # rank 0's store is there until all have left it
-
-    def _open_store(self) -> tuple[TCPStore, Beat]:
-        """A store of rank 0's, and who that is."""
-        host, own = os.environ["MASTER_ADDR"], None
-        waits = timedelta(seconds=self._silent)
-        if self._rank == 0:
-            own = TCPStore(host, 0, None, True, waits, wait_for_workers=False)
-        port, first = on_first_rank(lambda: (own.port if own else 0, Beat.now(0, 0)))
-        return own or TCPStore(host, port, None, False, waits), first
+        # A thread that is in the store while the interpreter ends would abort the process.
+        for thread in self._threads:
+            thread.join(LATER)
 
     def _say(self) -> None:
         self._round += 1
-        self._store.set(_key(self._rank), Beat.now(self._round, self._own.seconds).encode())
+        self._store.set(key_of(self._rank), Beat.now(self._round, self._own.seconds).encode())
 
     def _beat(self) -> None:
         """In a thread, which a store that is stopped keeps waiting."""
         try:
             while not self._left.wait(BEAT):
                 self._say()
-                self._seen = Beat.decode(self._store.get(_key(self._next)))
+                self._seen = Beat.decode(self._store.get(key_of(self._next)))
                 if self._store.check([VERDICT]):
                     self._verdict = Verdict.decode(self._store.get(VERDICT))
+            self._leave()
         except RuntimeError:  # rank 0 has ended
             self._lost = True
+
+    def _leave(self) -> None:
+        """Rank 0's store is there until the others, too, have looked at it for the last time."""
+        left, end = self._store.add(LEFT, 1), time.monotonic() + ANSWERS
+        if self._rank == 0 and self._agreed:
+            while left < self._world and time.monotonic() < end:
+                time.sleep(BEAT / 20)
+                left = self._store.add(LEFT, 0)
 
     def _judge(self) -> None:
         while not self._left.wait(BEAT):
@@ -168,7 +157,7 @@ class Watchdog:
         return stall(beats, self._stalled) if least >= self._stalled - ANSWERS else None
 
     def _all(self) -> dict[int, Beat]:
-        found = self._store.multi_get([_key(rank) for rank in range(self._world)])
+        found = self._store.multi_get([key_of(rank) for rank in range(self._world)])
         return {rank: Beat.decode(beat) for rank, beat in enumerate(found)}
 
     def _tell(self, verdict: Verdict | None) -> Verdict | None:
@@ -191,10 +180,6 @@ class Watchdog:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)  # a launcher would wait for it
         os._exit(STALLED)
-
-
-def _key(rank: int) -> str:
-    return f"rank {rank}"
 
 
 def _print(verdict: Verdict) -> None:

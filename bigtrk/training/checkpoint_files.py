@@ -18,6 +18,7 @@ from torch import Tensor
 from bigtrk.errors import InputError, one_line
 from bigtrk.files import atomic_path, disk_errors
 from bigtrk.parallel.pieces import STATE
+from bigtrk.tracing import traced
 from bigtrk.training.checkpoint_manifest import (
     MANIFEST,
     Checkpoint,
@@ -64,9 +65,14 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     checkpoint = decode(_manifest(folder))
     if checkpoint.name != folder.name:
         raise InputError(f"{MANIFEST} is that of {checkpoint.name}")
+    damaged = []
     with ThreadPoolExecutor() as pool:
         found = pool.map(lambda shard: _damage(folder, shard), checkpoint.shards)
-        damaged = [damage for damage in found if damage]
+        for shard in checkpoint.shards:
+            with traced(shard.file):
+                damage = next(found)
+            if damage:
+                damaged.append(damage)
     if damaged:
         raise InputError(", ".join(damaged))
     for shard in checkpoint.shards:

@@ -12,6 +12,7 @@ from torch import Tensor
 from bigtrk.errors import InputError, reason
 from bigtrk.parallel.engine import Engine
 from bigtrk.parallel.pieces import Piece
+from bigtrk.tracing import traced
 from bigtrk.training.checkpoint_files import RANDOM
 from bigtrk.training.checkpoint_manifest import Checkpoint, shard_name
 
@@ -73,7 +74,8 @@ def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
         raise InputError(f"{folder}: of another model (such as in {differ[0][0]})")
     reader = _Reader(folder, checkpoint)
     for piece in engine.pieces():
-        reader.fill(piece)
+        with traced(piece.name):
+            reader.fill(piece)
     if len(checkpoint.shards) == dist.get_world_size():
         try:
             _set_generators(reader.generators(dist.get_rank()))

@@ -51,6 +51,18 @@ def describe(configuration: Configuration, trained_on: Sequence[str]) -> dict[st
     ).model_dump(mode="json")
 
 
+def model_configuration(run: Path) -> Configuration:
+    """The configuration of the trained model of a run folder.
+
+    Raises:
+        InputError: the folder holds no finished model, or what it says of it is damaged.
+    """
+    if not (run / WEIGHTS).exists():
+        raise InputError(f"{run}: holds no {WEIGHTS}; a run writes it when its training ends")
+    path = run / DESCRIPTION
+    return parse(Configuration, _description(path).configuration, str(path))
+
+
 def load_model(run: Path) -> tuple[Model, Configuration]:
     """The trained model of a run folder and its configuration.
 
@@ -58,11 +70,8 @@ def load_model(run: Path) -> tuple[Model, Configuration]:
         InputError: the folder holds no finished model, or its files do not fit each other.
     """
     path, weights = run / DESCRIPTION, run / WEIGHTS
-    if not weights.exists():
-        raise InputError(f"{run}: holds no {WEIGHTS}; a run writes it when its training ends")
-    description = _description(path)
-    configuration = parse(Configuration, description.configuration, str(path))
-    _check_scales(path, configuration, description.scales)
+    configuration = model_configuration(run)
+    _check_scales(path, configuration, _description(path).scales)
     stored = read_header(weights)
     check_shapes(
         configuration, str(path), {name: x.shape for name, x in stored.items()}, str(weights)

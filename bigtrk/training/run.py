@@ -14,7 +14,7 @@ from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.parallel.watchdog import Watchdog
+from bigtrk.tracing import traced
 from bigtrk.training.announce import announce, print_epoch
 from bigtrk.training.batch import BatchMaker
 from bigtrk.training.checkpoint import Checkpointer, Circumstances
@@ -32,7 +32,7 @@ from bigtrk.training.resume import check_place, continue_record, find_checkpoint
 from bigtrk.training.routes import scoring_router
 from bigtrk.training.run_folder import append_record, create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
-from bigtrk.training.settings import Configuration, RunSettings
+from bigtrk.training.settings import Configuration
 from bigtrk.training.stop_request import StopRequest
 from bigtrk.training.trainer import Record, Trainer
 
@@ -62,42 +62,43 @@ def _fit(
     lock: FolderLock,
     stop: StopRequest,
 ) -> Path:
-    found = find_checkpoint(configuration, ranks, events, resume) if resume else None
-    steps = choose_steps(configuration, ranks, events.train)
+    with traced("finding the checkpoint"):
+        found = find_checkpoint(configuration, ranks, events, resume) if resume else None
+    with traced("choosing the steps"):
+        steps = choose_steps(configuration, ranks, events.train)
     if found:
         check_place(found, steps.per_epoch)
     schedule = _schedule(configuration, steps)
     stopwatch = Stopwatch(ranks.device)
     model = build_model(configuration).to(ranks.device)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    engine, engine_name = make_engine(
-        configuration.engine, model, configuration.optimizer, stopwatch
-    )
+    with traced("making the engine"):
+        engine, engine_name = make_engine(
+            configuration.engine, model, configuration.optimizer, stopwatch
+        )
     facts = _facts(configuration, ranks, events, engine_name, n_parameters)
     folder = on_first_rank(lambda: _open_record(lock, configuration, facts, found, resume))
     circumstances = Circumstances(events.training_digest, engine_name, facts["config"])
     with Checkpointer(folder, engine, circumstances, lock.check) as checkpoints:
-        trainer = _trainer(
-            configuration, ranks, events, steps, schedule, engine, stopwatch, folder, lock,
-            checkpoints, stop,
-        )  # fmt: skip
+        with traced("making the trainer"):
+            trainer = _trainer(
+                configuration, ranks, events, steps, schedule, engine, stopwatch, folder, lock,
+                checkpoints, stop,
+            )  # fmt: skip
         if found:
             trainer.load(found)
         elif configuration.training.spike_guard == "roll_back":
             trainer.save()
-        with told_by_rank(ranks), _watchdog(configuration.run, ranks):
+        with told_by_rank(ranks):
             _train(trainer, folder, facts)
     if trainer.stopped:
         raise StoppedError(
             f"{stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
             f"--resume {folder}"
         )
-    _save_model(trainer, folder, lock)
+    with traced("writing the model"):
+        _save_model(trainer, folder, lock)
     return folder
-
-
-def _watchdog(settings: RunSettings, ranks: Ranks) -> Watchdog:
-    return Watchdog(ranks, settings.silent_seconds, settings.stalled_seconds)
 
 
 def _train(trainer: Trainer, folder: Path, facts: dict[str, Any]) -> None:

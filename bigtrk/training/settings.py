@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from bigtrk.config import Settings
 from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
+from bigtrk.parallel.beats import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.training.steps import Batching
 
@@ -109,14 +110,21 @@ class RunSettings(Settings):
     for reports; it changes no training.
 
     While the others wait for it, a rank ends the run that says nothing for `silent_seconds` or is
-    in one and the same operation for `stalled_seconds` (parallel/watchdog.py).
+    in one and the same operation for `stalled_seconds` (parallel/watchdog.py). At the start, a run
+    ends to which no further rank has come for `silent_seconds`: raise it where some take longer to
+    start than others, as with imports from a slow file system (parallel/meeting.py).
     """
 
     folder: Path | None = None
     loggers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     price_per_device_hour: float | None = Field(None, ge=0)
-    silent_seconds: float = Field(30.0, gt=3)
-    stalled_seconds: float = Field(300.0, gt=3)
+    silent_seconds: float = Field(Patience.silent, gt=ANSWERS, le=1e9)
+    stalled_seconds: float = Field(Patience.stalled, gt=ANSWERS)
+
+    @property
+    def patience(self) -> Patience:
+        """With ranks that keep others waiting."""
+        return Patience(self.silent_seconds, self.stalled_seconds)
 
 
 class Configuration(Settings):

@@ -89,7 +89,8 @@ class Trainer:
 
     def load(self, found: Found | None = None) -> None:
         """Return to the checkpoint `found`, or else to the newest good one. Collective."""
-        progress = self.checkpoints.load(found)
+        with traced("loading the checkpoint"):
+            progress = self.checkpoints.load(found)
         self.epoch, self.step = progress.epoch, progress.step
         self.plateau, self.history = progress.plateau, progress.history
         self.totals = progress.totals

@@ -19,7 +19,8 @@ from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.parallel.engines import make_engine
 from bigtrk.parallel.host import settle
 from bigtrk.parallel.machine_constants import CPU
-from bigtrk.parallel.ranks import Ranks, process_group
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import as_stored
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.batch import BatchMaker

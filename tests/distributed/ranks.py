@@ -11,12 +11,12 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import start_processes
 
-from bigtrk.parallel.ranks import Ranks, close_process_group, publish
+from bigtrk.parallel.process_group import close_process_group
+from bigtrk.parallel.ranks import Ranks, publish
 
 # Processes are forked from one that has imported what takes long: half the time of all these tests.
-multiprocessing.set_forkserver_preload(
-    ["bigtrk.training.run", "deepspeed", "tests.distributed.runs"]
-)
+FORKSERVER = multiprocessing.get_context("forkserver")
+FORKSERVER.set_forkserver_preload(["bigtrk.train", "deepspeed", "tests.distributed.runs"])
 
 
 def run_ranks(

@@ -65,6 +65,40 @@ def test_ranks_that_differ_are_named(name: str) -> None:
         assert f"rank 1 has another {name} than rank 0: another instead of" in found
 
 
+def several(ranks: Ranks) -> str | None:
+    facts = [
+        {"torch": "2.13.0", "model.hidden": "64", "training.epochs": "10", "profile": "false"},
+        {"torch": "2.12.1", "model.hidden": "32", "training.epochs": "10", "profile": "false"},
+        {"torch": "2.12.1", "model.hidden": "16", "training.epochs": "10", "extra": "1"},
+    ]
+    return message(lambda: check_agreement(facts[ranks.rank]))
+
+
+def test_all_that_differs_is_named_with_ranks_and_values() -> None:
+    assert (
+        run_ranks(3, several)
+        == [
+            "ranks 1-2 have another torch than rank 0: 2.12.1 instead of 2.13.0; "
+            "rank 1 has another model.hidden than rank 0: 32 instead of 64; "
+            "rank 2 has another model.hidden than rank 0: 16 instead of 64; "
+            "rank 2 has another profile than rank 0: none instead of false; "
+            "rank 2 has another extra than rank 0: 1 instead of none; start all ranks with the same"
+        ]
+        * 3
+    )
+
+
+def all_differs(ranks: Ranks) -> str | None:
+    return message(lambda: check_agreement({f"key {i}": str(ranks.rank) for i in range(9)}))
+
+
+def test_of_many_differences_some_are_named() -> None:
+    for said in run_ranks(2, all_differs):
+        assert said is not None
+        assert said.count(" has another key ") == 5
+        assert said.endswith("; and 4 more; start all ranks with the same")
+
+
 def first_fails(_: Ranks) -> str | None:
     def work() -> int:
         raise InputError("runs/1: already holds a run")

@@ -14,7 +14,8 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.folder_lock import LOCK, FolderLock
 from bigtrk.lock_owner import Owner
-from bigtrk.parallel.ranks import Ranks, process_group
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import settings, steps, train, write_events

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
+from bigtrk.parallel.beats import Patience
 from bigtrk.parallel.collectives import gather_items
+from bigtrk.parallel.meeting import meet
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.watchdog import Watchdog
 from bigtrk.tracing import traced, waiting
+from tests.programs import free_port
 
 PATIENCE = 4  # s
 LONGEST = 60  # s
@@ -41,8 +44,12 @@ def be_slow(ranks: Ranks) -> None:
             continue
 
 
+def watchdog(ranks: Ranks) -> Watchdog:
+    return Watchdog(ranks, meet(ranks, LONGEST), Patience(PATIENCE, 2 * PATIENCE))
+
+
 def keep_others_waiting(ranks: Ranks, late: int, what: Callable[[Ranks], None]) -> None:
-    with Watchdog(ranks, PATIENCE, 2 * PATIENCE), traced("step 12"):
+    with watchdog(ranks), traced("step 12"):
         if ranks.rank == late:
             with traced("data"):
                 what(ranks)
@@ -52,7 +59,7 @@ def keep_others_waiting(ranks: Ranks, late: int, what: Callable[[Ranks], None]) 
 
 def be_suspended(ranks: Ranks, _: int, __: Callable[[Ranks], None]) -> None:
     """All are stopped for longer than the watchdog's patience, as a suspended job is."""
-    with Watchdog(ranks, PATIENCE, 2 * PATIENCE):
+    with watchdog(ranks):
         all_ranks = " ".join(map(str, gather_items(os.getpid())))
         if ranks.rank == 0:
             script = f"kill -STOP {all_ranks}; sleep {3 * PATIENCE}; kill -CONT {all_ranks}"
@@ -81,7 +88,13 @@ def play(scenario: str) -> tuple[int, str, float]:
     command = [sys.executable, "-c", call]
     root = Path(__file__).parents[2]
     played = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=2 * LONGEST, cwd=root
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * LONGEST,
+        cwd=root,
+        env={**os.environ, "MASTER_PORT": str(free_port())},
     )
     return played.returncode, played.stderr, time.monotonic() - start
 

@@ -15,7 +15,7 @@ from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.models.workspace import Recompute
 from bigtrk.parallel.halo import HaloPlan
-from bigtrk.parallel.ranks import close_process_group
+from bigtrk.parallel.process_group import close_process_group
 from bigtrk.parallel.stopwatch import Stopwatch
 
 pytestmark = [

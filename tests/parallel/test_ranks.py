@@ -2,8 +2,9 @@
 
 import pytest
 
+from bigtrk.errors import RankError
 from bigtrk.parallel.host import cores_of_rank
-from bigtrk.parallel.ranks import Ranks, discover, publish
+from bigtrk.parallel.ranks import Ranks, discover, named, publish
 
 # As SLURM 22.05 set them on a real cluster: task 5 of 8 on two nodes, srun called on a third host.
 SLURM = {
@@ -57,6 +58,66 @@ DEEPSPEED = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_SIZE": "2
 )
 def test_discover(environment: dict[str, str], expected: Ranks) -> None:
     assert discover(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({**TORCHRUN, "RANK": "4"}, "RANK=4: must be below WORLD_SIZE=4"),
+        ({**TORCHRUN, "RANK": "-1"}, "RANK=-1: must be a whole number, 0 or more"),
+        ({**TORCHRUN, "RANK": "one"}, "RANK=one: must be a whole number"),
+        ({**TORCHRUN, "RANK": ""}, "RANK=: must be a whole number"),
+        ({**TORCHRUN, "WORLD_SIZE": "4.0"}, "WORLD_SIZE=4.0: must be a whole number"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK=0: must be below WORLD_SIZE=0"),
+        ({"RANK": "1"}, "RANK is set, but WORLD_SIZE is not"),
+        ({**TORCHRUN, "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below LOCAL_WORLD_SIZE=2"),
+        ({**DEEPSPEED, "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below LOCAL_SIZE=2"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below WORLD"),
+        ({**TORCHRUN, "LOCAL_WORLD_SIZE": "5"}, "LOCAL_WORLD_SIZE=5: must not be above WORLD_SIZE"),
+        ({**SLURM, "SLURM_PROCID": "8"}, "SLURM_PROCID=8: must be below SLURM_STEP_NUM_TASKS=8"),
+        ({**SLURM, "SLURM_STEP_NUM_TASKS": "x"}, "SLURM_STEP_NUM_TASKS=x: must be a whole number"),
+    ],
+)
+def test_impossible_numbers_are_refused(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(RankError) as error:
+        discover(environment)
+    assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ({"MASTER_PORT": "29500"}, "MASTER_ADDR is not set"),
+        ({"MASTER_ADDR": "", "MASTER_PORT": "29500"}, "MASTER_ADDR is not set"),
+        ({"MASTER_ADDR": "node1"}, "MASTER_PORT is not set"),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "http"}, "MASTER_PORT=http: must be a whole"),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "0"}, "MASTER_PORT=0: must be a port, 1 to 65535"),
+        ({"MASTER_ADDR": "node1", "MASTER_PORT": "65536"}, "MASTER_PORT=65536: must be a port"),
+    ],
+)
+def test_ranks_need_a_place_to_meet(place: dict[str, str], said: str) -> None:
+    environment = {**TORCHRUN, **place}
+    with pytest.raises(RankError) as error:
+        publish(discover(environment), environment)
+    assert str(error.value).startswith(said)
+
+
+def test_one_rank_needs_no_place_to_meet() -> None:
+    alone = {"RANK": "0", "WORLD_SIZE": "1"}
+    assert publish(discover(alone), alone)["MASTER_ADDR"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([3], "rank 3"),
+        ([0, 1, 2], "ranks 0-2"),
+        ([0, 2, 3, 7], "ranks 0, 2-3, 7"),
+        (range(0, 30, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 7 more"),
+    ],
+)
+def test_ranks_are_named_in_a_few_words(ranks: list[int], text: str) -> None:
+    assert named(ranks) == text
 
 
 @pytest.mark.parametrize(

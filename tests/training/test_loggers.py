@@ -14,7 +14,8 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.graphs.graph_folder import write_graph
 from bigtrk.graphs.manifest import write_manifest
-from bigtrk.parallel.ranks import Ranks, process_group
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.event_source import split_validation
 from bigtrk.training.events import Events
 from bigtrk.training.loggers import check_loggers, open_logger, scalars

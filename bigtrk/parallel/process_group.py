@@ -1,0 +1,68 @@
+"""The world's process group, from the ranks' meeting until the last has left."""
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # not in __all__
+
+from bigtrk.parallel.beats import Patience
+from bigtrk.parallel.meeting import meet
+from bigtrk.parallel.ranks import Ranks, publish
+from bigtrk.parallel.watchdog import Watchdog
+from bigtrk.tracing import traced, waiting
+
+
+@contextmanager
+def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[None]:  # noqa: B008
+    """The world's process group (nccl on accelerators, gloo on CPUs) while the block runs. Several
+    ranks are watched, from their meeting on.
+
+    Raises:
+        RankError: the ranks do not meet.
+    """
+    on_cuda = ranks.device.type == "cuda"
+    if on_cuda:
+        torch.cuda.set_device(ranks.device)
+    else:
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    os.environ.update(publish(ranks))
+    backend = "nccl" if on_cuda else "gloo"
+    if ranks.world_size == 1:
+        # No port to take: several single-rank runs share a host.
+        with _joined(backend, ranks, HashStore()):
+            yield
+        return
+    with traced("meeting"):
+        met = meet(ranks, patience.silent)
+    with Watchdog(ranks, met, patience), _joined(backend, ranks, met.store):
+        yield
+        with waiting():
+            dist.barrier()
+
+
+@contextmanager
+def _joined(backend: str, ranks: Ranks, store: Store) -> Iterator[None]:
+    with traced("joining"), waiting():
+        dist.init_process_group(backend, store=store, rank=ranks.rank, world_size=ranks.world_size)
+    try:
+        yield
+    finally:
+        close_process_group()
+
+
+def close_process_group() -> None:
+    """Destroy the process group, leaving its threads nothing to do while the interpreter ends.
+
+    DistributedDataParallel leaks references to the group, so gloo's threads outlive it. One that
+    drops its last piece of work (which holds a Python object) during interpreter shutdown aborts
+    the process: 6 runs in 50 with torch 2.13. Collecting garbage, then yielding the interpreter
+    lock for a moment, lets them finish.
+    """
+    gc.collect()
+    dist.destroy_process_group()
+    time.sleep(0.1)

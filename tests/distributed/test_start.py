@@ -1,0 +1,197 @@
+"""Ranks that do not come, that do not fit together, or that stop before they train."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from bigtrk.parallel.meeting import _Meeting
+from bigtrk.training import run
+from tests.distributed.runs import write_events
+from tests.distributed.started import SILENT, End, Start, play
+from tests.programs import free_port
+
+ABSENT = ("data.train=[absent]",)  # ranks that have met say so, and end
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def stop_at(place: Any, name: str) -> None:
+    """When the function of that name is called."""
+    call = getattr(place, name)
+
+    def stopped(*arguments: Any, **named: Any) -> Any:
+        stop()
+        return call(*arguments, **named)
+
+    setattr(place, name, stopped)
+
+
+def stop_when_joining() -> None:
+    stop_at(torch.distributed, "init_process_group")
+
+
+def stop_at_the_engine() -> None:
+    stop_at(run, "make_engine")
+
+
+def stop_in_the_meeting() -> None:
+    stop_at(_Meeting, "_await_all")
+
+
+@pytest.fixture(scope="module")
+def mute() -> Iterator[int]:
+    """The port of a program that says nothing."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def ports() -> dict[str, int]:
+    return {}
+
+
+@pytest.fixture(scope="module")
+def ends(
+    mute: int, ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[End]]:
+    folder = tmp_path_factory.mktemp("start")
+    write_events(folder)
+    data = (f"data.train=[{folder}/graphs]", "model.hidden=8", "model.layers=1")
+    scenarios: dict[str, Sequence[Start]] = {
+        "one is missing": [Start(0, 4), Start(2, 4), Start(3, 4)],
+        "the first is missing": [Start(1, 3), Start(2, 3)],
+        "another world size": [Start(0, 2), Start(1, 3)],
+        "the same rank": [Start(0, 3), Start(1, 3), Start(1, 3)],
+        "a taken port": [Start(0, 2), Start(1, 2)],
+        "one after the other": [Start(rank, 4, ABSENT, after=2.5 * rank) for rank in range(4)],
+        "the first stops in the meeting": [
+            Start(0, 3, before=stop_in_the_meeting),
+            Start(1, 3),
+        ],
+        "one stops when joining": [Start(0, 2), Start(1, 2, before=stop_when_joining)],
+        "the first stops when joining": [Start(0, 2, before=stop_when_joining), Start(1, 2)],
+        "one stops at the engine": [
+            Start(0, 2, data),
+            Start(1, 2, data, before=stop_at_the_engine),
+        ],
+        "a wrong setting": [Start(0, 2), Start(1, 2, ("model.hiden=3",))],
+        "other settings": [
+            Start(0, 3),
+            Start(1, 3, ("model.hidden=16", "training.epochs=3")),
+            Start(2, 3, ("training.epochs=3",)),
+        ],
+    }
+    ports.update({name: free_port() for name in scenarios}, **{"a taken port": mute})
+    return play({name: (ports[name], starts) for name, starts in scenarios.items()}, folder)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "missing"),
+    [("one is missing", "rank 1 of 4 is"), ("the first is missing", "rank 0 of 3 is")],
+)
+def test_who_is_missing_is_named_by_all_that_are_there(
+    ends: dict[str, list[End]], ports: dict[str, int], scenario: str, missing: str
+) -> None:
+    said = (
+        f"bigtrk/train.py: error: {missing} missing at 127.0.0.1, port {ports[scenario]}, where no "
+        f"rank has come for {SILENT} s"
+    )
+    for end in ends[scenario]:
+        assert end.status == 2
+        assert [line[: len(said)] for line in end.said] == [said]
+
+
+def test_ranks_come_one_after_the_other(ends: dict[str, list[End]]) -> None:
+    """For longer than the patience with one."""
+    first, *others = ends["one after the other"]
+    assert first.said == [
+        "bigtrk/train.py: error: absent: no such folder; make one with 'bigtrk build EVENTS absent'"
+    ]
+    assert first.status == 2
+    assert [(end.status, end.said) for end in others] == [(2, [])] * 3
+
+
+def test_another_world_size_is_named_by_all(ends: dict[str, list[End]]) -> None:
+    first, second = ends["another world size"]
+    assert (first.status, second.status) == (2, 2)
+    assert first.said == second.said
+    (said,) = first.said
+    assert "error: WORLD_SIZE is 2 for rank 0 (process " in said
+    assert " and 3 for rank 1 (process " in said
+    assert f"on {os.uname().nodename})" in said
+
+
+def test_a_rank_that_is_there_twice_is_named(ends: dict[str, list[End]]) -> None:
+    first, *twins = ends["the same rank"]
+    assert [end.status for end in (first, *twins)] == [2, 2, 2]
+    assert "rank 2 of 3 is missing" in first.said[0]
+    said = sorted(end.said[0] for end in twins)
+    assert "RANK=1 is that of two processes" in said[0]
+    assert said[1] == first.said[0]
+
+
+def test_a_taken_port_is_named(ends: dict[str, list[End]], mute: int) -> None:
+    for rank, (end, why) in enumerate(
+        zip(
+            ends["a taken port"],
+            ["address already in use", f"no answer for {SILENT} s"],
+            strict=True,
+        )
+    ):
+        assert end.status == 2
+        (said,) = end.said
+        assert f"rank {rank} cannot meet the others at 127.0.0.1, port {mute}: another" in said
+        assert why in said
+
+
+def test_a_first_rank_that_stops_in_the_meeting_is_named(ends: dict[str, list[End]]) -> None:
+    _, other = ends["the first stops in the meeting"]
+    assert other.status == 2
+    (said,) = other.said
+    assert "rank 0" in said
+    assert f"no answer for {SILENT} s" in said
+
+
+@pytest.mark.parametrize(
+    ("scenario", "rank", "place"),
+    [
+        ("one stops when joining", 1, ""),
+        ("the first stops when joining", 0, ""),
+        ("one stops at the engine", 1, "making the engine"),
+    ],
+)
+def test_a_rank_that_stops_before_it_trains_is_named(
+    ends: dict[str, list[End]], scenario: str, rank: int, place: str
+) -> None:
+    end = ends[scenario][1 - rank]
+    assert end.status == 1
+    (said,) = end.said
+    assert f"error: stalled: rank {rank} has been silent for {SILENT} s, last seen in " in said
+    assert place in said
+
+
+def test_what_one_rank_cannot_read_is_told_once(ends: dict[str, list[End]]) -> None:
+    first, second = ends["a wrong setting"]
+    assert (first.status, second.status, second.said) == (2, 2, [])
+    (said,) = first.said
+    assert "rank 1: override 'model.hiden=3': unknown key" in said
+
+
+def test_settings_that_differ_are_named_with_ranks_and_values(ends: dict[str, list[End]]) -> None:
+    first, *others = ends["other settings"]
+    assert [end.status for end in (first, *others)] == [2, 2, 2]
+    assert [end.said for end in others] == [[], []]
+    assert first.said == [
+        "bigtrk/train.py: error: rank 1 has another model.hidden than rank 0: 16 instead of 64; "
+        "ranks 1-2 have another training.epochs than rank 0: 3 instead of 10; start all ranks with "
+        "the same"
+    ]
