@@ -87,8 +87,9 @@ def plan_series(
     ranks share `host_cores` of one host; None on a cluster.
 
     Raises:
-        InputError: an argument is bad or sets what the series sets, there are fewer events than
-            asked for or than ranks, or `folder` holds another series.
+        InputError: an argument is bad or sets what the series sets, steps of ShaDow would have to
+            grow, there are fewer events than asked for or than ranks, or `folder` holds another
+            series.
     """
     path, overrides, folders = split_arguments(arguments, default)
     worlds = read_ranks(ranks)
@@ -113,6 +114,7 @@ def plan_series(
         price_per_device_hour=configuration.run.price_per_device_hour,
         configuration=configuration.model_dump(mode="json", exclude={"run"}),
     )
+    _check_steps(record, configuration)
     _check_events(record, configuration)
     given = [str(path)] if any(Path(item) == path for item in arguments) else []
     seed = configuration.training.seed
@@ -154,6 +156,15 @@ def _refuse(kind: Kind, overrides: Sequence[str]) -> None:
         key = override.partition("=")[0]
         if key in taken:
             raise InputError(f"{override}: bigtrk scale sets {key}; {taken[key]}")
+
+
+def _check_steps(record: SeriesRecord, configuration: Configuration) -> None:
+    """A run that cannot train would be found out only after those on fewer ranks."""
+    if record.kind == "weak" and configuration.sampling.method == "shadow":
+        raise InputError(
+            f"sampling.method=shadow: its steps are of one event on any number of ranks; give "
+            f"strong instead of weak, and {STEP}=1"
+        )
 
 
 def _check_events(record: SeriesRecord, configuration: Configuration) -> None:

@@ -181,7 +181,8 @@ def test_offloading_takes_memory_of_the_accelerator_s_host_and_time() -> None:
         replace(cost(), model=InteractionGNNConfig(layers=4, recompute=recompute))
         for recompute in ("chunk", "offload")
     )
-    assert offload.memory(EVENT, 1).total < 0.7 * chunk.memory(EVENT, 1).total
+    assert offload.memory(EVENT, 1).total < chunk.memory(EVENT, 1).total
+    assert offload.memory(EVENT, 1).saved < 0.3 * chunk.memory(EVENT, 1).saved
     n_bytes = offload.host_bytes(EVENT, 1)
     assert n_bytes > chunk.memory(EVENT, 1).saved
     assert chunk.host_bytes(EVENT, 1) == 0

@@ -161,6 +161,14 @@ def test_what_the_series_sets_is_refused(
         plan(kind, "graphs", override)
 
 
+def test_shadow_scales_strongly_alone(plan: Plan) -> None:
+    shadow = ("graphs", "sampling.method=shadow", "training.events_per_step=1")
+    runs = plan("strong", *shadow, events=6).runs()
+    assert {settings(run.arguments)["training.events_per_step"] for run in runs} == {"1"}
+    with pytest.raises(InputError, match=r"sampling\.method=shadow: .*; give strong"):
+        plan("weak", "graphs", "sampling.method=shadow", events=2)
+
+
 def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
     open_series(plan(ranks="2,3", repeats=1))
     open_series(plan("weak", "graphs", "run.price_per_device_hour=2"))
