@@ -139,6 +139,7 @@ def test_ranks_that_cannot_be_are_refused_at_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     status, _, errors = run_here(["bigtrk/train.py"], monkeypatch, capsys)

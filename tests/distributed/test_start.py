@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-import torch
+import torch.distributed as dist
 
-from bigtrk.parallel.meeting import _Meeting
+from bigtrk import train
+from bigtrk.parallel import meeting
 from bigtrk.training import run
 from tests.distributed.runs import write_events
 from tests.distributed.started import SILENT, End, Start, play
@@ -34,7 +35,11 @@ def stop_at(place: Any, name: str) -> None:
 
 
 def stop_when_joining() -> None:
-    stop_at(torch.distributed, "init_process_group")
+    stop_at(dist, "init_process_group")
+
+
+def stop_after_joining() -> None:
+    stop_at(train, "software")
 
 
 def stop_at_the_engine() -> None:
@@ -42,7 +47,7 @@ def stop_at_the_engine() -> None:
 
 
 def stop_in_the_meeting() -> None:
-    stop_at(_Meeting, "_await_all")
+    stop_at(meeting, "key_of")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +83,7 @@ def ends(
             Start(1, 3),
         ],
         "one stops when joining": [Start(0, 2), Start(1, 2, before=stop_when_joining)],
-        "the first stops when joining": [Start(0, 2, before=stop_when_joining), Start(1, 2)],
+        "the first stops after joining": [Start(0, 2, before=stop_after_joining), Start(1, 2)],
         "one stops at the engine": [
             Start(0, 2, data),
             Start(1, 2, data, before=stop_at_the_engine),
@@ -140,13 +145,8 @@ def test_a_rank_that_is_there_twice_is_named(ends: dict[str, list[End]]) -> None
 
 
 def test_a_taken_port_is_named(ends: dict[str, list[End]], mute: int) -> None:
-    for rank, (end, why) in enumerate(
-        zip(
-            ends["a taken port"],
-            ["address already in use", f"no answer for {SILENT} s"],
-            strict=True,
-        )
-    ):
+    reasons = ["address already in use", f"no answer for {SILENT} s"]
+    for rank, (end, why) in enumerate(zip(ends["a taken port"], reasons, strict=True)):
         assert end.status == 2
         (said,) = end.said
         assert f"rank {rank} cannot meet the others at 127.0.0.1, port {mute}: another" in said
@@ -165,7 +165,7 @@ def test_a_first_rank_that_stops_in_the_meeting_is_named(ends: dict[str, list[En
     ("scenario", "rank", "place"),
     [
         ("one stops when joining", 1, ""),
-        ("the first stops when joining", 0, ""),
+        ("the first stops after joining", 0, ""),
         ("one stops at the engine", 1, "making the engine"),
     ],
 )

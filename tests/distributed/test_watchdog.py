@@ -45,7 +45,9 @@ def be_slow(ranks: Ranks) -> None:
 
 
 def watchdog(ranks: Ranks) -> Watchdog:
-    return Watchdog(ranks, meet(ranks, LONGEST), Patience(PATIENCE, 2 * PATIENCE))
+    met = meet(ranks, LONGEST)
+    dist.barrier()  # the first to see that all have met may stop at once
+    return Watchdog(ranks, met, Patience(PATIENCE, 2 * PATIENCE))
 
 
 def keep_others_waiting(ranks: Ranks, late: int, what: Callable[[Ranks], None]) -> None:
