@@ -3,10 +3,11 @@
     pip install 'bigtrk[fuzz]'
     python scripts/fuzz.py READER [--seconds 600] [--corpus FOLDER] [--keep FOLDER]
 
-READER: event, graph, sector, manifest, configuration or heptrkx. It starts from valid files made on
-the fly. Whatever is read is fine, and so is an InputError of one printable line; any other
-exception is uncaught: its input goes to --keep, and the search goes on. Graphs, sectors and
-manifests are also tried with digests and manifests that agree with the mutated content, as an
+READER: event, graph, sector, manifest, configuration, heptrkx (tests/hostile.py); report, model,
+checkpoint, resumed or deepspeed (tests/hostile_records.py). It starts from valid files made on the
+fly. Whatever is read is fine, and so is an InputError of one printable line; any other exception is
+uncaught: its input goes to --keep, and the search goes on. Graphs, sectors, manifests and
+checkpoints are also tried with digests and manifests that agree with the mutated content, as an
 attacker would write them. The last line is one JSON object with reader, executions, seconds and
 uncaught (kinds of them, told apart by exception and place); exit status 1 where there are any.
 """
@@ -33,7 +34,9 @@ with atheris.instrument_imports(include=["bigtrk", "yaml", "zipfile", "gzip", "j
     from bigtrk.console import complain
     from bigtrk.errors import InputError
     from tests.hostile import READERS, Reader
+    from tests.hostile_records import RECORD_READERS
 
+ALL = {**READERS, **RECORD_READERS}
 LONGEST = 1 << 16  # bytes of an input
 
 
@@ -92,14 +95,14 @@ def write_seeds(reader: Reader, corpus: Path) -> None:
 def main() -> None:
     """Search until the time is over."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("reader", choices=list(READERS))
+    parser.add_argument("reader", choices=list(ALL))
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--corpus", type=Path, help="keep what is found of interest there")
     parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"))
     arguments = parser.parse_args()
     # What numpy and torch remark on hostile values is not the point here.
     warnings.simplefilter("ignore")
-    reader = READERS[arguments.reader]
+    reader = ALL[arguments.reader]
     corpus = arguments.corpus or Path(tempfile.mkdtemp(prefix="bigtrk-corpus-"))
     write_seeds(reader, corpus)
     search = Search(arguments.reader, reader, arguments.seconds, arguments.keep)

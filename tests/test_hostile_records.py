@@ -116,6 +116,8 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("metrics.jsonl", (3, "validation", "efficiency"), 2, "line 4: validation.efficiency: Input"),
     ("metrics.jsonl", (3, "validation", "n_found"), 75, "line 4: validation: of the"),
     ("metrics.jsonl", (0, "kind"), [[[[]]]], ""),  # of a later version: left aside
+    ("metrics.jsonl", (3, "seconds"), 2**53, ""),  # ticks of an axis that are one number
+    ("metrics.jsonl", (4, "validation", "loss"), float("nan"), ""),  # as of a run that diverged
     ("evaluation.json", ("edge_bins", "purity_by_eta", "part"), [5, 5], "not as many parts and"),
     ("evaluation.json", ("edge_bins", "purity_by_eta", "part"), [11], "a part is larger than its"),
     ("evaluation.json", ("edge_bins", "purity_by_eta", "edges"), [1, -1], "edges do not ascend"),

@@ -146,8 +146,10 @@ def _grid(x: Axis, y: Axis) -> Iterator[str]:
 def _number(value: float, axis: Axis) -> str:
     if axis.log:
         return f"{value:.3g}"
-    step = axis.ticks()[1] - axis.ticks()[0] if len(axis.ticks()) > 1 else 1.0
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    ticks = axis.ticks()
+    step = ticks[1] - ticks[0] if len(ticks) > 1 else 1.0
+    # Ticks closer together than numbers of 64 bits are.
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step else 0
     return f"{value:,.{decimals}f}"
 
 

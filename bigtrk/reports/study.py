@@ -18,6 +18,7 @@ from bigtrk.reports.page_parts import header, legend, table_section, write_page
 from bigtrk.reports.plots import Line, line_plot
 from bigtrk.reports.records import EdgeMetrics, EpochRecord
 from bigtrk.reports.run_folder import Run, read_run
+from bigtrk.reports.summary import finite
 
 SHOWN = ("auc", "efficiency", "purity")
 STUDY_FACTS = ("model", "target", "trained on", "validated on", "machine", "software")
@@ -124,13 +125,15 @@ class StudyReport:
         write_json(result, self.summary())
 
     def summary(self) -> dict[str, Any]:
-        """JSON-able: each method at equal time and equal epochs, and its curve."""
-        return {
+        """Each method at equal time and equal epochs, and its curve; JSON-able, NaN is None."""
+        content = {
             "seconds": self.seconds,
             "epochs": self.epochs,
             "facts": self._facts(),
             "methods": {method.name: self._entry(method) for method in self.methods},
         }
+        summary: dict[str, Any] = finite(content)
+        return summary
 
     def _entry(self, method: Method) -> dict[str, Any]:
         by_time, by_epochs = method.at(self.seconds), method.after(self.epochs)

@@ -59,3 +59,30 @@ def test_an_empty_module_table_is_refused() -> None:
     empty = {name: values[:0] for name, values in module_table().items()}
     with pytest.raises(InputError, match="no modules; export it again"):
         layers_from_detectors(empty)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("pitch_v", 0.0),
+        ("pitch_u", 1e-6),
+        ("module_t", -1.0),
+        ("module_hv", 1e300),
+        ("cz", -1e300),
+        ("rot_zw", 1e6),
+    ],
+)
+def test_a_module_of_no_detector_is_refused(name: str, value: float) -> None:
+    """Hits on it would be nowhere, or its cells without end."""
+    table = {name: values.copy() for name, values in module_table().items()}
+    table[name][3] = value
+    with pytest.raises(InputError, match=r"detectors\.csv, row 5: ") as caught:
+        layers_from_detectors(table)
+    assert f"{name} is {value:g}, not from" in str(caught.value)
+
+
+def test_modules_on_the_beam_are_refused() -> None:
+    table = {**module_table()}
+    table["cx"] = table["cy"] = np.zeros_like(table["cx"])
+    with pytest.raises(InputError, match="row 2: radius is 0, not from"):
+        layers_from_detectors(table)

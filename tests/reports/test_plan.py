@@ -186,6 +186,15 @@ def test_a_run_on_parts_of_events_cannot_be_compared(tmp_path: Path, method: str
         check(folder, CPU, None)
 
 
+def test_a_run_resumed_on_fewer_ranks_is_not_predicted(tmp_path: Path) -> None:
+    """Its record has the ranks at its end, which the first steps' sectors need not fit."""
+    lines = [step_line(0, routes={"a": 2}), epoch_line(0), epoch_line(1)]
+    config = Configuration().model_dump(mode="json")
+    folder = run_writer(tmp_path)("run", record=run_record(1, config=config), lines=lines)
+    with pytest.raises(InputError, match=r"an event in 2 sectors, and was on 1 rank\(s\)"):
+        check(folder, CPU, None)
+
+
 def test_a_young_run_cannot_be_compared(tmp_path: Path) -> None:
     folder = run_writer(tmp_path)("run", lines=[])
     with pytest.raises(InputError, match="no finished epoch"):
