@@ -8,14 +8,29 @@ from typing import Annotated, Any
 
 import typer
 
+import bigtrk
 from bigtrk.console import console, exit_on_bad_input, run_commands
 from bigtrk.errors import InputError
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
-app = typer.Typer(
-    help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
-)
+app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"bigtrk {bigtrk.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="print it and end"),
+    ] = False,
+) -> None:
+    """What stands before a command."""
 
 
 class Kind(StrEnum):
