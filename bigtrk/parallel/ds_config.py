@@ -4,6 +4,7 @@ DeepSpeed ignores a misspelt top-level key and takes defaults for what is absent
 people whole trainings, so the file is checked here before DeepSpeed sees it.
 """
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import bigtrk
 from bigtrk.config import nearest
 from bigtrk.errors import InputError
 from bigtrk.files import read_json
+from bigtrk.machine import accelerator
 from bigtrk.parallel.settings import OptimizerSettings
 
 if TYPE_CHECKING:
@@ -74,10 +76,7 @@ def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
     Raises:
         InputError: an unknown key, one that belongs to our configuration, or clipping without norm.
     """
-    path = find_ds_config(name)
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: must be a JSON object")
+    path, content = _read(name)
     for key in content:
         if key in OURS:
             raise InputError(f"{path}: remove {key!r}; bigtrk sets it from {OURS[key]!r}")
@@ -104,9 +103,27 @@ def check_drops_steps(name: str, optimizer: OptimizerSettings) -> None:
     Raises:
         InputError: the DeepSpeed file switches the norm off; or as `load_ds_config`.
     """
-    path, content = find_ds_config(name), load_ds_config(name, optimizer)
-    if not _zero_section(path, content).compute_grad_norm:
-        raise InputError(_without_norm(path, "training.spike_guard=off"))
+    load_ds_config(name, optimizer)
+    if not zero_settings(name).compute_grad_norm:
+        raise InputError(_without_norm(find_ds_config(name), "training.spike_guard=off"))
+
+
+def zero_settings(name: str) -> "DeepSpeedZeroConfig":
+    """The section of ZeRO in a DeepSpeed file, completed by DeepSpeed's defaults.
+
+    Raises:
+        InputError: there is no such file, or a key or value in the section is unknown.
+    """
+    return _zero_section(*_read(name))
+
+
+def _read(name: str) -> tuple[Path, dict[str, Any]]:
+    """A DeepSpeed file and its content."""
+    path = find_ds_config(name)
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: must be a JSON object")
+    return path, content
 
 
 def _without_norm(path: Path, remedy: str) -> str:
@@ -137,6 +154,9 @@ def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
 def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
     """The section of ZeRO, checked."""
     section = content.get("zero_optimization", {})
+    if accelerator() == "cpu":
+        # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
 
     fields = DeepSpeedZeroConfig.model_fields
