@@ -30,7 +30,7 @@ def _options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="print it and end"),
     ] = False,
 ) -> None:
-    """What stands before a command."""
+    """Takes the options that stand before a command."""
 
 
 class Kind(StrEnum):
