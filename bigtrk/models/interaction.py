@@ -97,8 +97,8 @@ class Interact(torch.autograd.Function):
             outer = edges.update_backward(made, grad_owned, of_x, of_weights)
         of_e = edges.backward(grad, made, outer, of_x, of_weights)
         if layer.i == 0 and layer.graph.nodes and layer.graph.edges:
-            of_e += layer.graph.edges.take()
-            of_x += layer.graph.nodes.take()
+            _add_encoded(layer.graph.edges, of_e, layer.graph.work)
+            _add_encoded(layer.graph.nodes, of_x, layer.graph.work)
         return None, of_e, of_x, *of_weights
 
 
@@ -208,6 +208,17 @@ class _Edges:
     def _sinks_of_nodes(self, of_x: Tensor) -> list[Sink]:
         encoded = self.layer.graph.nodes
         return [_add_to(of_x), *([encoded.add] if encoded else [])]
+
+
+def _add_encoded(encoded: Encoded, total: Tensor, work: Workspace) -> None:
+    """Add what all layers gave to the gradient of `encoded`.
+
+    In chunks, since a CPU makes float32 copies of both where one is bfloat16: at once they took 43
+    of a rank's 654 MiB (150,000 edges, hidden 64).
+    """
+    taken = encoded.take()
+    for rows in work.chunks(len(total)):
+        total[rows] += taken[rows]
 
 
 def _add_to(total: Tensor) -> Sink:

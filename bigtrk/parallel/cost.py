@@ -5,6 +5,7 @@ Time: matrix products, bytes moved, operations started, each at a fitted rate; e
 reduction by latency and bandwidth (links.py).
 """
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,9 +21,10 @@ from bigtrk.parallel.sharding import BYTES, Sharding
 
 # AdamW's elementwise operations read and write 20 words per weight, 12 operations per tensor.
 _OPTIMIZER_WORDS = 20
-# Small blocks that glibc keeps, in pieces that the next event's do not fill, per byte alive:
-# 150 MB after 76 HEPTrkX graphs of 6,000 to 12,000 edges where 69 MB are alive at most.
-_KEPT = 1.2
+# Of a weight a checkpoint has the value and two moments. Three copies are made in the host's
+# memory, the state as it was and what is written of it twice, and most are gone again before the
+# next pass has its activations (hidden 512 on 1 to 4 ranks).
+_CHECKPOINT_WORDS = 3 * 3
 # Of a batch beside its features: edge ids and ends, three loss columns, flags; ids of nodes.
 _EDGE_BYTES, _NODE_BYTES = 8 + 16 + 12 + 2, 8 + 8 + 8 + 4
 _EDGE_BYTES_ON_DEVICE = 16 + 8
@@ -30,17 +32,19 @@ _EDGE_BYTES_ON_DEVICE = 16 + 8
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak bytes of one rank, by lever. `kept`: by glibc, of small tensors that were freed."""
+    """Peak bytes of one rank, by lever. buffers: of the engine, and by how much the activations are
+    exceeded when they are gone, by what reduces gradients, updates weights or writes a checkpoint.
+    """
 
     process: float
     parameters: float
     gradients: float
     optimizer: float
+    buffers: float
     inputs: float
     saved: float
     working: float
     halo: float
-    kept: float
 
     @property
     def total(self) -> float:
@@ -53,6 +57,7 @@ class CostModel:
 
     n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: into
     how many shares the cores of a CPU host are split for a rank each, if more than it has ranks.
+    events_per_step: of which a rank holds its own all at once.
     """
 
     model: ModelConfig
@@ -63,6 +68,7 @@ class CostModel:
     ranks_per_node: int
     machine: MachineConstants
     shares: int = 1
+    events_per_step: int = 1
 
     def footprint(self, cut: bool) -> Footprint:
         to_host = self.model.recompute == "offload" and not self.machine.shared
@@ -80,23 +86,18 @@ class CostModel:
             packed = 2 * size.halo * self.model.hidden * BYTES
             halo, peak = peak - lean + packed, lean
             saved = min(saved, peak)
-        # The next step's batch is read while this one is computed.
-        inputs = 2 * self._input_bytes(size)
-        kept = 0.0
-        if self.machine.shared and self._near(size.edges):
-            kept = _KEPT * peak
-        process = self.machine.process_bytes
-        process += self.machine.deepspeed_bytes if self.sharding.deepspeed else 0
+        held = self.sharding.held(count.weights, self.machine.shared)
+        without = max(BYTES * held.after, self._checkpoint_bytes(count))
         return Memory(
-            process=process,
-            parameters=self.sharding.parameters(count.weights, count.widest),
-            gradients=self.sharding.gradients(count.weights),
-            optimizer=self.sharding.optimizer(count.weights),
-            inputs=inputs,
+            process=self._process_bytes(),
+            parameters=BYTES * held.parameters,
+            gradients=BYTES * held.gradients,
+            optimizer=BYTES * held.optimizer,
+            buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
+            inputs=self._batches(parts) * self._input_bytes(size),
             saved=saved,
             working=peak - saved,
             halo=halo,
-            kept=kept,
         )
 
     def host_bytes(self, event: EventSize, parts: int) -> float:
@@ -149,16 +150,32 @@ class CostModel:
         count = self.footprint(cut=False)
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
         layers = self.model.exchanges + 1
-        reduced = self.sharding.seconds(link, self.world, count.weights, layers)
-        updated = _OPTIMIZER_WORDS * BYTES * count.weights
+        reduced = self.sharding.seconds(link, self.world, count.weights.total, layers)
+        updated = _OPTIMIZER_WORDS * BYTES * count.weights.total
         return reduced + updated / self.machine.traffic * self._sharers(False)
 
     def _activations(self, count: Footprint, size: SectorSize) -> tuple[float, float]:
         """Bytes saved between forward and backward, and at the peak."""
         sizes = _sizes(size)
-        # The last column is gradients, which have their own lever.
-        sizes[3] = 0
         return float(count.saved @ sizes), float((count.live @ sizes).max())
+
+    def _process_bytes(self) -> float:
+        """Of the interpreter and of what it imports."""
+        machine, zero = self.machine, self.sharding.zero
+        if zero is None:
+            return machine.process_bytes
+        modules = machine.deepspeed_bytes + (machine.zero_bytes if zero.stage else 0)
+        return machine.process_bytes + modules
+
+    def _checkpoint_bytes(self, count: Footprint) -> float:
+        """What writing this rank's share of a checkpoint takes, where the host's memory counts."""
+        if not self.machine.shared:
+            return 0.0
+        return BYTES * _CHECKPOINT_WORDS * count.weights.total / self.world
+
+    def _batches(self, parts: int) -> int:
+        """How many batches a rank has at once: a step's and, read meanwhile, the next one's."""
+        return 2 * max(1, math.ceil(self.events_per_step * parts / self.world))
 
     def _input_bytes(self, size: SectorSize) -> float:
         """Bytes of one batch where its memory counts: on the device, or in all on a CPU."""

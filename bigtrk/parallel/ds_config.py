@@ -3,6 +3,7 @@
 DeepSpeed takes defaults for what is absent, which has cost people whole trainings.
 """
 
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from bigtrk.config import nearest
 from bigtrk.errors import InputError, one_line
+from bigtrk.machine import accelerator
 from bigtrk.parallel.ds_file import find_ds_config, read_ds_file
 from bigtrk.parallel.settings import OptimizerSettings
 
@@ -50,9 +52,19 @@ def check_drops_steps(name: str, optimizer: OptimizerSettings) -> None:
     Raises:
         InputError: the DeepSpeed file switches the norm off; or as `load_ds_config`.
     """
-    path, content = find_ds_config(name), load_ds_config(name, optimizer)
-    if not _zero_section(path, content).compute_grad_norm:
-        raise InputError(_without_norm(path, "training.spike_guard=off"))
+    load_ds_config(name, optimizer)
+    if not zero_settings(name).compute_grad_norm:
+        raise InputError(_without_norm(find_ds_config(name), "training.spike_guard=off"))
+
+
+def zero_settings(name: str) -> "DeepSpeedZeroConfig":
+    """The section of ZeRO in a DeepSpeed file, completed by DeepSpeed's defaults.
+
+    Raises:
+        InputError: as `read_ds_file`, or a key or value in the section is unknown.
+    """
+    path = find_ds_config(name)
+    return _zero_section(path, read_ds_file(path))
 
 
 def _without_norm(path: Path, remedy: str) -> str:
@@ -82,6 +94,9 @@ def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
 
 def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
     """The section of ZeRO, checked."""
+    if accelerator() == "cpu":
+        # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
 
     return _section(path, content, "zero_optimization", DeepSpeedZeroConfig)

@@ -104,13 +104,3 @@ def read_ds_file(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}: unknown key {one_line(repr(key))}{nearest(key, known)}")
     parse(_File, content, str(path))
     return content
-
-
-def zero_stage(name: str) -> int:
-    """The stage of ZeRO that a file, or a shipped name, asks for.
-
-    Raises:
-        InputError: as `find_ds_config` and `read_ds_file`.
-    """
-    content = read_ds_file(find_ds_config(name))
-    return int(content.get("zero_optimization", {}).get("stage", 0))

@@ -29,6 +29,7 @@ from bigtrk.models.interaction_gnn import no_exchange
 from bigtrk.models.settings import ModelConfig
 from bigtrk.models.workspace import chunk_rows
 from bigtrk.parallel.sharding import units
+from bigtrk.parallel.zero_memory import Weights
 
 Columns = NDArray[np.float64]
 # Edges, nodes and owned nodes, in chunks; independent in all columns, and a halo in each that is
@@ -40,11 +41,10 @@ _ROWS = 1000  # of such a chunk where a layer is computed at once
 
 @dataclass(frozen=True)
 class Footprint:
-    """live [T, 4]: bytes alive at each moment, weights and inputs left out, gradients of weights
-    in the last column. saved [4]: bytes alive between forward and backward. host [4]: bytes that
-    meanwhile are in the memory of an accelerator's host. flops [4]: of matrix products. traffic
-    [4]: bytes that operations read and write. operations [4]: how many there are. weights: number
-    of parameters; widest: of the largest layer.
+    """live [T, 4]: bytes alive at each moment; weights, their gradients and inputs left out. saved
+    [4]: bytes alive between forward and backward. host [4]: bytes that meanwhile are in the memory
+    of an accelerator's host. flops [4]: of matrix products. traffic [4]: bytes that operations read
+    and write. operations [4]: how many there are.
     """
 
     live: Columns
@@ -53,8 +53,7 @@ class Footprint:
     flops: Columns
     traffic: Columns
     operations: Columns
-    weights: int
-    widest: int
+    weights: Weights
 
 
 @lru_cache(maxsize=64)
@@ -99,8 +98,11 @@ def footprint(
         flops=solve @ np.array([count.flops for count in passes]),
         traffic=solve @ np.array([count.traffic for count in passes]),
         operations=solve @ np.array([count.operations for count in passes]),
-        weights=_numel(model),
-        widest=max(_numel(unit) for unit in units(model)),
+        weights=Weights(
+            total=_numel(model),
+            layer=max(_numel(unit) for unit in units(model)),
+            parameter=max(parameter.numel() for parameter in model.parameters()),
+        ),
     )
 
 
@@ -122,9 +124,12 @@ def _run(
     host: "_Host | None",
 ) -> _Pass:
     """One forward and backward pass, which keeps its activations on `host` if there is one."""
-    model.zero_grad()
+    # Made before, as by engines with buckets: what a pass adds to them is gone when it is added.
+    gradients = [torch.empty_like(parameter) for parameter in model.parameters()]
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        parameter.grad = gradient
     label, weight = torch.empty(size[0]), torch.empty(size[0])
-    with _Counter([*model.parameters(), *_tensors(inputs), label, weight]) as counter:
+    with _Counter([*model.parameters(), *gradients, *_tensors(inputs), label, weight]) as counter:
         with host or nullcontext():
             logits = model(*inputs, exchange)
         loss = binary_cross_entropy_with_logits(logits, label, weight=weight, reduction="sum")

@@ -20,13 +20,17 @@ class MachineConstants(Settings):
     Fitted to measured steps: flops (matrix products per second in fp32 and in bf16), traffic
     (bytes per second that operations read and write), cached (the same for tensors below
     CACHED_BYTES, which stay near the core), operation (seconds to start one),
-    process_bytes. Measured alone: deepspeed_bytes (what importing it adds), sharing. Not measured:
-    network, transfer (bytes per second between an accelerator and its host).
+    process_bytes. Measured alone: deepspeed_bytes (what its modules add to a process), zero_bytes
+    (what those of ZeRO 1 to 3 add to that: torch's compiler), sharing. Not measured: network,
+    transfer (bytes per second between an accelerator and its host).
 
     On a CPU all ranks of a host share these; on accelerators each rank has its own. sharing: how
     long R ranks that share a host take for R pieces of work, relative to one rank that does them
     one after the other (below 1, since threads of one rank wait for each other), where its tensors
     are at least CACHED_BYTES; sharing_cached: where they are smaller.
+
+    exceeded: of defaults, up to how many times what they predict runs took of "memory" and of
+    "seconds"; empty where they were compared with none.
     """
 
     name: str
@@ -37,16 +41,23 @@ class MachineConstants(Settings):
     operation: float = Field(ge=0)
     process_bytes: int = Field(ge=0)
     deepspeed_bytes: int = Field(ge=0)
+    zero_bytes: int = Field(0, ge=0)
     sharing: float = Field(1.0, gt=0)
     sharing_cached: float = Field(1.0, gt=0)
     network: Network
     transfer: float = Field(2.1e10, gt=0)
+    exceeded: dict[str, float] = Field(default_factory=dict)
     fit: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def shared(self) -> bool:
         """Whether the ranks of a host share its cores."""
         return self.accelerator == "cpu"
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether these were measured on the machine they are for, and not assumed."""
+        return bool(self.fit)
 
 
 # Two thirds of the peak figures of NVIDIA's data sheet for the A100, as `transfer` is of its PCIe
@@ -66,7 +77,9 @@ A100 = MachineConstants(
         within=Link(latency=1e-5, bandwidth=100e9), between=Link(latency=2e-5, bandwidth=25e9)
     ),
 )
-# Fitted by --calibrate on two idle cores of an AMD EPYC; its links are assumed.
+# Fitted by --calibrate on two idle cores of an AMD EPYC; its links are assumed. What a process
+# takes was measured again since, with torch 2.13 and DeepSpeed 0.19.8; steps were found to take 1.4
+# to 3.3 times as long as predicted on another day.
 CPU = MachineConstants(
     name="default: two CPU cores",
     accelerator="cpu",
@@ -74,12 +87,14 @@ CPU = MachineConstants(
     traffic=2.9e10,
     cached=3.8e10,
     operation=1.9e-5,
-    process_bytes=347 * 2**20,
-    deepspeed_bytes=22 * 2**20,
+    process_bytes=400 * 2**20,
+    deepspeed_bytes=19 * 2**20,
+    zero_bytes=47 * 2**20,
     sharing=0.71,
     sharing_cached=0.67,
     network=Network(
         within=Link(latency=3e-4, bandwidth=1e9), between=Link(latency=5e-4, bandwidth=1e9)
     ),
+    exceeded={"memory": 1.1, "seconds": 3.3},
 )
 DEFAULTS = {"cpu": CPU, "A100": A100}

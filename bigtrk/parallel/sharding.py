@@ -1,16 +1,14 @@
 """What each engine keeps of parameters, gradients and optimizer state, and what it sends."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from torch import nn
 
-from bigtrk.errors import InputError
-from bigtrk.parallel.ds_file import zero_stage
 from bigtrk.parallel.links import Link, all_gather, all_reduce
 from bigtrk.parallel.settings import EngineSettings
+from bigtrk.parallel.zero_memory import Held, Weights, Zero, read_zero
 
 Level = Literal["none", "optimizer", "gradients", "parameters"]
 BYTES = 4  # weights, gradients and AdamW's two moments are float32
@@ -21,16 +19,13 @@ _STAGES: tuple[Level, ...] = ("none", "optimizer", "gradients", "parameters")
 class Sharding:
     """What is divided over `ranks` ranks: nothing, or everything up to `level` (ZeRO 1, 2, 3).
 
-    copies: whole copies of the gradients beside the parameters' own (DDP's buckets).
-    master: whether the engine keeps a flat copy of the weights it updates (DeepSpeed).
+    zero: what DeepSpeed's file says of its buffers; None for torch's own engines.
     """
 
     name: str
     level: Level
     ranks: int
-    copies: int = 0
-    master: bool = False
-    deepspeed: bool = False
+    zero: Zero | None = None
 
     @property
     def in_step(self) -> bool:
@@ -41,21 +36,18 @@ class Sharding:
         """
         return self.level == "parameters"
 
-    def _share(self, level: Level) -> float:
-        divided = _STAGES.index(self.level) >= _STAGES.index(level)
-        return 1 / self.ranks if divided else 1.0
-
-    def parameters(self, weights: int, widest: int) -> float:
-        """Bytes of parameters, with the one layer that is whole while it is computed."""
-        share = self._share("parameters")
-        gathered = widest if share < 1 else 0
-        return BYTES * (weights * share + gathered)
-
-    def gradients(self, weights: int) -> float:
-        return BYTES * weights * (self._share("gradients") + self.copies)
-
-    def optimizer(self, weights: int) -> float:
-        return BYTES * weights * (2 + self.master) * self._share("optimizer")
+    def held(self, weights: Weights, on_host: bool) -> Held:
+        """What a rank holds of a model's weights, on a CPU if `on_host`."""
+        if self.zero:
+            return self.zero.held(weights, self.ranks, on_host)
+        n, part = weights.total, weights.total / self.ranks
+        if self.level == "none":
+            # AdamW makes two tensors of a parameter's size while it updates that.
+            return Held(n, n, 2 * n, after=2 * weights.parameter)
+        # A layer is gathered flat and copied from there; its gradients are flattened to be reduced.
+        whole = weights.layer * (2 if self.ranks > 1 else 1)
+        after = 2 * weights.parameter / self.ranks
+        return Held(part, part, 2 * part, buffers=whole, after=after)
 
     def seconds(self, link: Link, world: int, weights: int, layers: int) -> float:
         """Seconds of a step's reductions, and of gathering what is sharded, over `link`."""
@@ -82,30 +74,9 @@ def sharding(engine: EngineSettings, world: int) -> Sharding:
     Raises:
         InputError: the DeepSpeed file cannot be read.
     """
-    if engine.name == "ddp" and engine.coalesced:
-        return Sharding("DDP, coalesced", "none", world)  # its gradients are the buffer
     if engine.name == "ddp":
-        return Sharding("DDP", "none", world, copies=1)
+        return Sharding("DDP, coalesced" if engine.coalesced else "DDP", "none", world)
     if engine.name == "fsdp2":
         return Sharding("FSDP2", "parameters", min(engine.shard_ranks or world, world))
-    return _zero(zero_stage(engine.ds_config), world)
-
-
-def named_sharding(name: str, world: int) -> Sharding:
-    """The sharding of "ddp", "zero0" to "zero3" or "fsdp2".
-
-    Raises:
-        InputError: there is no such engine.
-    """
-    zero = re.fullmatch(r"zero([0-3])", name)
-    if zero:
-        return _zero(int(zero[1]), world)
-    if name not in ("ddp", "fsdp2"):
-        raise InputError(f"engine {name!r}: choose ddp, zero0, zero1, zero2, zero3 or fsdp2")
-    return sharding(EngineSettings(name="ddp" if name == "ddp" else "fsdp2"), world)
-
-
-def _zero(stage: int, world: int) -> Sharding:
-    return Sharding(
-        f"ZeRO-{stage}", _STAGES[stage], world, copies=1, master=stage > 0, deepspeed=True
-    )
+    zero = read_zero(engine.ds_config)
+    return Sharding(f"ZeRO-{zero.stage}", _STAGES[zero.stage], world, zero)

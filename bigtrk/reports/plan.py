@@ -65,6 +65,7 @@ def make_plan(question: Question) -> dict[str, Any]:
     )
     return {
         "machine": question.machine.model_dump(mode="json", exclude={"fit"}),
+        "calibrated": question.machine.calibrated,
         "model": question.configuration.model.model_dump(mode="json"),
         "engine": cost.sharding.name,
         "events": {

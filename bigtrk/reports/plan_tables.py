@@ -9,12 +9,13 @@ from bigtrk.reports import figures
 from bigtrk.reports.layout import Table, at_width, show_header, show_table
 
 Row = Mapping[str, Any]
-MEMORY = ("weights", "inputs", "saved", "working", "halo", "kept", "process")
+MEMORY = ("weights", "buffers", "inputs", "saved", "working", "halo", "process")
 WEIGHTS = ("parameters", "gradients", "optimizer")
 MEMORY_RULE = (
-    "Peak of one rank with the largest event. weights: with gradients and optimizer state; saved: "
-    "activations kept for the backward pass; working: the rest that is alive at the peak; kept: "
-    "small tensors that the allocator of a CPU keeps when they are freed."
+    "Peak of one rank with the largest event. weights: with gradients and optimizer state; "
+    "buffers: the engine's, and by how much reducing, updating or writing a checkpoint exceeds the "
+    "pass; saved: activations kept for the backward pass; working: the rest that is alive at the "
+    "peak."
 )
 SCALING_RULE = (
     "Step: mean of 32 drawn from the event sizes. Waiting: for the rank with the largest events. "
@@ -79,12 +80,25 @@ def _facts(plan: Row) -> dict[str, str]:
         answer = f"the largest event {fits} of {figures.memory(budget)} per rank"
     return {
         "machine": plan["machine"]["name"],
+        **({} if plan["calibrated"] else {"not calibrated": _doubt(plan["machine"])}),
         "model": figures.settings(plan["model"]),
         "engine": plan["engine"],
         "events": f"{plan['events']['number']}, the largest with "
         f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
         "answer": answer,
     }
+
+
+def _doubt(machine: Row) -> str:
+    """By how much what uncalibrated constants predict may be off, and what helps."""
+    exceeded = machine["exceeded"]
+    known = "these constants were compared with no run"
+    if exceeded:
+        known = (
+            f"steps took up to {exceeded['seconds']:.1f} times as long as predicted and "
+            f"{exceeded['memory']:.1f} times the memory"
+        )
+    return f"{known}; measure this machine with bigtrk plan --calibrate"
 
 
 def _memory(row: Row) -> tuple[str, ...]:

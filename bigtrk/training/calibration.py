@@ -1,11 +1,8 @@
 """Fitting a machine's constants to a few measured warm-ups: `bigtrk plan --calibrate`."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,12 +11,13 @@ import torch
 from scipy.optimize import nnls
 
 from bigtrk.console import follow
+from bigtrk.errors import InputError
 from bigtrk.files import write_json
 from bigtrk.machine import machine, software
 from bigtrk.parallel.cost import CostModel
 from bigtrk.parallel.event_size import EventSize
 from bigtrk.parallel.machine_constants import A100, CPU, MachineConstants
-from bigtrk.parallel.sharding import named_sharding
+from bigtrk.training.costs import make_cost
 from bigtrk.training.warmup import Case, Measured, measure_apart
 
 # Wide and narrow, few and many operations, both precisions, in chunks and in tensors that leave the
@@ -58,9 +56,10 @@ def calibrate(path: Path) -> MachineConstants:
         update={
             "name": f"fitted on {machine()['host']}, {datetime.now(UTC):%Y-%m-%d}",
             "accelerator": machine()["accelerator"],
+            "exceeded": {},
             "sharing": 1.0 if on_cuda else _sharing(BESIDE, samples),
             "sharing_cached": 1.0 if on_cuda else _sharing(BESIDE_CACHED, samples),
-            "deepspeed_bytes": 0 if on_cuda else _deepspeed_bytes(),
+            **({} if on_cuda else _modules_bytes(samples)),
             "fit": {
                 **constants.fit,
                 "machine": machine(),
@@ -131,17 +130,7 @@ def _only(base: MachineConstants, name: str) -> MachineConstants:
 
 
 def _cost(case: Case, constants: MachineConstants) -> CostModel:
-    configuration = case.configuration()
-    data = configuration.data
-    return CostModel(
-        configuration.model,
-        len(data.node_features),
-        len(data.edge_features),
-        named_sharding("ddp", 1),
-        world=1,
-        ranks_per_node=1,
-        machine=constants,
-    )
+    return make_cost(case.configuration(), 1, 1, constants)
 
 
 def _peak(case: Case, constants: MachineConstants) -> float:
@@ -162,25 +151,21 @@ def _sharing(case: Case, alone: Sequence[Sample]) -> float:
 
 
 def _enlarged(case: Case) -> Case:
-    return Case(
-        **{
-            **asdict(case),
-            "nodes": case.nodes * ON_ACCELERATOR,
-            "edges": case.edges * ON_ACCELERATOR,
-        }
-    )
+    more = ON_ACCELERATOR
+    return replace(case, nodes=case.nodes * more, edges=case.edges * more)
 
 
-def _deepspeed_bytes() -> int:
-    """What importing DeepSpeed adds to a process that has torch."""
-    code = (
-        "import os, torch, torch.distributed\n"
-        # Not the largest so far: across exec a process inherits that of its parent.
-        "rss = lambda: int(open('/proc/self/statm').read().split()[1])\n"
-        "before = rss()\nimport deepspeed\n"
-        "print((rss() - before) * os.sysconf('SC_PAGE_SIZE'))"
-    )
-    environment = {**os.environ, "DS_ACCELERATOR": "cpu"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    return int(done.stdout.split()[-1]) if done.returncode == 0 else CPU.deepspeed_bytes
+def _modules_bytes(samples: Sequence[Sample]) -> dict[str, int]:
+    """What DeepSpeed's modules and those of ZeRO add to a process, by the smallest of the cases."""
+    smallest, alone = min(samples, key=lambda sample: sample[0].edges)
+    try:
+        plain, zero = (
+            measure_apart(replace(smallest, engine=engine)).peak_bytes
+            for engine in ("zero0", "zero1")
+        )
+    except InputError:  # DeepSpeed compiles an operation, for which a host may have no compiler
+        return {"deepspeed_bytes": CPU.deepspeed_bytes, "zero_bytes": CPU.zero_bytes}
+    return {
+        "deepspeed_bytes": max(0, plain - alone.peak_bytes),
+        "zero_bytes": max(0, zero - plain),
+    }

@@ -30,6 +30,7 @@ def make_cost(
         ranks_per_node,
         machine,
         shares,
+        configuration.training.events_per_step,
     )
 
 

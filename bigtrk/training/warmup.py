@@ -35,7 +35,9 @@ from bigtrk.training.usage import peak_memory
 
 @dataclass(frozen=True)
 class Case:
-    """A model and a graph to train it on for `steps` steps after one that warms up."""
+    """A model and a graph to train it on for `steps` steps after one that warms up; engine: "ddp",
+    or the name of a DeepSpeed file.
+    """
 
     nodes: int
     edges: int
@@ -44,10 +46,13 @@ class Case:
     recompute: str = "chunk"
     precision: str = "fp32"
     steps: int = 4
+    engine: str = "ddp"
 
     def configuration(self) -> Configuration:
         names = ("hidden", "layers", "recompute", "precision")
-        return Configuration.model_validate({"model": {n: getattr(self, n) for n in names}})
+        model = {name: getattr(self, name) for name in names}
+        engine = {} if self.engine == "ddp" else {"name": "deepspeed", "ds_config": self.engine}
+        return Configuration.model_validate({"model": model, "engine": engine})
 
 
 @dataclass(frozen=True)
@@ -130,7 +135,9 @@ def main() -> None:
     case = Case(**json.loads(sys.argv[1]))
     ranks = Ranks(0, 1, 0, local_size=int(sys.argv[2]), launcher="python")
     settle(ranks)
-    # A run predicts its own costs before it starts, and what that imports stays.
+    # What a run imports is part of its memory: its own modules, and those that predict its costs.
+    import bigtrk.training.run  # noqa: F401
+
     make_cost(case.configuration(), 1, 1, CPU).footprint(cut=False)
     with process_group(ranks):
         print(json.dumps(asdict(measure(case, ranks))))

@@ -24,7 +24,8 @@ from bigtrk.parallel.footprint import footprint
 from bigtrk.parallel.links import Link, all_reduce
 from bigtrk.parallel.machine_constants import A100, CPU, MachineConstants
 from bigtrk.parallel.settings import EngineSettings
-from bigtrk.parallel.sharding import named_sharding, sharding
+from bigtrk.parallel.sharding import Sharding, sharding
+from bigtrk.parallel.zero_memory import Weights
 
 NODES, EDGES = 300, 2000
 EVENT = EventSize(10_000, 200_000, stored=8)
@@ -34,8 +35,14 @@ def cost(
     world: int = 1, engine: str = "ddp", machine: MachineConstants = A100, hidden: int = 64
 ) -> CostModel:
     model = InteractionGNNConfig(hidden=hidden, layers=4)
-    sharding = named_sharding(engine, world)
-    return CostModel(model, 4, 6, sharding, world, ranks_per_node=4, machine=machine)
+    return CostModel(model, 4, 6, named(engine, world), world, ranks_per_node=4, machine=machine)
+
+
+def named(engine: str, world: int) -> Sharding:
+    """The sharding of "ddp", "fsdp2" or a shipped DeepSpeed file."""
+    if engine.startswith("zero"):
+        return sharding(EngineSettings(name="deepspeed", ds_config=engine), world)
+    return sharding(EngineSettings.model_validate({"name": engine}), world)
 
 
 def make_inputs(n_edges: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -182,7 +189,7 @@ def test_offloading_takes_memory_of_the_accelerator_s_host_and_time() -> None:
         for recompute in ("chunk", "offload")
     )
     assert offload.memory(EVENT, 1).total < chunk.memory(EVENT, 1).total
-    assert offload.memory(EVENT, 1).saved < 0.3 * chunk.memory(EVENT, 1).saved
+    assert offload.memory(EVENT, 1).saved < 0.35 * chunk.memory(EVENT, 1).saved
     n_bytes = offload.host_bytes(EVENT, 1)
     assert n_bytes > chunk.memory(EVENT, 1).saved
     assert chunk.host_bytes(EVENT, 1) == 0
@@ -202,17 +209,13 @@ def test_a_cpu_is_its_own_host() -> None:
         assert offload.host_bytes(EVENT, parts) == 0
 
 
-def test_coalesced_gradients_are_the_buffer_that_is_reduced() -> None:
-    coalesced = sharding(EngineSettings(coalesced=True), world=4)
-    assert coalesced.name == "DDP, coalesced"
-    assert coalesced.gradients(1000) == 4000
-
-
-def test_glibc_keeps_small_blocks_only() -> None:
-    small, large = EventSize(500, 5_000, stored=1), EventSize(20_000, 200_000, stored=1)
-    assert cost(machine=CPU).memory(small, 1).kept > 0
-    assert cost(machine=CPU).memory(large, 1).kept == 0
-    assert cost(machine=A100).memory(small, 1).kept == 0
+def test_gradients_of_replicas_are_what_is_reduced() -> None:
+    """DDP's are views of its buckets, and coalesced ones of their buffer."""
+    for engine in (EngineSettings(), EngineSettings(coalesced=True)):
+        assert (
+            sharding(engine, world=4).held(Weights(1000, 100, 10), on_host=True).gradients == 1000
+        )
+    assert sharding(EngineSettings(coalesced=True), world=4).name == "DDP, coalesced"
 
 
 def test_more_ranks_shard_what_the_engine_shards() -> None:
@@ -223,14 +226,16 @@ def test_more_ranks_shard_what_the_engine_shards() -> None:
         levers = ("parameters", "gradients", "optimizer")
         sizes[engine] = [getattr(many, lever) < 0.6 * getattr(one, lever) for lever in levers]
     assert sizes["ddp"] == [False, False, False]
-    assert sizes["zero1"] == [False, False, True]
-    assert sizes["zero3"][0]
+    # Gradients are all there before they are reduced.
+    assert sizes["zero1"] == sizes["zero2"] == [False, False, True]
+    # Weights that are gathered stay for a whole pass, and so does a bucket of gradients.
+    assert sizes["zero3"] == [False, True, True]
     assert sizes["fsdp2"] == [True, True, True]
 
 
 def test_engines_that_shard_parameters_keep_ranks_in_step() -> None:
     names = ("ddp", "zero0", "zero1", "zero2", "zero3", "fsdp2")
-    assert [name for name in names if named_sharding(name, 4).in_step] == ["zero3", "fsdp2"]
+    assert [name for name in names if named(name, 4).in_step] == ["zero3", "fsdp2"]
 
 
 def test_ranks_of_a_cpu_host_share_it() -> None:

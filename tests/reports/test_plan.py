@@ -109,6 +109,26 @@ def test_the_command_prints_tables(
     assert status == 0
     assert "Weak scaling" in out
     assert "give --memory" in out
+    assert "not calibrated" in out
+    assert "bigtrk plan --calibrate" in out
+
+
+def test_the_command_says_how_far_off_it_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = tmp_path / "calibration.json"
+    fitted = {**CPU.model_dump(mode="json"), "name": "fitted here", "exceeded": {}, "fit": {"n": 3}}
+    measured.write_text(json.dumps(fitted))
+    command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "9000", "--ranks", "1", "--machine"]
+    said = {
+        machine: " ".join(run_here([*command, machine], monkeypatch, capsys)[1].split())
+        for machine in ("cpu", "A100", str(measured))
+    }
+    assert f"up to {CPU.exceeded['seconds']:.1f} times as long as predicted" in said["cpu"]
+    assert f"{CPU.exceeded['memory']:.1f} times the memory" in said["cpu"]
+    assert "compared with no run" in said["A100"]
+    assert "fitted here" in said[str(measured)]
+    assert "calibrate" not in said[str(measured)]
 
 
 @pytest.mark.parametrize("value", PLANNED, ids=str)
