@@ -86,7 +86,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build a graph of each event; what is already built is kept."""
-    from bigtrk.graphs.build_folder import build_folder, show_folder
+    from bigtrk.graphs.builders.build_folder import build_folder, show_folder
 
     manifest = build_folder(events, out, source.value, windows, learn_windows, pt_min)
     _print(manifest, as_json, lambda: show_folder(manifest, console))
@@ -141,7 +141,7 @@ def evaluate(
     from bigtrk.parallel.ranks import discover
     from bigtrk.reports import show_evaluation, write_evaluation_html
     from bigtrk.tracks.evaluation import TrackOptions
-    from bigtrk.training.evaluate import evaluate_run
+    from bigtrk.training.evaluation.evaluate import evaluate_run
     from bigtrk.training.model_files import model_configuration
 
     options = TrackOptions(score_cut, min_hits, pt_min) if tracks else None
@@ -166,8 +166,8 @@ def report(
     --json prints a line per number of ranks for series.
     """
     from bigtrk.reports import read_run, show, summarise, write_html
-    from bigtrk.reports.series import is_series
-    from bigtrk.reports.series_report import SeriesReport
+    from bigtrk.studies.scaling.report import SeriesReport
+    from bigtrk.studies.scaling.series import is_series
 
     if any(map(is_series, runs)):
         series = SeriesReport(runs)
@@ -222,11 +222,13 @@ def plan(
     --calibrate writes to bigtrk/calibration.json in the user's cache (XDG_CACHE_HOME, else
     ~/.cache), or to the file of --machine.
     """
-    from bigtrk.cache import make_private
-    from bigtrk.reports import plan as plans
-    from bigtrk.reports import plan_tables, planning
+    from bigtrk.disk.cache import make_private
+    from bigtrk.planning import calibration
+    from bigtrk.planning import command as planning
+    from bigtrk.planning import plan as plans
+    from bigtrk.planning import tables as plan_tables
     from bigtrk.train import DEFAULT
-    from bigtrk.training import calibration, costs
+    from bigtrk.training import costs
 
     if calibrate:
         path = Path(machine) if machine else costs.calibration_path()
@@ -278,9 +280,9 @@ def scale(
 
     `bigtrk report FOLDER...` reports series again, or several side by side.
     """
-    from bigtrk.studies.run_series import run_series
-    from bigtrk.studies.scaling_series import plan_series
-    from bigtrk.studies.slurm_series import slurm_script
+    from bigtrk.studies.scaling.plan_series import plan_series
+    from bigtrk.studies.scaling.run_series import run_series
+    from bigtrk.studies.scaling.slurm_series import slurm_script
     from bigtrk.train import DEFAULT
 
     if ranks_per_node and not slurm:

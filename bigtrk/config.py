@@ -9,9 +9,9 @@ from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bigtrk.disk.files import read_bytes
+from bigtrk.disk.safe_yaml import MAX_BYTES, parse_yaml
 from bigtrk.errors import InputError, one_line, reason
-from bigtrk.files import read_bytes
-from bigtrk.safe_yaml import MAX_BYTES, parse_yaml
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]  # of things, in files from anywhere
 MOST_COMPLAINTS = 5

@@ -12,10 +12,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from bigtrk.cache import cache_folder, make_private, open_private
 from bigtrk.console import warn_once
+from bigtrk.disk.cache import cache_folder, make_private, open_private
+from bigtrk.disk.files import atomic_path
 from bigtrk.errors import reason
-from bigtrk.files import atomic_path
 
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
 _DIGEST_BYTES = hashlib.sha256().digest_size

@@ -16,7 +16,7 @@ class traced:  # noqa: N801  # used as a function is
     """A range; of the trace too, where a profiler runs. What is raised inside says so in its notes.
 
     torch's record_function costs 5 us also where no profiler runs, and is an operation where
-    operations are counted (parallel/footprint.py).
+    operations are counted (cost/footprint.py).
     """
 
     __slots__ = ("_name", "_range")

@@ -15,14 +15,14 @@ from bigtrk.console import exit_on_bad_input
 from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import attempted, check_agreement, together
-from bigtrk.parallel.ds_config import check_drops_steps
+from bigtrk.parallel.engines.ds_config import check_drops_steps
 from bigtrk.parallel.host import settle
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.tracing import traced
-from bigtrk.training.event_source import split_validation
-from bigtrk.training.events import Events
-from bigtrk.training.resume import resumed_configuration
+from bigtrk.training.checkpoint.resume import resumed_configuration
+from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.data.events import Events
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration, RunSettings
 

@@ -10,10 +10,10 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.graph_folder import GraphFolder
-from bigtrk.graphs.manifest import file_of
-from bigtrk.graphs.sector_folder import check_sectors, write_sectors
-from bigtrk.graphs.tensor_files import SectionFile
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.manifest import file_of
+from bigtrk.graphs.storage.sector_folder import check_sectors, write_sectors
+from bigtrk.graphs.storage.tensor_files import SectionFile
 from partition.adjacency import Integers, adjacency
 from partition.metis import bisect, check_parts
 from partition.quality import computed_edges, figures

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.graph_folder import GraphFolder
-from bigtrk.graphs.manifest import MANIFEST, read_manifest
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.manifest import MANIFEST, read_manifest
 from partition.metis import check_parts
 from partition.one_event import Settings, cut_event, is_done
 

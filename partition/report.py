@@ -6,7 +6,7 @@ from typing import Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from bigtrk.files import write_json
+from bigtrk.disk.files import write_json
 from partition.quality import overall
 
 REPORT = "partition.json"

@@ -19,22 +19,22 @@ import torch
 from safetensors.torch import load, save
 
 from bigtrk.config import load_settings
+from bigtrk.disk.files import seal
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulate import simulate_event
 from bigtrk.events.writer import write_event
-from bigtrk.files import seal
-from bigtrk.graphs.builder import build_graph
+from bigtrk.formats.heptrkx import read_heptrkx
+from bigtrk.graphs.builders.builder import build_graph
+from bigtrk.graphs.builders.windows import builtin_windows, read_windows
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.graph_folder import GraphFolder, write_graph
-from bigtrk.graphs.heptrkx import read_heptrkx
-from bigtrk.graphs.manifest import MANIFEST, file_of, read_manifest, write_manifest
-from bigtrk.graphs.sector_folder import SectorFolder, write_sectors
-from bigtrk.graphs.tensor_files import digest, metadata
-from bigtrk.graphs.windows import builtin_windows, read_windows
+from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
+from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
+from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
+from bigtrk.graphs.storage.tensor_files import digest, metadata
 from bigtrk.train import DEFAULT
-from bigtrk.training.event_source import open_events
+from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 

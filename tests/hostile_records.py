@@ -18,29 +18,29 @@ import torch
 from rich.console import Console
 from safetensors.torch import save
 
-from bigtrk.json_lines import read_lines
-from bigtrk.parallel.ds_config import load_ds_config
-from bigtrk.parallel.machine_constants import CPU
-from bigtrk.parallel.pieces import Piece, replica_pieces
+from bigtrk.cost.machine_constants import CPU
+from bigtrk.cost.sharding import sharding
+from bigtrk.disk.json_lines import read_lines
+from bigtrk.parallel.engines.ds_config import load_ds_config
+from bigtrk.parallel.engines.pieces import Piece, replica_pieces
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.parallel.sharding import sharding
+from bigtrk.planning.check import check
+from bigtrk.planning.plan import check_summary
 from bigtrk.reports import read_run, show, summarise, write_html
-from bigtrk.reports.plan import check_summary
-from bigtrk.reports.plan_check import check
-from bigtrk.reports.series_report import SeriesReport
 from bigtrk.reports.study import StudyReport
-from bigtrk.training.checkpoint_files import KINDS, RANDOM, write_shard
-from bigtrk.training.checkpoint_folder import (
+from bigtrk.studies.scaling.report import SeriesReport
+from bigtrk.training.checkpoint.files import KINDS, RANDOM, write_shard
+from bigtrk.training.checkpoint.folder import (
     commit,
     last_good,
     make_temporary,
     temporary_of,
 )
-from bigtrk.training.checkpoint_manifest import MANIFEST, Checkpoint, encode, shard_name
-from bigtrk.training.checkpoint_state import restore
+from bigtrk.training.checkpoint.manifest import MANIFEST, Checkpoint, encode, shard_name
+from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.checkpoint.resume import check_place, continue_record, resumed_configuration
+from bigtrk.training.checkpoint.state import restore
 from bigtrk.training.model_files import build_model, check_shapes, describe, load_model, trained_on
-from bigtrk.training.progress import EpochTotals, Progress
-from bigtrk.training.resume import check_place, continue_record, resumed_configuration
 from bigtrk.training.run_folder import DESCRIPTION, METRICS, RUN, WEIGHTS
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bigtrk.graphs.manifest import file_of, write_manifest
 from bigtrk.graphs.sector import Sector
-from bigtrk.graphs.sector_folder import write_sectors
-from bigtrk.graphs.tensor_files import SectionFile, write_sections
+from bigtrk.graphs.storage.manifest import file_of, write_manifest
+from bigtrk.graphs.storage.sector_folder import write_sectors
+from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph
 

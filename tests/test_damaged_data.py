@@ -13,12 +13,12 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.events.simulate import simulate_event
-from bigtrk.graphs.builder import build_graph, graph_record
-from bigtrk.graphs.graph_folder import write_graph
-from bigtrk.graphs.manifest import MANIFEST, file_of, write_manifest
-from bigtrk.graphs.sector_folder import write_sectors
-from bigtrk.graphs.windows import builtin_windows
-from bigtrk.training.event_source import EventSource, open_events
+from bigtrk.graphs.builders.builder import build_graph, graph_record
+from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
+from bigtrk.graphs.storage.sector_folder import write_sectors
+from bigtrk.training.data.event_source import EventSource, open_events
 from partition.sectors import cut
 from tests.hostile import same
 

@@ -13,8 +13,8 @@ from typing import Any, get_args
 import typer
 
 from bigtrk import cli
-from bigtrk.parallel.machine_constants import DEFAULTS
-from bigtrk.reports.event_sizes import PAPERS
+from bigtrk.cost.machine_constants import DEFAULTS
+from bigtrk.planning.event_sizes import PAPERS
 from partition import cli as partition_cli
 from tests.programs import CHECKOUT
 from tests.test_bad_input import write_heptrkx
@@ -44,8 +44,8 @@ COMMANDS = [
 ]
 # What takes minutes or starts ranks of its own, and the tests of it.
 ELSEWHERE = {
-    "plan --calibrate": "tests/training/test_calibration.py",
-    "scale": "tests/studies/test_scaling_series.py",
+    "plan --calibrate": "tests/planning/test_calibration.py",
+    "scale": "tests/studies/scaling/test_series.py",
     "study": "tests/studies/test_sampling_study.py",
 }
 RUN_ALL = """

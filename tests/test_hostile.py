@@ -10,12 +10,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bigtrk.disk.files import read_json, seal, write_atomically, write_json
 from bigtrk.errors import InputError
-from bigtrk.files import read_json, seal, write_atomically, write_json
-from bigtrk.graphs.graph_folder import GraphFolder, write_graph
-from bigtrk.graphs.manifest import MANIFEST, file_of, read_manifest, write_manifest
-from bigtrk.graphs.sector_folder import SectorFolder, write_sectors
-from bigtrk.graphs.tensor_files import SectionFile, write_sections
+from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
+from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
+from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
+from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from partition.sectors import cut
 from tests.hostile import EVENT, READERS, a_graph, one_line, refusal, same
 

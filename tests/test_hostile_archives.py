@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigtrk import unpacking
 from bigtrk.config import read_yaml
+from bigtrk.disk import unpacking
+from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
 from bigtrk.events.reader import read_event
-from bigtrk.files import read_json
-from bigtrk.graphs.heptrkx import read_heptrkx
-from bigtrk.graphs.tensor_files import SectionFile
+from bigtrk.formats.heptrkx import read_heptrkx
+from bigtrk.graphs.storage.tensor_files import SectionFile
 from tests.hostile import (
     EVENT,
     a_zip,

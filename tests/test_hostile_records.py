@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigtrk import files, json_lines
+from bigtrk.disk import files, json_lines
+from bigtrk.disk.files import read_json
+from bigtrk.disk.json_lines import read_lines
 from bigtrk.errors import InputError
-from bigtrk.files import read_json
-from bigtrk.json_lines import read_lines
-from bigtrk.training import tensor_headers
+from bigtrk.training.checkpoint import tensor_headers
 from bigtrk.training.run_folder import WEIGHTS
 from tests.hostile import one_line, refusal
 from tests.hostile_records import JSON_FILES, RECORD_READERS, VALUES, as_file, mutated, places

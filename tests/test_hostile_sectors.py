@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.manifest import file_of
 from bigtrk.graphs.sector import Sector
-from bigtrk.graphs.sector_folder import SectorFolder
-from bigtrk.training.event_source import open_events
-from bigtrk.training.events import Events
+from bigtrk.graphs.storage.manifest import file_of
+from bigtrk.graphs.storage.sector_folder import SectorFolder
+from bigtrk.training.data.event_source import open_events
+from bigtrk.training.data.events import Events
 from partition.sectors import cut
 from tests import hostile_sectors as hostile
 from tests.hostile_sectors import EVENT, GRAPH, PARTS, Sectors, changed, good, lie, put, store

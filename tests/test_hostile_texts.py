@@ -7,9 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bigtrk.config import load_settings, read_yaml
+from bigtrk.disk.files import read_json
+from bigtrk.disk.safe_yaml import parse_yaml
 from bigtrk.errors import InputError
-from bigtrk.files import read_json
-from bigtrk.safe_yaml import parse_yaml
 from bigtrk.train import DEFAULT
 from bigtrk.training.settings import Configuration
 from tests.hostile import one_line, refusal

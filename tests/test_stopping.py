@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from bigtrk.disk.folder_lock import LOCK
 from bigtrk.events.production import simulate_folder
-from bigtrk.folder_lock import LOCK
-from bigtrk.graphs.build_folder import build_folder
+from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.reports import read_run
 from bigtrk.train import __file__ as program
 from tests.programs import run_here

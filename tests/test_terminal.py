@@ -15,9 +15,9 @@ from rich.text import Text
 
 from bigtrk.console import Screen, exit_on_bad_input, say
 from bigtrk.errors import InputError, printable
-from bigtrk.graphs.graph_folder import write_graph
-from bigtrk.graphs.manifest import write_manifest
-from bigtrk.reports.layout import at_width
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.reports.elements.layout import at_width
 from tests.distributed.graphs import random_graph
 from tests.programs import CHECKOUT, run_here
 from tests.reports.run_folders import epoch_line, run_record, run_writer

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
 
+from bigtrk.disk.files import check_file, read_bytes
+from bigtrk.disk.unpacking import check_members, gunzip, limit_of, read_member
 from bigtrk.errors import InputError, reason
-from bigtrk.files import check_file, read_bytes
-from bigtrk.unpacking import check_members, gunzip, limit_of, read_member
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
 
@@ -36,7 +36,7 @@ class Source:
 
         Raises:
             InputError: the file cannot be read, its archive or gzip stream is damaged, or it
-                unpacks to more than `bigtrk.unpacking` allows.
+                unpacks to more than `bigtrk.disk.unpacking` allows.
         """
         content, limit = self._read_member(self.members[file])
         if not content.startswith(GZIP_MAGIC):

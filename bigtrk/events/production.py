@@ -8,13 +8,13 @@ from typing import Any
 
 from bigtrk import __version__
 from bigtrk.console import follow
+from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.events.detectors import layers_from_detectors, write_detectors
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
 from bigtrk.events.reader import read_detectors
 from bigtrk.events.simulate import event_name, simulate_event
 from bigtrk.events.writer import write_event
-from bigtrk.files import read_json, write_json
 
 RECORD = "simulation.json"  # beside the events: what they were simulated with
 

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from bigtrk.disk.files import write_atomically
 from bigtrk.events.event import Columns, Event
-from bigtrk.files import write_atomically
 
 # Level 6 saves 3 % of the bytes for three times the time.
 GZIP_LEVEL = 4

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.tensor_files import Section
+from bigtrk.graphs.storage.tensor_files import Section
 
 # Name -> type, and a letter for each dimension: N nodes, E edges, F and G features of them,
 # P particles, S rows sent; a digit is itself.

@@ -18,9 +18,9 @@ from torch.nn.functional import layer_norm, linear
 
 from bigtrk.models.interaction_gnn import check_edges
 from bigtrk.models.kernels.plain import accumulable
-from bigtrk.models.mlp import Perceptrons
-from bigtrk.models.neighbours import BothEnds, Neighbours, WeightedSums
-from bigtrk.models.recomputed import recomputed
+from bigtrk.models.layers.mlp import Perceptrons
+from bigtrk.models.layers.neighbours import BothEnds, Neighbours, WeightedSums
+from bigtrk.models.layers.recomputed import recomputed
 from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.tracing import traced
 

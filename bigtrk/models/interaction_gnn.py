@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 
-from bigtrk.models.encoding import Encoded
-from bigtrk.models.interaction import GraphPass
-from bigtrk.models.interaction_layer import EdgeDecoder, InteractionLayer
 from bigtrk.models.kernels.plain import accumulable
-from bigtrk.models.mlp import Encoder
+from bigtrk.models.layers.encoding import Encoded
+from bigtrk.models.layers.interaction import GraphPass
+from bigtrk.models.layers.interaction_layer import EdgeDecoder, InteractionLayer
+from bigtrk.models.layers.mlp import Encoder
+from bigtrk.models.layers.workspace import Workspace
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.models.workspace import Workspace
 from bigtrk.tracing import traced
 
 
@@ -34,7 +34,7 @@ def check_edges(edge_index: Tensor, n_nodes: int) -> None:
     Raises:
         IndexError: one is not. An accelerator is not waited for; its next call fails instead.
     """
-    # Meta tensors, on which a pass is counted (parallel/footprint.py), have no ends.
+    # Meta tensors, on which a pass is counted (cost/footprint.py), have no ends.
     if edge_index.numel() == 0 or edge_index.is_meta:
         return
     if edge_index.is_cuda:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from bigtrk.config import Settings
-from bigtrk.models.workspace import Recompute
+from bigtrk.models.layers.workspace import Recompute
 
 Precision = Literal["fp32", "bf16"]
 # Far above any track finder's: configurations come with files from anywhere, and a model is built

@@ -21,7 +21,7 @@ from typing import Self
 
 from bigtrk.console import complain
 from bigtrk.errors import InputError, StoppedError
-from bigtrk.parallel.beats import (
+from bigtrk.parallel.heartbeat import (
     ANSWERS,
     BEAT,
     Beat,

@@ -1,9 +1,9 @@
 """Run folders read and shown: `bigtrk report`."""
 
-from bigtrk.reports.evaluation_page import write_evaluation_html
-from bigtrk.reports.evaluation_tables import show_evaluation
+from bigtrk.records.run_folder import Run, read_run
+from bigtrk.reports.evaluation.page import write_evaluation_html
+from bigtrk.reports.evaluation.tables import show_evaluation
 from bigtrk.reports.page import write_html
-from bigtrk.reports.run_folder import Run, read_run
 from bigtrk.reports.summary import show, summarise
 
 __all__ = [

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from bigtrk.reports import figures
-from bigtrk.reports.records import RunRecord
-from bigtrk.reports.run_folder import Run, labels
+from bigtrk.records.run import RunRecord
+from bigtrk.records.run_folder import Run, labels
+from bigtrk.reports.elements import figures
 
 
 def engine_name(record: RunRecord) -> str:

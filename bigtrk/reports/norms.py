@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from bigtrk.reports import figures
-from bigtrk.reports.layout import Table
-from bigtrk.reports.records import NormsRecord
-from bigtrk.reports.run_folder import Run, labels
+from bigtrk.records.run import NormsRecord
+from bigtrk.records.run_folder import Run, labels
+from bigtrk.reports.elements import figures
+from bigtrk.reports.elements.layout import Table
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bigtrk.reports.evaluation_page import evaluation_section
+from bigtrk.records.run_folder import Run, labels
+from bigtrk.reports.elements.page_parts import header, legend, table_section, write_page
+from bigtrk.reports.elements.plots import Line, line_plot, share_bars
+from bigtrk.reports.evaluation.page import evaluation_section
 from bigtrk.reports.facts import headers
 from bigtrk.reports.norms import total
-from bigtrk.reports.page_parts import header, legend, table_section, write_page
-from bigtrk.reports.plots import Line, line_plot, share_bars
-from bigtrk.reports.run_folder import Run, labels
 from bigtrk.reports.scaling import Scaling, compare
 from bigtrk.reports.tables import TIME_SHARES, make_tables
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-from bigtrk.reports import figures
-from bigtrk.reports.layout import Table
-from bigtrk.reports.run_folder import Run, labels
+from bigtrk.records.run_folder import Run, labels
+from bigtrk.reports.elements import figures
+from bigtrk.reports.elements.layout import Table
 
 # Events in sectors that a table names; the JSON summary names all.
 _NAMED = 20

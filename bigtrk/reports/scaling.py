@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from bigtrk.reports.records import Shares
-from bigtrk.reports.run_folder import Run, labels
+from bigtrk.records.run import Shares
+from bigtrk.records.run_folder import Run, labels
 
 TIMING_RULE = (
     "Times are medians over the epochs after the first, which warms up (shares: means; peak "

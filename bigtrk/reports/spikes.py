@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from bigtrk.reports import figures
-from bigtrk.reports.layout import Table
-from bigtrk.reports.records import StepRecord
-from bigtrk.reports.run_folder import Run, labels
+from bigtrk.records.run import StepRecord
+from bigtrk.records.run_folder import Run, labels
+from bigtrk.reports.elements import figures
+from bigtrk.reports.elements.layout import Table
 
 # Spikes that a table names; the JSON summary names all.
 _NAMED = 10

@@ -8,16 +8,16 @@ from typing import Any
 
 from rich.console import Console
 
+from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.files import write_json
-from bigtrk.reports import figures
+from bigtrk.records.run import EdgeMetrics, EpochRecord
+from bigtrk.records.run_folder import Run, read_run
+from bigtrk.reports.elements import figures
+from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
+from bigtrk.reports.elements.page_parts import header, legend, table_section, write_page
+from bigtrk.reports.elements.plots import Line, line_plot
 from bigtrk.reports.facts import facts
-from bigtrk.reports.layout import Table, at_width, show_header, show_table
 from bigtrk.reports.page import METRICS
-from bigtrk.reports.page_parts import header, legend, table_section, write_page
-from bigtrk.reports.plots import Line, line_plot
-from bigtrk.reports.records import EdgeMetrics, EpochRecord
-from bigtrk.reports.run_folder import Run, read_run
 from bigtrk.reports.summary import finite
 
 SHOWN = ("auc", "efficiency", "purity")

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from bigtrk.reports import figures
-from bigtrk.reports.evaluation_tables import evaluation_tables
+from bigtrk.records.run import EpochRecord
+from bigtrk.records.run_folder import Run, labels
+from bigtrk.reports.elements import figures
+from bigtrk.reports.elements.layout import Table
+from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric_cells, undefined
+from bigtrk.reports.evaluation.tables import evaluation_tables
 from bigtrk.reports.facts import engine_name
-from bigtrk.reports.layout import Table
-from bigtrk.reports.metric_columns import METRIC_COLUMNS, PAPER, metric_cells, undefined
 from bigtrk.reports.norms import norms_tables
-from bigtrk.reports.records import EpochRecord
 from bigtrk.reports.routes import routes_table
-from bigtrk.reports.run_folder import Run, labels
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, Scaling
 from bigtrk.reports.spikes import spikes_tables
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bigtrk.hashing import GOLDEN, mixed, shifted
+from bigtrk.disk.hashing import GOLDEN, mixed, shifted
 
 # Of a run, or of an event in it.
 Seed = int | tuple[int, int]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bigtrk.hashing import signed
+from bigtrk.disk.hashing import signed
 from bigtrk.sampling.draws import distinct_below, drawn
 from bigtrk.sampling.subgraphs import InEdges, Rows
 from bigtrk.sampling.walk import Bulk, Walk

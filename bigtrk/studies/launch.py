@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bigtrk.console import complain, say
+from bigtrk.disk.files import open_to_append, unlinked
 from bigtrk.errors import InputError
-from bigtrk.files import open_to_append, unlinked
 
 _TAIL = 8
 _EPOCH = re.compile(r"epoch \d+/\d+ +train loss")

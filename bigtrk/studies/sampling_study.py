@@ -8,13 +8,13 @@ from pathlib import Path
 from bigtrk.config import load_settings
 from bigtrk.console import console, say
 from bigtrk.errors import InputError
-from bigtrk.graphs.manifest import read_manifest
-from bigtrk.reports.planning import split_arguments
-from bigtrk.reports.run_folder import read_run
+from bigtrk.graphs.storage.manifest import read_manifest
+from bigtrk.planning.command import split_arguments
+from bigtrk.records.run_folder import read_run
 from bigtrk.reports.study import StudyReport
 from bigtrk.studies.launch import torchrun_command, train_logged
-from bigtrk.studies.run_series import LOG, TRAIN
-from bigtrk.training.event_source import open_events
+from bigtrk.studies.scaling.run_series import LOG, TRAIN
+from bigtrk.training.data.event_source import open_events
 from bigtrk.training.run_folder import WEIGHTS, remove_run
 from bigtrk.training.settings import Configuration
 

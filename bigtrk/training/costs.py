@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bigtrk.cache import cache_folder
 from bigtrk.config import parse
-from bigtrk.files import read_json
+from bigtrk.cost.machine_constants import A100, CPU, DEFAULTS, MachineConstants
+from bigtrk.cost.model import CostModel
+from bigtrk.cost.sharding import sharding
+from bigtrk.disk.cache import cache_folder
+from bigtrk.disk.files import read_json
 from bigtrk.machine import accelerator
-from bigtrk.parallel.cost import CostModel
-from bigtrk.parallel.machine_constants import A100, CPU, DEFAULTS, MachineConstants
-from bigtrk.parallel.sharding import sharding
 from bigtrk.training.settings import Configuration
 
 

@@ -8,13 +8,13 @@ import torch
 from safetensors.torch import load_file
 
 from bigtrk.config import Settings, parse
+from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
-from bigtrk.files import read_json
 from bigtrk.graphs.features import SCALES
 from bigtrk.models.build import Model, make_model
+from bigtrk.training.checkpoint.tensor_headers import Shape, read_header
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
-from bigtrk.training.tensor_headers import Shape, read_header
 
 STORED_AS = "F32"  # weights, in whatever precision the model computes
 

@@ -6,33 +6,33 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.console import say
+from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import StoppedError
-from bigtrk.folder_lock import FolderLock
 from bigtrk.parallel.collectives import on_first_rank, together
-from bigtrk.parallel.engine import Engine
-from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracing import traced
-from bigtrk.training.announce import announce, print_epoch
-from bigtrk.training.batch import BatchMaker
-from bigtrk.training.checkpoint import Checkpointer, Circumstances
-from bigtrk.training.checkpoint_folder import Found
-from bigtrk.training.choose_steps import choose_steps
+from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
+from bigtrk.training.checkpoint.folder import Found
+from bigtrk.training.checkpoint.resume import check_place, continue_record, find_checkpoint
 from bigtrk.training.clock import Clock
-from bigtrk.training.epoch_steps import EpochSteps
-from bigtrk.training.events import Events
-from bigtrk.training.loggers import check_loggers, open_logger
-from bigtrk.training.meter import open_meter
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.events import Events
 from bigtrk.training.model_files import build_model, describe
+from bigtrk.training.monitoring.announce import announce, print_epoch
+from bigtrk.training.monitoring.loggers import check_loggers, open_logger
+from bigtrk.training.monitoring.meter import open_meter
+from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.out_of_memory import told_by_rank
-from bigtrk.training.profiling import profiled
-from bigtrk.training.resume import check_place, continue_record, find_checkpoint
-from bigtrk.training.routes import scoring_router
 from bigtrk.training.run_folder import append_record, create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.choose import choose_steps
+from bigtrk.training.steps.epoch_steps import EpochSteps
+from bigtrk.training.steps.routers import scoring_router
 from bigtrk.training.stop_request import StopRequest
 from bigtrk.training.trainer import Record, Trainer
 

@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import bigtrk
+from bigtrk.disk.files import disk_errors, open_to_append, unlinked, write_atomically, write_json
+from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
-from bigtrk.files import disk_errors, open_to_append, unlinked, write_atomically, write_json
-from bigtrk.folder_lock import FolderLock
 from bigtrk.machine import machine, software
 
 RUN, METRICS, CHECKPOINTS, WANDB = "run.json", "metrics.jsonl", "checkpoints", "wandb"

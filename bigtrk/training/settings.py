@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 from bigtrk.config import Settings
 from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
-from bigtrk.parallel.beats import ANSWERS, Patience
+from bigtrk.parallel.heartbeat import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.training.steps import Batching
+from bigtrk.training.steps.batching import Batching
 
 
 class DataSettings(Settings):
@@ -130,7 +130,7 @@ class RunSettings(Settings):
 class Configuration(Settings):
     """Everything that decides a run's result, and where it is written.
 
-    profile: also write a trace of a few steps (training/profiling.py).
+    profile: also write a trace of a few steps (training/monitoring/profiling.py).
     """
 
     data: DataSettings = DataSettings()

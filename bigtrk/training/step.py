@@ -9,13 +9,13 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max, all_sum
-from bigtrk.parallel.engine import Engine
+from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracing import traced
-from bigtrk.training.batch import Batch, compute
+from bigtrk.training.data.batch import Batch, compute
 from bigtrk.training.loss import edge_loss, edge_scale, pt_loss
-from bigtrk.training.norms import Norms, local_squares, norms_of
+from bigtrk.training.monitoring.norms import Norms, local_squares, norms_of
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.stop_request import StopRequest
 

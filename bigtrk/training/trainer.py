@@ -9,28 +9,28 @@ from typing import Any
 
 from bigtrk.console import follow
 from bigtrk.errors import InputError
-from bigtrk.parallel.engine import Engine
+from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.tracing import traced
-from bigtrk.training.batch import BatchMaker
-from bigtrk.training.checkpoint import Checkpointer
-from bigtrk.training.checkpoint_folder import Found
+from bigtrk.training.checkpoint.checkpointer import Checkpointer
+from bigtrk.training.checkpoint.folder import Found
+from bigtrk.training.checkpoint.progress import EpochTotals, Progress
 from bigtrk.training.clock import Clock
-from bigtrk.training.epoch_steps import EpochSteps
-from bigtrk.training.event_source import EventSource
-from bigtrk.training.loader import Loader
-from bigtrk.training.meter import Meter
-from bigtrk.training.progress import EpochTotals, Progress
-from bigtrk.training.routed_step import RoutedStep, check_routes
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.loader import Loader
+from bigtrk.training.evaluation.validation import validate
+from bigtrk.training.monitoring.meter import Meter
+from bigtrk.training.monitoring.usage import usage
 from bigtrk.training.schedule import Plateau, Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import MOST_IN_A_ROW, LossHistory, check_spikes
 from bigtrk.training.step import StepRunner
+from bigtrk.training.steps.epoch_steps import EpochSteps
+from bigtrk.training.steps.routed_step import RoutedStep, check_routes
 from bigtrk.training.stop_request import StopRequest
-from bigtrk.training.usage import usage
-from bigtrk.training.validation import validate
 
 Record = dict[str, Any]
 

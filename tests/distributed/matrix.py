@@ -17,20 +17,20 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from bigtrk.models.workspace import Recompute
-from bigtrk.parallel import deepspeed_engine, engine
+from bigtrk.models.layers.workspace import Recompute
 from bigtrk.parallel.collectives import gather_items
-from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.engines import deepspeed_engine, engine
+from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.training.batch import BatchMaker
-from bigtrk.training.loader import Loader
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
-from bigtrk.training.routes import scoring_router
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
+from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import MemorySource, of_kind
 from tests.distributed.parity import (
     Oracle,

@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
+from bigtrk.formats.acorn_weights import our_name
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
-from bigtrk.models.acorn_weights import our_name
-from bigtrk.models.attention_reference import ReferenceAttention, our_attention_name
-from bigtrk.models.reference import ReferenceGNN
 from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig
-from bigtrk.training.batch import Batch, compute
+from bigtrk.training.data.batch import Batch, compute
 from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES
+from tests.oracle.attention_gnn import ReferenceAttention, our_attention_name
+from tests.oracle.interaction_gnn import ReferenceGNN
 
 # An event's name, edge ids [n] and their logits [n].
 Scored = tuple[str, Tensor, Tensor]

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from bigtrk.graphs.graph_folder import write_graph
-from bigtrk.graphs.manifest import write_manifest
-from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.event_source import split_validation
-from bigtrk.training.events import Events
-from bigtrk.training.resume import resumed_configuration
+from bigtrk.training.checkpoint.resume import resumed_configuration
+from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.data.events import Events
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut

@@ -12,24 +12,24 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.training import checkpoint
-from bigtrk.training.batch import BatchMaker
-from bigtrk.training.checkpoint import Checkpointer, Circumstances
-from bigtrk.training.checkpoint_files import write_shard
-from bigtrk.training.checkpoint_folder import last_good
-from bigtrk.training.loader import Loader
+from bigtrk.training.checkpoint import checkpointer as checkpoint
+from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
+from bigtrk.training.checkpoint.files import write_shard
+from bigtrk.training.checkpoint.folder import last_good
+from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
-from bigtrk.training.progress import EpochTotals, Progress
-from bigtrk.training.routes import scoring_router
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import LossHistory
 from bigtrk.training.step import StepRunner
+from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import sources
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES

@@ -11,23 +11,23 @@ from torch.distributed.tensor import DTensor
 
 from bigtrk.config import parse
 from bigtrk.errors import InputError
-from bigtrk.parallel.coalesced import CoalescedEngine
-from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.coalesced import CoalescedEngine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.training.batch import BatchMaker
-from bigtrk.training.checkpoint import Checkpointer, Circumstances
-from bigtrk.training.checkpoint_folder import last_good
-from bigtrk.training.loader import Loader
+from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
+from bigtrk.training.checkpoint.folder import last_good
+from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
-from bigtrk.training.progress import EpochTotals, Progress
-from bigtrk.training.routes import scoring_router
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import LossHistory
 from bigtrk.training.step import StepRunner
+from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import sources
 from tests.distributed.parity import Oracle, in_dtype, whole, whole_gradients, worst
 from tests.distributed.ranks import run_ranks

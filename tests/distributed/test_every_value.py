@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from bigtrk.config import load_settings
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import CELL_FEATURES
-from bigtrk.graphs.graph_folder import write_graph
-from bigtrk.graphs.manifest import write_manifest
-from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
 from bigtrk.train import validate

@@ -8,17 +8,17 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import check_agreement, on_first_rank, together
-from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.training.batch import BatchMaker
-from bigtrk.training.loader import Loader
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.loader import Loader
+from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.model_files import build_model
-from bigtrk.training.routes import scoring_router
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
-from bigtrk.training.validation import validate
+from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import MemorySource, source
 from tests.distributed.ranks import run_ranks
 

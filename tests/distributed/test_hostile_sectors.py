@@ -7,8 +7,8 @@ import pytest
 
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.event_source import split_validation
-from bigtrk.training.events import Events
+from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.data.events import Events
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks

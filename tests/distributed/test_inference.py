@@ -11,23 +11,23 @@ import torch
 from rich.console import Console
 
 from bigtrk.events.simulate import simulate_event
-from bigtrk.graphs.builder import build_graph, graph_record
-from bigtrk.graphs.graph_folder import GraphFolder, write_graph
-from bigtrk.graphs.manifest import write_manifest
-from bigtrk.graphs.windows import builtin_windows
+from bigtrk.graphs.builders.builder import build_graph, graph_record
+from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import usable_parts
 from bigtrk.reports import show_evaluation
 from bigtrk.tracks.evaluation import TrackOptions
-from bigtrk.training.batch import BatchMaker
-from bigtrk.training.evaluate import evaluate_run
-from bigtrk.training.event_source import open_events
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.event_source import open_events
+from bigtrk.training.evaluation.evaluate import evaluate_run
+from bigtrk.training.evaluation.scoring import score_events
+from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
-from bigtrk.training.scoring import score_events
 from bigtrk.training.settings import Configuration
-from bigtrk.training.validation import validate
 from partition.one_event import Method, Settings, cut_event
 from tests.distributed.ranks import run_ranks
 

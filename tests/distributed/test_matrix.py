@@ -1,6 +1,6 @@
 """A part of the parity matrix: every engine, number of sectors, kind of graph and setting once.
 
-All of it: `python scripts/parity_matrix.py`.
+All of it: `python scripts/parity/parity_matrix.py`.
 """
 
 import pytest

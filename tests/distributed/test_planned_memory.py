@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from bigtrk.config import load_settings
-from bigtrk.graphs.graph_folder import write_graph
-from bigtrk.graphs.manifest import write_manifest
-from bigtrk.parallel.machine_constants import CPU
+from bigtrk.cost.machine_constants import CPU
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.reports.plan_check import check
+from bigtrk.planning.check import check
+from bigtrk.planning.warmup import synthetic_graph
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
-from bigtrk.training.warmup import synthetic_graph
-from measure_sharding import measure
+from scripts.bench.measure_sharding import measure
 from tests.distributed.ranks import run_ranks
 from tests.programs import CHECKOUT
 

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.graph_folder import write_graph
-from bigtrk.graphs.manifest import write_manifest
-from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
 from bigtrk.reports.routes import routes
 from bigtrk.training.costs import find_machine, make_cost
-from bigtrk.training.event_source import open_events, split_validation
-from bigtrk.training.events import Events
-from bigtrk.training.routed_step import RoutedStep, check_routes
-from bigtrk.training.routes import training_router
+from bigtrk.training.data.event_source import open_events, split_validation
+from bigtrk.training.data.events import Events
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.routed_step import RoutedStep, check_routes
+from bigtrk.training.steps.routers import training_router
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
 from tests.distributed.ranks import run_ranks

@@ -13,9 +13,9 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.reports import read_run
 from bigtrk.reports.routes import routes
-from bigtrk.training.checkpoint_folder import last_good
-from bigtrk.training.checkpoint_manifest import encode
-from bigtrk.training.evaluate import evaluate_run
+from bigtrk.training.checkpoint.folder import last_good
+from bigtrk.training.checkpoint.manifest import encode
+from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks

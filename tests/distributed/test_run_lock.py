@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from bigtrk.disk.folder_lock import LOCK, FolderLock
+from bigtrk.disk.lock_owner import Owner
 from bigtrk.errors import InputError
-from bigtrk.folder_lock import LOCK, FolderLock
-from bigtrk.lock_owner import Owner
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.settings import Configuration

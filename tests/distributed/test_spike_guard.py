@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines import make_engine
+from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
@@ -19,17 +19,17 @@ from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.reports import read_run
 from bigtrk.reports.spikes import spikes
 from bigtrk.training import trainer
-from bigtrk.training.batch import Batch, BatchMaker
-from bigtrk.training.checkpoint_folder import last_good
-from bigtrk.training.event_source import split_validation
-from bigtrk.training.events import Events
-from bigtrk.training.loader import Loader
+from bigtrk.training.checkpoint.folder import last_good
+from bigtrk.training.checkpoint.resume import resumed_configuration
+from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.data.events import Events
+from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
-from bigtrk.training.resume import resumed_configuration
-from bigtrk.training.routes import scoring_router
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepResult, StepRunner
+from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import sources
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES, write_events

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from bigtrk.parallel.beats import Patience
 from bigtrk.parallel.collectives import gather_items
+from bigtrk.parallel.heartbeat import Patience
 from bigtrk.parallel.meeting import meet
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.watchdog import Watchdog

@@ -12,8 +12,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.parallel import DistributedDataParallel
 
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
+from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.models.workspace import Recompute
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.parallel.process_group import close_process_group
 from bigtrk.parallel.stopwatch import Stopwatch

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bigtrk.models.acorn_weights import load_acorn_weights
+from bigtrk.formats.acorn_weights import load_acorn_weights
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
-from bigtrk.models.reference import ReferenceGNN
+from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.settings import InteractionGNNConfig, Precision
-from bigtrk.models.workspace import Recompute
+from tests.oracle.interaction_gnn import ReferenceGNN
 
 F, G, NODES, EDGES = 4, 6, 30, 200
 SETTINGS = list(product(get_args(Recompute), get_args(Precision)))

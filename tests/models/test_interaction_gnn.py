@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from bigtrk.models import workspace
 from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
+from bigtrk.models.layers import workspace
+from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.models.workspace import Recompute
 from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
 
 OPTIONS: list[dict[str, Any]] = [

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.graph_folder import GraphFolder, write_graph
-from bigtrk.graphs.manifest import file_of, write_manifest
 from bigtrk.graphs.sector import whole_sector
-from bigtrk.graphs.sector_folder import SectorFolder, write_sectors
-from bigtrk.graphs.tensor_files import SectionFile
-from bigtrk.training.event_source import open_events
+from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
+from bigtrk.graphs.storage.manifest import file_of, write_manifest
+from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
+from bigtrk.graphs.storage.tensor_files import SectionFile
+from bigtrk.training.data.event_source import open_events
 from partition.cli import main
 
 N_NODES = 200

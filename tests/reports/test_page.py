@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigtrk.reports import read_run, write_html
-from bigtrk.reports.plots import Axis, Line, line_plot, share_bars, thin_out
+from bigtrk.reports.elements.plots import Axis, Line, line_plot, share_bars, thin_out
 from tests.reports.run_folders import (
     MakeRun,
     epoch_line,

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.graph_folder import write_graph
-from bigtrk.graphs.manifest import write_manifest
-from bigtrk.graphs.sector_folder import write_sectors
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.studies.sampling_study import METHODS, plan_study
 from bigtrk.train import DEFAULT
 from partition.sectors import cut

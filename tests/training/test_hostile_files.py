@@ -12,8 +12,8 @@ from safetensors.torch import load, save
 
 from bigtrk.config import parse
 from bigtrk.errors import InputError
-from bigtrk.training.checkpoint_folder import last_good
-from bigtrk.training.checkpoint_manifest import MANIFEST, encode, shard_name
+from bigtrk.training.checkpoint.folder import last_good
+from bigtrk.training.checkpoint.manifest import MANIFEST, encode, shard_name
 from bigtrk.training.model_files import check_shapes, load_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
-from bigtrk.folder_lock import LOCK, FolderLock
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.checkpoint_folder import last_good
-from bigtrk.training.profiling import profiled
+from bigtrk.training.checkpoint.folder import last_good
+from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.run_folder import (
     CHECKPOINTS,
     METRICS,
@@ -19,7 +19,7 @@ from bigtrk.training.run_folder import (
     hold,
     remove_run,
 )
-from tests.training.test_checkpoint_files import write
+from tests.training.checkpoint.test_files import write
 
 LINK = "is a symbolic link, which may lead to another's files; remove it"
 

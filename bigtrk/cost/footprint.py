@@ -1,0 +1,225 @@
+"""What one training pass of the model holds, computes and moves, counted without doing it.
+
+The model itself runs forward and backward on meta tensors (shapes without data), so the count
+follows the model as it is, whatever it recomputes and in which precision. All counts are linear in
+the sizes of a sector, so a few small passes give them for every size.
+
+Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, owned nodes, 1).
+"""
+
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from bigtrk.cost.sharding import units
+from bigtrk.cost.zero_memory import Weights
+from bigtrk.models.build import Model, make_model
+from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.models.layers.workspace import chunk_rows
+from bigtrk.models.settings import ModelConfig
+
+Columns = NDArray[np.float64]
+# Edges, nodes and owned nodes, in chunks; independent in all columns, and a halo in each that is
+# cut, so that all passes run the same operations.
+_CUT_SIZES = ((2, 2, 1), (3, 2, 1), (2, 3, 1), (3, 3, 2))
+_WHOLE_SIZES = ((2, 1, 1), (3, 1, 1), (2, 2, 2))
+_ROWS = 1000  # of such a chunk where a layer is computed at once
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """live [T, 4]: bytes alive at each moment; weights, their gradients and inputs left out. saved
+    [4]: bytes alive between forward and backward. host [4]: bytes that meanwhile are in the memory
+    of an accelerator's host. flops [4]: of matrix products. traffic [4]: bytes that operations read
+    and write. operations [4]: how many there are.
+    """
+
+    live: Columns
+    saved: Columns
+    host: Columns
+    flops: Columns
+    traffic: Columns
+    operations: Columns
+    weights: Weights
+
+
+@lru_cache(maxsize=64)
+def footprint(
+    config: ModelConfig,
+    n_node_features: int,
+    n_edge_features: int,
+    cut: bool,
+    to_host: bool = False,
+) -> Footprint:
+    """The footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows.
+
+    to_host: what the model offloads goes to the memory of an accelerator's host; a CPU's has it
+    already.
+    """
+    passes = []
+    with torch.device("meta"):
+        model = make_model(config, n_node_features, n_edge_features)
+        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
+        chunk = None
+        if config.in_chunks:
+            chunk = chunk_rows(config.hidden, config.recompute, dtype, torch.device("cpu"))
+        rows = chunk or _ROWS
+        sizes = [
+            (rows * edges, rows * nodes, rows * owned)
+            for edges, nodes, owned in (_CUT_SIZES if cut else _WHOLE_SIZES)
+        ]
+        for size in sizes:
+            inputs = _inputs(n_node_features, n_edge_features, size)
+            exchange = _halo(size) if cut else no_exchange
+            passes.append(_run(model, inputs, size, exchange, _Host() if to_host else None))
+    design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
+    # Of a whole graph nodes and owned nodes are the same number; lstsq shares it between them.
+    solve = np.linalg.pinv(design)
+    # In chunks the number of moments grows with the edges, and what is alive at each does not.
+    moments = [[max(count.live)] if chunk else count.live for count in passes]
+    live = (solve @ np.array(moments)).T
+    return Footprint(
+        live=np.unique(live.round(6), axis=0),
+        saved=solve @ np.array([count.saved for count in passes]),
+        host=solve @ np.array([count.host for count in passes]),
+        flops=solve @ np.array([count.flops for count in passes]),
+        traffic=solve @ np.array([count.traffic for count in passes]),
+        operations=solve @ np.array([count.operations for count in passes]),
+        weights=Weights(
+            total=_numel(model),
+            layer=max(_numel(unit) for unit in units(model)),
+            parameter=max(parameter.numel() for parameter in model.parameters()),
+        ),
+    )
+
+
+@dataclass
+class _Pass:
+    live: list[float]
+    saved: float
+    host: float
+    flops: float
+    traffic: float
+    operations: int
+
+
+def _run(
+    model: Model,
+    inputs: tuple[Any, ...],
+    size: tuple[int, int, int],
+    exchange: Callable[[Tensor], Tensor],
+    host: "_Host | None",
+) -> _Pass:
+    """One forward and backward pass, which keeps its activations on `host` if there is one."""
+    # Made before, as by engines with buckets: what a pass adds to them is gone when it is added.
+    gradients = [torch.empty_like(parameter) for parameter in model.parameters()]
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        parameter.grad = gradient
+    label, weight = torch.empty(size[0]), torch.empty(size[0])
+    with _Counter([*model.parameters(), *gradients, *_tensors(inputs), label, weight]) as counter:
+        with host or nullcontext():
+            logits = model(*inputs, exchange)
+        loss = binary_cross_entropy_with_logits(logits, label, weight=weight, reduction="sum")
+        saved = counter.alive
+        loss.backward()
+    kept = host.bytes if host else 0
+    return _Pass(counter.live, saved, kept, counter.flops, counter.traffic, counter.operations)
+
+
+def _inputs(
+    n_node_features: int, n_edge_features: int, size: tuple[int, int, int]
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    edges, nodes, owned = size
+    edge_index = torch.empty(2, edges, dtype=torch.int64)
+    return (
+        torch.empty(nodes, n_node_features),
+        torch.empty(edges, n_edge_features),
+        edge_index,
+        owned,
+    )
+
+
+def _halo(size: tuple[int, int, int]) -> Callable[[Tensor], Tensor]:
+    """An exchange that receives without sending: halo rows of the right shape."""
+    _, nodes, owned = size
+    return lambda rows: torch.cat([rows, rows.new_empty(nodes - owned, rows.shape[1])])
+
+
+def _numel(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+class _Host(saved_tensors_hooks):
+    """What save_on_cpu does on an accelerator: a copy on the host of each tensor that a node keeps,
+    also of one that another keeps, and in the backward pass a copy of that.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(self._take, self._give_back)
+        self.bytes = 0
+
+    def _take(self, tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
+        self.bytes += tensor.nbytes
+        return tensor.shape, tensor.dtype
+
+    def _give_back(self, taken: tuple[torch.Size, torch.dtype]) -> Tensor:
+        shape, dtype = taken
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+
+class _Counter(TorchDispatchMode):
+    """Counts every operation below autograd: those of the backward pass and of recomputation."""
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        """`known` tensors do not count, nor do their views."""
+        super().__init__()
+        self.alive = 0
+        self.live: list[float] = []
+        self.flops = self.traffic = 0.0
+        self.operations = 0
+        self._bytes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        # What is given as `out` is only written.
+        read = _tensors((args, {name: kwargs[name] for name in kwargs if name != "out"}))
+        written = _tensors(result)
+        for tensor in written:
+            self._follow(tensor.untyped_storage())
+        self.live.append(self.alive)
+        if not func.is_view:
+            self.operations += 1
+            self.traffic += sum(t.numel() * t.element_size() for t in (*read, *written))
+        if func._overloadpacket in flop_registry:
+            self.flops += flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)
+        return result
+
+    def _follow(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key not in self._bytes:
+            self._bytes[key] = storage.nbytes()
+            self.alive += storage.nbytes()
+            weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self.alive -= self._bytes.pop(key)
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

@@ -1,0 +1,202 @@
+"""Memory and time of an event on K ranks, predicted from counts and a few machine constants.
+
+Memory: counted exactly (footprint.py); only the process's own share is fitted.
+Time: matrix products, bytes moved, operations started, each at a fitted rate; exchange and
+reduction by latency and bandwidth (links.py).
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from bigtrk.cost.event_size import NEIGHBOURS, EventSize, SectorSize
+from bigtrk.cost.footprint import Columns, Footprint, footprint
+from bigtrk.cost.links import exchange
+from bigtrk.cost.machine_constants import CACHED_BYTES, MachineConstants
+from bigtrk.cost.sharding import BYTES, Sharding
+from bigtrk.models.layers.workspace import CPU_BYTES, GPU_BYTES
+from bigtrk.models.settings import ModelConfig
+
+# AdamW's elementwise operations read and write 20 words per weight, 12 operations per tensor.
+_OPTIMIZER_WORDS = 20
+# Of a weight a checkpoint has the value and two moments. Three copies are made in the host's
+# memory, the state as it was and what is written of it twice, and most are gone again before the
+# next pass has its activations (hidden 512 on 1 to 4 ranks).
+_CHECKPOINT_WORDS = 3 * 3
+# Of a batch beside its features: edge ids and ends, three loss columns, flags; ids of nodes.
+_EDGE_BYTES, _NODE_BYTES = 8 + 16 + 12 + 2, 8 + 8 + 8 + 4
+_EDGE_BYTES_ON_DEVICE = 16 + 8
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peak bytes of one rank, by lever. buffers: of the engine, and by how much the activations are
+    exceeded when they are gone, by what reduces gradients, updates weights or writes a checkpoint.
+    """
+
+    process: float
+    parameters: float
+    gradients: float
+    optimizer: float
+    buffers: float
+    inputs: float
+    saved: float
+    working: float
+    halo: float
+
+    @property
+    def total(self) -> float:
+        return float(sum(asdict(self).values()))
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Predicts for one model, engine, world and machine.
+
+    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: into
+    how many shares the cores of a CPU host are split for a rank each, if more than it has ranks.
+    events_per_step: of which a rank holds its own all at once.
+    """
+
+    model: ModelConfig
+    n_node_features: int
+    n_edge_features: int
+    sharding: Sharding
+    world: int
+    ranks_per_node: int
+    machine: MachineConstants
+    shares: int = 1
+    events_per_step: int = 1
+
+    def footprint(self, cut: bool) -> Footprint:
+        to_host = self.model.recompute == "offload" and not self.machine.shared
+        return footprint(self.model, self.n_node_features, self.n_edge_features, cut, to_host)
+
+    def memory(self, event: EventSize, parts: int) -> Memory:
+        """Peak memory of the rank with the largest of the event's `parts` sectors."""
+        size = event.sector(parts)
+        count = self.footprint(cut=parts > 1)
+        saved, peak = self._activations(count, size)
+        halo = 0.0
+        if size.halo:
+            # Without the halo, but with its cut edges; then what is packed to be sent.
+            _, lean = self._activations(count, SectorSize(size.edges, size.owned))
+            packed = 2 * size.halo * self.model.hidden * BYTES
+            halo, peak = peak - lean + packed, lean
+            saved = min(saved, peak)
+        held = self.sharding.held(count.weights, self.machine.shared)
+        without = max(BYTES * held.after, self._checkpoint_bytes(count))
+        return Memory(
+            process=self._process_bytes(),
+            parameters=BYTES * held.parameters,
+            gradients=BYTES * held.gradients,
+            optimizer=BYTES * held.optimizer,
+            buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
+            inputs=self._batches(parts) * self._input_bytes(size),
+            saved=saved,
+            working=peak - saved,
+            halo=halo,
+        )
+
+    def host_bytes(self, event: EventSize, parts: int) -> float:
+        """Activations that the same rank keeps in the memory of its accelerator's host."""
+        return float(self.footprint(cut=parts > 1).host @ _sizes(event.sector(parts)))
+
+    def smallest_parts(self, event: EventSize, budget: float) -> int | None:
+        """The smallest power of two of sectors that fits `budget` bytes; None if the world's
+        largest does not.
+        """
+        parts = 1
+        while parts <= self.world:
+            if self.memory(event, parts).total <= budget:
+                return parts
+            parts *= 2
+        return None
+
+    def seconds(self, event: EventSize, parts: int) -> float:
+        """Seconds to train one event in `parts` sectors, without the step's reduction."""
+        return self.compute_seconds(event.sector(parts), parts) + self.exchange_seconds(
+            event, parts
+        )
+
+    def compute_seconds(self, size: SectorSize, parts: int) -> float:
+        """Seconds of a rank's forward and backward pass."""
+        machine, count = self.machine, self.footprint(cut=parts > 1)
+        sizes = _sizes(size)
+        near = self._near(np.array([size.edges, size.nodes, size.nodes, 0]))
+        near |= self.model.in_chunks
+        moved = (count.traffic * sizes / np.where(near, machine.cached, machine.traffic)).sum()
+        busy = count.flops @ sizes / machine.flops[self.model.precision] + moved
+        operations = count.operations.copy()
+        if not machine.shared and self.model.in_chunks:
+            operations[:3] *= CPU_BYTES / GPU_BYTES  # counted in the chunks of a CPU
+        to_host_and_back = 2 * (count.host @ sizes) / machine.transfer
+        started = operations @ sizes * machine.operation
+        return float(busy * self._sharers(near[0]) + to_host_and_back + started)
+
+    def exchange_seconds(self, event: EventSize, parts: int) -> float:
+        """Seconds of the halo exchanges of forward and backward."""
+        if parts == 1:
+            return 0.0
+        size = event.sector(parts)
+        link = self.machine.network.slowest(parts, self.ranks_per_node)
+        n_bytes = size.halo * self.model.hidden * BYTES
+        return 2 * self.model.exchanges * exchange(link, min(parts - 1, NEIGHBOURS), n_bytes)
+
+    def step_seconds(self) -> float:
+        """Seconds that a step adds to its events: reduction and optimizer."""
+        count = self.footprint(cut=False)
+        link = self.machine.network.slowest(self.world, self.ranks_per_node)
+        layers = self.model.exchanges + 1
+        reduced = self.sharding.seconds(link, self.world, count.weights.total, layers)
+        updated = _OPTIMIZER_WORDS * BYTES * count.weights.total
+        return reduced + updated / self.machine.traffic * self._sharers(False)
+
+    def _activations(self, count: Footprint, size: SectorSize) -> tuple[float, float]:
+        """Bytes saved between forward and backward, and at the peak."""
+        sizes = _sizes(size)
+        return float(count.saved @ sizes), float((count.live @ sizes).max())
+
+    def _process_bytes(self) -> float:
+        """Of the interpreter and of what it imports."""
+        machine, zero = self.machine, self.sharding.zero
+        if zero is None:
+            return machine.process_bytes
+        modules = machine.deepspeed_bytes + (machine.zero_bytes if zero.stage else 0)
+        return machine.process_bytes + modules
+
+    def _checkpoint_bytes(self, count: Footprint) -> float:
+        """What writing this rank's share of a checkpoint takes, where the host's memory counts."""
+        if not self.machine.shared:
+            return 0.0
+        return BYTES * _CHECKPOINT_WORDS * count.weights.total / self.world
+
+    def _batches(self, parts: int) -> int:
+        """How many batches a rank has at once: a step's and, read meanwhile, the next one's."""
+        return 2 * max(1, math.ceil(self.events_per_step * parts / self.world))
+
+    def _input_bytes(self, size: SectorSize) -> float:
+        """Bytes of one batch where its memory counts: on the device, or in all on a CPU."""
+        edge, node = BYTES * self.n_edge_features, BYTES * self.n_node_features
+        if not self.machine.shared:
+            return (edge + _EDGE_BYTES_ON_DEVICE) * size.edges + node * size.nodes
+        # Features as stored and as normalised.
+        return (2 * edge + _EDGE_BYTES) * size.edges + (2 * node + _NODE_BYTES) * size.nodes
+
+    def _near(self, rows: Any) -> Any:
+        """Whether tensors of as many `rows` stay near the core."""
+        return rows * self.model.hidden * BYTES < CACHED_BYTES
+
+    def _sharers(self, near: bool) -> float:
+        """How much longer computing takes since other ranks share the host."""
+        sharers = 1
+        if self.machine.shared:
+            sharers = max(self.shares, min(self.world, self.ranks_per_node))
+        share = self.machine.sharing_cached if near else self.machine.sharing
+        return sharers * share if sharers > 1 else 1.0
+
+
+def _sizes(size: SectorSize) -> Columns:
+    return np.array([size.edges, size.nodes, size.owned, 1.0])

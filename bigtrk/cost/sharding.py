@@ -1,0 +1,82 @@
+"""What each engine keeps of parameters, gradients and optimizer state, and what it sends."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from bigtrk.cost.links import Link, all_gather, all_reduce
+from bigtrk.cost.zero_memory import Held, Weights, Zero, read_zero
+from bigtrk.parallel.settings import EngineSettings
+
+Level = Literal["none", "optimizer", "gradients", "parameters"]
+BYTES = 4  # weights, gradients and AdamW's two moments are float32
+_STAGES: tuple[Level, ...] = ("none", "optimizer", "gradients", "parameters")
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """What is divided over `ranks` ranks: nothing, or everything up to `level` (ZeRO 1, 2, 3).
+
+    zero: what DeepSpeed's file says of its buffers; None for torch's own engines.
+    """
+
+    name: str
+    level: Level
+    ranks: int
+    zero: Zero | None = None
+
+    @property
+    def in_step(self) -> bool:
+        """Whether ranks wait for each other in every micro-step, and not only at the end of a step.
+
+        Sharded parameters are gathered layer by layer in each pass, by all ranks together, so all
+        must run the same number of passes; a rank without an event runs an empty one.
+        """
+        return self.level == "parameters"
+
+    def held(self, weights: Weights, on_host: bool) -> Held:
+        """What a rank holds of a model's weights, on a CPU if `on_host`."""
+        if self.zero:
+            return self.zero.held(weights, self.ranks, on_host)
+        n, part = weights.total, weights.total / self.ranks
+        if self.level == "none":
+            # AdamW makes two tensors of a parameter's size while it updates that.
+            return Held(n, n, 2 * n, after=2 * weights.parameter)
+        # A layer is gathered flat and copied from there; its gradients are flattened to be reduced.
+        whole = weights.layer * (2 if self.ranks > 1 else 1)
+        after = 2 * weights.parameter / self.ranks
+        return Held(part, part, 2 * part, buffers=whole, after=after)
+
+    def seconds(self, link: Link, world: int, weights: int, layers: int) -> float:
+        """Seconds of a step's reductions, and of gathering what is sharded, over `link`."""
+        if self.level == "none":
+            return all_reduce(link, world, BYTES * weights)
+        # Gradients are scattered and the updated weights gathered; where parameters are sharded
+        # each layer is gathered in forward and backward instead.
+        if self.level != "parameters":
+            return 2 * all_gather(link, world, BYTES * weights)
+        return 3 * layers * all_gather(link, world, BYTES * weights / layers)
+
+
+def units(model: nn.Module) -> Iterator[nn.Module]:
+    """What is gathered at once where parameters are sharded: each child of `model`, and each item
+    of a list of them.
+    """
+    for child in model.children():
+        yield from child if isinstance(child, nn.ModuleList) else [child]
+
+
+def sharding(engine: EngineSettings, world: int) -> Sharding:
+    """The sharding of a configured engine.
+
+    Raises:
+        InputError: the DeepSpeed file cannot be read.
+    """
+    if engine.name == "ddp":
+        return Sharding("DDP, coalesced" if engine.coalesced else "DDP", "none", world)
+    if engine.name == "fsdp2":
+        return Sharding("FSDP2", "parameters", min(engine.shard_ranks or world, world))
+    zero = read_zero(engine.ds_config)
+    return Sharding(f"ZeRO-{zero.stage}", _STAGES[zero.stage], world, zero)

@@ -1,0 +1,123 @@
+"""What a rank of DeepSpeed's ZeRO has in memory, by what its sources allocate.
+
+Source: deepspeed/runtime/zero and deepspeed/runtime/engine.py of DeepSpeed 0.19.8. All weights,
+gradients and moments are float32, so everything here is counted in numbers of four bytes.
+"""
+
+from dataclasses import dataclass
+
+from bigtrk.parallel.engines.ds_config import zero_settings
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How many numbers a model has: in all, in its largest layer, in its largest parameter."""
+
+    total: int
+    layer: int
+    parameter: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """Numbers in the memory of a rank while it computes a pass, activations left out.
+
+    buffers: what the engine has beside them. after: what reducing the gradients and updating the
+    weights take beyond all of this at most, when the pass is over and no activations are left.
+    """
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    buffers: float = 0.0
+    after: float = 0.0
+
+
+@dataclass(frozen=True)
+class Zero:
+    """A stage of ZeRO, and what its file says of buffers, in numbers.
+
+    bucket: gradients that are reduced at once. reuse: weights that a pass may come by before it
+    needs one again that stays gathered until then. prefetched: weights that are gathered ahead.
+    offload: whether the optimizer's part is in the memory of the host.
+    """
+
+    stage: int
+    bucket: int
+    reuse: int
+    prefetched: int
+    offload: bool
+
+    def held(self, weights: Weights, ranks: int, on_host: bool) -> Held:
+        """What one of `ranks` holds, on a CPU if `on_host`."""
+        match self.stage:
+            case 0:
+                return self._replicated(weights)
+            case 1 | 2:
+                return self._divided(weights, ranks, on_host)
+            case _:
+                return self._gathered(weights, ranks, on_host)
+
+    def _replicated(self, weights: Weights) -> Held:
+        """Stage 0 flattens all gradients into one tensor to average them."""
+        n = weights.total
+        return Held(n, n, 2 * n, after=max(n, 2 * weights.parameter))
+
+    def _divided(self, weights: Weights, ranks: int, on_host: bool) -> Held:
+        """Stages 1 and 2 update a float32 copy of this rank's part, of which AdamW's moments are.
+
+        A bucket takes the gradients in, at once (stage 2) or at the step's end (stage 1). It is
+        flattened into another to be reduced, this rank's part of which is flattened again for
+        AdamW, which makes two tensors of its size.
+        """
+        n, part, copied = weights.total, weights.total / ranks, min(weights.total, self.bucket)
+        gradients = n if self.stage == 1 else min(n, copied + part)
+        # A system gives memory only to the part of a CPU's buffer that is written.
+        unwritten = 0 if on_host else self.bucket - (0 if self.stage == 1 else copied)
+        return Held(
+            parameters=n,
+            gradients=gradients,
+            optimizer=3 * part,
+            buffers=unwritten,
+            after=max(copied, 3 * part - gradients),
+        )
+
+    def _gathered(self, weights: Weights, ranks: int, on_host: bool) -> Held:
+        """Stage 3 keeps a bucket and this rank's part of the gradients from the first step on.
+
+        A weight is gathered once and stays whole until the pass has come by `reuse` numbers: it
+        does so twice, forward and backward, between the uses of one. What is gathered together is
+        copied once more, and a bucket is, to be reduced, by DeepSpeed and by gloo.
+        """
+        n, part, copied = weights.total, weights.total / ranks, min(weights.total, self.bucket)
+        whole, ahead = 0, 0
+        if ranks > 1:
+            whole = min(n, max(self.reuse // 2, self.prefetched + weights.layer))
+            ahead = min(n, self.prefetched)
+        own_gradients = part * (2 if self.offload else 1)
+        # AdamW makes two tensors of its part's size, beside the gradients flattened for it.
+        updated = part * (2 if self.offload else 3)
+        reduced = copied * (2 if on_host else 1)
+        return Held(
+            parameters=part + whole,
+            gradients=own_gradients + copied,
+            optimizer=3 * part,
+            buffers=0 if on_host else self.bucket - copied,
+            after=max(ahead, reduced - whole, updated - whole, 0),
+        )
+
+
+def read_zero(name: str) -> Zero:
+    """The buffers of a shipped DeepSpeed file ("zero1") or of one's own.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    section = zero_settings(name)
+    return Zero(
+        stage=int(section.stage),
+        bucket=section.reduce_bucket_size,
+        reuse=section.max_reuse_distance,
+        prefetched=section.prefetch_bucket_size,
+        offload=section.offload_optimizer is not None,
+    )

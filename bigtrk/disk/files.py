@@ -1,0 +1,201 @@
+"""Files that are either absent or whole: temporary name, fsync, rename."""
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from bigtrk.disk.json_values import checked
+from bigtrk.errors import InputError, reason
+
+MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
+
+
+@contextmanager
+def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it is fsynced and renamed to `path`, with
+    the permissions of `mode` that the umask leaves. Their folder must be there.
+
+    If the block raises, the temporary file is removed and `path` is left as it was. Where either
+    is a symbolic link, the link is replaced: what it points to is not written to.
+    """
+    # Host and process keep two writers of one file (srun tasks) out of each other's way.
+    temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
+    # What a killed process left, or a link somebody laid; touch follows none.
+    temporary.unlink(missing_ok=True)
+    temporary.touch(exist_ok=False)
+    try:
+        yield temporary
+        with temporary.open("rb") as handle:
+            os.fsync(handle.fileno())
+        # safetensors makes its files private to their owner; colleagues read them too.
+        temporary.chmod(mode & ~_umask())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside `folder` survive a power loss."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Call `write` with a temporary path and move the result to `path`, making its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path) as temporary:
+        write(temporary)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as indented JSON, atomically."""
+    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+    write_atomically(path, lambda temporary: temporary.write_text(text))
+
+
+def unlinked(path: Path) -> Path:
+    """`path`, for what is to be written, or removed, at it or in it.
+
+    Raises:
+        InputError: it is a symbolic link, which leads out of its folder.
+    """
+    if path.is_symlink():
+        raise InputError(
+            f"{path}: is a symbolic link, which may lead to another's files; remove it (the folder "
+            f"that it is in may be one)"
+        )
+    return path
+
+
+def open_to_append(path: Path) -> TextIO:
+    """Open a text file, made if it is missing, to write at its end.
+
+    Raises:
+        InputError: it is a symbolic link, which is not followed.
+    """
+    return open(unlinked(path), "a", opener=_open_no_link)
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    """Open a file, unless somebody lays a link there in this moment."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+_SEAL = b',\n "sha256": "'
+
+
+def seal(content: dict[str, Any]) -> bytes:
+    """Indented JSON of `content`, which is not empty, whose last entry vouches for all before it:
+    "sha256" is the digest of the bytes up to there.
+    """
+    return _sealed(json.dumps(content, indent=1, allow_nan=False).encode().removesuffix(b"\n}"))
+
+
+def unseal(raw: bytes) -> dict[str, Any]:
+    """The content of what `seal` made.
+
+    Raises:
+        ValueError: there is no digest, or a byte is not as it was.
+    """
+    before, found, _ = raw.rpartition(_SEAL)
+    if not found:
+        raise ValueError("it has no checksum")
+    if raw != _sealed(before):
+        raise ValueError("it does not match its checksum")
+    content: dict[str, Any] = parse_json(raw.decode())
+    del content["sha256"]
+    return content
+
+
+def _sealed(text: bytes) -> bytes:
+    return text + _SEAL + hashlib.sha256(text).hexdigest().encode() + b'"\n}\n'
+
+
+def check_file(path: Path) -> None:
+    """Refuse what cannot be read to its end, such as a pipe or a device.
+
+    Raises:
+        InputError: `path` is missing or is not a file.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
+    if not path.is_file():
+        raise InputError(f"{path}: is not a file; name one, or remove it")
+
+
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """The content of a file, of which `most` bytes are read.
+
+    Raises:
+        InputError: the file is missing, larger, or cannot be read.
+    """
+    try:
+        check_file(path)
+        with path.open("rb") as handle:
+            content = handle.read(-1 if most is None else most + 1)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); check its permissions"
+        ) from None
+    if most is not None and len(content) > most:
+        raise InputError(f"{path}: is larger than {most >> 20} MiB; name another file")
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of text, numbers and no more nesting than a record has.
+
+    Raises:
+        InputError: the file cannot be read, is not JSON, or too large.
+    """
+    content = read_bytes(path, MAX_JSON_BYTES)
+    try:
+        return checked(parse_json(content.decode()))
+    except ValueError as error:
+        raise InputError(f"{path}: not a JSON file ({reason(error)}); make it again") from None
+
+
+def parse_json(text: str) -> Any:
+    """The content of JSON text, which holds no NaN.
+
+    Raises:
+        ValueError: it is not JSON, or nests too deep.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+@contextmanager
+def disk_errors() -> Iterator[None]:
+    """What the disk refuses (it is full, read-only, gone) becomes bad input, which ranks can tell
+    each other; the message names the file.
+
+    Raises:
+        InputError: for each OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(str(error)) from None

@@ -1,0 +1,173 @@
+"""One process at a time writes in a folder: the one that holds its lock, on whatever host.
+
+    FOLDER/lock/HOST-PROCESS-STARTED-SPACE
+
+is there as long as a process holds the folder, and was changed when that last gave a sign of life.
+Locks of the kernel are not to be had on every shared file system (NFS, Lustre), but a rename is one
+operation on all: a new owner renames a folder that holds its file to `lock`, which fails while that
+has another's; or it renames the file of a dead owner, whose name is its own, to its own, which of
+those who try one alone can do.
+"""
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bigtrk.console import say
+from bigtrk.disk.files import disk_errors, unlinked
+from bigtrk.disk.lock_owner import Owner
+from bigtrk.errors import InputError
+
+LOCK = "lock"
+BEAT = 5.0  # s between two signs of life
+DEAD = 60.0  # s without one
+# Who judges by signs of life looks for some: a file system that stood still did so for the owner,
+# too, and on Lustre times are those of clients' clocks.
+WATCHED = 3 * BEAT
+POLL = 0.5  # s
+
+
+class FolderLock:
+    """The right to write in a folder: from `take` to the end of the block that enters this."""
+
+    def __init__(self) -> None:
+        self._own = Owner.here()
+        self._folder: Path | None = None
+        self._released = threading.Event()
+
+    @property
+    def _place(self) -> Path:
+        assert self._folder is not None, "not taken"
+        return self._folder / LOCK
+
+    def take(self, folder: Path) -> None:
+        """Hold `folder`, and give signs of life in a thread. A dead owner's lock is taken over, and
+        that is said; where its process is elsewhere, after a minute without a sign of life.
+
+        Raises:
+            InputError: another process holds the folder, or the disk refuses.
+        """
+        place = unlinked(folder / LOCK)
+        with disk_errors(), self._prepared(folder) as new:
+            while not (_replaces(new, place) or self._takes_over(place, new)):
+                pass  # whoever was in the way is gone
+        self._folder = folder
+        threading.Thread(target=self._beat, name="lock", daemon=True).start()
+
+    def check(self) -> None:
+        """Look whether the folder is still held, as before writing in it: a process that was
+        suspended, or whose host was cut off, may have been taken for dead.
+
+        Raises:
+            InputError: it is not.
+        """
+        ends = "so that this process, which held it, ends; what it saved can be resumed"
+        try:
+            owners = os.listdir(self._place)  # noqa: PTH208  # NFS asks its server anew
+        except OSError as error:
+            raise InputError(f"{self._place}: {error.strerror}, {ends}") from None
+        if self._own.name not in owners:
+            taken = ", ".join(str(Owner.parse(name)) for name in owners) or "nobody"
+            raise InputError(f"{self._folder}: is held by {taken}, {ends}")
+
+    @contextmanager
+    def _prepared(self, folder: Path) -> Iterator[Path]:
+        """A folder to become the lock."""
+        new = folder / f".{LOCK}-{self._own.name}"
+        new.mkdir()
+        try:
+            (new / self._own.name).touch(exist_ok=False)
+            yield new
+        finally:
+            with suppress(FileNotFoundError):
+                (new / self._own.name).unlink()
+                new.rmdir()
+
+    def _takes_over(self, place: Path, new: Path) -> bool:
+        """Whether the lock of a dead owner was taken over; if not, it has been released.
+
+        Raises:
+            InputError: the owner lives.
+        """
+        try:
+            for held in place.iterdir():
+                owner = _owner(held)
+                if not self._is_dead(owner, held, new):
+                    raise InputError(
+                        f"{place.parent}: {owner} is writing there; wait until it has ended, or "
+                        f"end it, or choose another folder"
+                    )
+                os.utime(held, follow_symlinks=False)
+                held.rename(place / self._own.name)
+                say(f"{place.parent}: {owner} is gone; its lock is taken over")
+                return True
+        except FileNotFoundError:  # released, or another process was first
+            pass
+        return False
+
+    def _is_dead(self, owner: Owner, held: Path, new: Path) -> bool:
+        """Raises:
+        FileNotFoundError: it has released the lock, or somebody has taken it over.
+        """
+        ended = owner.has_ended()
+        if ended is not None:
+            return ended
+        say(f"{held.parent}: waiting for a sign of life of {owner}, {DEAD:.0f} s at most")
+        last = _changed(held)
+        silent, start = max(0.0, _changed(new / self._own.name) - last), time.monotonic()
+        while _changed(held) == last:
+            watched = time.monotonic() - start
+            if watched >= WATCHED and silent + watched >= DEAD:
+                return True
+            time.sleep(POLL)
+        return False
+
+    def _beat(self) -> None:
+        while not self._released.wait(BEAT):
+            with suppress(OSError):  # whoever is about to write finds it out
+                os.utime(self._place / self._own.name, follow_symlinks=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._released.set()
+        if self._folder is not None:
+            with suppress(OSError):  # the lock, or the whole folder, is gone
+                (self._place / self._own.name).unlink()
+                self._place.rmdir()
+
+
+def _replaces(new: Path, place: Path) -> bool:
+    """Whether `new` became `place`, where nothing but an empty folder may be."""
+    try:
+        new.rename(place)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def _owner(held: Path) -> Owner:
+    try:
+        return Owner.parse(held.name)
+    except ValueError:
+        raise InputError(f"{held}: is no lock of bigtrk's; remove it") from None
+
+
+def _changed(path: Path) -> float:
+    """When a file last was, in seconds. Opened for it: so NFS does not tell what it remembers."""
+    with path.open("rb") as handle:
+        return os.fstat(handle.fileno()).st_mtime

@@ -1,0 +1,145 @@
+"""The work of `bigtrk build`: every event of a folder as a graph."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from bigtrk.console import say
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.formats.heptrkx import import_heptrkx_folder
+from bigtrk.graphs.builders.builder import build_graph, graph_record
+from bigtrk.graphs.builders.window_learning import learn_windows
+from bigtrk.graphs.builders.windows import Windows, builtin_windows, read_windows, write_windows
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.fill_folder import Make, Task, event_digest, fill_folder
+from bigtrk.graphs.storage.manifest import MANIFEST
+
+WINDOWS = "windows.yaml"  # beside the graphs that were built with them
+# More events narrow the margins little, and all are held in memory at once.
+EVENTS_TO_LEARN_FROM = 20
+
+
+def build_folder(
+    events: Path,
+    out: Path,
+    source: str = "trackml",
+    windows: Path | None = None,
+    learn: bool = False,
+    pt_min: float = 1.0,
+) -> dict[str, Any]:
+    """Build a graph of each event of `events` in folder `out`; returns the manifest.
+
+    `source`: "trackml" (a folder or zip archive of events) or "heptrkx" (a folder of npz graphs).
+    Layer pairs and cuts come from the file `windows`, or with `learn` from the truth of the first
+    events (particles above `pt_min` GeV), else from the file shipped with bigtrk; they are written
+    to `out`/windows.yaml. Graphs already in `out` that were made from the same event with the same
+    windows are kept.
+
+    Raises:
+        InputError: bad input, or options that exclude each other; graphs built before stay.
+    """
+    if windows and learn:
+        raise InputError("give a windows file or learn windows from the events, not both")
+    if source == "heptrkx":
+        if windows or learn:
+            raise InputError("HEPTrkX graphs have edges already: windows have no use there")
+        return import_heptrkx_folder(events, out)
+    names = find_events(events)
+    chosen = _learned(events, names, pt_min) if learn else _given(windows)
+    parameters = {"from": "trackml", "windows": chosen.digest()}
+    manifest = fill_folder(
+        out, _tasks(events, names, chosen), len(names), parameters, "building graphs"
+    )
+    write_windows(out / WINDOWS, chosen)
+    return manifest
+
+
+def _given(path: Path | None) -> Windows:
+    return read_windows(path) if path else builtin_windows()
+
+
+def _learned(events: Path, names: list[str], pt_min: float) -> Windows:
+    used = names[:EVENTS_TO_LEARN_FROM]
+    made = f"learned from {len(used)} events, {used[0]} to {used[-1]}, pT above {pt_min} GeV"
+    return learn_windows([read_event(events, name) for name in used], made, pt_min=pt_min)
+
+
+def _tasks(events: Path, names: list[str], windows: Windows) -> Iterator[Task]:
+    for name in names:
+        event = read_event(events, name)
+        yield Task(name, event_digest(event), _maker(event, windows))
+
+
+def _maker(event: Event, windows: Windows) -> Make:
+    def make() -> tuple[EventGraph, dict[str, Any]]:
+        graph = build_graph(event, windows)
+        return graph, graph_record(event, graph, windows)
+
+    return make
+
+
+LONGEST_TABLE = 20  # events; more than a screen holds, manifest.json has them all
+WANTED = 0.97  # target efficiency; small events scatter by 1 % around the 98.5 % aimed at
+SHOWN = {
+    "edge_efficiency": "edge\neff.",
+    "target_efficiency": "target\neff.",
+    "purity": "purity",
+    "target_purity": "target\npurity",
+}
+
+
+def show_folder(manifest: dict[str, Any], console: Console) -> None:
+    """Print a line for each of the first events: its size, and the edge efficiencies and purities
+    that are known; then one for all events.
+    """
+    records = manifest["events"]
+    known = [
+        key for key in SHOWN if any(record.get(key) is not None for record in records.values())
+    ]
+    hidden = len(records) - LONGEST_TABLE
+    more = f"and {hidden} more in {MANIFEST}; " if hidden > 0 else ""
+    caption = f"{more}all: sums, and means over events" if len(records) > 1 else None
+    table = Table(box=SIMPLE, padding=0, caption=caption)  # fits 80 columns
+    table.add_column("event", no_wrap=True)
+    for heading in ("nodes", "edges", *(SHOWN[key] for key in known), "MB"):
+        table.add_column(heading, no_wrap=True, justify="right")
+    for name, record in list(records.items())[:LONGEST_TABLE]:
+        table.add_row(name, *_cells(record, known))
+    if len(records) > 1:
+        table.add_section()
+        table.add_row("all", *_cells(_overall(records.values(), known), known))
+    console.print(table)
+    poor = [name for name in records if _is_poor(records[name].get("target_efficiency"))]
+    if poor:
+        say(
+            f"{len(poor)} events ({poor[0]} first) keep less than {WANTED:.0%} of their target "
+            f"edges: these windows are for another detector or beam spot; "
+            f"--learn-windows makes fitting ones"
+        )
+
+
+def _cells(record: dict[str, Any], known: list[str]) -> list[str]:
+    shares = [_percent(record.get(key)) for key in known]
+    return [f"{record['nodes']:,}", f"{record['edges']:,}", *shares, f"{record['bytes'] / 1e6:.1f}"]
+
+
+def _overall(records: Collection[dict[str, Any]], known: list[str]) -> dict[str, Any]:
+    """Sums of sizes, and means over the events that have them of shares."""
+    shares = {key: [r[key] for r in records if r.get(key) is not None] for key in known}
+    sizes = {key: sum(record[key] for record in records) for key in ("nodes", "edges", "bytes")}
+    return {**sizes, **{key: fmean(values) for key, values in shares.items()}}
+
+
+def _is_poor(efficiency: float | None) -> bool:
+    return efficiency is not None and efficiency < WANTED
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2%}"

@@ -1,0 +1,82 @@
+"""Fill a folder with graphs, whatever they are made from; what is already there stays."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bigtrk.console import follow
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.graph_folder import check_graph, write_graph
+from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
+from bigtrk.graphs.storage.tensor_files import SectionFile
+
+Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
+
+
+@dataclass(frozen=True)
+class Task:
+    """One graph to make. `source` is a digest of what it is made from."""
+
+    event: str
+    source: str
+    make: Make
+
+
+def fill_folder(
+    out: Path, tasks: Iterable[Task], total: int, parameters: dict[str, Any], what: str
+) -> dict[str, Any]:
+    """Make each graph that `out` does not yet hold as asked, then write the manifest.
+
+    A graph is kept if its file is whole, a graph, and was made from the same source with the same
+    `parameters`. The folder is made with the first graph.
+
+    Raises:
+        InputError: `out` holds something else, or a task's input is bad; the graphs made before
+            stay, and the same call resumes behind them.
+    """
+    _check_out(out)
+    events = []
+    for task in follow(tasks, total, what):
+        made_from = {**parameters, "source": task.source}
+        if not _is_made(out, task.event, made_from):
+            graph, record = task.make()
+            write_graph(out, graph, {**record, "made_from": made_from})
+        events.append(task.event)
+    return write_manifest(out, "graphs", parameters, events)
+
+
+def event_digest(event: Event) -> str:
+    """SHA-256 over the names and values of an event's tables."""
+    sha = hashlib.sha256(event.name.encode())
+    for table in ("hits", "cells", "particles", "truth"):
+        columns = getattr(event, table) or {}
+        for name in sorted(columns):
+            sha.update(f"{table} {name} {columns[name].dtype} {len(columns[name])}\n".encode())
+            sha.update(columns[name].tobytes())
+    return sha.hexdigest()
+
+
+def _check_out(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; name a folder for the graphs")
+    if (out / MANIFEST).exists():
+        kind, _ = read_manifest(out)
+        if kind != "graphs":
+            raise InputError(f"{out}: holds {kind}; name another folder for the graphs")
+
+
+def _is_made(out: Path, event: str, made_from: dict[str, Any]) -> bool:
+    if not file_of(out, event).exists():
+        return False
+    try:
+        opened = SectionFile(file_of(out, event))
+        if (opened.record.get("event"), opened.record.get("made_from")) != (event, made_from):
+            return False
+        check_graph(opened)
+    except InputError:
+        return False  # damaged, or no graph: made again
+    return True

@@ -1,0 +1,114 @@
+"""Safetensors files in named sections, each with a digest that is checked when it is read.
+
+A file holds tensors named `section/tensor` and one metadata record. Reading a section touches
+only that section's bytes (memory mapped), so a rank reads its own share of an event. The record and
+the digests have a checksum of their own. Where safetensors finds a tensor has none: a section that
+is looked for elsewhere does not match its digest.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bigtrk.disk.files import check_file, parse_json, write_atomically
+from bigtrk.errors import InputError, reason
+
+Section = dict[str, Tensor]
+
+
+def digest(section: Section) -> str:
+    """SHA-256 over names, types, shapes and bytes of a section's tensors."""
+    sha = hashlib.sha256()
+    for name in sorted(section):
+        tensor = section[name].contiguous()
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        if tensor.numel():
+            sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()
+
+
+def write_sections(path: Path, sections: dict[str, Section], record: dict[str, Any]) -> None:
+    """Write `sections` (types that numpy has) and the JSON-able `record` to `path`, atomically."""
+    tensors = {
+        f"{section}/{name}": tensor.contiguous()
+        for section, content in sections.items()
+        for name, tensor in content.items()
+    }
+    digests = {section: digest(content) for section, content in sections.items()}
+    said = metadata(
+        json.dumps(record, allow_nan=False, sort_keys=True), json.dumps(digests, sort_keys=True)
+    )
+    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=said))
+
+
+def metadata(record: str, digests: str) -> dict[str, str]:
+    """What a file says of itself, from the JSON of its record and digests."""
+    checksum = hashlib.sha256(f"{record}\n{digests}".encode()).hexdigest()
+    return {"bigtrk": record, "digests": digests, "checksum": checksum}
+
+
+class SectionFile:
+    """An open file of sections.
+
+    Raises:
+        InputError: the file is missing, cut, lengthened, of an older version, or not written by
+            bigtrk; or its record has changed since it was written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        check_file(path)
+        try:
+            # As arrays: each tensor that safetensors 0.8 makes itself leaves an object in memory
+            # for ever, which came to 1 kB in every step of a training.
+            self._file = safe_open(path, framework="np")
+            found = self._file.metadata() or {}
+            if found != metadata(found["bigtrk"], found["digests"]):
+                raise ValueError("its record does not match its checksum")
+            self.record: dict[str, Any] = _json_object(found["bigtrk"])
+            self.digests: dict[str, str] = _json_object(found["digests"])
+        except (SafetensorError, OSError, KeyError, ValueError) as error:
+            raise InputError(
+                f"{path}: damaged, of an older version, or not a bigtrk file ({reason(error)}); "
+                "make it again"
+            ) from None
+        self._names = list(self._file.keys())
+
+    def read(self, section: str) -> Section:
+        """The tensors of `section`, their digest checked.
+
+        Raises:
+            InputError: there is no such section, or its bytes have changed since it was written.
+        """
+        prefix = section + "/"
+        names = [name for name in self._names if name.startswith(prefix)]
+        if section not in self.digests:
+            raise InputError(f"{self.path}: has no section {section!r}; make the file again")
+        try:
+            content = {
+                name.removeprefix(prefix): torch.from_numpy(self._file.get_tensor(name))
+                for name in names
+            }
+            found = digest(content)
+        except Exception as error:  # torch, numpy and safetensors differ in what types they know
+            raise InputError(
+                f"{self.path}: section {section!r} cannot be read ({reason(error)}); make it again"
+            ) from None
+        if found != self.digests[section]:
+            raise InputError(
+                f"{self.path}: section {section!r} does not match its checksum; make it again"
+            )
+        return content
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    content = parse_json(text)
+    if not isinstance(content, dict):
+        raise ValueError("its record is not a JSON object")
+    return content

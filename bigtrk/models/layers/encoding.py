@@ -1,0 +1,66 @@
+"""Encoders of features, and what the layers add to their gradients.
+
+Shapes: M rows, H = hidden.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from bigtrk.models.kernels import passes_for
+from bigtrk.models.kernels.plain import accumulable
+from bigtrk.models.layers.chunked_mlp import Activation, ChunkedMLP
+from bigtrk.models.layers.workspace import Workspace
+
+
+class Encode(torch.autograd.Function):
+    """An MLP of features: [M, n_inputs] -> [M, H] in the type of `work`. Features get no gradient.
+
+    The weights are inputs, for the engines' hooks.
+    """
+
+    @staticmethod
+    def forward(  # type: ignore[no-untyped-def]
+        ctx, work: Workspace, activations: Sequence[Activation], features: Tensor, *weights: Tensor
+    ) -> Tensor:
+        mlp = ChunkedMLP(weights, activations, [features], work)
+        made = features.new_empty(mlp.n_rows, mlp.width, dtype=work.dtype)
+        for rows in work.chunks(mlp.n_rows):
+            made[rows] = mlp.forward(rows)
+        ctx.work, ctx.activations, ctx.weights = work, activations, weights
+        ctx.save_for_backward(features, made.detach(), *mlp.kept)  # as in Interact
+        return made
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+        features, made, *kept = ctx.saved_tensors
+        mlp = ChunkedMLP(ctx.weights, ctx.activations, [features], ctx.work, kept=kept)
+        grads = [torch.zeros_like(weight) for weight in ctx.weights]
+        for rows in ctx.work.chunks(mlp.n_rows):
+            mlp.backward(rows, grad[rows], made[rows], None, grads, [None])
+        return None, None, None, *grads
+
+
+class Encoded:
+    """Encoded features [M, H], which every layer reads.
+
+    Each layer adds its part to one gradient [M, H] (float32 at least). The first layer, which reads
+    them as its state too, takes the sum: one such tensor, and not one per layer.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values.detach()
+        self._gradient: Tensor | None = None
+
+    def add(self, rows: slice, part: Tensor) -> None:
+        if self._gradient is None:
+            self._gradient = torch.zeros_like(accumulable(self.values))
+        passes_for(part.device, part.dtype).add_rows(part, self._gradient[rows])
+
+    def take(self) -> Tensor:
+        """The sum over all layers; the next pass starts anew."""
+        taken, self._gradient = self._gradient, None
+        return torch.zeros_like(self.values) if taken is None else taken

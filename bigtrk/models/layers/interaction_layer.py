@@ -1,0 +1,75 @@
+"""The modules that hold the weights of a layer and of the decoder.
+
+Shapes: N nodes of which the first n_owned are owned, E edges, H = hidden.
+"""
+
+import torch
+from torch import Tensor
+
+from bigtrk.models.layers.chunked_mlp import Activation
+from bigtrk.models.layers.interaction import GraphPass, Interact, Layer
+from bigtrk.models.layers.mlp import Perceptrons, activations
+from bigtrk.models.settings import InteractionGNNConfig
+
+
+class EdgeDecoder(Perceptrons):
+    """From an edge's last state to its logit and, with a head for it, the log of its pT.
+
+    It is computed with the last layer, whose edges then are nowhere kept: one tensor of all edges
+    less, and two passes over it.
+    """
+
+    def __init__(self, hidden: int, layers: int, pt_head: bool) -> None:
+        super().__init__()
+        self._pt_head = pt_head
+        self.activations: list[Activation] = [*activations(layers), "norm", "linear"]
+        self.add_mlp("mlp", hidden, hidden, layers)
+        self.add_linear("transform", hidden, hidden)
+        self.add_linear("output", hidden, 1)
+        if pt_head:
+            self.add_linear("pt", hidden, 1)
+
+    def weights(self, prefix: str = "") -> list[Tensor]:
+        """As one linear layer both heads, which read the same."""
+        weights = super().weights(prefix)
+        if not self._pt_head:
+            return weights
+        *shared, weight, bias, pt_weight, pt_bias = weights
+        return [*shared, torch.cat([weight, pt_weight]), torch.cat([bias, pt_bias])]
+
+    def forward(
+        self, layer: "InteractionLayer", graph: GraphPass, i: int, e: Tensor, x: Tensor
+    ) -> Tensor:
+        """Of edges e [E, H] and nodes x [N, H], not yet updated by `layer`, the i-th: logits [E],
+        or logits and log pT [E, 2].
+        """
+        made: Tensor = layer(graph, i, e, x, self)[0]
+        return made if self._pt_head else made.squeeze(-1)
+
+
+class InteractionLayer(Perceptrons):
+    """Updates all edges, then, unless it is the last layer, the owned nodes."""
+
+    def __init__(self, config: InteractionGNNConfig, has_node_update: bool) -> None:
+        super().__init__()
+        parts, sums = (2 if config.concatenate else 1), (2 if config.in_out else 1)
+        self._activations, self._in_out = activations(config.mlp_layers), config.in_out
+        hidden, layers = config.hidden, config.mlp_layers
+        self.add_mlp("edge_mlp", 3 * parts * hidden, hidden, layers)
+        if has_node_update:
+            self.add_mlp("node_mlp", (sums + parts) * hidden, hidden, layers)
+
+    def forward(
+        self, graph: GraphPass, i: int, e: Tensor, x: Tensor, head: EdgeDecoder | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """As the i-th layer: edges e [E, H] and nodes x [N, H] -> edges [E, H] and owned nodes
+        [n_owned, H]; with a `head`, its results of the edges [E, 1 or 2] and None.
+        """
+        edge, node, weights = self._activations, self._activations, self.weights("edge_mlp")
+        if head is None:
+            weights += self.weights("node_mlp")
+        else:
+            edge, node, weights = edge + head.activations, [], weights + head.weights()
+        layer = Layer(graph, i, edge, node, self._in_out)
+        result: tuple[Tensor, Tensor | None] = Interact.apply(layer, e, x, *weights)
+        return result

@@ -1,0 +1,58 @@
+"""Multilayer perceptrons as acorn makes them: LayerNorm without own parameters and ReLU between
+linear layers, ReLU alone after the last one.
+
+Shapes: M rows, H = hidden.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from bigtrk.models.layers.chunked_mlp import Activation
+from bigtrk.models.layers.encoding import Encode
+from bigtrk.models.layers.workspace import Workspace
+
+
+def activations(layers: int) -> list[Activation]:
+    """What follows each of an MLP's linear layers."""
+    between: list[Activation] = ["norm"] * (layers - 1)
+    return [*between, "relu"]
+
+
+class Perceptrons(nn.Module):
+    """A module that holds the weights of its MLPs itself.
+
+    Without submodules an engine that shards parameters gathers all of them at once, before
+    `forward`, which uses them in another way than layer after layer.
+    """
+
+    def add_linear(self, name: str, n_inputs: int, n_outputs: int) -> None:
+        """Weight and bias `name`, initialised as nn.Linear does."""
+        bound = 1 / math.sqrt(n_inputs)
+        weight = torch.empty(n_outputs, n_inputs).uniform_(-bound, bound)
+        self.register_parameter(f"{name}_weight", nn.Parameter(weight))
+        bias = torch.empty(n_outputs).uniform_(-bound, bound)
+        self.register_parameter(f"{name}_bias", nn.Parameter(bias))
+
+    def add_mlp(self, name: str, n_inputs: int, hidden: int, layers: int) -> None:
+        """`layers` linear layers of width `hidden`: `name`_0, `name`_1 ..."""
+        for k in range(layers):
+            self.add_linear(f"{name}_{k}", hidden if k else n_inputs, hidden)
+
+    def weights(self, prefix: str = "") -> list[Tensor]:
+        """Weights and biases in turn, of the linear layers whose name starts with `prefix`."""
+        return [value for name, value in self.named_parameters() if name.startswith(prefix)]
+
+
+class Encoder(Perceptrons):
+    """An MLP of features: [M, n_inputs] -> [M, H] in the workspace's type."""
+
+    def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self._activations = activations(layers)
+        self.add_mlp("mlp", n_inputs, hidden, layers)
+
+    def forward(self, features: Tensor, work: Workspace) -> Tensor:
+        made: Tensor = Encode.apply(work, self._activations, features, *self.weights())
+        return made

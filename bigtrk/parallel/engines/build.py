@@ -1,0 +1,36 @@
+"""The choice of engine."""
+
+from torch import nn
+
+from bigtrk.parallel.engines.coalesced import CoalescedEngine
+from bigtrk.parallel.engines.ddp import DDPEngine
+from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.parallel.stopwatch import Stopwatch
+
+
+def make_engine(
+    settings: EngineSettings, model: nn.Module, optimizer: OptimizerSettings, stopwatch: Stopwatch
+) -> tuple[Engine, str]:
+    """The configured engine around `model`, and its name for people ("ZeRO-1"). Collective."""
+    if settings.name == "ddp" and settings.coalesced:
+        return CoalescedEngine(model, optimizer, stopwatch), "DDP, coalesced"
+    if settings.name == "ddp":
+        return DDPEngine(model, optimizer, stopwatch), "DDP"
+    if settings.name == "fsdp2":
+        return _make_fsdp2(model, optimizer, settings.shard_ranks)
+    # Importing DeepSpeed takes seconds, which other runs should not pay.
+    from bigtrk.parallel.engines.deepspeed_engine import make_deepspeed
+
+    engine = make_deepspeed(model, optimizer, stopwatch, settings.ds_config)
+    return engine, f"DeepSpeed ZeRO-{engine.stage}"
+
+
+def _make_fsdp2(
+    model: nn.Module, optimizer: OptimizerSettings, shard_ranks: int | None
+) -> tuple[Engine, str]:
+    # As slow to import as it is rarely wanted.
+    from bigtrk.parallel.engines.fsdp import FSDP2Engine
+
+    engine = FSDP2Engine(model, optimizer, shard_ranks)
+    return engine, f"FSDP2 in blocks of {shard_ranks}" if shard_ranks else "FSDP2"

@@ -1,0 +1,204 @@
+"""DeepSpeed ZeRO 0 to 3: optimizer state, gradients and parameters sharded over the world."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import deepspeed
+import deepspeed.comm as deepspeed_comm
+import torch
+import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
+from deepspeed.comm.comm import comms_logger, timers
+from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
+from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_grad
+from torch import Tensor, nn
+
+from bigtrk.errors import InputError
+from bigtrk.parallel.engines.compiling import extension_folder, one_compiler
+from bigtrk.parallel.engines.ds_config import load_ds_config
+from bigtrk.parallel.engines.engine import Engine, Shard, make_optimizer
+from bigtrk.parallel.engines.pieces import Piece, adam_state, flat_values, replica_pieces
+from bigtrk.parallel.settings import OptimizerSettings
+from bigtrk.parallel.stopwatch import Stopwatch
+
+# DeepSpeed 0.19.8 calls what torch 2.13 has renamed, at every step.
+warnings.filterwarnings("ignore", category=FutureWarning, module="torch.distributed")
+
+
+class DeepSpeedEngine(Engine):
+    """A DeepSpeed engine around AdamW.
+
+    Neither `mpu` nor `mesh_param` is passed: gradients are averaged over the whole world, and the
+    loss is scaled instead (both diverge silently, measured with 0.19.8).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: OptimizerSettings,
+        stopwatch: Stopwatch,
+        ds_config: dict[str, Any],
+    ) -> None:
+        deepspeed.utils.logger.setLevel(logging.ERROR)
+        _compile()
+        deepspeed.init_distributed(dist_init_required=False, verbose=False)
+        self.model = self._engine = deepspeed.initialize(
+            model=model,
+            optimizer=make_optimizer(model.parameters(), optimizer),
+            config=ds_config,
+            dist_init_required=False,
+        )[0]
+        self._stopwatch = stopwatch
+        deepspeed_comm.configure(enabled=True, prof_all=True, verbose=False, debug=False)
+
+    @property
+    def stage(self) -> int:
+        return int(self._engine.zero_optimization_stage())
+
+    @contextmanager
+    def micro_step(self, last: bool) -> Iterator[None]:
+        self._engine.set_gradient_accumulation_boundary(last)
+        yield
+
+    def backward(self, loss: Tensor) -> None:
+        self._engine.backward(loss, scale_wrt_gas=False)
+
+    def step(self, lr: float) -> None:
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = lr
+        self._engine.step()
+        self._stopwatch.add("reduce", _logged_seconds())
+        if not self._engine.was_step_applied():
+            # All ranks find so: ZeRO's norm is of all gradients. It would go on without the step.
+            raise InputError(
+                "a gradient is not finite: lower optimizer.lr or set optimizer.gradient_clipping "
+                "and resume from the last checkpoint"
+            )
+
+    def discard(self) -> None:
+        if self.stage == 0:
+            self._engine.zero_grad()
+            return
+        # ZeRO clears its buffers without a step when the norm of the gradients is not finite.
+        optimizer, infinite = self._engine.optimizer, torch.tensor(torch.inf)
+        method = "_get_norm_groups" if self.stage == 3 else "scaled_global_norm"
+        setattr(optimizer, method, lambda: [infinite] if self.stage == 3 else infinite)
+        self._engine.step()
+        delattr(optimizer, method)
+        assert not self._engine.was_step_applied(), "ZeRO took a step that was to be dropped"
+
+    def shards(self) -> Iterator[Shard]:
+        """What DeepSpeed's optimizer holds of each parameter; without it (ZeRO-0) rank 0 counts."""
+        for name, parameter in self._engine.module.named_parameters():
+            if self.stage == 3:
+                yield _third_stage_shard(name, parameter)
+            elif self.stage > 0:
+                yield _flat_shard(name, parameter)
+            elif dist.get_rank() == 0:
+                yield Shard(name, parameter, parameter.grad)
+            else:
+                yield Shard(name)
+
+    def pieces(self) -> Iterator[Piece]:
+        """The optimizer's own copy, which is written, and the weights that the model reads."""
+        module, optimizer = self._engine.module, self._engine.optimizer
+        if self.stage == 0:
+            world_size = dist.get_world_size()
+            yield from replica_pieces(module, optimizer, dist.get_rank(), world_size)
+            return
+        for name, parameter in module.named_parameters():
+            yield from (_third_stage if self.stage == 3 else _flat)(name, parameter, optimizer)
+
+    def weights(self) -> dict[str, Tensor]:
+        module: nn.Module = self._engine.module
+        sharded = self.stage == 3
+        parameters = list(module.parameters())
+        with deepspeed.zero.GatheredParameters(parameters) if sharded else nullcontext():
+            if dist.get_rank() != 0:
+                return {}
+            return {name: value.detach().cpu().clone() for name, value in module.named_parameters()}
+
+
+def _third_stage_shard(name: str, parameter: Any) -> Shard:
+    """ZeRO-3 cuts each parameter in equal parts, of which the last is filled up."""
+    weight, gradient = safe_get_local_fp32_param(parameter), safe_get_local_grad(parameter)
+    remaining = parameter.ds_numel - dist.get_rank() * weight.numel()
+    own = min(max(remaining, 0), weight.numel())
+    return Shard(name, weight[:own], gradient[:own])
+
+
+def _flat_shard(name: str, parameter: Any) -> Shard:
+    """ZeRO-1 and 2 cut all parameters together, so a rank has a piece of some of them.
+
+    `safe_get_full_grad` would sum each of them over the ranks.
+    """
+    piece = parameter._hp_mapping
+    if piece is None:
+        return Shard(name)
+    gradient = piece.get_lp_grad_fragment(parameter._index_in_param_group)
+    return Shard(name, piece.hp_fragment, gradient)
+
+
+def _flat(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
+    """ZeRO-1 and 2: the whole parameter on each rank, and this rank's fragment, if any."""
+    shape, piece = tuple(parameter.shape), parameter._hp_mapping
+    yield Piece(name, shape, 0, {"weight": parameter.detach().view(-1)})
+    if piece is not None:
+        flat = optimizer.single_partition_of_fp32_groups[piece.param_group_index]
+        held = piece.hp_fragment_address
+        values, updates = _fragment(optimizer, flat, held.start, held.numel)
+        start = piece.lp_fragment_address.start
+        yield Piece(name, shape, start, values, updates, range(held.numel))
+
+
+def _third_stage(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
+    """ZeRO-3: this rank's part, twice, and the whole parameter where it is kept gathered."""
+    shape, part = tuple(parameter.ds_shape), parameter.ds_tensor
+    start = min(dist.get_rank() * part.numel(), parameter.ds_numel)
+    own = min(part.numel(), parameter.ds_numel - start)
+    group, offset, _ = optimizer.grad_position[optimizer.get_param_id(parameter)]
+    flat = optimizer.fp32_partitioned_groups_flat[group]
+    values, updates = _fragment(optimizer, flat, offset, own)
+    yield Piece(name, shape, start, values, updates, range(own))
+    yield Piece(name, shape, start, {"weight": part.detach()[:own]})
+    if parameter.ds_status == ZeroParamStatus.AVAILABLE:
+        yield Piece(name, shape, 0, {"weight": parameter.detach().view(-1)})
+
+
+def _fragment(optimizer: Any, flat: Tensor, start: int, n: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Values and count of updates of a part of the parameter that AdamW knows, a flat one."""
+    state = adam_state(optimizer.optimizer, flat)
+    values = {kind: value.narrow(0, start, n) for kind, value in flat_values(flat, state).items()}
+    return values, state["step"]
+
+
+def make_deepspeed(
+    model: nn.Module, optimizer: OptimizerSettings, stopwatch: Stopwatch, ds_config: str
+) -> DeepSpeedEngine:
+    """The engine of a shipped or own DeepSpeed file."""
+    return DeepSpeedEngine(model, optimizer, stopwatch, load_ds_config(ds_config, optimizer))
+
+
+def _compile() -> None:
+    """Compile the one operation DeepSpeed needs on CPUs, before `init_distributed` loads it.
+
+    Not around `init_distributed`, which waits for the other ranks of the host.
+    """
+    builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
+    if builder is not None and get_accelerator().device_name() == "cpu":
+        with one_compiler(extension_folder()):
+            builder.load()
+
+
+def _logged_seconds() -> float:
+    """Seconds in DeepSpeed's own collectives since the last call.
+
+    Read from its timers, and both are emptied: the logger adds up running totals, and keeps one
+    entry per call for ever.
+    """
+    seconds = sum(timer.elapsed(reset=True) for timer in timers.get_timers().values()) / 1000
+    comms_logger.comms_dict.clear()
+    return float(seconds)

@@ -1,0 +1,133 @@
+"""DeepSpeed's JSON files, checked against our configuration and by DeepSpeed itself, completed.
+
+DeepSpeed takes defaults for what is absent, which has cost people whole trainings.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from bigtrk.config import nearest
+from bigtrk.errors import InputError, one_line
+from bigtrk.machine import accelerator
+from bigtrk.parallel.engines.ds_file import find_ds_config, read_ds_file
+from bigtrk.parallel.settings import OptimizerSettings
+
+if TYPE_CHECKING:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+Section = TypeVar("Section", bound=BaseModel)
+
+
+def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
+    """Read and check a DeepSpeed file and fill in what our configuration decides.
+
+    Raises:
+        InputError: an unknown key, one that belongs to our configuration, or clipping without norm.
+    """
+    path = find_ds_config(name)
+    content = read_ds_file(path)
+    zero = _zero_section(path, content)
+    _check_loggers(path, content)
+    _refuse_unresumable(path, zero)
+    if not zero.compute_grad_norm and optimizer.gradient_clipping:
+        raise InputError(_without_norm(path, "optimizer.gradient_clipping=0"))
+    return {
+        "steps_per_print": 2**31,
+        **content,
+        # The accumulation boundary is set at run time: steps differ in their micro-steps.
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        # Always written out: the default became 1.0 in DeepSpeed 0.19.3.
+        "gradient_clipping": optimizer.gradient_clipping,
+    }
+
+
+def check_drops_steps(name: str, optimizer: OptimizerSettings) -> None:
+    """The spike guard needs an engine that can drop a step, which ZeRO does by its norm.
+
+    Raises:
+        InputError: the DeepSpeed file switches the norm off; or as `load_ds_config`.
+    """
+    load_ds_config(name, optimizer)
+    if not zero_settings(name).compute_grad_norm:
+        raise InputError(_without_norm(find_ds_config(name), "training.spike_guard=off"))
+
+
+def zero_settings(name: str) -> "DeepSpeedZeroConfig":
+    """The section of ZeRO in a DeepSpeed file, completed by DeepSpeed's defaults.
+
+    Raises:
+        InputError: as `read_ds_file`, or a key or value in the section is unknown.
+    """
+    path = find_ds_config(name)
+    return _zero_section(path, read_ds_file(path))
+
+
+def _without_norm(path: Path, remedy: str) -> str:
+    return (
+        f"{path}: remove 'zero_optimization.compute_grad_norm', without which ZeRO cannot judge a "
+        f"step's gradients, or set {remedy}"
+    )
+
+
+def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
+    """What checkpoints cannot hold, or a resumed run would silently not get back: hpZ computes with
+    copies of the weights within a node, which loading the weights leaves as they were.
+    """
+    for key in ("offload_optimizer", "offload_param"):
+        section = getattr(zero, key)
+        if section is not None and section.device == "nvme":
+            raise InputError(
+                f"{path}: zero_optimization.{key}.device is nvme, of which no checkpoint can be "
+                f"made; set it to cpu"
+            )
+    if zero.zero_hpz_partition_size > 1:
+        raise InputError(
+            f"{path}: remove 'zero_optimization.zero_hpz_partition_size', with which a run could "
+            f"not be resumed"
+        )
+
+
+def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
+    """The section of ZeRO, checked."""
+    if accelerator() == "cpu":
+        # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig  # slow: only where it is used
+
+    return _section(path, content, "zero_optimization", DeepSpeedZeroConfig)
+
+
+def _check_loggers(path: Path, content: dict[str, Any]) -> None:
+    from deepspeed.comm.config import CommsLoggerConfig
+    from deepspeed.monitor.config import CSVConfig, TensorBoardConfig, WandbConfig
+
+    _section(path, content, "comms_logger", CommsLoggerConfig)
+    _section(path, content, "tensorboard", TensorBoardConfig)
+    _section(path, content, "wandb", WandbConfig)
+    _section(path, content, "csv_monitor", CSVConfig)
+
+
+def _section(path: Path, content: dict[str, Any], name: str, kind: type[Section]) -> Section:
+    """A section as DeepSpeed reads it."""
+    section = content.get(name) or {}
+    fields = kind.model_fields
+    known: Collection[str] = {*fields, *(str(f.alias) for f in fields.values() if f.alias)}
+    for key in section:
+        if key not in known:
+            hint = nearest(key, sorted(known))
+            raise InputError(f"{path}: unknown key {one_line(repr(f'{name}.{key}'))}{hint}")
+    try:
+        return kind(**section)
+    except ValidationError as error:
+        raise InputError(f"{path}: {'; '.join(_complaints(name, error))}") from None
+
+
+def _complaints(section: str, error: ValidationError) -> Iterator[str]:
+    for item in error.errors():
+        key = ".".join(map(str, item["loc"]))
+        yield f"{one_line(f'{section}.{key}')}: {one_line(item['msg'])}"

@@ -1,0 +1,111 @@
+"""What the training loop asks of an engine, whichever it is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parameter import Parameter
+
+from bigtrk.parallel.engines.pieces import Piece
+from bigtrk.parallel.settings import OptimizerSettings
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a rank counts of a parameter and of its gradient: tensors of the same number of values,
+    or None where it counts nothing of it.
+    """
+
+    name: str
+    weight: Tensor | None = None
+    gradient: Tensor | None = None
+
+
+class Engine(ABC):
+    """One replica or shard of the model with its optimizer.
+
+    Gradients are averaged over the whole world and summed over the micro-steps of a step, so a
+    rank scales its part of the loss by the world size (DESIGN.md, "Exact halo training" 5).
+    """
+
+    model: nn.Module
+
+    @abstractmethod
+    def micro_step(self, last: bool) -> AbstractContextManager[None]:
+        """Wraps one forward and backward; gradients are reduced after the `last` of a step."""
+
+    @abstractmethod
+    def backward(self, loss: Tensor) -> None:
+        """Accumulate the gradients of `loss`."""
+
+    @abstractmethod
+    def step(self, lr: float) -> None:
+        """Clip, update the weights at learning rate `lr`, clear the gradients.
+
+        Raises:
+            InputError: a gradient is not finite, where the engine would drop such a step. With
+                others the next loss is not.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Instead of `step`: clear the gradients; weights and optimizer state stay. Collective."""
+
+    @abstractmethod
+    def shards(self) -> Iterator[Shard]:
+        """Every parameter in the same order on all ranks; exactly one rank counts each value.
+
+        Gradients are whole, and there, between the last micro-step and `step`.
+        """
+
+    @abstractmethod
+    def pieces(self) -> Iterator[Piece]:
+        """All that this rank holds of weights and optimizer state, between steps."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, Tensor]:
+        """The whole model's weights, on the CPU of rank 0 (elsewhere maybe empty). Collective."""
+
+
+class TorchEngine(Engine):
+    """What engines with a torch optimizer share: gradients are in `parameter.grad`."""
+
+    def __init__(self, model: nn.Module, optimizer: OptimizerSettings) -> None:
+        self.model = model
+        self._optimizer = make_optimizer(model.parameters(), optimizer)
+        self._clipping = optimizer.gradient_clipping
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def step(self, lr: float) -> None:
+        if self._clipping:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self._clipping)
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._optimizer.step()
+        self.discard()
+
+    def discard(self) -> None:
+        self._optimizer.zero_grad()
+
+
+def share_weights(model: nn.Module) -> None:
+    """Give every rank rank 0's weights. Collective.
+
+    DDP and DeepSpeed do so themselves; FSDP2 does not, so that replicas that began differently
+    would stay different, without any error.
+    """
+    for value in model.state_dict().values():
+        dist.broadcast(value, src=0)
+
+
+def make_optimizer(
+    parameters: Iterator[Parameter], settings: OptimizerSettings
+) -> torch.optim.Optimizer:
+    """The one optimizer of all engines: AdamW, so that they train alike."""
+    return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay)

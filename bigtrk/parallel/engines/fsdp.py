@@ -1,0 +1,116 @@
+"""FSDP2: parameters, gradients and optimizer state sharded over the world or over blocks of it."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+
+from bigtrk.cost.sharding import units
+from bigtrk.errors import InputError
+from bigtrk.parallel.engines.engine import Shard, TorchEngine, share_weights
+from bigtrk.parallel.engines.pieces import STATE, Piece, adam_state, even_share, flat_values
+from bigtrk.parallel.settings import OptimizerSettings
+
+# Logits are a view of the last layer's column, and nothing here modifies them in place.
+warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view", module="torch")
+
+
+class FSDP2Engine(TorchEngine):
+    """PyTorch's fully_shard: a layer's parameters are whole only while that layer is computed.
+
+    Between the micro-steps of a step each rank holds the whole model's gradients, since they are
+    reduced once, after the last; a step of one micro-step never holds more than a layer's.
+
+    Nothing of this engine is on the stopwatch: gathers and reductions run within the forward and
+    the backward pass, on accelerators beside the computation, and fully_shard offers no stable way
+    to time them. In a run's shares of time they are part of "compute".
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: OptimizerSettings, shard_ranks: int | None
+    ) -> None:
+        mesh = _mesh(next(model.parameters()).device.type, shard_ranks)
+        share_weights(model)
+        self._sharded = _shard(model, mesh)
+        # Neighbours share a block, and all blocks hold the same.
+        self._shards = shard_ranks or dist.get_world_size()
+        self._block, self._place = divmod(dist.get_rank(), self._shards)
+        super().__init__(model, optimizer)
+
+    @contextmanager
+    def micro_step(self, last: bool) -> Iterator[None]:
+        self._sharded.set_requires_gradient_sync(last)
+        yield
+
+    def shards(self) -> Iterator[Shard]:
+        """The first block counts, since all blocks have the same."""
+        for name, parameter in self.model.named_parameters():
+            if self._block == 0:
+                gradient = None if parameter.grad is None else _local(parameter.grad)
+                yield Shard(name, _local(parameter), gradient)
+            else:
+                yield Shard(name)
+
+    def pieces(self) -> Iterator[Piece]:
+        blocks = dist.get_world_size() // self._shards
+        for name, parameter in self.model.named_parameters():
+            state = adam_state(self._optimizer, parameter)
+            values = flat_values(_local(parameter), {kind: _local(state[kind]) for kind in STATE})
+            yield Piece(
+                name,
+                tuple(parameter.shape),
+                start=self._first_value(parameter),
+                values=values,
+                updates=state["step"],
+                written=even_share(len(values["weight"]), self._block, blocks),
+            )
+
+    def _first_value(self, parameter: Tensor) -> int:
+        """Where this rank's shard begins: fully_shard deals out rows as torch.chunk does."""
+        rows = parameter.shape[0]
+        first_row = min(-(-rows // self._shards) * self._place, rows)
+        return first_row * parameter.shape[1:].numel()
+
+    def weights(self) -> dict[str, Tensor]:
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        # A model's state dict may also hold what is no tensor; ours holds none.
+        return cast(dict[str, Tensor], get_model_state_dict(self.model, options=options))
+
+
+def _shard(model: nn.Module, mesh: DeviceMesh) -> FSDPModule:
+    """Shard in place: each unit of `model`, then what remains."""
+    for unit in units(model):
+        fully_shard(unit, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def _local(value: Tensor) -> Tensor:
+    """This rank's part of a sharded tensor."""
+    assert isinstance(value, DTensor), "fully_shard shards every parameter"
+    local: Tensor = value.to_local()
+    return local
+
+
+def _mesh(device: str, shard_ranks: int | None) -> DeviceMesh:
+    """All ranks in a row, or blocks of `shard_ranks` neighbours.
+
+    Raises:
+        InputError: `shard_ranks` does not divide the world.
+    """
+    world_size = dist.get_world_size()
+    if shard_ranks is None:
+        return init_device_mesh(device, (world_size,))
+    if world_size % shard_ranks:
+        raise InputError(
+            f"engine.shard_ranks={shard_ranks}: does not divide the {world_size} ranks; choose a "
+            f"divisor, or leave it out to shard over all"
+        )
+    blocks = (world_size // shard_ranks, shard_ranks)
+    return init_device_mesh(device, blocks, mesh_dim_names=("replicate", "shard"))

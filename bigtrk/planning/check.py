@@ -1,0 +1,127 @@
+"""What the cost model predicts for runs that were measured: `bigtrk plan --check`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bigtrk.config import parse
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import MachineConstants
+from bigtrk.cost.model import CostModel
+from bigtrk.errors import InputError
+from bigtrk.planning.dry_run import predict_step
+from bigtrk.records.run import StepRecord
+from bigtrk.records.run_folder import Run, read_run
+from bigtrk.reports.scaling import time_run
+from bigtrk.training.costs import make_cost
+from bigtrk.training.data.event_source import open_events
+from bigtrk.training.settings import Configuration
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Predicted and recorded peak memory [bytes] and seconds of the median step."""
+
+    run: str
+    peak_bytes: float
+    recorded_peak_bytes: float
+    batch_seconds: float
+    recorded_batch_seconds: float
+
+    @property
+    def memory_error(self) -> float:
+        return self.peak_bytes / self.recorded_peak_bytes - 1
+
+    @property
+    def time_error(self) -> float:
+        return self.batch_seconds / self.recorded_batch_seconds - 1
+
+
+def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -> Checked:
+    """Predict a recorded run. Without `ranks_per_node` all its ranks count as on one host.
+
+    Raises:
+        InputError: the run cannot be read, or has no finished epoch.
+    """
+    run = read_run(folder)
+    timing = time_run(run)
+    if not timing.peak_memory_bytes or not timing.batch_seconds:
+        raise InputError(f"{folder}: has no finished epoch to compare with; let it train longer")
+    cost, steps = _cost(run, machine, ranks_per_node), _routed(run, run.steps)
+    routes = {route for step in steps for route in step}
+    return Checked(
+        run=str(folder),
+        peak_bytes=max(cost.memory(size, parts).total for size, parts in routes),
+        recorded_peak_bytes=timing.peak_memory_bytes,
+        batch_seconds=median(predict_step(cost, step).seconds for step in steps),
+        recorded_batch_seconds=timing.batch_seconds,
+    )
+
+
+def predict_epoch(
+    run: Run, machine: MachineConstants, ranks_per_node: int | None, shares: int = 1
+) -> float:
+    """Seconds that an epoch of a recorded run should take. Without `ranks_per_node` all its ranks
+    count as on one host, whose cores are split into `shares` (`CostModel`).
+
+    Raises:
+        InputError: the run does not say what is needed.
+    """
+    # All epochs train the same events: the first stands for them.
+    steps = _routed(run, [step for step in run.steps if step.epoch == run.steps[0].epoch])
+    cost = _cost(run, machine, ranks_per_node, shares)
+    return sum(predict_step(cost, step).seconds for step in steps)
+
+
+def _cost(
+    run: Run, machine: MachineConstants, ranks_per_node: int | None, shares: int = 1
+) -> CostModel:
+    configuration, world = _configuration(run), run.record.world_size
+    return make_cost(configuration, world, ranks_per_node or world, machine, shares)
+
+
+def _configuration(run: Run) -> Configuration:
+    return parse(Configuration, run.record.config, str(run.folder / "run.json"))
+
+
+def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize, int]]]:
+    """The size and number of sectors of each event, by step."""
+    configuration = _configuration(run)
+    if configuration.sampling.method != "none":
+        raise InputError(
+            f"{run.folder}: was trained on parts of events "
+            f"(sampling.method={configuration.sampling.method}), whose steps are not predicted; "
+            f"name runs on whole events"
+        )
+    known = _sizes(configuration)
+    found = [
+        [(known.get(name, _mean_size(run)), parts) for name, parts in step.routes.items()]
+        for step in steps
+        if step.routes
+    ]
+    if not found:
+        raise InputError(f"{run.folder}: does not say how its events were routed; train it again")
+    most, world = max(parts for step in found for _, parts in step), run.record.world_size
+    if most > world:
+        # As of one that was resumed on fewer ranks.
+        raise InputError(
+            f"{run.folder}: trained an event in {most} sectors, and was on {world} rank(s) at its "
+            f"end; compare a run that kept its ranks"
+        )
+    return found
+
+
+def _sizes(configuration: Configuration) -> dict[str, EventSize]:
+    """The run's events by name; none where their folders are gone."""
+    try:
+        return {source.name: source.size for source in open_events(configuration.data.train)}
+    except (InputError, OSError):  # as where the name of a folder is too long to be one
+        return {}
+
+
+def _mean_size(run: Run) -> EventSize:
+    data = run.record.data
+    if not (data.train_events and data.nodes and data.edges):
+        raise InputError(f"{run.folder}: its data are gone, and their size is unknown")
+    return EventSize(data.nodes / data.train_events, data.edges / data.train_events)

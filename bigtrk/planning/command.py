@@ -1,0 +1,117 @@
+"""`bigtrk plan` from its arguments to its tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bigtrk.config import load_settings
+from bigtrk.cost.event_size import EventSize
+from bigtrk.errors import InputError
+from bigtrk.planning.check import check
+from bigtrk.planning.event_sizes import folder_sizes, paper_sizes
+from bigtrk.planning.plan import Question, check_summary
+from bigtrk.training.costs import find_machine
+from bigtrk.training.settings import Configuration
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Where event sizes come from: numbers, a paper, or folders."""
+
+    nodes: int | None
+    edges: int | None
+    paper: str | None
+
+    def of(self, folders: Sequence[Path]) -> list[EventSize]:
+        """The sizes asked for.
+
+        Raises:
+            InputError: none is given, or not exactly one of the three.
+        """
+        numbers = self.nodes is not None or self.edges is not None
+        if (bool(folders) + numbers + (self.paper is not None)) != 1:
+            raise InputError(
+                "bigtrk plan: say which events: folders of graphs or sectors, --nodes with "
+                "--edges, or --events ex3, ctd or event1000"
+            )
+        if self.paper is not None:
+            return paper_sizes(self.paper)
+        if folders:
+            return folder_sizes(folders)
+        if self.nodes is None or self.edges is None:
+            raise InputError("bigtrk plan: --nodes and --edges belong together")
+        return [EventSize(self.nodes, self.edges)]
+
+
+def ask(
+    arguments: Sequence[str],
+    default: Path,
+    sizes: Sizes,
+    ranks: str,
+    ranks_per_node: int,
+    memory_gib: float | None,
+    machine: str | None,
+    seed: int,
+) -> Question:
+    """The question of a command line: CONFIG.yaml, key.sub=value and data folders in any order.
+
+    Raises:
+        InputError: an argument is none of these, or its content is bad.
+    """
+    path, overrides, folders = split_arguments(arguments, default)
+    return Question(
+        configuration=load_settings(Configuration, path, overrides),
+        sizes=sizes.of(folders),
+        ranks=read_ranks(ranks),
+        ranks_per_node=ranks_per_node,
+        budget=None if memory_gib is None else memory_gib * 2**30,
+        machine=find_machine(machine),
+        seed=seed,
+    )
+
+
+def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list[str], list[Path]]:
+    """The configuration file (without one bigtrk.yaml in this folder, else `default`), overrides
+    and data folders of a command line.
+
+    Raises:
+        InputError: there is a second configuration file.
+    """
+    overrides = [a for a in arguments if "=" in a]
+    others = [Path(a) for a in arguments if "=" not in a]
+    files = [path for path in others if path.suffix in (".yaml", ".yml")]
+    if len(files) > 1:
+        raise InputError(f"{files[1]}: a second configuration file; give one")
+    local = Path("bigtrk.yaml")
+    path = files[0] if files else local if local.exists() else default
+    return path, overrides, [path for path in others if path not in files]
+
+
+def compare_runs(
+    runs: Sequence[str], machine: str | None, ranks_per_node: int | None
+) -> list[dict[str, Any]]:
+    """`check_summary` of run folders.
+
+    Raises:
+        InputError: none is given, or one cannot be compared.
+    """
+    if not runs:
+        raise InputError("bigtrk plan --check: name run folders, such as runs/0001")
+    constants = find_machine(machine)
+    return check_summary([check(Path(run), constants, ranks_per_node) for run in runs])
+
+
+def read_ranks(text: str) -> list[int]:
+    """World sizes of "1,2,4", ascending.
+
+    Raises:
+        InputError: it is something else, or not from 1 to 4096.
+    """
+    try:
+        ranks = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise InputError(f"--ranks {text!r}: write numbers, such as 1,2,4,8") from None
+    if not 1 <= ranks[0] <= ranks[-1] <= 4096:
+        raise InputError(f"--ranks {text!r}: from 1 to 4096")
+    return ranks

@@ -1,0 +1,131 @@
+"""Steps of many ranks without any: how long they take, and what keeps ranks waiting."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.model import CostModel
+from bigtrk.parallel.routing import Task, lay_out
+from bigtrk.planning.event_sizes import draw
+
+STEPS = 32
+MakeCost = Callable[[int], CostModel]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of one step: `slowest` rank's events, their `mean` over ranks, what all wait for."""
+
+    slowest: float
+    mean: float
+    common: float
+
+    @property
+    def seconds(self) -> float:
+        return self.slowest + self.common
+
+
+@dataclass(frozen=True)
+class ScalingPoint:
+    """A world size of a scaling curve. `step_seconds`: mean over the steps drawn.
+
+    efficiency: of the smallest world's seconds per event and rank. imbalance: slowest rank / mean.
+    waiting and communication: shares of a step.
+    """
+
+    ranks: int
+    parts: int
+    events_per_step: int
+    step_seconds: float
+    efficiency: float
+    speedup: float
+    imbalance: float
+    waiting: float
+    communication: float
+
+
+def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, int]]) -> Step:
+    """A step of events in given numbers of sectors, laid over the ranks as training does."""
+    known: dict[tuple[EventSize, int], float] = {}
+    tasks = []
+    for i, (event, parts) in enumerate(events):
+        if (event, parts) not in known:
+            known[event, parts] = cost.seconds(event, parts)
+        tasks.append(Task(i, parts, known[event, parts]))
+    layout = lay_out(tasks, cost.world, in_step=cost.sharding.in_step)
+    return Step(layout.seconds, float(layout.loads.mean()), cost.step_seconds())
+
+
+def weak_scaling(
+    make: MakeCost, sizes: Sequence[EventSize], ranks: Sequence[int], parts: int, seed: int
+) -> list[ScalingPoint]:
+    """One event per step for every `parts` ranks."""
+    worlds = sorted({world for world in ranks if world >= parts})
+    return _curve(make, sizes, [(world, parts, world // parts) for world in worlds], seed)
+
+
+def strong_scaling(
+    make: MakeCost,
+    sizes: Sequence[EventSize],
+    ranks: Sequence[int],
+    parts: int,
+    events_per_step: int,
+    seed: int,
+) -> list[ScalingPoint]:
+    """The same events per step on ever more ranks: in more sectors where ranks outnumber them."""
+    cases = []
+    for world in sorted({world for world in ranks if world >= parts}):
+        wanted = max(parts, world // events_per_step)
+        cases.append((world, 1 << (wanted.bit_length() - 1), events_per_step))
+    return _curve(make, sizes, cases, seed)
+
+
+def _curve(
+    make: MakeCost, sizes: Sequence[EventSize], cases: Sequence[tuple[int, int, int]], seed: int
+) -> list[ScalingPoint]:
+    points: list[ScalingPoint] = []
+    for world, parts, per_step in cases:
+        steps = _steps(make(world), sizes, parts, per_step, seed)
+        seconds = float(np.mean([step.seconds for step in steps]))
+        rate = per_step / seconds
+        base_rate, base_ranks = (rate, world)
+        if points:
+            base_rate = points[0].events_per_step / points[0].step_seconds
+            base_ranks = points[0].ranks
+        slowest = float(np.mean([step.slowest for step in steps]))
+        mean = float(np.mean([step.mean for step in steps]))
+        points.append(
+            ScalingPoint(
+                ranks=world,
+                parts=parts,
+                events_per_step=per_step,
+                step_seconds=seconds,
+                efficiency=rate / base_rate * base_ranks / world,
+                speedup=rate / base_rate,
+                imbalance=slowest / mean,
+                waiting=(slowest - mean) / seconds,
+                communication=_communication(make(world), sizes, parts, steps) / seconds,
+            )
+        )
+    return points
+
+
+def _steps(
+    cost: CostModel, sizes: Sequence[EventSize], parts: int, per_step: int, seed: int
+) -> list[Step]:
+    events = draw(sizes, STEPS * per_step, seed)
+    return [
+        predict_step(cost, [(event, parts) for event in events[i : i + per_step]])
+        for i in range(0, len(events), per_step)
+    ]
+
+
+def _communication(
+    cost: CostModel, sizes: Sequence[EventSize], parts: int, steps: Sequence[Step]
+) -> float:
+    """Mean seconds of exchange and reduction in a step."""
+    exchange = sum(cost.exchange_seconds(size, parts) / cost.seconds(size, parts) for size in sizes)
+    mean = float(np.mean([step.mean for step in steps]))
+    return mean * exchange / len(sizes) + steps[0].common

@@ -1,0 +1,135 @@
+"""`bigtrk plan`: memory by lever, the smallest number of sectors that fits, scaling curves."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, get_args
+
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import MachineConstants
+from bigtrk.cost.model import CostModel
+from bigtrk.planning.check import Checked
+from bigtrk.planning.dry_run import strong_scaling, weak_scaling
+from bigtrk.training.costs import make_cost
+from bigtrk.training.settings import Configuration
+
+# What a user may change to save memory, as changes of the model's configuration.
+LEVERS: tuple[dict[str, str], ...] = (
+    {"recompute": "none", "precision": "fp32"},
+    {"recompute": "layer", "precision": "fp32"},
+    {"recompute": "layer", "precision": "bf16"},
+    {"recompute": "chunk", "precision": "fp32"},
+    {"recompute": "chunk", "precision": "bf16"},
+    {"recompute": "offload", "precision": "fp32"},
+    {"recompute": "offload", "precision": "bf16"},
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to plan for: events, world sizes (ascending), bytes per rank (None: do not ask)."""
+
+    configuration: Configuration
+    sizes: Sequence[EventSize]
+    ranks: Sequence[int]
+    ranks_per_node: int
+    budget: float | None
+    machine: MachineConstants
+    seed: int = 0
+
+    def cost(self, world: int, **levers: str) -> CostModel:
+        """The cost model on `world` ranks, with these settings of the model changed."""
+        model = self.configuration.model
+        model = type(model).model_validate({**model.model_dump(), **levers})
+        changed = self.configuration.model_copy(update={"model": model})
+        return make_cost(changed, world, self.ranks_per_node, self.machine)
+
+    @property
+    def largest(self) -> EventSize:
+        return max(self.sizes, key=lambda size: size.edges)
+
+
+def make_plan(question: Question) -> dict[str, Any]:
+    """All that is predicted, JSON-able; bytes and seconds."""
+    largest, world = question.largest, max(question.ranks)
+    cost = question.cost(world)
+    fits = _fits(cost, question)
+    parts = fits or 1
+    weak = weak_scaling(question.cost, question.sizes, question.ranks, parts, question.seed)
+    strong = strong_scaling(
+        question.cost,
+        question.sizes,
+        question.ranks,
+        parts,
+        question.configuration.training.events_per_step,
+        question.seed,
+    )
+    return {
+        "machine": question.machine.model_dump(mode="json", exclude={"fit"}),
+        "calibrated": question.machine.calibrated,
+        "model": question.configuration.model.model_dump(mode="json"),
+        "engine": cost.sharding.name,
+        "events": {
+            "number": len(question.sizes),
+            "largest": {"nodes": largest.nodes, "edges": largest.edges},
+        },
+        "budget_bytes": question.budget,
+        "smallest_parts": fits,
+        "levers": [_lever(question, lever, world) for lever in _levers(question)],
+        "sectors": [_sectors(cost, largest, k) for k in _powers(world)],
+        "weak_scaling": [asdict(point) for point in weak],
+        "strong_scaling": [asdict(point) for point in strong],
+    }
+
+
+def check_summary(checked: Sequence[Checked]) -> list[dict[str, Any]]:
+    """Predictions beside records, with relative errors, JSON-able."""
+    return [
+        {**asdict(c), "memory_error": c.memory_error, "time_error": c.time_error} for c in checked
+    ]
+
+
+def _levers(question: Question) -> list[dict[str, str]]:
+    """The model's levers, with the configuration's own setting first where it is none of them.
+
+    A CPU is its own host: there `offload` is `chunk`.
+    """
+    model = question.configuration.model
+    own = {"recompute": str(model.recompute), "precision": str(model.precision)}
+    known = {*get_args(type(model).model_fields["recompute"].annotation)}
+    if question.machine.shared:
+        known.discard("offload")
+    levers = [lever for lever in LEVERS if lever["recompute"] in known]
+    return levers if own in levers else [own, *levers]
+
+
+def _lever(question: Question, lever: dict[str, str], world: int) -> dict[str, Any]:
+    cost = question.cost(world, **lever)
+    memory = cost.memory(question.largest, 1)
+    return {
+        **lever,
+        **asdict(memory),
+        "total": memory.total,
+        "host": cost.host_bytes(question.largest, 1),
+        "smallest_parts": _fits(cost, question),
+    }
+
+
+def _sectors(cost: CostModel, event: EventSize, parts: int) -> dict[str, Any]:
+    memory = cost.memory(event, parts)
+    return {
+        "parts": parts,
+        **asdict(memory),
+        "total": memory.total,
+        "seconds": cost.seconds(event, parts),
+        "exchange_seconds": cost.exchange_seconds(event, parts),
+    }
+
+
+def _fits(cost: CostModel, question: Question) -> int | None:
+    if question.budget is None:
+        return None
+    return cost.smallest_parts(question.largest, question.budget)
+
+
+def _powers(world: int) -> list[int]:
+    return [1 << i for i in range(min(world, 64).bit_length())]

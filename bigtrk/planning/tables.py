@@ -1,0 +1,166 @@
+"""The tables of `bigtrk plan`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from bigtrk.reports.elements import figures
+from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
+
+Row = Mapping[str, Any]
+MEMORY = ("weights", "buffers", "inputs", "saved", "working", "halo", "process")
+WEIGHTS = ("parameters", "gradients", "optimizer")
+MEMORY_RULE = (
+    "Peak of one rank with the largest event. weights: with gradients and optimizer state; "
+    "buffers: the engine's, and by how much reducing, updating or writing a checkpoint exceeds the "
+    "pass; saved: activations kept for the backward pass; working: the rest that is alive at the "
+    "peak."
+)
+SCALING_RULE = (
+    "Step: mean of 32 drawn from the event sizes. Waiting: for the rank with the largest events. "
+    "Communication: exchange and reduction. Efficiency: events per second and rank, of the "
+    "smallest world's."
+)
+
+
+def show_plan(plan: Row, console: Console) -> None:
+    """Print a plan, in the form of `make_plan`."""
+    out = at_width(console)
+    show_header("Plan", _facts(plan), out)
+    show_table(_levers(plan), out)
+    show_table(_sectors(plan), out)
+    show_table(_scaling("Weak scaling: events grow with the ranks", plan["weak_scaling"]), out)
+    show_table(_scaling("Strong scaling: the same events per step", plan["strong_scaling"]), out)
+
+
+def show_checks(checks: Sequence[Row], console: Console) -> None:
+    """Print predictions beside records, in the form of `check_summary`."""
+    columns = ("run", "peak memory", "recorded", "error %", "step s", "recorded", "error %")
+    rows = [
+        (
+            str(check["run"]),
+            figures.memory(check["peak_bytes"]),
+            figures.memory(check["recorded_peak_bytes"]),
+            _error(check["memory_error"]),
+            figures.seconds(check["batch_seconds"]),
+            figures.seconds(check["recorded_batch_seconds"]),
+            _error(check["time_error"]),
+        )
+        for check in checks
+    ]
+    show_table(Table("Predicted and recorded", columns, tuple(rows)), at_width(console))
+
+
+def show_constants(constants: Row, path: str, console: Console) -> None:
+    """Print what a calibration found, and how far from its own measurements it is."""
+    errors = constants["fit"]["relative_errors"]
+    largest = {name: max(map(abs, found)) for name, found in errors.items()}
+    facts = {
+        "machine": constants["name"],
+        "matrix products": ", ".join(
+            f"{figures.count(rate)}flop/s in {name}" for name, rate in constants["flops"].items()
+        ),
+        "memory traffic": f"{figures.count(constants['traffic'])}byte/s, "
+        f"{figures.count(constants['cached'])}byte/s near the core",
+        "operation": f"{constants['operation'] * 1e6:.1f} us",
+        "process": figures.memory(constants["process_bytes"]),
+        "largest error of the fit": ", ".join(f"{k} {v:.0%}" for k, v in largest.items()),
+        "written to": path,
+    }
+    show_header("Calibration", facts, at_width(console))
+
+
+def _facts(plan: Row) -> dict[str, str]:
+    largest, budget = plan["events"]["largest"], plan["budget_bytes"]
+    parts = plan["smallest_parts"]
+    answer = "give --memory to learn how many sectors fit"
+    if budget is not None:
+        fits = f"fits in {parts} sector(s)" if parts else "does not fit on these ranks"
+        answer = f"the largest event {fits} of {figures.memory(budget)} per rank"
+    return {
+        "machine": plan["machine"]["name"],
+        **({} if plan["calibrated"] else {"not calibrated": _doubt(plan["machine"])}),
+        "model": figures.settings(plan["model"]),
+        "engine": plan["engine"],
+        "events": f"{plan['events']['number']}, the largest with "
+        f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
+        "answer": answer,
+    }
+
+
+def _doubt(machine: Row) -> str:
+    """By how much what uncalibrated constants predict may be off, and what helps."""
+    exceeded = machine["exceeded"]
+    known = "these constants were compared with no run"
+    if exceeded:
+        known = (
+            f"steps took up to {exceeded['seconds']:.1f} times as long as predicted and "
+            f"{exceeded['memory']:.1f} times the memory"
+        )
+    return f"{known}; measure this machine with bigtrk plan --calibrate"
+
+
+def _memory(row: Row) -> tuple[str, ...]:
+    sums = [
+        sum(row[name] for name in WEIGHTS),
+        *(row[name] for name in (*MEMORY[1:], "total")),
+    ]
+    return tuple(figures.memory(bytes_) for bytes_ in sums)
+
+
+def _levers(plan: Row) -> Table:
+    columns = ("recompute", "precision", *MEMORY, "total", "fits in")
+    rows = [
+        (row["recompute"], row["precision"], *_memory(row), figures.count(row["smallest_parts"]))
+        for row in plan["levers"]
+    ]
+    title = "Memory of the whole event, by lever"
+    notes = (MEMORY_RULE, *_on_host(plan["levers"]))
+    return Table(title, columns, tuple(rows), notes, text_columns=2)
+
+
+def _on_host(levers: Sequence[Row]) -> list[str]:
+    """What an accelerator's host keeps of the whole event."""
+    kept = [f"{figures.memory(row['host'])} in {row['precision']}" for row in levers if row["host"]]
+    return [f"offload keeps in the memory of the host, too: {', '.join(kept)}."] if kept else []
+
+
+def _sectors(plan: Row) -> Table:
+    columns = ("sectors", *MEMORY, "total", "s", "exchange s")
+    rows = [
+        (
+            str(row["parts"]),
+            *_memory(row),
+            figures.seconds(row["seconds"]),
+            figures.seconds(row["exchange_seconds"]),
+        )
+        for row in plan["sectors"]
+    ]
+    return Table("The largest event in sectors", columns, tuple(rows), text_columns=0)
+
+
+def _scaling(title: str, points: Sequence[Row]) -> Table:
+    columns = (
+        *("ranks", "sectors", "events/step", "step s", "speed-up", "efficiency %"),
+        *("imbalance", "waiting %", "communication %"),
+    )
+    rows = [
+        (
+            str(p["ranks"]),
+            str(p["parts"]),
+            str(p["events_per_step"]),
+            figures.seconds(p["step_seconds"]),
+            figures.decimal(p["speedup"]),
+            figures.share(p["efficiency"]),
+            figures.decimal(p["imbalance"]),
+            figures.share(p["waiting"]),
+            figures.share(p["communication"]),
+        )
+        for p in points
+    ]
+    return Table(title, columns, tuple(rows), (SCALING_RULE,), text_columns=0)
+
+
+def _error(value: float) -> str:
+    return f"{100 * value:+.0f}"

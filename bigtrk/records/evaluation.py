@@ -1,0 +1,135 @@
+"""`evaluation.json`, as `bigtrk evaluate` writes it; what it does not know is None."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from bigtrk.config import Count
+from bigtrk.records.quantities import MOST, Number, Text, some
+from bigtrk.records.run import EdgeMetrics, Record
+
+Counts = Annotated[tuple[Count, ...], Field(max_length=MOST)]
+
+
+class Binned(Record):
+    """Counts of a ratio, `part` of `whole`, in B bins between B + 1 `edges`; pairs of part and
+    whole for values `outside` the bins and `unknown` ones.
+    """
+
+    edges: tuple[Number, ...]
+    part: Counts
+    whole: Counts
+    outside: tuple[Count, Count] = (0, 0)
+    unknown: tuple[Count, Count] = (0, 0)
+
+    @model_validator(mode="after")
+    def _is_binned(self) -> Self:
+        if not len(self.part) == len(self.whole) == len(self.edges) - 1:
+            raise ValueError("there are not as many parts and wholes as there are bins")
+        if any(high <= low for low, high in pairwise(self.edges)):
+            raise ValueError("edges do not ascend")
+        pairs = (*zip(self.part, self.whole, strict=True), self.outside, self.unknown)
+        if any(part > whole for part, whole in pairs):
+            raise ValueError("a part is larger than its whole")
+        return self
+
+
+class EdgeBins(Record):
+    """Edge efficiency by the particle's pT (GeV) and eta, purity by the mean eta of the hits."""
+
+    efficiency_by_pt: Binned | None = None
+    efficiency_by_eta: Binned | None = None
+    purity_by_eta: Binned | None = None
+
+
+class TrackBins(Record):
+    """Particles found, those of them found by more than one track, and fake tracks."""
+
+    efficiency_by_pt: Binned | None = None
+    efficiency_by_eta: Binned | None = None
+    duplicates_by_pt: Binned | None = None
+    duplicates_by_eta: Binned | None = None
+    fakes_by_eta: Binned | None = None
+
+
+class Matching(Record):
+    """Track matching in one style ("ATLAS", "one_way", "two_way") and mode ("acorn", "strict")."""
+
+    style: Text
+    mode: Text
+    efficiency: Number | None = None
+    fake_rate: Number | None = None
+    duplicate_rate: Number | None = None
+    n_particles: Count | None = None
+    n_reconstructed: Count | None = None
+    n_tracks: Count | None = None
+    n_matched: Count | None = None
+    bins: TrackBins | None = None
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> Self:
+        if (self.n_reconstructed or 0) > (self.n_particles or 0):
+            raise ValueError("n_reconstructed are among n_particles")
+        return self
+
+
+class Judged(Record):
+    """Tracks from one set of scores."""
+
+    trackml_score: Number | None = None
+    matching: Annotated[tuple[Matching, ...], Field(max_length=MOST)] = ()
+
+    def bins(self, mode: str) -> TrackBins:
+        """Those of the one style that has bins; empty where there are none."""
+        known = (match.bins for match in self.matching if match.mode == mode and match.bins)
+        return next(known, TrackBins())
+
+
+class TrackRecord(Judged):
+    """Tracks made from edges with a score above `score_cut`; `pt_min` in GeV.
+
+    perfect: tracks of perfect scores. losses: reconstructable particles by what became of them,
+    and loss_bins the same by pT and eta, as "merged_by_pt" (`tracks/losses.py` defines them).
+    """
+
+    score_cut: Number | None = None
+    min_hits: Count | None = None
+    pt_min: Number | None = None
+    matching_fraction: Number | None = None
+    perfect: Judged | None = None
+    losses: dict[Text, Count] = some()
+    loss_bins: dict[Text, Binned] = some()
+
+
+class EvaluationRecord(Record):
+    """`evaluation.json`."""
+
+    data: Text | None = None
+    events: Count | None = None
+    events_trained_on: Count = 0
+    events_left_out: Count = 0
+    edges: Count | None = None
+    edge_metrics: EdgeMetrics = EdgeMetrics()
+    edge_bins: EdgeBins = EdgeBins()
+    tracks: TrackRecord | None = None
+
+    @model_validator(mode="after")
+    def _bins_are_shared(self) -> Self:
+        """Tables have a row for each bin of all ratios, and plots against pT show its logarithm."""
+        for axis in ("pt", "eta"):
+            edges = {binned.edges for name, binned in self._binned() if name.endswith(f"_{axis}")}
+            if len(edges) > 1:
+                raise ValueError(f"not all ratios have the same bins in {axis}")
+            if axis == "pt" and any(limits[0] <= 0 for limits in edges):
+                raise ValueError("bins in pt begin above 0")
+        return self
+
+    def _binned(self) -> Iterator[tuple[str, Binned]]:
+        """All that is in bins, by a name that ends with what by."""
+        tracks = self.tracks or TrackRecord()
+        judged = (*tracks.matching, *(tracks.perfect or Judged()).matching)
+        for record in (self.edge_bins, *(match.bins for match in judged)):
+            yield from ((name, found) for name, found in record or () if found)
+        yield from tracks.loss_bins.items()

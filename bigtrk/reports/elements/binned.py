@@ -1,0 +1,55 @@
+"""Ratios in bins, with binomial errors: tables and curves of them."""
+
+from bigtrk.records.evaluation import Binned
+from bigtrk.reports.elements import figures
+from bigtrk.reports.elements.estimates import wilson
+from bigtrk.reports.elements.plots import Line
+
+BINNED_RULE = (
+    "Bars and ±: Wilson's score interval (1927) at one standard deviation (68.3 %), and half its "
+    "length; counts in a bin are taken as independent."
+)
+
+
+def cell(part: int, whole: int) -> str:
+    """A ratio in percent with half its interval; a dash where nothing is counted."""
+    if not whole:
+        return figures.DASH
+    low, high = wilson(part / whole, whole)
+    return f"{100 * part / whole:.1f} ±{50 * (high - low):.1f}"
+
+
+def cells(binned: Binned) -> list[str]:
+    """Those of all bins, then of values outside and of unknown ones; dashes without counts."""
+    return [cell(part, whole) for part, whole in all_counts(binned)]
+
+
+def all_counts(binned: Binned) -> list[tuple[int, int]]:
+    """Part and whole of all bins, then of values outside and of unknown ones."""
+    inside = zip(binned.part, binned.whole, strict=True)
+    return [*inside, binned.outside, binned.unknown]
+
+
+def curve(
+    name: str,
+    binned: Binned | None,
+    colour: int,
+    log: bool = False,
+    dashed: bool = False,
+    place: float = 0.5,
+) -> Line:
+    """The ratio in percent in each bin that counts anything, with its interval, at `place` between
+    the bin's limits (0 to 1), `log`: between their logarithms. A dashed curve has no intervals.
+    """
+    if binned is None:
+        return Line(name, (), colour=colour)
+    points, errors = [], []
+    limits = zip(binned.edges, binned.edges[1:], strict=False)
+    for (low, high), part, whole in zip(limits, binned.part, binned.whole, strict=True):
+        if whole:
+            x = low * (high / low) ** place if log else low + (high - low) * place
+            points.append((x, 100 * part / whole))
+            least, most = wilson(part / whole, whole)
+            errors.append((x, 100 * least, 100 * most))
+    bars = () if dashed else tuple(errors)
+    return Line(name, tuple(points), errors=bars, dashed=dashed, colour=colour)

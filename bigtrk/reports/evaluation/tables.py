@@ -1,0 +1,151 @@
+"""The tables of evaluations, the same for terminal and page."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from bigtrk.config import parse
+from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
+from bigtrk.reports.elements import figures
+from bigtrk.reports.elements.binned import BINNED_RULE, cell
+from bigtrk.reports.elements.layout import Table, at_width, show_table
+from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric_cells, undefined
+from bigtrk.reports.evaluation.binned_tables import binned_tables
+
+TRACK_COLUMNS = (
+    *("matching", "mode", "efficiency %", "fake %", "duplicate %"),
+    *("particles", "found", "tracks", "matched"),
+)
+
+BUDGET = ("ATLAS", "strict")
+CATEGORIES = {
+    "found": "found",
+    "no_true_edges": "graph: no true edges",
+    "too_few_true_edges": "graph: too few true edges",
+    "true_edges_cut": "model: true edges cut",
+    "merged": "model: merged by false edges",
+}
+PERFECT = "found with perfect scores"
+LIMITS_RULE = (
+    "ATLAS matching, strict mode; each particle is in the first row that fits. Graph: the graph "
+    "holds no true edge of it; or even all its true edges alone give no track. Model: the true "
+    "edges that the model keeps give no track; or they do, but false edges join it to others. "
+    "Perfect scores: all true edges are kept and no other."
+)
+
+Evaluated = tuple[str, EvaluationRecord]
+
+
+def show_evaluation(evaluation: dict[str, Any], console: Console) -> None:
+    """Print the tables of one evaluation, in the form of `evaluation.json`."""
+    record = parse(EvaluationRecord, evaluation, "evaluation")
+    for table in evaluation_tables([("", record)]):
+        show_table(table, at_width(console))
+
+
+def evaluation_tables(evaluated: Sequence[Evaluated]) -> list[Table]:
+    """Edges, tracks, what limits them, and both in bins, as far as the records go."""
+    tables = [_evaluated_edges(evaluated)] if evaluated else []
+    tracked = [(name, record.tracks) for name, record in evaluated if record.tracks]
+    if tracked:
+        tables += [_evaluated_tracks(tracked), *_limits(tracked)]
+    return [
+        *tables,
+        *(table for name, record in evaluated for table in binned_tables(name, record)),
+    ]
+
+
+def _limits(tracked: Sequence[tuple[str, TrackRecord]]) -> list[Table]:
+    """A row per category of the loss budget, and one of what perfect scores find."""
+    rows = []
+    for name, tracks in tracked:
+        run, total = (name,) if name else (), sum(tracks.losses.values())
+        for category, what in CATEGORIES.items():
+            if category in tracks.losses:
+                n = tracks.losses[category]
+                rows.append((*run, what, figures.count(n), cell(n, total)))
+        for match in tracks.perfect.matching if tracks.perfect else ():
+            if (match.style, match.mode) == BUDGET and match.n_reconstructed is not None:
+                n = match.n_reconstructed
+                rows.append((*run, PERFECT, figures.count(n), cell(n, match.n_particles or 0)))
+    run_column = _run_column(tracked)
+    columns = (*run_column, "reconstructable particles", "particles", "%")
+    notes = (LIMITS_RULE, BINNED_RULE)
+    table = Table("What limits the tracks", columns, tuple(rows), notes, 1 + len(run_column))
+    return [table] if rows else []
+
+
+def _evaluated_edges(evaluated: Sequence[Evaluated]) -> Table:
+    rows = tuple(
+        (
+            *((name,) if name else ()),
+            figures.text(record.data),
+            figures.count(record.events),
+            figures.count(record.edges),
+            *metric_cells(record.edge_metrics),
+        )
+        for name, record in evaluated
+    )
+    run = _run_column(evaluated)
+    columns = (*run, "data", "events", "edges", *METRIC_COLUMNS[:-1], "loss")
+    seen = [
+        f"{name + ': ' if name else ''}the model was trained on {record.events_trained_on} of "
+        "these events, so this does not tell how it does on others."
+        for name, record in evaluated
+        if record.events_trained_on
+    ]
+    seen += [
+        f"{name + ': ' if name else ''}{record.events_left_out} events that the model was trained "
+        "on are left out."
+        for name, record in evaluated
+        if record.events_left_out
+    ]
+    seen += [
+        f"{name + ': ' if name else ''}{note}."
+        for name, record in evaluated
+        if (note := undefined(record.edge_metrics))
+    ]
+    return Table("Evaluation: edges", columns, rows, (PAPER, *seen), text_columns=1 + len(run))
+
+
+def _evaluated_tracks(tracked: Sequence[tuple[str, TrackRecord]]) -> Table:
+    rows = tuple(
+        (
+            *((name,) if name else ()),
+            *(match.style, match.mode),
+            *(
+                figures.percent(value, 2)
+                for value in (match.efficiency, match.fake_rate, match.duplicate_rate)
+            ),
+            *(
+                figures.count(value)
+                for value in (
+                    *(match.n_particles, match.n_reconstructed),
+                    *(match.n_tracks, match.n_matched),
+                )
+            ),
+        )
+        for name, tracks in tracked
+        for match in tracks.matching
+    )
+    notes = tuple(_track_note(name, tracks) for name, tracks in tracked)
+    run = _run_column(tracked)
+    columns = (*run, *TRACK_COLUMNS)
+    return Table("Evaluation: tracks", columns, rows, notes, text_columns=2 + len(run))
+
+
+def _run_column(named: Sequence[tuple[str, object]]) -> tuple[str, ...]:
+    return ("run",) if any(name for name, _ in named) else ()
+
+
+def _track_note(name: str, tracks: TrackRecord) -> str:
+    score = "unknown, since the truth does not give every hit a weight"
+    if tracks.trackml_score is not None:
+        score = f"{tracks.trackml_score:.4f}"
+    return (
+        f"{name + ': ' if name else ''}TrackML score {score}. Tracks from edges with "
+        f"a score above {figures.text(tracks.score_cut)}; particles of at least "
+        f"{figures.text(tracks.min_hits)} hits and {figures.text(tracks.pt_min)} GeV; matching "
+        f"fraction {figures.text(tracks.matching_fraction)}."
+    )

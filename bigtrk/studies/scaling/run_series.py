@@ -1,0 +1,63 @@
+"""A scaling series on this host, taken up where it ended."""
+
+import time
+from pathlib import Path
+
+import bigtrk
+from bigtrk.console import console, say
+from bigtrk.errors import InputError
+from bigtrk.studies.launch import on_cores, torchrun_command, train_logged
+from bigtrk.studies.scaling.plan_series import PlannedRun, ScalingSeries, open_series
+from bigtrk.studies.scaling.report import SeriesReport
+from bigtrk.training.checkpoint.folder import last_good
+from bigtrk.training.checkpoint.resume import resumed_configuration
+from bigtrk.training.run_folder import WEIGHTS, remove_run
+
+TRAIN = Path(bigtrk.__file__).parent / "train.py"
+LOG = "train.log"
+PAGE, LINES = "report.html", "report.jsonl"
+
+
+def run_series(series: ScalingSeries) -> None:
+    """Train what is not trained yet, then report; the page and the JSON lines go to its folder.
+
+    Raises:
+        InputError: a training failed, or the folder holds another series.
+    """
+    open_series(series)
+    runs = series.runs()
+    # As many cores for a rank of each world, as on a cluster: else one rank would have all.
+    cores = series.record.cores_per_rank
+    assert cores is not None, "a series on this host"
+    for number, run in enumerate(runs, start=1):
+        with on_cores(run.ranks * cores):
+            _train(run, f"[{number}/{len(runs)}] {run.folder.name}")
+    report = SeriesReport([series.folder])
+    report.write_html(series.folder / PAGE)
+    report.write_lines(series.folder / LINES)
+    report.show(console)
+    say(f"report in {series.folder / PAGE} and {series.folder / LINES}")
+
+
+def _train(run: PlannedRun, name: str) -> None:
+    if (run.folder / WEIGHTS).exists():
+        say(f"{name}: trained already")
+        return
+    arguments, how = list(run.arguments), ""
+    if _resumable(run.folder):
+        arguments, how = ["--resume", str(run.folder)], ", resumed"
+    elif run.folder.exists():
+        # It ended before its first checkpoint, or after its last: nothing to go on from.
+        remove_run(run.folder)
+    say(f"{name}: {run.ranks} rank{'s' if run.ranks > 1 else ''}, seed {run.seed}{how}")
+    start = time.perf_counter()
+    train_logged(torchrun_command(run.ranks, TRAIN, arguments), run.folder / LOG)
+    say(f"{name}: done in {time.perf_counter() - start:.0f} s")
+
+
+def _resumable(folder: Path) -> bool:
+    try:
+        done = last_good(folder).checkpoint.progress.epoch
+    except InputError:
+        return False
+    return done < resumed_configuration(folder, []).training.epochs

@@ -1,0 +1,134 @@
+"""The checkpoints of a run: which one is good, which are kept."""
+
+import json
+import re
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bigtrk.disk.files import atomic_path, disk_errors, read_json, sync_folder, unlinked
+from bigtrk.errors import InputError
+from bigtrk.training.checkpoint.files import read_checkpoint
+from bigtrk.training.checkpoint.manifest import FORMAT, LATEST, MANIFEST, Checkpoint, encode
+from bigtrk.training.run_folder import CHECKPOINTS
+
+KEEP = 2  # the newest and one to fall back on
+DAMAGED = "damaged-"
+NAME = re.compile("step-[0-9]{8,18}")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The newest good checkpoint, and the names of newer ones with what is wrong with them."""
+
+    folder: Path
+    checkpoint: Checkpoint
+    damaged: dict[str, str]
+
+
+def last_good(run: Path) -> Found:
+    """The newest checkpoint whose files are all as they were written.
+
+    Raises:
+        InputError: there is none, or none that is good; or one is a symbolic link.
+    """
+    root = run / CHECKPOINTS
+    _check_links(root)
+    damaged = _lost(root)
+    for folder in reversed(_folders(root)):
+        try:
+            return Found(folder, read_checkpoint(folder), damaged)
+        except InputError as error:
+            damaged[folder.name] = str(error)
+    if not damaged:
+        raise InputError(f"{run}: holds no checkpoint to resume from; start it anew")
+    said = "; ".join(f"{name}: {damage}" for name, damage in damaged.items())
+    raise InputError(f"{run}: no checkpoint is undamaged ({said}); start it anew")
+
+
+def set_aside(found: Found) -> str | None:
+    """Rename damaged checkpoints, so that they are neither tried again nor counted among those
+    kept; what to tell the user, if there were any.
+
+    Raises:
+        InputError: the disk refuses.
+    """
+    if not found.damaged:
+        return None
+    with disk_errors():
+        for folder in map(found.folder.with_name, found.damaged):
+            if folder.exists():
+                aside = folder.with_name(DAMAGED + folder.name)
+                shutil.rmtree(aside, ignore_errors=True)
+                folder.rename(aside)
+        _name_latest(found.folder)
+    said = "; ".join(f"{name} is damaged: {what}" for name, what in found.damaged.items())
+    return f"{found.folder.parent}: {said}; the newest good one is {found.folder.name}"
+
+
+def make_temporary(root: Path, name: str) -> None:
+    """An empty folder to write the checkpoint in; also removes what a crash left of others.
+
+    Raises:
+        InputError: the disk refuses, or a symbolic link leads elsewhere.
+    """
+    _check_links(root)
+    with disk_errors():
+        # Not the run's folder: one that has vanished is not begun anew.
+        root.mkdir(exist_ok=True)
+        for old in root.glob(".step-*.tmp"):
+            shutil.rmtree(old, ignore_errors=True)
+        temporary_of(root, name).mkdir()
+
+
+def temporary_of(root: Path, name: str) -> Path:
+    return root / f".{name}.tmp"
+
+
+def commit(root: Path, checkpoint: Checkpoint) -> None:
+    """Make a checkpoint of the temporary folder, whose other files are there; drop old ones.
+
+    Raises:
+        InputError: the disk refuses.
+    """
+    temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
+    content = encode({"format": FORMAT, **asdict(checkpoint)})
+    with disk_errors():
+        with atomic_path(temporary / MANIFEST) as manifest:
+            manifest.write_bytes(content)
+        shutil.rmtree(final, ignore_errors=True)
+        temporary.rename(final)
+        sync_folder(root)
+        _name_latest(final)
+        for old in _folders(root)[:-KEEP]:
+            shutil.rmtree(old)
+
+
+def _name_latest(folder: Path) -> None:
+    with atomic_path(folder.with_name(LATEST)) as latest:
+        latest.write_text(json.dumps({"checkpoint": folder.name}) + "\n")
+
+
+def _check_links(root: Path) -> None:
+    """Refuse symbolic links: checkpoints of others would be renamed and removed."""
+    for path in (root, *root.glob("*")):
+        unlinked(path)
+
+
+def _folders(root: Path) -> list[Path]:
+    """Oldest first."""
+    found = (path for path in root.glob("step-*") if NAME.fullmatch(path.name) and path.is_dir())
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def _lost(root: Path) -> dict[str, str]:
+    """What `latest` names and is not there."""
+    if not (root / LATEST).exists():
+        return {}
+    try:
+        name = str(read_json(root / LATEST)["checkpoint"])
+    except (InputError, LookupError, TypeError):
+        name = ""
+    if not NAME.fullmatch(name):
+        return {LATEST: "names no checkpoint"}
+    return {} if (root / name).is_dir() else {name: "no such folder"}

@@ -1,0 +1,143 @@
+"""What a checkpoint's manifest says: written with its digest, read with everything it says checked.
+
+The digest tells damage; who writes a manifest of his own can make one that fits. So every value has
+a type and a range, file names are those of the ranks, and the pieces make up each parameter once.
+"""
+
+import hashlib
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from bigtrk.config import Count
+from bigtrk.disk.json_values import checked
+from bigtrk.errors import InputError, one_line
+from bigtrk.training.checkpoint.progress import Progress
+
+FORMAT = "bigtrk checkpoint 1"
+MANIFEST, LATEST = "manifest.json", "latest.json"
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Updates = Annotated[int, Field(ge=0, lt=2**31)]  # kept as float32 by AdamW
+Piece = tuple[Count, Count, Updates]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file as the manifest has it. pieces: of each parameter, the first value that is in the
+    file, the one after the last, and AdamW's count of updates.
+    """
+
+    file: str
+    bytes: Count
+    sha256: Digest
+    pieces: dict[str, Piece]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a manifest says. shapes: of the model's parameters, by name.
+
+    Resuming needs neither the engine nor the configuration nor the versions of software that wrote
+    it; they are for people.
+    """
+
+    progress: Progress
+    shapes: dict[str, tuple[Count, ...]]
+    shards: tuple[Shard, ...]
+    data: str
+    engine: str
+    configuration: dict[str, Any]
+    software: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"step-{self.progress.step:08d}"
+
+
+_CHECKPOINT = TypeAdapter(Checkpoint)
+
+
+def shard_name(rank: int) -> str:
+    return f"shard-{rank:05d}.safetensors"
+
+
+def encode(content: dict[str, Any]) -> bytes:
+    """A manifest's bytes: its content and the content's digest."""
+    text = json.dumps(content, sort_keys=True, allow_nan=False)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return (json.dumps({"content": content, "sha256": digest}, indent=1) + "\n").encode()
+
+
+def decode(raw: bytes) -> Checkpoint:
+    """What the bytes of a manifest say.
+
+    Raises:
+        InputError: they are not as they were written, or say what no checkpoint can be.
+    """
+    content = _content(raw)
+    if content.get("format") != FORMAT:
+        version = one_line(str(content.get("format")))
+        raise InputError(f"{MANIFEST} is of another version ({version})")
+    try:
+        checkpoint = _CHECKPOINT.validate_json(json.dumps(content), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = one_line(".".join(map(str, first["loc"])))
+        raise InputError(f"{MANIFEST}: {key}: {one_line(first['msg'])}") from None
+    _check_files(checkpoint)
+    _check_pieces(checkpoint)
+    return checkpoint
+
+
+def _content(raw: bytes) -> dict[str, Any]:
+    try:
+        content = checked(json.loads(raw)["content"])
+        # The same content in other bytes is damage, too.
+        if raw != encode(content):
+            raise InputError(f"{MANIFEST} does not match its checksum")
+    except InputError:
+        raise
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise InputError(f"{MANIFEST} is damaged") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{MANIFEST} is damaged")
+    return content
+
+
+def _check_files(checkpoint: Checkpoint) -> None:
+    """Each rank's file has its own name, which leads nowhere else."""
+    for rank, shard in enumerate(checkpoint.shards):
+        if shard.file != shard_name(rank):
+            raise InputError(
+                f"{MANIFEST}: shards.{rank}.file: is {one_line(repr(shard.file))}, not "
+                f"{shard_name(rank)!r}"
+            )
+
+
+def _check_pieces(checkpoint: Checkpoint) -> None:
+    """The pieces of each parameter are its values, each once, after as many updates."""
+    pieces: dict[str, list[Piece]] = defaultdict(list)
+    for shard in checkpoint.shards:
+        for name, piece in shard.pieces.items():
+            pieces[name].append(piece)
+    for name in (*checkpoint.shapes, *pieces):
+        shape = checkpoint.shapes.get(name)
+        if shape is None or not _make_up(pieces[name], math.prod(shape)):
+            raise InputError(
+                f"{MANIFEST}: the pieces of {one_line(name)} do not make up its shape "
+                f"({list(shape or ())}), or differ in their updates"
+            )
+
+
+def _make_up(pieces: list[Piece], size: int) -> bool:
+    end = 0
+    for start, stop, _ in sorted(pieces):
+        if start != end or stop <= start:
+            return False
+        end = stop
+    return end == size and len({updates for *_, updates in pieces}) <= 1

@@ -1,0 +1,209 @@
+"""A sector made ready for the model: features chosen and normalised, truth derived."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.edge_pt import edge_log_pt
+from bigtrk.graphs.features import SCALES, normalised
+from bigtrk.graphs.sector import Sector, empty_sector
+from bigtrk.graphs.target import edge_weights, target_edges
+from bigtrk.models.interaction_gnn import check_edges, no_exchange
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.halo import HaloPlan
+from bigtrk.parallel.routing import Share
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
+from bigtrk.training.settings import Configuration
+
+FALSE = -30.0  # the logit of an edge that is not computed: a score of 1e-13
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one rank computes in one micro-step.
+
+    x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
+    nodes and edges, all of them but for naive sectors; `is_target` [E] and, in the loss, `weights`
+    [E], both before masking (for metrics); `pt` is None without its loss; `event` numbers the
+    event, None for an empty sector. The first `n_owned` nodes are updated here, the others by the
+    ranks that `exchange` asks.
+    """
+
+    event: int | None
+    sector: Sector
+    x: Tensor
+    edge_features: Tensor
+    edge_index: Tensor
+    n_owned: int
+    is_target: Tensor
+    weights: Tensor
+    truth: EdgeTruth
+    pt: PtTruth | None
+    exchange: Callable[[Tensor], Tensor]
+
+
+class Predicted(NamedTuple):
+    """Of the edges of a sector: logits [E], log_pt [E] (of GeV; None from a model without it)."""
+
+    logits: Tensor
+    log_pt: Tensor | None
+
+
+def compute(model: Callable[..., Tensor], batch: Batch) -> Predicted:
+    """What the model makes of a batch's sector.
+
+    Edges that the batch leaves out come last in their sector, and score false.
+    """
+    made = model(batch.x, batch.edge_features, batch.edge_index, batch.n_owned, batch.exchange)
+    n_edges = batch.sector.n_edges
+    if made.dim() == 1:
+        return Predicted(_filled(made, n_edges, FALSE), None)
+    logits, log_pt = made.unbind(1)
+    return Predicted(_filled(logits, n_edges, FALSE), _filled(log_pt, n_edges, 0.0))
+
+
+def _filled(values: Tensor, n_edges: int, value: float) -> Tensor:
+    return torch.cat([values, values.new_full((n_edges - len(values),), value)])
+
+
+class BatchMaker:
+    """Reads events, or a rank's share of them, and makes batches.
+
+    `blocks` are the ranks that share cut events; without them events are read whole.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        device: torch.device,
+        blocks: BlockGroups | None = None,
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
+        self._data = configuration.data
+        self._target = configuration.target
+        self._has_pt = configuration.training.pt_weight > 0
+        self._device = device
+        self._blocks = blocks
+        self._stopwatch = stopwatch or Stopwatch(device)
+
+    def make(self, share: Share | None, sources: list[EventSource]) -> Batch:
+        """Read and prepare `share` of `sources`, which exchanges halos with the event's other
+        parts; an empty sector for no share.
+
+        Raises:
+            InputError: the event cannot be read, has no truth, features that are not finite or
+                edges that do not end at its nodes.
+        """
+        if share is None:
+            return self.empty()
+        sector = sources[share.event].read(share.part, share.parts)
+        return self._prepare(share.event, sector, self._exchange(sector))
+
+    def of(self, sources: list[EventSource]) -> Callable[[Share | None], Batch]:
+        """`make` of shares of `sources`."""
+        return lambda share: self.make(share, sources)
+
+    def alone(self, event: int, sector: Sector) -> Batch:
+        """Prepare a sector of event number `event` that is trained without the event's others.
+
+        Its halo, unless left out, is updated as far as its edges here allow.
+        """
+        return self._prepare(event, sector, None)
+
+    def empty(self) -> Batch:
+        """A batch that only takes part."""
+        names = tuple(self._data.node_features), tuple(self._data.edge_features)
+        return self._prepare(None, empty_sector(*names), None)
+
+    def whole(self, event: int, sources: list[EventSource]) -> Batch:
+        """Read and prepare a whole event."""
+        return self.make(Share(event, part=0, parts=1, first_rank=0), sources)
+
+    def _check(self, sector: Sector) -> None:
+        """What would give a wrong result, or none, is said before it is computed."""
+        try:
+            check_edges(sector.edge_index, sector.n_nodes)
+        except IndexError as error:
+            raise InputError(f"{sector.event}: {error}; build its graph again") from None
+        nodes = sector.node_features, sector.node_feature_names, sector.node_id
+        _check_finite(f"{sector.event}: node", self._data.node_features, *nodes)
+        edges = sector.edge_features, sector.edge_feature_names, sector.edge_id
+        _check_finite(f"{sector.event}: edge", self._data.edge_features, *edges)
+
+    def _prepare(
+        self, event: int | None, sector: Sector, exchange: Callable[[Tensor], Tensor] | None
+    ) -> Batch:
+        data, device = self._data, self._device
+        if sector.y is None:
+            raise InputError(
+                f"{sector.event}: has no truth; build its graph from events with truth"
+            )
+        self._check(sector)
+        is_target = target_edges(
+            sector.y, sector.edge_index, sector.particle_id, sector.particles, self._target
+        )
+        weights = edge_weights(sector.y, is_target, self._target)
+        n_nodes, n_edges = self._computed(sector)
+        computed = torch.arange(sector.n_edges) < n_edges
+        counted = sector.owns_edge & computed
+        truth = edge_truth(sector.y, weights, counted)
+        nodes = sector.node_features[:n_nodes], sector.node_feature_names
+        edges = sector.edge_features[:n_edges], sector.edge_feature_names
+        return Batch(
+            event=event,
+            sector=sector,
+            x=normalised(*nodes, SCALES, data.node_features).to(device),
+            edge_features=normalised(*edges, SCALES, data.edge_features).to(device),
+            edge_index=sector.edge_index[:, :n_edges].to(device),
+            n_owned=sector.n_owned if exchange else n_nodes,
+            is_target=is_target,
+            weights=weights,
+            truth=EdgeTruth(truth.label.to(device), truth.weight.to(device), truth.counts),
+            pt=self._pt(sector, counted) if self._has_pt else None,
+            exchange=exchange or no_exchange,
+        )
+
+    def _pt(self, sector: Sector, counted: Tensor) -> PtTruth:
+        assert sector.y is not None
+        log_pt = edge_log_pt(sector.y, sector.edge_index, sector.particle_id, sector.particles)
+        return pt_truth(log_pt, counted, self._device)
+
+    def _computed(self, sector: Sector) -> tuple[int, int]:
+        """How many of the sector's first nodes and edges the model computes."""
+        if self._data.sectors == "halo":
+            return sector.n_nodes, sector.n_edges
+        inside = (sector.edge_index < sector.n_owned).all(dim=0)
+        return sector.n_owned, int(inside.sum())
+
+    def _exchange(self, sector: Sector) -> Callable[[Tensor], Tensor] | None:
+        if sector.parts == 1 or self._data.sectors == "naive":
+            return None
+        assert self._blocks is not None, "sectors need the ranks that share them"
+        return HaloPlan(
+            sector.send_index.to(self._device),
+            sector.send_splits,
+            sector.recv_splits,
+            self._blocks.of_size(sector.parts),
+            self._stopwatch,
+        )
+
+
+def _check_finite(
+    what: str, chosen: Sequence[str], features: Tensor, names: Sequence[str], ids: Tensor
+) -> None:
+    """The chosen columns of `features` [M, len(names)], of nodes or edges `ids` [M], are finite."""
+    for name in set(chosen).intersection(names):
+        column = features[:, list(names).index(name)]
+        # A sum is finite where all are, and 60 times as fast as asking each.
+        if not column.sum(dtype=torch.float64).isfinite():
+            row = (~column.isfinite()).nonzero()[0, 0]
+            raise InputError(
+                f"{what} {int(ids[row])} has {name} {float(column[row])}; build the graph again, "
+                f"or choose features without {name}"
+            )

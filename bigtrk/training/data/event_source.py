@@ -1,0 +1,153 @@
+"""The events a run reads: whole graphs and sectors, side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bigtrk.config import nearest
+from bigtrk.cost.event_size import EventSize, event_size
+from bigtrk.errors import InputError
+from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.manifest import read_manifest
+from bigtrk.graphs.storage.sector_folder import SectorFolder
+
+
+@dataclass(frozen=True)
+class EventSource:
+    """One event on disk, stored in `parts` sectors (1: whole)."""
+
+    name: str
+    parts: int
+    folder: GraphFolder | SectorFolder
+
+    @property
+    def record(self) -> dict[str, Any]:
+        return self.folder.record(self.name)
+
+    @property
+    def size(self) -> EventSize:
+        """How large the event is, whole and in its sectors."""
+        return event_size(self.record)
+
+    @property
+    def identity(self) -> str:
+        """The digest of the event's graph, the same for the whole graph and its sectors.
+
+        Raises:
+            InputError: the manifest does not tell it.
+        """
+        digests = self.record.get("source_digests", self.record["digests"])
+        if "graph" not in digests:
+            raise InputError(
+                f"{self.name} in {self.folder.path}: the manifest does not say which graph it is "
+                f"of; make the folder again"
+            )
+        return str(digests["graph"])
+
+    @property
+    def origin(self) -> str:
+        """A digest of the event that the graph was built from, whatever the windows."""
+        return str(self.record.get("made_from", {}).get("source", self.identity))
+
+    def check(
+        self, node_features: Sequence[str], edge_features: Sequence[str], with_pt: bool
+    ) -> None:
+        """The event can be trained on with these features and, if so, the pT of its particles.
+
+        Raises:
+            InputError: it lacks one of them, or its truth.
+        """
+        record = self.record
+        for kind, chosen in (("node", node_features), ("edge", edge_features)):
+            for name in chosen:
+                if name not in record[f"{kind}_feature_names"]:
+                    raise InputError(
+                        f"{self.name} in {self.folder.path}: has no {kind} feature {name!r}"
+                        f"{nearest(name, record[f'{kind}_feature_names'])}"
+                    )
+        if record["edges"] and record.get("purity", 0) is None:
+            raise InputError(
+                f"{self.name} in {self.folder.path}: was built from hits alone; training needs "
+                f"truth, so build it from events with truth"
+            )
+        if with_pt and "particles" not in record["digests"]:
+            raise InputError(
+                f"{self.name} in {self.folder.path}: knows no particles, so no pT; set "
+                f"training.pt_weight=0, or build it from events with truth"
+            )
+
+    def read(self, part: int, parts: int) -> Sector:
+        """Part `part` of the event in `parts` sectors."""
+        if isinstance(self.folder, SectorFolder):
+            return self.folder.read(self.name, part, parts)
+        assert parts == 1, "a whole graph is read in one part"
+        return whole_sector(self.folder.read(self.name))
+
+
+def open_events(folders: Sequence[Path]) -> list[EventSource]:
+    """The events of all folders by name; one that is there in sectors is taken in sectors.
+
+    Raises:
+        InputError: a folder is no folder of graphs or sectors, none holds an event, or an event's
+            sectors were not cut from the graph that is given beside them.
+    """
+    sources: dict[str, EventSource] = {}
+    for source in (source for folder in folders for source in _open_folder(folder)):
+        known = sources.setdefault(source.name, source)
+        if known.identity != source.identity:
+            raise InputError(
+                f"{source.name}: {known.folder.path} and {source.folder.path} hold different "
+                f"graphs of it; cut it again, or leave one folder out"
+            )
+        if known.parts < source.parts:
+            sources[source.name] = source
+    if not sources:
+        raise InputError(f"{', '.join(map(str, folders))}: no events there")
+    return [sources[name] for name in sorted(sources)]
+
+
+def _open_folder(path: Path) -> list[EventSource]:
+    kind, _ = read_manifest(path)
+    if kind == "graphs":
+        graphs = GraphFolder(path)
+        return [EventSource(name, 1, graphs) for name in graphs.events]
+    sectors = SectorFolder(path)
+    return [EventSource(name, sectors.parts(name), sectors) for name in sectors.events]
+
+
+def split_validation(
+    train: Sequence[Path], validation: int | Sequence[Path], events: int | None = None
+) -> tuple[list[EventSource], list[EventSource]]:
+    """Training and validation events (DataSettings).
+
+    Raises:
+        InputError: more events are held back, or asked for, than there are, or an event is in both.
+    """
+    train_events, held = _hold_back(open_events(train), validation)
+    if events is not None and events > len(train_events):
+        raise InputError(
+            f"data.events={events}: there are {len(train_events)} events to train on; lower it, "
+            f"or add a folder to data.train"
+        )
+    return train_events[:events], held
+
+
+def _hold_back(
+    events: list[EventSource], validation: int | Sequence[Path]
+) -> tuple[list[EventSource], list[EventSource]]:
+    if not isinstance(validation, int):
+        held = open_events(validation)
+        shared = {source.name for source in events} & {source.name for source in held}
+        if shared:
+            raise InputError(
+                f"data.validation: event {min(shared)} is also in data.train; remove it from one"
+            )
+        return events, held
+    if not 0 <= validation < len(events):
+        raise InputError(
+            f"data.validation={validation}: must leave some of the {len(events)} events to train on"
+        )
+    cut = len(events) - validation
+    return events[:cut], events[cut:]

@@ -1,0 +1,35 @@
+"""Each step's batches, read while the step before is computed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from bigtrk.parallel.collectives import together
+from bigtrk.parallel.routing import MicroStep, Share
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.data.batch import Batch
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Reads this rank's shares of routed steps; `make` makes a batch of one, or of none."""
+
+    make: Callable[[Share | None], Batch]
+    rank: int
+    stopwatch: Stopwatch
+
+    def load(self, step: Sequence[MicroStep]) -> list[Batch]:
+        """This rank's micro-steps of a step; as many as every other rank has."""
+        return [self.make(micro_step[self.rank]) for micro_step in step]
+
+    def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Batch]]:
+        """`load` of each step, one step ahead in a thread. Collective."""
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            ahead: Future[list[Batch]] | None = None
+            for i in range(len(routes)):
+                current = ahead or pool.submit(self.load, routes[i])
+                ahead = pool.submit(self.load, routes[i + 1]) if i + 1 < len(routes) else None
+                with self.stopwatch.time("data"):
+                    # A rank that cannot read stops the others too, before they wait for it.
+                    batches = together(current.result)
+                yield batches

@@ -1,0 +1,114 @@
+"""A trained model's edge metrics and tracks on the events of a folder."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bigtrk.console import follow
+from bigtrk.disk.files import disk_errors, write_json
+from bigtrk.graphs.sector import Sector
+from bigtrk.parallel.collectives import gather_items, on_first_rank
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import MicroStep
+from bigtrk.tracks.bins import Bins, records
+from bigtrk.tracks.edge_bins import edge_bins
+from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.event_source import EventSource, open_events
+from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
+from bigtrk.training.evaluation.validation import EventMetrics, measure, summary
+from bigtrk.training.model_files import load_model, trained_on
+from bigtrk.training.settings import TrainingSettings
+from bigtrk.training.steps.routers import scoring_router
+
+
+@dataclass(frozen=True)
+class _Evaluated:
+    edges: EventMetrics
+    edge_bins: Bins
+    tracks: EventTracks | None
+
+
+def evaluate_run(
+    run: Path, data: Path, options: TrackOptions | None, ranks: Ranks
+) -> dict[str, Any]:
+    """Evaluate the model of `run` on the events of `data`; also writes RUN/evaluation.json.
+
+    Events that the run trained on are left out, unless no others are there. Events in sectors are
+    scored by as many ranks, and stitched. Collective.
+
+    Raises:
+        InputError: the run has no model yet, the data cannot be read or have no truth, or the disk
+            refuses.
+    """
+    model, configuration = load_model(run)
+    model.to(ranks.device)
+    found = open_events([data])
+    sources, seen = _unseen(found, trained_on(run))
+    left_out = len(found) - len(sources)
+    blocks = BlockGroups(ranks, scoring_router(sources, ranks.world_size).widths)
+    maker = BatchMaker(configuration, ranks.device, blocks)
+    scored = score_events(model, maker, blocks, sources, _progress(ranks))
+    mine = [_evaluated(event, sources, configuration.training, options) for event in scored]
+    gathered = [event for events in gather_items(mine) for event in events]
+    events = sorted(gathered, key=lambda event: event.edges.event)
+    evaluation = {
+        "data": str(data),
+        "events": len(events),
+        "events_trained_on": seen,
+        "events_left_out": left_out,
+        "edges": sum(event.edges.metrics.n_edges for event in events),
+        "edge_metrics": summary([event.edges for event in events]),
+        "edge_bins": records([event.edge_bins for event in events]),
+        "tracks": _summarise(events, options),
+    }
+    on_first_rank(lambda: _write(run / "evaluation.json", evaluation))
+    return evaluation
+
+
+def _write(path: Path, evaluation: dict[str, Any]) -> None:
+    with disk_errors():
+        write_json(path, evaluation)
+
+
+def _unseen(sources: list[EventSource], trained: set[str]) -> tuple[list[EventSource], int]:
+    """The events to evaluate, and how many of these were trained on."""
+    unseen = [source for source in sources if source.origin not in trained]
+    return (unseen, 0) if unseen else (sources, len(sources))
+
+
+def _progress(ranks: Ranks) -> Any:
+    def shown(micro_steps: list[MicroStep]) -> Iterable[MicroStep]:
+        if not ranks.is_first:
+            return micro_steps
+        return follow(micro_steps, len(micro_steps), "evaluate")
+
+    return shown
+
+
+def _evaluated(
+    scored: ScoredEvent,
+    sources: list[EventSource],
+    settings: TrainingSettings,
+    options: TrackOptions | None,
+) -> _Evaluated:
+    whole: Sector = scored.sector
+    if whole.parts > 1:
+        # Only the model's memory asks for sectors: the graph itself fits the host.
+        whole = sources[scored.event].read(part=0, parts=1)
+    scores = torch.sigmoid(scored.logits)[whole.edge_id]
+    return _Evaluated(
+        measure(scored, settings),
+        edge_bins(whole, scores, scored.weights[whole.edge_id], settings.edge_cut),
+        None if options is None else score_tracks(whole, scores, options),
+    )
+
+
+def _summarise(events: list[_Evaluated], options: TrackOptions | None) -> dict[str, Any] | None:
+    if options is None:
+        return None
+    return summarise_tracks([event.tracks for event in events if event.tracks], options)

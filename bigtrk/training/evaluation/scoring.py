@@ -1,0 +1,96 @@
+"""Events scored by a model over all ranks, whole or in sectors, and stitched together again.
+
+Shapes: E edges of one event.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from bigtrk.graphs.sector import Sector
+from bigtrk.parallel.collectives import gather_rows, together
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.routing import MicroStep
+from bigtrk.training.data.batch import Batch, BatchMaker, Predicted, compute
+from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.steps.routers import scoring_router
+
+
+@dataclass(frozen=True)
+class ScoredEvent:
+    """Event number `event` with its edges in the event's own order, however it was cut.
+
+    logits [E] float64, y [E] bool, is_target [E] bool, weights [E] float64 (in the loss),
+    log_pt_error [E] float64 (absolute, NaN where the pT is not known; None from a model without
+    it); `sector` is this rank's share of the event.
+    """
+
+    event: int
+    logits: Tensor
+    y: Tensor
+    is_target: Tensor
+    weights: Tensor
+    log_pt_error: Tensor | None
+    sector: Sector
+
+
+def score_events(
+    model: nn.Module,
+    maker: BatchMaker,
+    blocks: BlockGroups,
+    sources: list[EventSource],
+    follow: Callable[[list[MicroStep]], Iterable[MicroStep]] = iter,
+) -> Iterator[ScoredEvent]:
+    """Score every event; each comes out on one rank, the first of those that share it.
+
+    Collective: all ranks must exhaust the iterator. `follow` wraps the micro-steps to show
+    progress.
+
+    Raises:
+        InputError: on all ranks, an event cannot be read.
+    """
+    rank = dist.get_rank()
+    router = scoring_router(sources, dist.get_world_size())
+    model.eval()
+    for micro_step in follow(router.route(range(len(sources)))):
+        share = micro_step[rank]
+        batch = together(partial(maker.make, share, sources))
+        edges = _stitch(batch, _predicted(model, batch), blocks)
+        if share is not None and share.part == 0:
+            logits, truth, weights, *errors = edges.unbind(1)
+            yield ScoredEvent(
+                event=share.event,
+                logits=logits,
+                y=truth > 0,
+                is_target=truth > 1,
+                weights=weights,
+                log_pt_error=errors[0] if errors else None,
+                sector=batch.sector,
+            )
+    model.train()
+
+
+@torch.no_grad()
+def _predicted(model: nn.Module, batch: Batch) -> Predicted:
+    return compute(model, batch)
+
+
+def _stitch(batch: Batch, predicted: Predicted, blocks: BlockGroups) -> Tensor:
+    """Logit, truth (0 false, 1 true, 2 target), weight and, if it is predicted, error of log pT of
+    every edge of the event by edge id: [E, 3 or 4] float64.
+    """
+    sector, logits = batch.sector, predicted.logits
+    assert sector.y is not None
+    truth = sector.y.int() + batch.is_target.int()
+    columns = [sector.edge_id, logits.cpu(), truth, batch.weights]
+    if predicted.log_pt is not None and batch.pt is not None:
+        error = (predicted.log_pt - batch.pt.log_pt).abs()
+        columns.append(torch.where(batch.pt.known, error, torch.nan).cpu())
+    rows = torch.stack([column.double() for column in columns], dim=1)[sector.owns_edge]
+    if sector.parts > 1:
+        rows = gather_rows(rows.to(logits.device), blocks.of_size(sector.parts)).cpu()
+    return rows[rows[:, 0].argsort(), 1:]

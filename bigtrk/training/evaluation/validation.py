@@ -1,0 +1,86 @@
+"""Loss and edge metrics of events, the same however they are cut."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from bigtrk.errors import RankError
+from bigtrk.parallel.collectives import gather_items
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.tracks.edge_metrics import (
+    EdgeMetrics,
+    edge_metrics,
+    mean_over_events,
+    total_counts,
+)
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
+from bigtrk.training.loss import edge_loss, edge_scale, edge_truth
+from bigtrk.training.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class EventMetrics:
+    """One event's loss and metrics; `event` is its number.
+
+    log_pt_error: mean absolute error of log pT, None where it is not predicted or nowhere known.
+    """
+
+    event: int
+    loss: float
+    metrics: EdgeMetrics
+    log_pt_error: float | None
+
+
+def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
+    """Loss and metrics of one scored event.
+
+    Raises:
+        RankError: it has no finite scores.
+    """
+    if not scored.logits.isfinite().all():
+        raise RankError(
+            f"rank {dist.get_rank()}: the scores of {scored.sector.event} are not finite, as some "
+            f"weights are not: lower optimizer.lr or set optimizer.gradient_clipping and resume "
+            f"from the last checkpoint"
+        )
+    truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
+    scale = edge_scale(truth, truth.counts, settings.class_balance)
+    loss = edge_loss(scored.logits, truth.label, scale)
+    metrics = edge_metrics(scored.logits, scored.y, scored.is_target, settings.edge_cut)
+    return EventMetrics(scored.event, float(loss), metrics, _mean_error(scored.log_pt_error))
+
+
+def _mean_error(errors: Tensor | None) -> float | None:
+    if errors is None or errors.isnan().all():
+        return None
+    return float(errors.nanmean())
+
+
+def summary(events: Sequence[EventMetrics]) -> dict[str, float | None]:
+    """Means, and numbers of edges, over events, by the names of the run record."""
+    loss = sum(event.loss for event in events) / len(events)
+    metrics = [event.metrics for event in events]
+    errors = [event.log_pt_error for event in events if event.log_pt_error is not None]
+    error = fmean(errors) if errors else None
+    means = {"loss": loss, **mean_over_events(metrics), "log_pt_error": error}
+    return {**means, **total_counts(metrics)}
+
+
+def validate(
+    model: nn.Module,
+    maker: BatchMaker,
+    blocks: BlockGroups,
+    sources: list[EventSource],
+    settings: TrainingSettings,
+) -> dict[str, float | None]:
+    """Mean loss and metrics over `sources`; the same on all ranks. Collective."""
+    mine = [measure(scored, settings) for scored in score_events(model, maker, blocks, sources)]
+    events = [event for events in gather_items(mine) for event in events]
+    # Sorted, so that the sum does not depend on which rank had which event.
+    return summary(sorted(events, key=lambda event: event.event))

@@ -1,0 +1,61 @@
+"""Norms of gradients and weights by part of the model, whichever way ranks share it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+
+from bigtrk.parallel.engines.engine import Engine
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Euclidean norms by group, the same on all ranks: of a step's gradients before clipping, of
+    the weights before the update.
+
+    A group is a module of the model, or one of a list of them: `node_encoder`, `layers.0`.
+    """
+
+    gradient: dict[str, float]
+    weight: dict[str, float]
+
+    @property
+    def finite_gradient(self) -> bool:
+        return all(math.isfinite(norm) for norm in self.gradient.values())
+
+    def record(self) -> dict[str, dict[str, float | None]]:
+        """As the step's record has them; None for what is not finite."""
+        return {
+            kind: {name: x if math.isfinite(x) else None for name, x in norms.items()}
+            for kind, norms in (("gradient", self.gradient), ("weight", self.weight))
+        }
+
+
+@torch.no_grad()
+def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tensor]:
+    """Groups, and the squared norms [2, groups] float64 of this rank's gradients and weights.
+
+    Summed over ranks they are those of the model: nothing is gathered.
+    """
+    gradients: dict[str, list[Tensor]] = {}
+    weights: dict[str, list[Tensor]] = {}
+    for shard in engine.shards():
+        for parts, part in ((gradients, shard.gradient), (weights, shard.weight)):
+            parts.setdefault(group_of(shard.name), []).extend([] if part is None else [part])
+    norms = [get_total_norm(held).to(device) for held in (*gradients.values(), *weights.values())]
+    return list(weights), torch.stack(norms).double().square().view(2, -1)
+
+
+def norms_of(groups: Sequence[str], squares: Tensor) -> Norms:
+    """Of the squares [2, groups] summed over ranks."""
+    gradient, weight = squares.sqrt().tolist()
+    return Norms(dict(zip(groups, gradient, strict=True)), dict(zip(groups, weight, strict=True)))
+
+
+def group_of(parameter: str) -> str:
+    """The group of a parameter's dotted name."""
+    first, *rest = parameter.split(".")
+    return f"{first}.{rest[0]}" if rest and rest[0].isdigit() else first

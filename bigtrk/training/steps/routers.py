@@ -1,0 +1,106 @@
+"""In how many sectors each event may be trained: by the memory of a rank and the time predicted.
+
+Predicted once, before training, by rank 0 for all: two hosts may round differently.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.model import CostModel
+from bigtrk.errors import InputError
+from bigtrk.parallel.collectives import all_max, on_first_rank
+from bigtrk.parallel.host import memory_of_rank
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import Router, as_stored, possible_parts, usable_parts
+from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.settings import Configuration
+
+GIB = 2**30
+# Events named in a message; the others are counted.
+_NAMED = 5
+# Sectors beyond which cutting an event further is no remedy.
+_MOST_PARTS = 4096
+
+
+def scoring_router(sources: Sequence[EventSource], world_size: int) -> Router:
+    """A router that scores each event in as many of its sectors as there are ranks for."""
+    return as_stored([(source.parts, source.record["edges"]) for source in sources], world_size)
+
+
+def training_router(
+    configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
+) -> Router:
+    """A router that knows what each event costs and fits. Collective.
+
+    Raises:
+        InputError: events do not fit a rank's memory in the sectors that they are stored in, on
+            these ranks; or the calibration of the machine cannot be read.
+    """
+    settings = configuration.training
+    budget = (settings.memory_gib or 0) * GIB or memory_of_rank(ranks)
+    # The smallest rank decides.
+    budget = -float(all_max([-budget], ranks.device))
+    return on_first_rank(lambda: _predict(configuration, ranks, sources, budget))
+
+
+def _predict(
+    configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], budget: float
+) -> Router:
+    cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
+    sizes = [source.size for source in sources]
+    choices = [_choices(configuration, size.stored, ranks.world_size) for size in sizes]
+    fitting = [
+        {k: cost.seconds(size, k) for k in parts if cost.memory(size, k).total <= budget}
+        for size, parts in zip(sizes, choices, strict=True)
+    ]
+    oversized = [i for i, fits in enumerate(fitting) if not fits]
+    if oversized:
+        raise InputError(
+            _remedy([(sources[i], sizes[i]) for i in oversized], cost, ranks.world_size, budget)
+        )
+    return Router(fitting, ranks.world_size, in_step=cost.sharding.in_step)
+
+
+def _choices(configuration: Configuration, stored: int, world_size: int) -> list[int]:
+    # Fewer naive sectors would be another training: cut edges are left out.
+    if configuration.training.routing == "stored" or configuration.data.sectors == "naive":
+        return [usable_parts(stored, world_size)]
+    return possible_parts(stored, world_size)
+
+
+def _remedy(
+    oversized: Sequence[tuple[EventSource, EventSize]],
+    cost: CostModel,
+    world_size: int,
+    budget: float,
+) -> str:
+    """Which events do not fit, and what to do about it."""
+    needed = max(oversized, key=lambda one: cost.memory(one[1], one[1].stored).total)
+    # More ranks may be started; what is sharded is counted as on those there are.
+    parts = replace(cost, world=_MOST_PARTS).smallest_parts(needed[1], budget)
+    names = [_named(source, size, cost, world_size) for source, size in oversized[:_NAMED]]
+    more = len(oversized) - len(names)
+    return (
+        f"{len(oversized)} event(s) do not fit the {budget / GIB:.2f} GiB of a rank: "
+        f"{', '.join(names)}{f' and {more} more' if more else ''}; "
+        f"{_advice(*needed, parts)}"
+    )
+
+
+def _named(source: EventSource, size: EventSize, cost: CostModel, world_size: int) -> str:
+    parts = usable_parts(size.stored, world_size)
+    where = f"in {parts} sectors" if parts > 1 else "whole"
+    return f"{source.name} ({cost.memory(size, parts).total / GIB:.2f} GiB {where})"
+
+
+def _advice(source: EventSource, size: EventSize, parts: int | None) -> str:
+    if parts is None:
+        return "no number of sectors helps: lower model.hidden, or set model.precision=bf16"
+    if parts <= size.stored:
+        return f"start {parts} ranks or more"
+    # A folder of sectors is not cut again: its graphs are.
+    folder = source.folder.path if size.stored == 1 else "GRAPHS"
+    command = f"python -m partition {folder} SECTORS --parts {parts}"
+    return f"cut them with {command}, add SECTORS to data.train, and start {parts} ranks or more"

@@ -1,0 +1,125 @@
+"""How long training waits for a checkpoint: written by a thread, or before the next step.
+
+    python scripts/bench/bench_checkpoint.py [--output docs/results/checkpoint.json]
+
+On 2 ranks of this host, each engine a launch, on a graph so small that parameters alone count.
+Three ways take turns. `none`: 16 steps. `thread`, as every training does: the state is copied to
+host memory, then 16 steps are trained while a thread of each rank writes it. `synchronous`: these
+steps begin when all ranks have written it, fsynced and read it back. Seconds of the slowest rank,
+medians over 15 rounds: `blocked`, until the first step begins; `round`, until steps and writing are
+done; and `ratio`, of those blocked in the same round, thread / synchronous.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch.distributed as dist
+from rich.table import Table
+
+from bigtrk.console import console, follow, say
+from bigtrk.disk.files import write_json
+from bigtrk.machine import machine, software
+from bigtrk.parallel.collectives import all_max
+from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
+from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.model_files import build_model
+from bigtrk.training.schedule import Plateau
+from bigtrk.training.settings import Configuration
+from bigtrk.training.spikes import LossHistory
+from scripts.bench.launching import measure_on_rank, measured
+from scripts.bench.measure_sharding import ENGINES as SETTINGS
+from scripts.bench.measure_sharding import backward
+
+ENGINES, WAYS = ("ddp", "fsdp2", "zero3"), ("none", "thread", "synchronous")
+RANKS, STEPS, ROUNDS = 2, 16, 15
+MODEL = {"hidden": 128, "layers": 8}
+DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "checkpoint.json"
+
+
+def measure(ranks: Ranks, engine_name: str, folder: Path) -> dict[str, Any]:
+    """The size of a checkpoint, and seconds. Collective."""
+    configuration = Configuration.model_validate({"model": MODEL, "engine": SETTINGS[engine_name]})
+    model, stopwatch = build_model(configuration).to(ranks.device), Stopwatch(ranks.device)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    engine, name = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
+    rounds: dict[str, list[list[float]]] = {way: [] for way in WAYS}
+    circumstances = Circumstances("", name, {})
+    with Checkpointer(folder, engine, circumstances, lambda: None) as checkpoints:
+        for number in range(len(WAYS) * (ROUNDS + 1)):
+            way = WAYS[number % len(WAYS)]
+            dist.barrier()
+            start = stopwatch.now()
+            if way != "none":
+                checkpoints.save(progress(number))
+            if way == "synchronous":
+                checkpoints.wait()
+            blocked = stopwatch.now() - start
+            for _ in range(STEPS):
+                backward(engine, ranks.device)
+                engine.step(1e-4)
+            checkpoints.wait()
+            seconds = [blocked, stopwatch.now() - start]
+            rounds[way].append(all_max(seconds, ranks.device).tolist())
+    newest = max((folder / "checkpoints").glob("step-*"))
+    size = sum(path.stat().st_size for path in newest.iterdir())
+    return {"engine": name, "parameters": parameters, "bytes": size, **figures(rounds)}
+
+
+def progress(step: int) -> Progress:
+    """Each checkpoint has a number of its own."""
+    return Progress(0, step, step, Plateau(), LossHistory(), EpochTotals())
+
+
+def figures(rounds: dict[str, list[list[float]]]) -> dict[str, Any]:
+    """Medians, without the first round, which warms up."""
+    columns = {way: list(zip(*found[1:], strict=True)) for way, found in rounds.items()}
+    pairs = zip(columns["thread"][0], columns["synchronous"][0], strict=True)
+    return {
+        "blocked": {way: median(columns[way][0]) for way in WAYS[1:]},
+        "ratio": median(thread / synchronous for thread, synchronous in pairs),
+        "round": {way: median(columns[way][1]) for way in WAYS},
+    }
+
+
+def table(found: dict[str, Any]) -> Table:
+    first = next(iter(found.values()))
+    title = f"A checkpoint of {first['parameters'] / 1e6:.2f} M parameters, {RANKS} ranks"
+    columns = ("engine", "MiB", "way", "blocked ms", "round ms")
+    shown = Table(*columns, title=title, caption=machine()["cpu"])
+    for row in found.values():
+        for way in WAYS:
+            blocked = f"{1000 * row['blocked'][way]:.1f}" if way in row["blocked"] else ""
+            size = f"{row['bytes'] / 2**20:.1f}"
+            shown.add_row(row["engine"], size, way, blocked, f"{1000 * row['round'][way]:.0f}")
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--output", type=Path, default=DEFAULT)
+    parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.result:
+        folder = arguments.result.with_name("run")
+        folder.mkdir(exist_ok=True)
+        measure_on_rank(lambda ranks: measure(ranks, arguments.engine, folder), arguments.result)
+        return
+    engines = follow(ENGINES, len(ENGINES), "engines")
+    found = {engine: measured(RANKS, __file__, f"--engine={engine}") for engine in engines}
+    facts = {"model": MODEL, "ranks": RANKS, "machine": machine(), "software": software()}
+    write_json(arguments.output, {"engines": found, **facts})
+    console.print(table(found))
+    say(f"written to {arguments.output}")
+    said = ("engine", "blocked", "ratio")
+    print(json.dumps([{key: row[key] for key in said} for row in found.values()]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Epoch time of ShaDow training by the number of ranks p and of mini-batches sampled at once, k.
+
+    bigtrk build EVENTS GRAPHS --learn-windows --pt-min 0.3
+    python scripts/bench/bench_shadow_epochs.py GRAPHS [--output docs/results/shadow_epochs.json]
+
+As figure 3 of Tripathy et al.: mini-batches of 256 roots over all ranks (256 / p on each), depth 3,
+fanout 6. Each p is a launch of as many ranks on this host, which share its cores; the k take turns.
+`sampling` is what sampling takes by itself, one bulk after the other; `waiting` is what is left of
+it when it runs while the step before is computed. Medians over rounds of as many steps, scaled to
+an epoch over the first event of GRAPHS.
+"""
+
+import argparse
+import json
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.table import Table
+
+from bigtrk.console import console, follow, say
+from bigtrk.disk.files import write_json
+from bigtrk.machine import machine, software
+from bigtrk.parallel.collectives import all_sum
+from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.sampling.bulk import fastest, sample_bulk
+from bigtrk.sampling.draws import epoch_key
+from bigtrk.sampling.roots import epoch_roots
+from bigtrk.sampling.shadow import ShaDow, shadow_sector
+from bigtrk.sampling.subgraphs import in_edges
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.event_source import EventSource, open_events
+from bigtrk.training.data.loader import Loader
+from bigtrk.training.model_files import build_model
+from bigtrk.training.settings import Configuration
+from bigtrk.training.step import StepRunner
+from bigtrk.training.steps.mini_batches import ShadowSteps
+from scripts.bench.launching import measure_on_rank, measured
+
+STEPS, ROUNDS = 16, 3
+PARTS = ("epoch", "waiting", "sampling", "reduce")
+DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "shadow_epochs.json"
+
+
+def measure(ranks: Ranks, configuration: Configuration, bulks: list[int]) -> dict[str, Any]:
+    """Seconds of an epoch by k, means over ranks."""
+    stopwatch, source = Stopwatch(ranks.device), open_events(configuration.data.train)[0]
+    model = build_model(configuration).to(ranks.device)
+    engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
+    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
+    maker = BatchMaker(configuration, ranks.device)
+    found: dict[int, list[list[float]]] = {k: [] for k in bulks}
+    for epoch in range(ROUNDS + 1):
+        for k in bulks:
+            steps = ShadowSteps([source], ShaDow(bulk=k), 0, ranks)
+            seconds = [
+                *train(steps, epoch, maker, runner, stopwatch),
+                sample(source, k, epoch, ranks),
+            ]
+            mean = all_sum(seconds, ranks.device) / ranks.world_size
+            scale = steps.per_epoch / STEPS
+            if epoch:  # the first round warms up
+                found[k].append([scale * part for part in mean.tolist()])
+    rows = [[median(column) for column in zip(*found[k], strict=True)] for k in bulks]
+    names = ("epoch", "waiting", "reduce", "sampling")
+    return {str(k): dict(zip(names, row, strict=True)) for k, row in zip(bulks, rows, strict=True)}
+
+
+def train(
+    steps: ShadowSteps, epoch: int, maker: BatchMaker, runner: StepRunner, stopwatch: Stopwatch
+) -> list[float]:
+    """Seconds of some steps: in all, waiting for data, reducing."""
+    routes = steps.of(epoch)[:STEPS]
+    loader = Loader(steps.reader(epoch, maker), steps.ranks.rank, stopwatch)
+    batches = loader.steps([step.micro_steps for step in routes])
+    stopwatch.take()
+    start = stopwatch.now()
+    for step in routes:
+        runner.run(step.events, next(batches), lr=1e-4)
+    taken = stopwatch.take()
+    return [stopwatch.now() - start, taken.get("data", 0.0), taken.get("reduce", 0.0)]
+
+
+def sample(source: EventSource, k: int, epoch: int, ranks: Ranks) -> float:
+    """Seconds to sample this rank's share of as many mini-batches, and nothing else."""
+    whole, shadow, stopwatch = source.read(0, 1), ShaDow(bulk=k), Stopwatch(ranks.device)
+    graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(0, epoch)
+    roots = epoch_roots(whole.n_nodes, shadow.batch_size, 0, epoch, ranks.rank, ranks.world_size)
+    engine, start = fastest(ranks.device), stopwatch.now()
+    batches = list(islice(roots, STEPS))
+    for i in range(0, len(batches), k):
+        for subgraphs in sample_bulk(graph, batches[i : i + k], shadow.walk, key, engine):
+            shadow_sector(whole, subgraphs)
+    return stopwatch.now() - start
+
+
+def configured(arguments: argparse.Namespace) -> Configuration:
+    return Configuration.model_validate(
+        {
+            "data": {"train": [arguments.graphs]},
+            "model": {"hidden": arguments.hidden, "layers": arguments.layers},
+            "engine": {"coalesced": True},
+        }
+    )
+
+
+def table(found: dict[str, Any]) -> Table:
+    named = machine()
+    caption = f"{named['cpu']}, {named['cores']} cores shared by all ranks"
+    shown = Table("p", "k", *(f"{part} s" for part in PARTS), title="ShaDow epoch", caption=caption)
+    for ranks, by_bulk in found.items():
+        for k, row in by_bulk.items():
+            shown.add_row(ranks, k, *(f"{row[part]:.2f}" for part in PARTS))
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("graphs", type=Path)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--bulks", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--output", type=Path, default=DEFAULT)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    configuration = configured(arguments)
+    if arguments.result:
+        measure_on_rank(
+            lambda ranks: measure(ranks, configuration, arguments.bulks), arguments.result
+        )
+        return
+    given = [f"--hidden={arguments.hidden}", f"--layers={arguments.layers}", "--bulks"]
+    given += map(str, arguments.bulks)
+    found = {
+        str(ranks): measured(ranks, __file__, str(arguments.graphs), *given)
+        for ranks in follow(arguments.ranks, len(arguments.ranks), "ranks")
+    }
+    record = open_events([arguments.graphs])[0].record
+    facts = {"graph": {key: record[key] for key in ("event", "nodes", "edges")}}
+    model = configuration.model.model_dump(mode="json")
+    facts |= {"model": model, "machine": machine(), "software": software()}
+    write_json(arguments.output, {"epoch_seconds": found, **facts})
+    console.print(table(found))
+    say(f"written to {arguments.output}")
+    print(
+        json.dumps({p: {k: row["epoch"] for k, row in rows.items()} for p, rows in found.items()})
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""What the halo exchange costs: its share of a training step, for events in sectors.
+
+    python scripts/bench/exchange_cost.py SECTORS [--parts 2 4 8] [--hidden 64] [--layers 8]
+
+Each number of parts is a launch of as many ranks on this host. Two figures: `waiting`, the time a
+rank spends in exchanges of a real step, which includes waiting for its neighbours to arrive, and
+`transfer`, the same exchanges of the same rows right after a barrier, which is what overlapping
+them with computation could hide at most. `packing` is the gather of the rows to be sent.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.table import Table
+
+from bigtrk.console import console, follow, say
+from bigtrk.disk.files import write_json
+from bigtrk.machine import machine, software
+from bigtrk.parallel.collectives import all_sum
+from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.halo import HaloPlan
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.event_source import open_events
+from bigtrk.training.data.loader import Loader
+from bigtrk.training.model_files import build_model
+from bigtrk.training.settings import Configuration
+from bigtrk.training.step import StepRunner
+from bigtrk.training.steps.routers import scoring_router
+from scripts.bench.launching import measure_on_rank, measured
+
+STEPS, REPEATS = 5, 20
+COLUMNS = ("step", "waiting", "transfer", "packing")
+DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "exchange_cost.json"
+
+
+def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
+    """Seconds per step, means over ranks, of medians over steps or repeats."""
+    stopwatch = Stopwatch(ranks.device)
+    source = open_events(configuration.data.train)[0]
+    router = scoring_router([source], ranks.world_size)
+    maker = BatchMaker(configuration, ranks.device, BlockGroups(ranks, router.widths), stopwatch)
+    batches = Loader(maker.of([source]), ranks.rank, stopwatch).load(router.route([0]))
+    model = build_model(configuration).to(ranks.device)
+    engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
+    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
+    seconds, waiting = [], []
+    for _ in range(STEPS + 1):
+        stopwatch.take()
+        start = stopwatch.now()
+        runner.run([0], batches, lr=1e-3)
+        seconds.append(stopwatch.now() - start)
+        waiting.append(stopwatch.take().get("exchange", 0.0))
+    figures = [median(seconds[1:]), median(waiting[1:]), *alone(batches[0], configuration)]
+    mean = all_sum(figures, ranks.device) / ranks.world_size
+    return {"parts": ranks.world_size, **dict(zip(COLUMNS, mean.tolist(), strict=True))}
+
+
+def alone(batch: Batch, configuration: Configuration) -> tuple[float, float]:
+    """Seconds of a step's exchanges, and of its packing, with all ranks at the start together."""
+    plan = batch.exchange
+    assert isinstance(plan, HaloPlan), "whole events exchange nothing"
+    rows = torch.randn(batch.sector.n_owned, configuration.model.hidden, device=batch.x.device)
+    packed, halo = rows[plan.send_index], batch.sector.n_nodes - batch.sector.n_owned
+    back = rows.new_zeros(halo, rows.shape[1])
+    forward = timed(lambda: plan.swap(packed, plan.send_splits, plan.recv_splits))
+    backward = timed(lambda: plan.swap(back, plan.recv_splits, plan.send_splits))
+    packing = timed(lambda: rows[plan.send_index])
+    exchanges = configuration.model.exchanges
+    return exchanges * (forward + backward), exchanges * packing
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Median seconds of `call` after a barrier."""
+    found = []
+    for _ in range(REPEATS):
+        dist.barrier()
+        start = time.perf_counter()
+        call()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        found.append(time.perf_counter() - start)
+    return median(found)
+
+
+def configured(arguments: argparse.Namespace) -> Configuration:
+    model = {"hidden": arguments.hidden, "layers": arguments.layers}
+    return Configuration.model_validate({"data": {"train": [arguments.sectors]}, "model": model})
+
+
+def launch(parts: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    model = (f"--hidden={arguments.hidden}", f"--layers={arguments.layers}")
+    return measured(parts, __file__, str(arguments.sectors), *model)
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    shown = Table("sectors", "step s", "waiting %", "transfer %", "packing %", title="Exchange")
+    for row in rows:
+        shares = [f"{row[name] / row['step']:.2%}" for name in COLUMNS[1:]]
+        shown.add_row(str(row["parts"]), f"{row['step']:.2f}", *shares)
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("sectors", type=Path)
+    parser.add_argument("--parts", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--output", type=Path, default=DEFAULT)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.result:
+        measure_on_rank(lambda ranks: measure(ranks, configured(arguments)), arguments.result)
+        return
+    cases = follow(arguments.parts, len(arguments.parts), "exchange")
+    rows = [launch(parts, arguments) for parts in cases]
+    facts = {"model": configured(arguments).model.model_dump(mode="json"), "machine": machine()}
+    write_json(arguments.output, {"measured": rows, **facts, "software": software()})
+    console.print(table(rows))
+    say(f"written to {arguments.output}")
+    print(json.dumps({str(row["parts"]): row["transfer"] / row["step"] for row in rows}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Measurements on several ranks of this host, each a launch of torchrun."""
+
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bigtrk.disk.files import read_json, write_json
+from bigtrk.parallel.host import settle
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks, discover
+from bigtrk.studies.launch import torchrun_command, torchrun_environment
+
+
+def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> None:
+    """Run `script` on so many ranks of this host; `quiet`: throw away what they print.
+
+    Raises:
+        subprocess.CalledProcessError: a rank failed.
+    """
+    command = torchrun_command(ranks, script, arguments)
+    output = subprocess.DEVNULL if quiet else None
+    subprocess.run(command, check=True, env=torchrun_environment(), stdout=output, stderr=output)
+
+
+def measured(ranks: int, script: str, *arguments: str) -> dict[str, Any]:
+    """What `script` finds on so many ranks, where it calls `measure_on_rank` with its --result.
+
+    Raises:
+        subprocess.CalledProcessError: a rank failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        torchrun(ranks, Path(script), *arguments, f"--result={result}")
+        found: dict[str, Any] = read_json(result)
+        return found
+
+
+def measure_on_rank(measure: Callable[[Ranks], dict[str, Any]], result: Path) -> None:
+    """The part of one rank: `measure`, which is collective; rank 0 writes what it returns."""
+    ranks = discover()
+    settle(ranks)
+    with process_group(ranks):
+        found = measure(ranks)
+        if ranks.is_first:
+            write_json(result, found)

@@ -1,0 +1,50 @@
+"""bigtrk/train.py, but once there is the file BIGTRK_POISON, which holds a kind and a rank, that
+rank reads NaN, computes NaN or infinity, needs more memory than there is, or hangs.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bigtrk import train
+from bigtrk.graphs.sector import Sector
+from bigtrk.training import step
+from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.loss import edge_loss
+
+FOREVER = 10_000  # s
+poison = Path(os.environ["BIGTRK_POISON"])
+healthy_read = EventSource.read
+
+
+def poisoned_by(kind: str) -> bool:
+    """Whether this rank is, from now on."""
+    return poison.exists() and poison.read_text() == f"{kind} {os.environ['RANK']}"
+
+
+def poisoned_read(self: EventSource, part: int, parts: int) -> Sector:
+    """What the source holds, with NaN; or nothing, ever."""
+    sector = healthy_read(self, part, parts)
+    if poisoned_by("input"):
+        sector.edge_features.fill_(float("nan"))
+    if poisoned_by("stuck"):
+        time.sleep(FOREVER)
+    return sector
+
+
+def poisoned_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
+    """The loss, or NaN; with finite gradients, or infinite ones."""
+    if poisoned_by("memory"):
+        torch.empty(2**55)
+    if poisoned_by("gradient"):
+        logits.register_hook(lambda gradient: torch.full_like(gradient, torch.inf))
+    loss = edge_loss(logits, label, scale)
+    return loss * float("nan") if poisoned_by("loss") else loss
+
+
+EventSource.read = poisoned_read  # type: ignore[method-assign]
+setattr(step, "edge_loss", poisoned_loss)  # noqa: B010  # mypy: it is imported there
+train.main()

@@ -1,0 +1,206 @@
+"""Whether a long training keeps its memory, files, threads and processes to what it had.
+
+    python scripts/faults/soak.py [--steps 8000] [--output docs/results/soak.json]
+
+Trains on 2 ranks by torchrun with DDP: small simulated events in sectors that exchange halos, a
+checkpoint every 10 steps, validation after each epoch of 20, norms, spike guard, clipping. Beside
+it, each second, reads what each rank holds. The first fifth of the steps is left out: there,
+caches, buffers and the allocator's heaps fill. Events are small and steps many, since memory
+wanders by a few MiB: so a leak of 1 kB in each step shows.
+
+Growth: the slope over the steps is above 3 standard errors, and comes to more than 2 % of the
+memory, or to half a handle, file mapping or thread, over the steps that count. A checkpoint being
+written opens a file and a batch being read maps one, so single samples differ. The number of
+processes must not change at all. Exit status 1 if anything grows. The time of a step is told and
+not judged, as it depends on what else the machine does.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, fields
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from bigtrk.console import console, exit_on_bad_input, say
+from bigtrk.disk.files import write_json
+from bigtrk.errors import InputError
+from bigtrk.events.production import simulate_folder
+from bigtrk.graphs.builders.build_folder import build_folder
+from bigtrk.machine import machine, software
+from bigtrk.studies.launch import show_end
+from bigtrk.train import DEFAULT as CONFIGURATION
+from bigtrk.training.run_folder import METRICS
+from scripts.faults.faults import TRAIN
+from scripts.faults.launched import RANKS, Launched
+from scripts.faults.trends import Trend, trend
+from scripts.faults.watched import Held, Sample, watch
+
+EVENTS, VALIDATION, PARTICLES = 22, 2, 300
+STEPS_PER_EPOCH = EVENTS - VALIDATION
+SETTINGS = [
+    f"data.validation={VALIDATION}", "model.hidden=32", "model.layers=4",
+    "training.routing=stored", "training.checkpoint_every=10", "training.spike_guard=skip",
+    "optimizer.gradient_clipping=1.0",
+]  # fmt: skip
+WARM_UP = 0.2
+LEAST_MEMORY, LEAST_COUNT = 0.02, 0.5
+POINTS = 200
+DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "soak.json"
+KINDS = [field.name for field in fields(Held)]
+
+Trends = dict[str, list[Trend]]  # by what is held, of each rank
+
+
+def make_sectors(folder: Path) -> Path:
+    """Simulated events, each cut for all ranks."""
+    simulate_folder(folder / "events", range(EVENTS), PARTICLES, seed=0, detectors=None)
+    build_folder(folder / "events", folder / "graphs")
+    cut = ["-m", "partition", str(folder / "graphs"), str(folder / "sectors"), f"--parts={RANKS}"]
+    subprocess.run([sys.executable, *cut], check=True, stdout=subprocess.DEVNULL)
+    return folder / "sectors"
+
+
+def soak(folder: Path, epochs: int) -> list[Sample]:
+    """Train in `folder`/run, and watch.
+
+    Raises:
+        InputError: the training failed.
+    """
+    run, log = folder / "run", folder / "log"
+    data = [f"data.train=[{make_sectors(folder)}]", f"run.folder={run}"]
+    arguments = [str(CONFIGURATION), *data, *SETTINGS, f"training.epochs={epochs}"]
+    with Launched(TRAIN, arguments, log) as launched:
+        samples = list(watch(launched, run))
+    if launched.failed:
+        show_end(log)
+        raise InputError("the training failed: above is why")
+    return samples
+
+
+def counted(samples: Sequence[Sample], steps: int) -> list[Sample]:
+    """After the warm-up, and before the training of `steps` steps comes to its end."""
+    return [sample for sample in samples if WARM_UP * steps < sample.step < steps]
+
+
+def trends(samples: Sequence[Sample]) -> Trends:
+    steps = [sample.step for sample in samples]
+    return {
+        kind: [
+            trend(steps, [getattr(sample.ranks[rank], kind) for sample in samples])
+            for rank in range(RANKS)
+        ]
+        for kind in KINDS
+    }
+
+
+def grown(found: Trends, processes: Sequence[int]) -> list[str]:
+    """What grew, or changed though it must not."""
+    names = [
+        f"{kind} of rank {rank}"
+        for kind, of_ranks in found.items()
+        for rank, one in enumerate(of_ranks)
+        if one.grows(LEAST_MEMORY * one.level if kind == "memory" else LEAST_COUNT)
+    ]
+    return names + ["processes"] * (min(processes) != max(processes))
+
+
+def step_seconds(run: Path) -> Trend:
+    """After the warm-up."""
+    records = map(json.loads, (run / METRICS).read_text().splitlines())
+    seconds = [record["seconds"] for record in records if record["kind"] == "step"]
+    first = int(WARM_UP * len(seconds))
+    return trend(range(first, len(seconds)), seconds[first:])
+
+
+def thinned(samples: Sequence[Sample]) -> dict[str, Any]:
+    """At most 200 samples of those of all steps, column by column."""
+    kept = samples[:: -(-len(samples) // POINTS)]
+    ranks = [
+        dict(zip(KINDS, zip(*(astuple(s.ranks[rank]) for s in kept), strict=True), strict=True))
+        for rank in range(RANKS)
+    ]
+    return {
+        "step": [s.step for s in kept],
+        "processes": [s.processes for s in kept],
+        "by_rank": ranks,
+    }
+
+
+def table(found: Trends, processes: Sequence[int]) -> Table:
+    caption = machine()["cpu"]
+    columns = ("", "rank", "least", "most", "per 1,000 steps", "in all")
+    shown = Table(*columns, title="Held, and its growth", caption=caption)
+    for kind, of_ranks in found.items():
+        for rank, one in enumerate(of_ranks):
+            shown.add_row(
+                "memory, MiB" if kind == "memory" else kind,
+                str(rank),
+                f"{one.low:.4g}",
+                f"{one.high:.4g}",
+                f"{1000 * one.slope:+.3f} ± {1000 * one.error:.3f}",
+                f"{one.growth:+.2f}",
+            )
+    shown.add_row("processes", "all", str(min(processes)), str(max(processes)))
+    return shown
+
+
+def last_line(found: Trends, processes: Sequence[int], grew: list[str], steps: int) -> str:
+    """The slope of the rank whose memory grows most."""
+    memory = max(found["memory"], key=lambda one: one.slope)
+    ranges = {
+        kind: [min(one.low for one in found[kind]), max(one.high for one in found[kind])]
+        for kind in ("handles", "threads")
+    }
+    facts = {
+        "steps": steps,
+        "memory_slope_mib_per_1000_steps": round(1000 * memory.slope, 4),
+        "standard_error": round(1000 * memory.error, 4),
+        **ranges,
+        "processes": [min(processes), max(processes)],
+        "grew": grew,
+    }
+    return json.dumps(facts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--steps", type=int, default=8000, help="rounded up to whole epochs")
+    parser.add_argument("--output", type=Path, default=DEFAULT)
+    arguments = parser.parse_args()
+    epochs = -(-arguments.steps // STEPS_PER_EPOCH)
+    steps = epochs * STEPS_PER_EPOCH
+    with tempfile.TemporaryDirectory() as place:
+        samples = soak(Path(place), epochs)
+        seconds = step_seconds(Path(place) / "run")
+    after = counted(samples, steps)
+    found, processes = trends(after), [sample.processes for sample in after]
+    grew = grown(found, processes)
+    summary = {
+        "steps": steps,
+        "warm_up": WARM_UP,
+        "samples": len(after),
+        "trends": {kind: [asdict(one) for one in ranks] for kind, ranks in found.items()},
+        "processes": [min(processes), max(processes)],
+        "step_seconds": asdict(seconds),
+        "grew": grew,
+    }
+    facts = {"settings": SETTINGS, "machine": machine(), "software": software()}
+    write_json(arguments.output, {"summary": summary, "series": thinned(samples), **facts})
+    console.print(table(found, processes))
+    say(
+        f"a step takes {seconds.level:.4f} s, and after 1,000 steps "
+        f"{1000 * seconds.slope:+.4f} ± {1000 * seconds.error:.4f} s"
+    )
+    say(f"written to {arguments.output}")
+    print(last_line(found, processes, grew, steps))
+    raise SystemExit(bool(grew))
+
+
+if __name__ == "__main__":
+    exit_on_bad_input("soak.py", main)

@@ -1,0 +1,90 @@
+"""Every engine, cut and recomputation against one whole-graph process in float64.
+
+    python scripts/parity/parity_matrix.py [--engines DDP ZeRO-3] [--out docs/results/parity_matrix.json]
+
+Progress goes to standard error, a table to standard output; the last line is one JSON object with
+`cases`, `failed`, `worst_fp64` and `worst_fp32` (largest relative difference of logits, gradients
+or weights after five SGD steps). Exit status 1 where a case fails.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT))
+
+from rich.table import Table  # noqa: E402
+
+from bigtrk.console import Screen, follow  # noqa: E402
+from bigtrk.disk.files import write_json  # noqa: E402
+from bigtrk.machine import machine, software  # noqa: E402
+from tests.distributed.matrix import ENGINES, KINDS, Case, Trial, all_trials, run_trials  # noqa: E402
+from tests.distributed.ranks import run_ranks  # noqa: E402
+
+# A launch of this many trials takes a minute or two: short enough to show progress.
+_PER_LAUNCH = 16
+
+
+def run(trials: Sequence[Trial]) -> list[Case]:
+    """All cases, in launches of one world size each."""
+    by_world = sorted(trials, key=lambda trial: trial.world_size)
+    launches = [
+        (world, chunk[i : i + _PER_LAUNCH])
+        for world, group in groupby(by_world, key=lambda trial: trial.world_size)
+        for chunk in [list(group)]
+        for i in range(0, len(chunk), _PER_LAUNCH)
+    ]
+    followed = follow(launches, len(launches), "launches")
+    return [case for world, chunk in followed for case in run_ranks(world, run_trials, chunk)[0]]
+
+
+def summary(cases: Sequence[Case]) -> dict[str, float | int]:
+    """The last line."""
+    worst = {
+        f"worst_{precision}": max(
+            (case.worst for case in cases if case.trial.precision == precision), default=0.0
+        )
+        for precision in ("fp64", "fp32")
+    }
+    return {"cases": len(cases), "failed": sum(not case.passed for case in cases), **worst}
+
+
+def table(cases: Sequence[Case]) -> Table:
+    """The worst difference by engine, precision and kind of graph."""
+    shown = Table("engine", "precision", *KINDS, "cases", "failed")
+    for engine, precisions in ENGINES.items():
+        for precision in precisions:
+            of = (engine, precision)
+            chosen = [case for case in cases if (case.trial.engine, case.trial.precision) == of]
+            if chosen:
+                worst = [max(case.worst for case in chosen if case.kind == kind) for kind in KINDS]
+                failed = sum(not case.passed for case in chosen)
+                cells = [f"{value:.0e}" for value in worst]
+                shown.add_row(engine, precision, *cells, str(len(chosen)), str(failed))
+    return shown
+
+
+def main() -> None:
+    """Run, write the results, print table and summary."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
+    parser.add_argument("--out", type=Path, help="write every case as JSON")
+    arguments = parser.parse_args()
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    cases = run([trial for trial in all_trials() if trial.engine in arguments.engines])
+    found = summary(cases)
+    if arguments.out:
+        facts = {"machine": machine(), "software": software(), "summary": found}
+        write_json(arguments.out, {**facts, "cases": [case.row() for case in cases]})
+    Screen(width=150).print(table(cases))
+    print(json.dumps(found), flush=True)
+    raise SystemExit(bool(found["failed"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""Whether the fast path trains as the plain model does: loss curves, and AUC in bfloat16.
+
+    python scripts/parity/unchanged_training.py [--quick] [--output docs/results/unchanged_training.json]
+
+On simulated events, from the same weights; all sides take turns on each step. Plain is
+tests/oracle/interaction_gnn.py, as acorn and PyTorch Geometric write it.
+
+Curves: relative difference of the step losses over one epoch. Rounding grows while AdamW trains, so
+two more pairs tell it from a fault: the plain model against itself with its edges in another order,
+and both models in float64.
+
+AUC on validation events, of bfloat16 against float32 in chunks, after a training that ends at a
+learning rate of zero, so that it does not hang on the last step. Rounding matters here too: without
+recomputation float32 differs as well.
+
+The last line is one JSON object; exit status 1 where a limit is exceeded.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor, nn
+
+from bigtrk.console import console, follow
+from bigtrk.disk.files import write_json
+from bigtrk.events.production import simulate_folder
+from bigtrk.formats.acorn_weights import load_acorn_weights
+from bigtrk.graphs.builders.build_folder import build_folder
+from bigtrk.machine import machine, software
+from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.host import settle
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks, discover
+from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.event_source import EventSource, split_validation
+from bigtrk.training.evaluation.validation import validate
+from bigtrk.training.loss import EdgeTruth
+from bigtrk.training.settings import Configuration
+from bigtrk.training.step import StepRunner
+from bigtrk.training.steps.batching import step_items
+from tests.oracle.interaction_gnn import ReferenceGNN
+
+DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "unchanged_training.json"
+CURVES = ("plain fp32", "reordered fp32", "chunk fp32", "plain fp64", "chunk fp64")
+# What is compared, with what.
+PAIRS = (
+    ("chunk fp32", "plain fp32"),
+    ("reordered fp32", "plain fp32"),
+    ("chunk fp64", "plain fp64"),
+)
+PRECISIONS = ("chunk fp32", "none fp32", "chunk bf16", "none bf16")
+LIMITS = {"loss chunk fp32": 1e-4, "auc chunk bf16": 0.002, "auc none bf16": 0.002}
+
+
+@dataclass(frozen=True)
+class Study:
+    """How much is trained. particles: of each event; 2400 make 26,000 edges. lr, peak_lr: of the
+    curves, and at the start of the training whose AUC is taken.
+    """
+
+    seeds: int = 3
+    train: int = 8
+    validation: int = 4
+    epochs: int = 16
+    particles: int = 2400
+    hidden: int = 32
+    layers: int = 4
+    lr: float = 1e-3
+    peak_lr: float = 3e-3
+
+    def configuration(self, graphs: Path, seed: int, side: str) -> Configuration:
+        """Of a side named by its recomputation and precision."""
+        recompute, precision = side.split()
+        options = {
+            "hidden": self.hidden,
+            "layers": self.layers,
+            "recompute": recompute if recompute in ("none", "chunk") else "none",
+            "precision": "bf16" if precision == "bf16" else "fp32",
+        }
+        return Configuration.model_validate(
+            {
+                "data": {"train": [graphs], "validation": self.validation},
+                "model": options,
+                "target": {"pt_min": 1.0, "hits_min": 3},
+                "training": {"class_balance": "equal", "seed": seed},
+            }
+        )
+
+
+QUICK = Study(seeds=1, train=2, validation=1, epochs=2, particles=500)
+
+
+class Plain(nn.Module):
+    """The reference, called as bigtrk's model is; reordered, it reads the last edge first."""
+
+    def __init__(self, reference: ReferenceGNN, reordered: bool) -> None:
+        super().__init__()
+        self._reference, self._reordered = reference, reordered
+
+    def forward(self, x: Tensor, edge_features: Tensor, edge_index: Tensor, *_: Any) -> Tensor:
+        order = torch.arange(edge_index.shape[1], device=x.device)
+        if self._reordered:
+            order = order.flip(0)
+        logits: Tensor = self._reference(x, edge_features[order], edge_index[:, order])
+        return logits[order]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Sides that start from the weights of one seed and train on the same events."""
+
+    study: Study
+    graphs: Path
+    seed: int
+    ranks: Ranks
+
+    @property
+    def common(self) -> Configuration:
+        """What all sides share."""
+        return self.study.configuration(self.graphs, self.seed, "none fp32")
+
+    @property
+    def events(self) -> tuple[list[EventSource], list[EventSource]]:
+        """Of training and validation."""
+        return split_validation([self.graphs], self.study.validation)
+
+    def engine(self, side: str) -> Engine:
+        configuration, data = (
+            self.study.configuration(self.graphs, self.seed, side),
+            self.common.data,
+        )
+        torch.manual_seed(self.seed)
+        sizes = len(data.node_features), len(data.edge_features)
+        assert isinstance(configuration.model, InteractionGNNConfig)
+        reference = ReferenceGNN(configuration.model, *sizes)
+        model: nn.Module = Plain(reference, reordered=side.startswith("reordered"))
+        if side.startswith(("none", "chunk")):
+            own = InteractionGNN(configuration.model, *sizes)
+            load_acorn_weights(own, reference.state_dict())
+            model = own
+        if side.endswith("fp64"):
+            model = model.double()
+        stopwatch = Stopwatch(self.ranks.device)
+        model = model.to(self.ranks.device)
+        return make_engine(self.common.engine, model, self.common.optimizer, stopwatch)[0]
+
+    def train(self, engines: dict[str, Engine], rates: Sequence[float]) -> dict[str, list[float]]:
+        """A step per learning rate, in which all sides take their turn: their losses."""
+        sources, _ = self.events
+        maker, stopwatch = BatchMaker(self.common, self.ranks.device), Stopwatch(self.ranks.device)
+        losses: dict[str, list[float]] = {side: [] for side in engines}
+        for i, lr in enumerate(follow(rates, len(rates), f"seed {self.seed}")):
+            epoch, number = divmod(i, len(sources))
+            step = step_items([0.0] * len(sources), 1, self.seed, epoch)[number]
+            batches = [maker.whole(event, sources) for event in step]
+            for side, engine in engines.items():
+                runner = StepRunner(engine, self.common.training, self.ranks, stopwatch)
+                mine = list(map(doubled, batches)) if side.endswith("fp64") else batches
+                losses[side].append(runner.run(step, mine, lr).loss)
+        return losses
+
+    def curves(self) -> dict[str, list[float]]:
+        """Loss by step of each side, over one epoch."""
+        engines = {side: self.engine(side) for side in CURVES}
+        return self.train(engines, [self.study.lr] * self.study.train)
+
+    def auc(self) -> dict[str, float]:
+        """Of each precision on the validation events, after all epochs."""
+        engines = {side: self.engine(side) for side in PRECISIONS}
+        n_steps = self.study.train * self.study.epochs
+        self.train(engines, [self.study.peak_lr * (1 - i / n_steps) for i in range(n_steps)])
+        _, held = self.events
+        maker, blocks = BatchMaker(self.common, self.ranks.device), BlockGroups(self.ranks, [])
+        found = {}
+        for side, engine in engines.items():
+            auc = validate(engine.model, maker, blocks, held, self.common.training)["auc"]
+            assert auc is not None, "validation events have target edges and others"
+            found[side] = auc
+        return found
+
+
+def doubled(batch: Batch) -> Batch:
+    truth = EdgeTruth(batch.truth.label, batch.truth.weight.double(), batch.truth.counts)
+    x, edge_features = batch.x.double(), batch.edge_features.double()
+    return replace(batch, x=x, edge_features=edge_features, truth=truth)
+
+
+def make_graphs(study: Study, folder: Path) -> Path:
+    """Simulated events as graphs."""
+    events = range(study.train + study.validation)
+    simulate_folder(folder / "events", events, study.particles, seed=0, detectors=None)
+    build_folder(folder / "events", folder / "graphs")
+    return folder / "graphs"
+
+
+def summary(curves: list[dict[str, list[float]]], auc: list[dict[str, float]]) -> dict[str, float]:
+    """Largest differences over seeds: relative ones of losses, and those of the AUC."""
+    found = {}
+    for side, other in PAIRS:
+        steps = [pair for row in curves for pair in zip(row[side], row[other], strict=True)]
+        found[f"loss {side}"] = max(abs(a - b) / abs(b) for a, b in steps)
+    first, *others = PRECISIONS
+    for side in others:
+        found[f"auc {side}"] = max(abs(row[side] - row[first]) for row in auc)
+    return found
+
+
+def table(found: dict[str, float], auc: list[dict[str, float]]) -> Table:
+    shown = Table("", "largest difference", "limit", *(f"AUC, seed {i}" for i in range(len(auc))))
+    shown.add_row(f"auc {PRECISIONS[0]}", "", "", *(f"{row[PRECISIONS[0]]:.5f}" for row in auc))
+    for name, value in found.items():
+        side = name.removeprefix("auc ")
+        values = [f"{row[side]:.5f}" for row in auc] if side in PRECISIONS else []
+        shown.add_row(name, f"{value:.1e}", str(LIMITS.get(name, "")), *values)
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="one seed, few and small events")
+    parser.add_argument("--output", type=Path, help=f"{DEFAULT.name}, nothing with --quick")
+    arguments = parser.parse_args()
+    study, ranks = QUICK if arguments.quick else Study(), discover({})
+    settle(ranks)
+    with tempfile.TemporaryDirectory() as folder, process_group(ranks):
+        graphs = make_graphs(study, Path(folder))
+        trials = [Trial(study, graphs, seed, ranks) for seed in range(study.seeds)]
+        curves = [trial.curves() for trial in trials]
+        auc = [trial.auc() for trial in trials]
+        edges = [source.record["edges"] for source in trials[0].events[0]]
+    found = summary(curves, auc)
+    results = {"summary": found, "limits": LIMITS, "loss_by_seed": curves, "auc_by_seed": auc}
+    facts = {"study": {**asdict(study), "edges": edges}, "machine": machine()}
+    if output := arguments.output or (None if arguments.quick else DEFAULT):
+        write_json(output, {**results, **facts, "software": software()})
+    console.print(table(found, auc))
+    print(json.dumps(found), flush=True)
+    raise SystemExit(any(found[name] > limit for name, limit in LIMITS.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""The cost model against what torch really saves, closed formulas and small hand-made cases."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from bigtrk.cost.event_size import EventSize, event_size
+from bigtrk.cost.footprint import footprint
+from bigtrk.cost.links import Link, all_reduce
+from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
+from bigtrk.cost.model import CostModel
+from bigtrk.cost.sharding import Sharding, sharding
+from bigtrk.cost.zero_memory import Weights
+from bigtrk.models import interaction_gnn
+from bigtrk.models.build import make_model
+from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.settings import (
+    AttentionGNNConfig,
+    EdgeMLPConfig,
+    InteractionGNNConfig,
+    ModelConfig,
+    Precision,
+)
+from bigtrk.parallel.settings import EngineSettings
+
+NODES, EDGES = 300, 2000
+EVENT = EventSize(10_000, 200_000, stored=8)
+
+
+def cost(
+    world: int = 1, engine: str = "ddp", machine: MachineConstants = A100, hidden: int = 64
+) -> CostModel:
+    model = InteractionGNNConfig(hidden=hidden, layers=4)
+    return CostModel(model, 4, 6, named(engine, world), world, ranks_per_node=4, machine=machine)
+
+
+def named(engine: str, world: int) -> Sharding:
+    """The sharding of "ddp", "fsdp2" or a shipped DeepSpeed file."""
+    if engine.startswith("zero"):
+        return sharding(EngineSettings(name="deepspeed", ds_config=engine), world)
+    return sharding(EngineSettings.model_validate({"name": engine}), world)
+
+
+def make_inputs(n_edges: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(NODES, 4), torch.randn(n_edges, 6), torch.randint(NODES, (2, n_edges))
+
+
+def really_saved(config: ModelConfig, n_edges: int) -> int:
+    """Bytes of distinct tensors that autograd keeps, weights and inputs left out."""
+    model, inputs = make_model(config, 4, 6), make_inputs(n_edges)
+    known = {t.untyped_storage().data_ptr() for t in (*inputs, *model.parameters())}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        logits = model(*inputs, NODES, no_exchange)
+    assert logits.grad_fn is not None
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+@pytest.mark.parametrize("hidden", [16, 48])
+def test_saved_activations_are_what_autograd_keeps(hidden: int, recompute: Recompute) -> None:
+    config = InteractionGNNConfig(hidden=hidden, layers=3, recompute=recompute)
+    count = footprint(config, 4, 6, cut=False)
+    more = really_saved(config, 2 * EDGES) - really_saved(config, EDGES)
+    # Beside what the model keeps of an edge: its logit, for the loss.
+    assert float(count.saved[0]) == pytest.approx(more / EDGES + 4, rel=1e-9)
+
+
+def really_offloaded(
+    config: ModelConfig, n_edges: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, int]:
+    """Bytes of all tensors that the model moves to the host's memory, and of distinct ones that are
+    no inputs.
+    """
+    moved: list[Tensor] = []
+
+    def recorded(pin_memory: bool) -> torch.autograd.graph.saved_tensors_hooks:
+        assert not pin_memory
+        return torch.autograd.graph.saved_tensors_hooks(moved.append, lambda none: none)
+
+    monkeypatch.setattr(interaction_gnn, "save_on_cpu", recorded)
+    given = make_inputs(n_edges)
+    make_model(config, 4, 6)(*given, NODES, no_exchange)
+    kept = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in moved}
+    for tensor in given:
+        kept.pop(tensor.untyped_storage().data_ptr(), None)
+    return sum(tensor.nbytes for tensor in moved), sum(kept.values())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("concatenate", [True, False])
+def test_offloading_fills_the_memory_of_the_host(
+    concatenate: bool, precision: Precision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = InteractionGNNConfig(
+        hidden=48, layers=3, recompute="offload", concatenate=concatenate, precision=precision
+    )
+    few, many = (really_offloaded(config, n, monkeypatch) for n in (EDGES, 2 * EDGES))
+    copied, distinct = ((more - less) / EDGES for less, more in zip(few, many, strict=True))
+    on_accelerator = footprint(config, 4, 6, cut=False, to_host=True)
+    assert float(on_accelerator.host[0]) == pytest.approx(copied, rel=1e-9)
+    # On the accelerator stay an edge's logit and its encoded features, which all layers read.
+    encoded = 48 * (4 if precision == "fp32" else 2) if concatenate else 0
+    assert float(on_accelerator.saved[0]) == pytest.approx(encoded + 4, rel=1e-9)
+    # A CPU is its own host, which has them already and makes no copies.
+    on_cpu = footprint(config, 4, 6, cut=False)
+    assert float(on_cpu.saved[0]) == pytest.approx(distinct + 4, rel=1e-9)
+    assert not on_cpu.host.any()
+
+
+# What autograd's hooks do not see of an edge: its logit, which the MLP keeps for itself, and its
+# order and column in two sparse matrices.
+LOGIT, MATRICES = 4, 2 * 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("config", "unseen"),
+    [
+        (EdgeMLPConfig(recompute="none"), 0),
+        (EdgeMLPConfig(recompute="chunk"), 0),
+        (AttentionGNNConfig(layers=3, recompute="none"), LOGIT + MATRICES),
+        (AttentionGNNConfig(layers=3, recompute="layer"), LOGIT + MATRICES),
+        (AttentionGNNConfig(layers=3, recompute="layer", precision="bf16"), LOGIT + MATRICES),
+    ],
+    ids=str,
+)
+def test_saved_activations_of_the_other_models(config: ModelConfig, unseen: int) -> None:
+    count = footprint(config, 4, 6, cut=False)
+    more = really_saved(config, 2 * EDGES) - really_saved(config, EDGES)
+    assert float(count.saved[0]) == pytest.approx(more / EDGES + unseen, rel=1e-9)
+
+
+def test_matrix_products_are_those_of_the_formula() -> None:
+    """Encoders, edge and node networks, decoder, counted by hand: 6 passes of 2 per weight-row."""
+    H, L = 32, 3
+    config = InteractionGNNConfig(hidden=H, layers=L, recompute="none")
+    count = footprint(config, 4, 6, cut=False)
+    edge = 6 * H + H * H + L * (2 * H * H + H * H) + H * H * 3 + H
+    node = 4 * H + H * H + L * (2 * 2 * H * H) + (L - 1) * (4 * H * H + H * H)
+    forward = 2 * (edge * EDGES + node * NODES)
+    # Backward does it twice more, but for the gradients of the input features; of the nodes it
+    # computes again what they add to edges, and their last product.
+    inputs = 2 * (6 * H * EDGES + 4 * H * NODES)
+    again = 2 * NODES * (L * 2 * 2 * H * H + (L - 1) * H * H)
+    expected = 3 * forward - inputs + again
+    assert float(count.flops @ [EDGES, NODES, NODES, 1]) == pytest.approx(expected)
+
+
+def test_recomputing_and_bf16_save_what_was_measured() -> None:
+    """Of an edge in float32 rows of hidden 64, 8 layers: what each reads, and with "none" 13
+    products; input features and statistics beside.
+    """
+    saved = {}
+    for recompute, precision in itertools.product(["none", "layer"], ["fp32", "bf16"]):
+        config = InteractionGNNConfig.model_validate(
+            {"hidden": 64, "layers": 8, "recompute": recompute, "precision": precision}
+        )
+        count = footprint(config, 4, 6, cut=False)
+        saved[recompute, precision] = float(count.saved[0]) / 256
+    assert saved["none", "fp32"] == pytest.approx(8 + 13, rel=0.02)
+    assert saved["layer", "fp32"] == pytest.approx(8, rel=0.02)
+    assert saved["layer", "bf16"] == pytest.approx(4, rel=0.02)
+
+
+def test_smallest_parts_is_the_first_power_of_two_that_fits() -> None:
+    model = cost(world=16)
+    totals = {k: model.memory(EVENT, k).total for k in (1, 2, 4, 8, 16)}
+    assert sorted(totals.values(), reverse=True) == list(totals.values())
+    assert model.smallest_parts(EVENT, totals[1]) == 1
+    assert model.smallest_parts(EVENT, totals[1] - 1) == 2
+    assert model.smallest_parts(EVENT, totals[8]) == 8
+    assert model.smallest_parts(EVENT, totals[16] - 1) is None
+
+
+def test_offloading_takes_memory_of_the_accelerator_s_host_and_time() -> None:
+    chunk, offload = (
+        replace(cost(), model=InteractionGNNConfig(layers=4, recompute=recompute))
+        for recompute in ("chunk", "offload")
+    )
+    assert offload.memory(EVENT, 1).total < chunk.memory(EVENT, 1).total
+    assert offload.memory(EVENT, 1).saved < 0.35 * chunk.memory(EVENT, 1).saved
+    n_bytes = offload.host_bytes(EVENT, 1)
+    assert n_bytes > chunk.memory(EVENT, 1).saved
+    assert chunk.host_bytes(EVENT, 1) == 0
+    # Over the link and back, beside what it computes.
+    transfers = 2 * n_bytes / A100.transfer
+    assert offload.seconds(EVENT, 1) - chunk.seconds(EVENT, 1) == pytest.approx(transfers, rel=0.1)
+
+
+def test_a_cpu_is_its_own_host() -> None:
+    chunk, offload = (
+        replace(cost(machine=CPU), model=InteractionGNNConfig(layers=4, recompute=recompute))
+        for recompute in ("chunk", "offload")
+    )
+    for parts in (1, 2):
+        assert offload.memory(EVENT, parts) == chunk.memory(EVENT, parts)
+        assert offload.seconds(EVENT, parts) == chunk.seconds(EVENT, parts)
+        assert offload.host_bytes(EVENT, parts) == 0
+
+
+def test_gradients_of_replicas_are_what_is_reduced() -> None:
+    """DDP's are views of its buckets, and coalesced ones of their buffer."""
+    for engine in (EngineSettings(), EngineSettings(coalesced=True)):
+        assert (
+            sharding(engine, world=4).held(Weights(1000, 100, 10), on_host=True).gradients == 1000
+        )
+    assert sharding(EngineSettings(coalesced=True), world=4).name == "DDP, coalesced"
+
+
+def test_more_ranks_shard_what_the_engine_shards() -> None:
+    sizes = {}
+    for engine in ("ddp", "zero1", "zero2", "zero3", "fsdp2"):
+        one = cost(world=1, engine=engine, hidden=256).memory(EVENT, 1)
+        many = cost(world=1024, engine=engine, hidden=256).memory(EVENT, 1)
+        levers = ("parameters", "gradients", "optimizer")
+        sizes[engine] = [getattr(many, lever) < 0.6 * getattr(one, lever) for lever in levers]
+    assert sizes["ddp"] == [False, False, False]
+    # Gradients are all there before they are reduced.
+    assert sizes["zero1"] == sizes["zero2"] == [False, False, True]
+    # Weights that are gathered stay for a whole pass, and so does a bucket of gradients.
+    assert sizes["zero3"] == [False, True, True]
+    assert sizes["fsdp2"] == [True, True, True]
+
+
+def test_engines_that_shard_parameters_keep_ranks_in_step() -> None:
+    names = ("ddp", "zero0", "zero1", "zero2", "zero3", "fsdp2")
+    assert [name for name in names if named(name, 4).in_step] == ["zero3", "fsdp2"]
+
+
+def test_ranks_of_a_cpu_host_share_it() -> None:
+    alike = CPU.model_copy(update={"sharing": 1.0, "sharing_cached": 1.0})
+    alone, shared = (cost(world, machine=alike, hidden=256) for world in (1, 4))
+    size = EVENT.sector(1)
+    assert 3.5 < shared.compute_seconds(size, 1) / alone.compute_seconds(size, 1) <= 4
+    assert cost(4).compute_seconds(size, 1) == cost(1).compute_seconds(size, 1)
+
+
+def test_ring_for_large_and_tree_for_many() -> None:
+    link = Link(latency=1e-5, bandwidth=1e9)
+    assert all_reduce(link, 1, 4e6) == 0
+    assert all_reduce(link, 4, 4e9) == pytest.approx(6e-5 + 1.5 * 4)
+    assert all_reduce(link, 4096, 8) == pytest.approx(24e-5, rel=1e-3)
+
+
+def test_an_event_has_the_cut_quality_of_its_record() -> None:
+    quality = {"cut_fraction": 0.02, "halo_fraction": 0.1, "edge_imbalance": 1.01}
+    size = event_size({"nodes": 1000, "edges": 8000, "parts": 4, "quality": quality})
+    sector = size.sector(4)
+    assert sector.edges == pytest.approx(8000 * 1.02 * 1.01 / 4)
+    assert sector.halo == pytest.approx(1000 * 0.1 / 4)
+    assert sector.owned == 250
+    assert size.sector(1).halo == 0

@@ -1,0 +1,273 @@
+"""A folder's lock: one process has it, the dead leave it, and whoever lost it knows."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.disk import folder_lock
+from bigtrk.disk.folder_lock import LOCK, FolderLock
+from bigtrk.disk.lock_owner import Owner, _started
+from bigtrk.errors import InputError
+
+PROCESSES, ROUNDS = 4, 25
+ME = Owner.here()
+ELSEWHERE = replace(ME, host="node7", process=1, space="elsewhere")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time runs sixty times as fast."""
+    for name, seconds in {"BEAT": 0.05, "DEAD": 1.0, "WATCHED": 0.2, "POLL": 0.02}.items():
+        monkeypatch.setattr(folder_lock, name, seconds)
+
+
+def lay(folder: Path, owner: Owner, silent: float = 0.0) -> Path:
+    """The lock of an owner that has been silent for some seconds."""
+    held = folder / LOCK / owner.name
+    held.parent.mkdir(parents=True)
+    held.touch()
+    os.utime(held, (time.time() - silent, time.time() - silent))
+    return held
+
+
+def ended() -> Owner:
+    """A process that was there."""
+    with subprocess.Popen(["true"]) as process:
+        return replace(ME, process=process.pid, started=ME.started + 1)
+
+
+def owners(folder: Path) -> list[str]:
+    return [path.name for path in (folder / LOCK).iterdir()]
+
+
+@pytest.mark.parametrize("error", [InputError, KeyboardInterrupt, SystemExit, None])
+def test_a_lock_is_there_until_its_block_ends(
+    tmp_path: Path, error: type[BaseException] | None
+) -> None:
+    def work() -> None:
+        with FolderLock() as lock:
+            lock.take(tmp_path)
+            lock.check()
+            assert owners(tmp_path) == [ME.name]
+            if error:
+                raise error
+
+    if error:
+        with pytest.raises(error):
+            work()
+    else:
+        work()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_living_owner_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with FolderLock() as lock:
+        lock.take(tmp_path)
+        with FolderLock() as other, pytest.raises(InputError) as caught:
+            other.take(tmp_path)
+        assert str(caught.value) == (
+            f"{tmp_path}: process {os.getpid()} on {ME.host} is writing there; wait until it has "
+            f"ended, or end it, or choose another folder"
+        )
+        lock.check()
+        assert list(tmp_path.iterdir()) == [tmp_path / LOCK]
+
+
+def keep(folder: Path) -> None:
+    with FolderLock() as lock:
+        lock.take(folder)
+        time.sleep(600)
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_killed_process_has_no_lock(
+    tmp_path: Path, reaped: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    holder = multiprocessing.get_context("spawn").Process(target=keep, args=(tmp_path,))
+    holder.start()
+    while not (tmp_path / LOCK).exists():
+        time.sleep(0.01)
+    assert holder.pid is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+    if reaped:
+        holder.join()
+    start = time.monotonic()
+    with FolderLock() as lock:
+        lock.take(tmp_path)
+        assert time.monotonic() - start < 1
+        assert owners(tmp_path) == [ME.name]
+    holder.join()
+    said = f"{tmp_path}: process {holder.pid} on {ME.host} is gone; its lock is taken over\n"
+    assert capsys.readouterr().out == said
+
+
+def test_another_process_of_the_same_number_is_not_the_owner(tmp_path: Path) -> None:
+    lay(tmp_path, replace(ME, started=ME.started - 1))
+    with FolderLock() as lock:
+        lock.take(tmp_path)
+        lock.check()
+
+
+def test_a_stopped_process_of_this_host_keeps_its_lock(tmp_path: Path) -> None:
+    """However long it is silent: it is there, and may go on."""
+    lay(tmp_path, ME, silent=1e6)
+    with FolderLock() as lock, pytest.raises(InputError, match="is writing there"):
+        lock.take(tmp_path)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_sign_of_life_is_enough_where_the_process_is_not_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Owner, "has_ended", lambda _: None)
+    with FolderLock() as lock:
+        lock.take(tmp_path)
+        # As if its host's clock were an hour behind.
+        os.utime(tmp_path / LOCK / ME.name, (0, 0))
+        with FolderLock() as other, pytest.raises(InputError, match="is writing there"):
+            other.take(tmp_path)
+        lock.check()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("silent", "least"), [(0.0, 0.9), (3600.0, 0.2), (-3600.0, 0.9)])
+def test_an_owner_elsewhere_is_dead_after_its_silence(
+    tmp_path: Path, silent: float, least: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lay(tmp_path, ELSEWHERE, silent)
+    start = time.monotonic()
+    with FolderLock() as lock:
+        lock.take(tmp_path)
+        assert least < time.monotonic() - start < least + 1
+    assert "process 1 on node7 is gone; its lock is taken over" in capsys.readouterr().out
+
+
+def test_what_is_taken_over_shows_a_sign_of_life_at_once(tmp_path: Path) -> None:
+    lay(tmp_path, ended(), silent=3600)
+    with FolderLock() as lock:
+        lock.take(tmp_path)
+        assert time.time() - (tmp_path / LOCK / ME.name).stat().st_mtime < 60
+
+
+def contend(folder: Path, meet: Barrier, won: Any) -> None:
+    for number in range(ROUNDS):
+        with FolderLock() as lock:
+            meet.wait()
+            try:
+                lock.take(folder / str(number))
+                won.put(number)
+            except InputError:
+                pass
+            meet.wait()
+
+
+@pytest.mark.parametrize("stale", [True, False])
+def test_of_many_that_try_at_once_one_gets_it(tmp_path: Path, stale: bool) -> None:
+    for number in range(ROUNDS):
+        (tmp_path / str(number)).mkdir()
+        if stale:
+            lay(tmp_path / str(number), ended())
+    context = multiprocessing.get_context("spawn")
+    meet, won = context.Barrier(PROCESSES, timeout=60), context.SimpleQueue()
+    processes = [
+        context.Process(target=contend, args=(tmp_path, meet, won)) for _ in range(PROCESSES)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * PROCESSES
+    wins = []
+    while not won.empty():
+        wins.append(won.get())
+    assert wins == list(range(ROUNDS))
+
+
+def test_a_lock_found_dead_is_not_taken_from_who_was_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(tmp_path, ended())
+    faster = replace(ME, process=os.getppid(), started=_started(os.getppid()) or 0)
+    judge = FolderLock._is_dead
+
+    def judge_slowly(self: FolderLock, owner: Owner, held: Path, new: Path) -> bool:
+        found = judge(self, owner, held, new)
+        if owner != faster:
+            held.rename(held.with_name(faster.name))
+        return found
+
+    monkeypatch.setattr(FolderLock, "_is_dead", judge_slowly)
+    with FolderLock() as lock, pytest.raises(InputError, match=f"process {faster.process} on"):
+        lock.take(tmp_path)
+    assert owners(tmp_path) == [faster.name]
+
+
+LOSSES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "removed": (lambda folder: shutil.rmtree(folder / LOCK), f"{LOCK}: No such file or directory"),
+    "moved": (lambda folder: folder.rename(folder.with_name("b")), "No such file or directory"),
+    "taken": (
+        lambda folder: (folder / LOCK / ME.name).rename(folder / LOCK / ELSEWHERE.name),
+        "is held by process 1 on node7",
+    ),
+}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("loss", LOSSES)
+def test_who_lost_the_lock_is_told_and_takes_nothing_back(tmp_path: Path, loss: str) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    lose, said = LOSSES[loss]
+    with FolderLock() as lock:
+        lock.take(folder)
+        lose(folder)
+        time.sleep(0.2)  # some beats
+        with pytest.raises(InputError, match=said) as caught:
+            lock.check()
+        assert "so that this process, which held it, ends" in str(caught.value)
+    left = {"removed": [], "moved": [], "taken": [folder / LOCK / ELSEWHERE.name]}
+    assert [path for path in folder.rglob("*") if path.name != LOCK] == left[loss]
+    assert folder.exists() == (loss != "moved")
+
+
+def lay_link(folder: Path) -> None:
+    (folder.parent / "other").mkdir()
+    (folder / LOCK).symlink_to(folder.parent / "other")
+
+
+STRANGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "link": (lay_link, f"{LOCK}: is a symbolic link"),
+    "file": (lambda folder: (folder / LOCK).touch(), "Not a directory"),
+    "other": (
+        lambda folder: (folder / LOCK / "notes").mkdir(parents=True),
+        "notes: is no lock of bigtrk's; remove it",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_what_is_no_lock_is_named(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    strange, said = STRANGE[kind]
+    strange(folder)
+    with FolderLock() as lock, pytest.raises(InputError, match=said):
+        lock.take(folder)
+    assert list(folder.iterdir()) == [folder / LOCK]
+
+
+def test_a_folder_that_is_gone_is_not_made(tmp_path: Path) -> None:
+    with FolderLock() as lock, pytest.raises(InputError, match="No such file"):
+        lock.take(tmp_path / "gone")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,167 @@
+"""HEPTrkX npz graphs: real ones against plain numpy, bad ones named."""
+
+import math
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from bigtrk.errors import InputError
+from bigtrk.formats.heptrkx import import_heptrkx_folder, read_heptrkx
+from bigtrk.graphs.builders.build_folder import build_folder, show_folder
+from bigtrk.graphs.features import normalised
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.manifest import file_of
+
+Arrays = dict[str, Any]
+# Edges 0: 0 -> 1, 1: 1 -> 2, 2: 0 -> 2, 3: 0 -> 2 again; the sparse entries in any order.
+GOOD: Arrays = {
+    "X": np.array([[0.032, 0.99, 0.1], [0.072, -0.99, 0.2], [1.0, -0.5, -1.0]], dtype=np.float32),
+    "y": np.array([1, 0, 1, 0], dtype=np.float32),
+    "Ri_rows": np.array([2, 1, 2, 2]),
+    "Ri_cols": np.array([1, 0, 3, 2]),
+    "Ro_rows": np.array([0, 1, 0, 0]),
+    "Ro_cols": np.array([0, 1, 2, 3]),
+}
+
+
+def save(path: Path, arrays: Arrays) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    np.savez(path, **arrays)
+    return path
+
+
+def test_a_small_graph(tmp_path: Path) -> None:
+    graph = read_heptrkx(save(tmp_path / "event000001000_g000.npz", GOOD))
+    assert graph.name == "event000001000_g000"
+    assert graph.edge_index.tolist() == [[0, 0, 0, 1], [1, 2, 2, 2]]
+    assert graph.y is not None
+    assert graph.y.tolist() == [True, True, False, False]
+    assert graph.node_features[0].tolist() == pytest.approx(
+        [32, 0.99 * math.pi, 100, math.asinh(100 / 32)], rel=1e-6
+    )
+    dr, dphi, dz, *_ = graph.edge_features[0].tolist()
+    assert (dr, dphi, dz) == pytest.approx((40, 0.02 * math.pi, 100), rel=1e-4)
+    unknown = (graph.hit_id, graph.particle_id, graph.hit_weight, graph.particles)
+    assert unknown == (None, None, None, None)
+
+
+def test_a_real_graph_against_numpy(testdata: Path) -> None:
+    path = testdata / "data" / "heptrkx_graphs" / "event000001000_g000.npz"
+    graph = read_heptrkx(path)
+    with np.load(path) as raw:
+        arrays = {key: raw[key] for key in raw.files}
+    incoming = dict(zip(arrays["Ri_cols"].tolist(), arrays["Ri_rows"].tolist(), strict=True))
+    outgoing = dict(zip(arrays["Ro_cols"].tolist(), arrays["Ro_rows"].tolist(), strict=True))
+    expected = sorted((incoming[e], outgoing[e], y == 1) for e, y in enumerate(arrays["y"]))
+    source, destination = graph.edge_index.tolist()
+    assert graph.y is not None
+    assert list(zip(destination, source, graph.y.tolist(), strict=True)) == expected
+    units = {"r": 1000.0, "phi": math.pi, "z": 1000.0}
+    chosen = normalised(graph.node_features, graph.node_feature_names, units, tuple(units))
+    np.testing.assert_allclose(chosen.numpy(), arrays["X"], rtol=1e-6, atol=1e-7)
+    assert (graph.edge_features[:, 0] > 0).all(), "from the inner to the outer hit"
+
+
+def test_imports_a_folder_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = tmp_path / "npz", tmp_path / "graphs"
+    names = ["event000001000_g000", "event000001000_g001"]
+    for name in names:
+        save(source / f"{name}.npz", GOOD)
+    manifest = build_folder(source, out, "heptrkx")
+    folder = GraphFolder(out)
+    assert folder.events == names
+    assert folder.record(names[0])["purity"] == 0.5
+    first = file_of(out, names[0]).stat().st_mtime_ns
+    save(source / f"{names[1]}.npz", GOOD | {"y": np.ones(4, dtype=np.float32)})
+    import_heptrkx_folder(source, out)
+    assert file_of(out, names[0]).stat().st_mtime_ns == first, "unchanged: kept"
+    assert GraphFolder(out).record(names[1])["purity"] == 1.0, "changed: imported again"
+    show_folder(manifest, Console())
+    assert "50.00%" in capsys.readouterr().out
+
+
+def test_a_bad_first_graph_leaves_no_folder(tmp_path: Path) -> None:
+    save(tmp_path / "npz" / "a.npz", {**GOOD, "X": GOOD["X"][:, :2]})
+    with pytest.raises(InputError, match=r"a\.npz"):
+        import_heptrkx_folder(tmp_path / "npz", tmp_path / "graphs")
+    assert not (tmp_path / "graphs").exists()
+    with pytest.raises(InputError, match="no npz graphs"):
+        import_heptrkx_folder(tmp_path / "nowhere", tmp_path / "graphs")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("X", GOOD["X"][:, :2], r"'X' has shape \(3, 2\)"),
+        ("X", GOOD["X"] * np.nan, "'X' holds NaN"),
+        ("X", GOOD["X"] * [1, math.pi, 1], "'X' must hold phi / pi"),
+        ("X", np.array([["a", "b", "c"]]), "'X' holds <U1"),
+        ("y", np.array([1, 0, 2, 0]), "'y'.*0 and 1"),
+        ("y", np.ones((4, 1)), "'y'"),
+        ("y", np.ones(3), r"'Ri_rows' has shape \(4,\)"),
+        ("Ri_rows", np.array([2, 1, 2, 3]), "'Ri_rows' names nodes outside 0 to 2"),
+        ("Ro_rows", np.array([0, 1, -1, 0]), "'Ro_rows' names nodes outside 0 to 2"),
+        ("Ri_cols", np.array([0, 0, 3, 2]), "'Ri_cols' must name each edge 0 to 3 once"),
+        ("Ro_cols", np.array([0, 1, 2, 4]), "'Ro_cols' must name each edge"),
+        ("Ro_rows", np.array([0.0, 1.0, 0.0, 0.0]), "'Ro_rows' holds float64"),
+        ("y", np.array([1, 0, 1, None], dtype=object), "'y' cannot be read"),
+        ("Ri_rows", None, "no array 'Ri_rows'"),
+    ],
+)
+def test_bad_arrays_are_named(tmp_path: Path, key: str, value: Any, complaint: str) -> None:
+    arrays = {name: array for name, array in {**GOOD, key: value}.items() if array is not None}
+    path = save(tmp_path / "bad.npz", arrays)
+    with pytest.raises(InputError, match=complaint) as raised:
+        read_heptrkx(path)
+    assert str(path) in str(raised.value)
+
+
+def truncated(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def flipped(path: Path) -> None:
+    """A wrong byte in an array's data, which the archive's CRC catches."""
+    content = bytearray(path.read_bytes())
+    content[content.index(b"NUMPY") + 130] ^= 255
+    path.write_bytes(content)
+
+
+def text(path: Path) -> None:
+    path.write_text("hits")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def single_array(path: Path) -> None:
+    with path.open("wb") as handle:
+        np.save(handle, GOOD["X"])
+
+
+def foreign_member(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for key in GOOD:
+            archive.writestr(f"{key}.npy", "not an array")
+
+
+@pytest.mark.parametrize("harm", [truncated, flipped, text, empty, single_array, foreign_member])
+def test_damaged_files_are_named(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    path = save(tmp_path / "bad.npz", GOOD)
+    harm(path)
+    with pytest.raises(InputError, match=r"bad\.npz"):
+        read_heptrkx(path)
+
+
+def test_a_graph_without_edges(tmp_path: Path) -> None:
+    none = {key: array[:0] for key, array in GOOD.items() if key != "X"}
+    graph = read_heptrkx(save(tmp_path / "bare.npz", {**none, "X": GOOD["X"]}))
+    assert (graph.n_nodes, graph.n_edges) == (3, 0)
+    assert torch.isfinite(graph.node_features).all()

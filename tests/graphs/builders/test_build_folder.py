@@ -1,0 +1,201 @@
+"""Folders of graphs: built, resumed, and left whole by bad input."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from bigtrk.disk.files import seal
+from bigtrk.errors import InputError
+from bigtrk.events.simulate import simulate_event
+from bigtrk.events.writer import write_event
+from bigtrk.graphs.builders import build_folder as build_module
+from bigtrk.graphs.builders.build_folder import build_folder, show_folder
+from bigtrk.graphs.builders.builder import build_graph, graph_record
+from bigtrk.graphs.builders.window_learning import learn_windows
+from bigtrk.graphs.builders.windows import builtin_windows, read_windows, write_windows
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.manifest import MANIFEST, file_of
+from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+
+NAMES = ["event000000001", "event000000002", "event000000003"]
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    folder = tmp_path / "events"
+    for event_id in (1, 2, 3):
+        write_event(simulate_event(60, seed=5, event_id=event_id), folder)
+    return folder
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the events whose graphs are built, as they are built."""
+    names: list[str] = []
+
+    def spy(event: Any, windows: Any) -> Any:
+        names.append(event.name)
+        return build_graph(event, windows)
+
+    monkeypatch.setattr(build_module, "build_graph", spy)
+    return names
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-50])
+
+
+def test_builds_every_event(tmp_path: Path, events: Path) -> None:
+    out = tmp_path / "graphs"
+    manifest = build_folder(events, out)
+    folder = GraphFolder(out)
+    assert folder.events == NAMES
+    assert folder.manifest == manifest
+    event = simulate_event(60, seed=5, event_id=2)
+    expected = build_graph(event, builtin_windows())
+    graph = folder.read(NAMES[1])
+    assert torch.equal(graph.edge_index, expected.edge_index)
+    record = graph_record(event, expected, builtin_windows())
+    assert {name: folder.record(NAMES[1])[name] for name in record} == record
+    assert read_windows(out / "windows.yaml") == builtin_windows()
+
+
+def test_resumes_behind_a_bad_event(tmp_path: Path, events: Path, built: list[str]) -> None:
+    out = tmp_path / "graphs"
+    hits = events / f"{NAMES[1]}-hits.csv.gz"
+    whole = hits.read_bytes()
+    truncate(hits)
+    with pytest.raises(InputError, match=NAMES[1]):
+        build_folder(events, out)
+    assert [path.name for path in out.iterdir()] == [f"{NAMES[0]}.safetensors"]
+    hits.write_bytes(whole)
+    build_folder(events, out)
+    assert built == NAMES, "each event once"
+    assert GraphFolder(out).events == NAMES
+
+
+def test_a_bad_first_event_leaves_no_folder(tmp_path: Path, events: Path) -> None:
+    truncate(events / f"{NAMES[0]}-truth.csv.gz")
+    with pytest.raises(InputError, match=NAMES[0]):
+        build_folder(events, tmp_path / "graphs")
+    assert not (tmp_path / "graphs").exists()
+
+
+def simulate_again(tmp_path: Path) -> None:
+    write_event(simulate_event(61, seed=6, event_id=2), tmp_path / "events")
+
+
+def damage(tmp_path: Path) -> None:
+    truncate(file_of(tmp_path / "graphs", NAMES[1]))
+
+
+def misstate(tmp_path: Path) -> None:
+    path = file_of(tmp_path / "graphs", NAMES[1])
+    content = path.read_bytes()
+    assert b'purity\\": 0.' in content
+    path.write_bytes(content.replace(b'purity\\": 0.', b'purity\\": 1.'))
+
+
+def remove(tmp_path: Path) -> None:
+    file_of(tmp_path / "graphs", NAMES[1]).unlink()
+
+
+@pytest.mark.parametrize("change", [simulate_again, damage, misstate, remove])
+def test_only_what_changed_is_built_again(
+    tmp_path: Path, events: Path, built: list[str], change: Callable[[Path], None]
+) -> None:
+    out = tmp_path / "graphs"
+    build_folder(events, out)
+    built.clear()
+    change(tmp_path)
+    build_folder(events, out)
+    assert built == [NAMES[1]]
+    folder = GraphFolder(out)
+    assert all(folder.read(name).n_edges for name in NAMES)
+
+
+def test_a_file_that_is_no_graph_is_built_again(
+    tmp_path: Path, events: Path, built: list[str]
+) -> None:
+    """Though all checksums are right: nobody would read it, and it was kept for ever."""
+    out = tmp_path / "graphs"
+    build_folder(events, out)
+    opened = SectionFile(file_of(out, NAMES[1]))
+    sections = {name: opened.read(name) for name in opened.digests}
+    sections["graph"]["edge_index"] += 10**6
+    write_sections(opened.path, sections, opened.record)
+    built.clear()
+    build_folder(events, out)
+    assert built == [NAMES[1]]
+    GraphFolder(out).read(NAMES[1])
+
+
+def test_other_windows_build_all_again(tmp_path: Path, events: Path, built: list[str]) -> None:
+    out, path = tmp_path / "graphs", tmp_path / "fewer.yaml"
+    windows = builtin_windows()
+    write_windows(path, windows.model_copy(update={"pairs": windows.pairs[:50]}))
+    before = build_folder(events, out)["events"]
+    built.clear()
+    after = build_folder(events, out, windows=path)["events"]
+    assert built == NAMES
+    assert all(0 < after[name]["edges"] < before[name]["edges"] for name in NAMES)
+
+
+def test_learns_windows_from_the_events(tmp_path: Path, events: Path) -> None:
+    out = tmp_path / "graphs"
+    manifest = build_folder(events, out, learn=True)
+    learned = read_windows(out / "windows.yaml")
+    expected = learn_windows([simulate_event(60, seed=5, event_id=i) for i in (1, 2, 3)], "")
+    assert learned.digest() == expected.digest() == manifest["parameters"]["windows"]
+    assert NAMES[0] in learned.made
+
+
+def test_options_that_exclude_each_other(tmp_path: Path, events: Path) -> None:
+    out = tmp_path / "graphs"
+    with pytest.raises(InputError, match="not both"):
+        build_folder(events, out, windows=tmp_path / "w.yaml", learn=True)
+    with pytest.raises(InputError, match="no use"):
+        build_folder(events, out, source="heptrkx", learn=True)
+    assert not out.exists()
+
+
+def test_foreign_output_folders_are_refused(tmp_path: Path, events: Path) -> None:
+    out = tmp_path / "graphs"
+    manifest = build_folder(events, out)
+    (out / MANIFEST).write_bytes(seal({**manifest, "format": "bigtrk sectors"}))
+    with pytest.raises(InputError, match="holds sectors; name another"):
+        build_folder(events, out)
+    with pytest.raises(InputError, match="is a file"):
+        build_folder(events, out / MANIFEST)
+
+
+def shown(manifest: dict[str, Any]) -> str:
+    console = Console(record=True, width=200)
+    show_folder(manifest, console)
+    return console.export_text()
+
+
+def test_show(tmp_path: Path, events: Path) -> None:
+    manifest = build_folder(events, tmp_path / "graphs")
+    text = shown(manifest)
+    for name, record in manifest["events"].items():
+        (line,) = (line for line in text.splitlines() if name in line)
+        assert f"{record['edges']:,}" in line
+        assert f"{record['target_efficiency']:.2%}" in line
+
+
+def test_many_events_are_summed_up() -> None:
+    record: dict[str, Any] = {"nodes": 1000, "bytes": 2_000_000, "purity": None}
+    records = {f"event{i:09d}": {**record, "edges": 5000 + i} for i in range(80)}
+    records["event000000000"] |= {"purity": 0.5}
+    records["event000000079"] |= {"purity": 0.25}
+    text = shown({"events": records})
+    assert "event000000019" in text
+    assert "event000000020" not in text
+    assert "and 60 more in manifest.json" in text
+    (total,) = (line.split() for line in text.splitlines() if line.strip().startswith("all "))
+    assert total == ["all", "80,000", f"{5000 * 80 + 79 * 40:,}", "37.50%", "160.0"]

@@ -1,0 +1,119 @@
+"""Doublets against a loop over all pairs of hits."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigtrk.events.event import Columns
+from bigtrk.events.simulate import simulate_event
+from bigtrk.graphs.builders import doublets
+from bigtrk.graphs.builders.doublets import build_doublets
+from bigtrk.graphs.builders.windows import LayerPair, Windows, builtin_windows
+
+LAYERS = ((8, 2), (8, 4), (9, 2))
+Pairs = set[tuple[int, int]]
+
+
+def a_pair(inner: int, outer: int, **cuts: object) -> LayerPair:
+    chosen = {"phi_slope": 0.05, "dphi": 0.6, "z0": (-200, 300), "deta": (-1.0, 0.8), **cuts}
+    pair = {"inner": LAYERS[inner], "outer": LAYERS[outer], "edges": 1, **chosen}
+    return LayerPair.model_validate(pair)
+
+
+WINDOWS = Windows(made="by hand", pairs=(a_pair(0, 1), a_pair(1, 2, dphi=2.9), a_pair(0, 2)))
+
+
+def some_hits(n: int, seed: int) -> Columns:
+    """Hits of any phi, half of them within 0.3 rad of the wrap, on overlapping radii."""
+    rng = np.random.default_rng(seed)
+    layer = rng.integers(3, size=n)
+    near_wrap = np.pi + rng.uniform(-0.3, 0.3, n)
+    phi = np.where(rng.random(n) < 0.5, near_wrap, rng.uniform(-np.pi, np.pi, n))
+    r = 40.0 * (layer + 1) + np.round(rng.uniform(-20, 20, n))
+    volume_id, layer_id = np.array(LAYERS)[layer].T
+    return {
+        "x": r * np.cos(phi),
+        "y": r * np.sin(phi),
+        "z": rng.uniform(-300, 300, n),
+        "volume_id": volume_id,
+        "layer_id": layer_id,
+    }
+
+
+def brute_force(hits: Columns, windows: Windows) -> Pairs:
+    """Scalar arithmetic on each ordered pair of hits."""
+    x, y, z, volume, layer = (hits[k].tolist() for k in ("x", "y", "z", "volume_id", "layer_id"))
+    found = set()
+    for cut in windows.pairs:
+        for a in range(len(x)):
+            for b in range(len(x)):
+                if (volume[a], layer[a]) != cut.inner or (volume[b], layer[b]) != cut.outer:
+                    continue
+                ra, rb = math.hypot(x[a], y[a]), math.hypot(x[b], y[b])
+                # The angle between two vectors knows no wrap.
+                dphi = abs(math.atan2(x[a] * y[b] - x[b] * y[a], x[a] * x[b] + y[a] * y[b]))
+                if rb <= ra or dphi > cut.dphi or dphi / (rb - ra) > cut.phi_slope:
+                    continue
+                z0 = z[a] - ra * (z[b] - z[a]) / (rb - ra)
+                deta = math.asinh(z[b] / rb) - math.asinh(z[a] / ra)
+                if cut.z0[0] <= z0 <= cut.z0[1] and cut.deta[0] <= deta <= cut.deta[1]:
+                    found.add((a, b))
+    return found
+
+
+def as_set(edges: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Pairs:
+    pairs = {(int(a), int(b)) for a, b in edges.T}
+    assert len(pairs) == edges.shape[1], "no doublet twice"
+    return pairs
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 60), st.integers(0, 10**6))
+def test_equals_brute_force(n: int, seed: int) -> None:
+    hits = some_hits(n, seed)
+    edges = build_doublets(hits, WINDOWS)
+    assert edges.dtype == np.int64
+    assert edges.shape[0] == 2
+    assert as_set(edges) == brute_force(hits, WINDOWS)
+
+
+def test_equals_brute_force_on_a_simulated_event() -> None:
+    event, windows = simulate_event(25, seed=5), builtin_windows()
+    expected = brute_force(event.hits, windows)
+    assert len(expected) > 100
+    assert as_set(build_doublets(event.hits, windows)) == expected
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    hits = some_hits(80, 3)
+    whole = build_doublets(hits, WINDOWS)
+    monkeypatch.setattr(doublets, "CHUNK", chunk)
+    assert np.array_equal(build_doublets(hits, WINDOWS), whole)
+
+
+@pytest.mark.parametrize("angle", [0.5, 3.0, -2.0])
+def test_a_turned_event_has_the_same_doublets(angle: float) -> None:
+    hits = some_hits(100, 4)
+    x, y = hits["x"].astype(np.float64), hits["y"].astype(np.float64)
+    turned = hits | {
+        "x": x * np.cos(angle) - y * np.sin(angle),
+        "y": x * np.sin(angle) + y * np.cos(angle),
+    }
+    found = as_set(build_doublets(hits, WINDOWS))
+    assert len(found) > 100
+    assert as_set(build_doublets(turned, WINDOWS)) == found
+
+
+def test_both_charges_have_the_same_chance() -> None:
+    hits = some_hits(100, 5)
+    mirrored = hits | {"y": -hits["y"].astype(np.float64)}
+    assert as_set(build_doublets(mirrored, WINDOWS)) == as_set(build_doublets(hits, WINDOWS))
+
+
+def test_hits_off_the_allowed_layers_have_no_doublets() -> None:
+    hits = some_hits(50, 6)
+    assert build_doublets(hits | {"volume_id": np.full(50, 1)}, WINDOWS).shape == (2, 0)

@@ -1,0 +1,128 @@
+"""What is written is read; damage and mix-ups are named."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from bigtrk.disk.files import seal
+from bigtrk.errors import InputError
+from bigtrk.events.simulate import simulate_event
+from bigtrk.graphs.builders.builder import build_graph
+from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+from bigtrk.graphs.features import SCALES
+from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
+from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
+
+
+def a_graph(seed: int = 1) -> EventGraph:
+    return build_graph(simulate_event(40, seed=seed, event_id=seed), builtin_windows())
+
+
+def write_folder(folder: Path, *graphs: EventGraph) -> GraphFolder:
+    for graph in graphs:
+        write_graph(folder, graph, {"note": "kept"})
+    write_manifest(folder, "graphs", {}, [graph.name for graph in graphs])
+    return GraphFolder(folder)
+
+
+def assert_same(found: object, expected: object) -> None:
+    """Every field of two dataclasses agrees, tensors bit for bit (NaN equals NaN)."""
+    assert isinstance(expected, EventGraph | ParticleTable)
+    assert type(found) is type(expected)
+    for field in fields(expected):
+        a, b = getattr(found, field.name), getattr(expected, field.name)
+        if isinstance(b, Tensor):
+            assert a.dtype == b.dtype, field.name
+            assert torch.equal(a.nan_to_num(), b.nan_to_num()), field.name
+            assert torch.equal(a.isnan(), b.isnan()), field.name
+        elif isinstance(b, ParticleTable):
+            assert_same(a, b)
+        else:
+            assert a == b, field.name
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    graph = a_graph()
+    assert graph.particles is not None
+    graph.particles.pt[0] = float("nan")
+    folder = write_folder(tmp_path, graph)
+    assert folder.events == [graph.name]
+    assert_same(folder.read(graph.name), graph)
+
+
+def test_what_is_unknown_stays_unknown(tmp_path: Path) -> None:
+    bare = replace(
+        a_graph(), y=None, hit_id=None, particle_id=None, hit_weight=None, particles=None
+    )
+    assert_same(write_folder(tmp_path, bare).read(bare.name), bare)
+
+
+def test_an_empty_graph(tmp_path: Path) -> None:
+    empty = EventGraph(
+        "event000000009",
+        ("r",),
+        ("dr",),
+        torch.empty(0, 1),
+        torch.empty(2, 0).long(),
+        torch.empty(0, 1),
+    )
+    assert_same(write_folder(tmp_path, empty).read(empty.name), empty)
+
+
+def test_record(tmp_path: Path) -> None:
+    graph = a_graph()
+    record = write_folder(tmp_path, graph).record(graph.name)
+    assert record["note"] == "kept"
+    assert (record["nodes"], record["edges"]) == (graph.n_nodes, graph.n_edges)
+    names = graph.node_feature_names + graph.edge_feature_names
+    assert record["node_feature_names"] + record["edge_feature_names"] == list(names)
+    assert record["scales"] == {name: SCALES[name] for name in names}
+
+
+def test_an_unknown_event_is_named(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path, a_graph())
+    for ask in (folder.read, folder.record):
+        with pytest.raises(InputError, match="no event 'event7'"):
+            ask("event7")
+
+
+def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
+    graph = a_graph()
+    folder = write_folder(tmp_path, graph)
+    path = file_of(tmp_path, graph.name)
+    content = bytearray(path.read_bytes())
+    content[-1000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"{path.name}.*checksum"):
+        folder.read(graph.name)
+
+
+def test_a_file_the_manifest_does_not_describe_is_refused(tmp_path: Path) -> None:
+    graph = a_graph()
+    folder = write_folder(tmp_path, graph)
+    write_graph(tmp_path, replace(graph, node_features=graph.node_features + 1), {})
+    with pytest.raises(InputError, match="not the file that the manifest describes"):
+        folder.read(graph.name)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    graph = a_graph()
+    folder = write_folder(tmp_path, graph)
+    file_of(tmp_path, graph.name).unlink()
+    with pytest.raises(InputError, match=rf"{graph.name}.*no such file"):
+        folder.read(graph.name)
+
+
+def test_other_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such folder"):
+        GraphFolder(tmp_path / "none")
+    with pytest.raises(InputError, match=r"holds no manifest\.json"):
+        GraphFolder(tmp_path)
+    manifest = write_folder(tmp_path, a_graph()).manifest
+    (tmp_path / MANIFEST).write_bytes(seal({**manifest, "format": "bigtrk sectors"}))
+    with pytest.raises(InputError, match="holds sectors, not graphs"):
+        GraphFolder(tmp_path)

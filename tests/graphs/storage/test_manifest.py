@@ -1,0 +1,66 @@
+"""The manifest of a folder says what lies in it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import bigtrk
+from bigtrk.disk.files import seal
+from bigtrk.errors import InputError
+from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
+from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+
+
+def test_assembled_from_the_files(tmp_path: Path) -> None:
+    for number, name in enumerate(("b", "a", "left out")):
+        write_sections(
+            file_of(tmp_path, name), {"graph": {"x": torch.tensor([number])}}, {"edges": number}
+        )
+    written = write_manifest(tmp_path, "graphs", {"cut": 1}, iter(["b", "a"]))
+    kind, manifest = read_manifest(tmp_path)
+    assert kind == "graphs"
+    assert manifest == written
+    assert manifest["parameters"] == {"cut": 1}
+    assert manifest["software"]["bigtrk"] == bigtrk.__version__
+    assert list(manifest["events"]) == ["a", "b"]
+    for name, edges in (("a", 1), ("b", 0)):
+        path = file_of(tmp_path, name)
+        assert manifest["events"][name] == {
+            "file": path.name,
+            "bytes": path.stat().st_size,
+            "digests": SectionFile(path).digests,
+            "edges": edges,
+        }
+
+
+def test_a_missing_event_leaves_no_manifest(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        write_manifest(tmp_path, "graphs", {}, ["a"])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "{", '{"format": "bigtrk graphs", "events": {}}'])
+def test_those_of_other_programs_and_older_versions_are_refused(
+    tmp_path: Path, content: str
+) -> None:
+    (tmp_path / MANIFEST).write_text(content)
+    with pytest.raises(InputError, match=rf"{MANIFEST}: .*older version, .*has no checksum"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("content", [{"format": "other"}, {"format": 3}, {"events": {}}])
+def test_those_of_other_kinds_are_refused(tmp_path: Path, content: dict[str, object]) -> None:
+    (tmp_path / MANIFEST).write_bytes(seal(content))
+    with pytest.raises(InputError, match=rf"{MANIFEST}: not a manifest of bigtrk"):
+        read_manifest(tmp_path)
+
+
+def test_folders_without_one_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no .*bigtrk build"):
+        read_manifest(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: is a file; name the folder of graphs or sectors"):
+        read_manifest(tmp_path / "file")
+    with pytest.raises(InputError, match=r"no such folder; .*bigtrk build"):
+        read_manifest(tmp_path / "none")

@@ -1,0 +1,122 @@
+"""Sections of tensors: exact, checked, atomic."""
+
+import gc
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.storage.tensor_files import Section, SectionFile, digest, write_sections
+
+SECTIONS: dict[str, Section] = {
+    "graph": {
+        "ids": torch.tensor([2**62 + 1, -1]),
+        "x": torch.arange(12.0).reshape(3, 4).T,
+        "flags": torch.tensor([True, False]),
+        "none": torch.empty(0, 3),
+    },
+    "graph2": {"x": torch.tensor([1.5], dtype=torch.float64)},
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "event.safetensors"
+    write_sections(path, SECTIONS, {"b": [1, None], "a": "é"})
+    return path
+
+
+def test_round_trip(path: Path) -> None:
+    opened = SectionFile(path)
+    assert opened.record == {"b": [1, None], "a": "é"}
+    for name, section in SECTIONS.items():
+        found = opened.read(name)
+        assert found.keys() == section.keys()
+        for key, tensor in section.items():
+            assert found[key].dtype == tensor.dtype
+            assert torch.equal(found[key], tensor)
+
+
+def test_reading_leaves_nothing_in_memory(path: Path) -> None:
+    def read(times: int) -> int:
+        for _ in range(times):
+            SectionFile(path).read("graph")
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = read(300)  # caches fill
+    assert read(1000) - before < 1000
+
+
+def test_the_same_content_gives_the_same_bytes(path: Path, tmp_path: Path) -> None:
+    write_sections(tmp_path / "again", SECTIONS, {"a": "é", "b": [1, None]})
+    assert SectionFile(tmp_path / "again").digests == SectionFile(path).digests
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"x": torch.tensor([1.0, 3.0])},
+        {"y": torch.tensor([1.0, 2.0])},
+        {"x": torch.tensor([[1.0, 2.0]])},
+        {"x": torch.tensor([1.0, 2.0], dtype=torch.float64)},
+        {"x": torch.tensor([1.0, 2.0]).view(torch.int32)},
+        {},
+    ],
+)
+def test_the_digest_sees_names_types_shapes_and_values(other: Section) -> None:
+    assert digest({"x": torch.tensor([1.0, 2.0])}) != digest(other)
+
+
+def test_damage_in_one_section_leaves_the_others_readable(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    at = bytes(content).index(torch.tensor([2**62 + 1]).numpy().tobytes())
+    content[at] ^= 4
+    path.write_bytes(content)
+    opened = SectionFile(path)
+    assert opened.read("graph2")["x"].item() == 1.5
+    with pytest.raises(InputError, match=r"event\.safetensors.*'graph' does not match"):
+        opened.read("graph")
+
+
+def test_a_changed_record_is_found_without_a_manifest(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"[1, null]", b"[3, null]"))
+    with pytest.raises(InputError, match=r"event\.safetensors.*record does not match"):
+        SectionFile(path)
+
+
+@pytest.mark.parametrize("size", [0, 4, 100, -1])
+def test_truncated_files_are_named(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(InputError, match=r"event\.safetensors.*damaged"):
+        SectionFile(path)
+
+
+def test_other_files_are_named(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        SectionFile(tmp_path / "none")
+    foreign = tmp_path / "foreign"
+    save_file({"x": torch.ones(1)}, foreign)
+    with pytest.raises(InputError, match="not a bigtrk file"):
+        SectionFile(foreign)
+    save_file({"x": torch.ones(1)}, foreign, metadata={"bigtrk": "{", "digests": "{}"})
+    with pytest.raises(InputError, match="not a bigtrk file"):
+        SectionFile(foreign)
+    with pytest.raises(InputError, match="no section 'particles'"):
+        SectionFile(path).read("particles")
+
+
+def test_a_record_with_nan_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_sections(tmp_path / "new", SECTIONS, {"loss": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_metadata_is_json(path: Path) -> None:
+    header_size = int.from_bytes(path.read_bytes()[:8], "little")
+    header = json.loads(path.read_bytes()[8 : 8 + header_size])
+    assert json.loads(header["__metadata__"]["digests"]).keys() == SECTIONS.keys()

@@ -1,0 +1,49 @@
+"""What ranks say of one that stalls."""
+
+from bigtrk.parallel.heartbeat import Beat, Verdict, silence, stall
+from bigtrk.tracing import moves, traced, waiting
+
+
+def beat(place: str, waits: bool = False, process: int = 7) -> Beat:
+    return Beat(3, 40.0, place, waits, "node1", process)
+
+
+def test_a_beat_says_where_the_process_is() -> None:
+    before, moved = Beat.now(0, 0.0), moves()
+    assert (before.place, before.waits) == ("", False)
+    with traced("step 12"), traced("exchange"):
+        busy = Beat.now(1, 0.0)
+        with waiting():
+            waits = Beat.now(2, 4.0)
+    assert (busy.place, busy.waits) == ("step 12, exchange", False)
+    assert (waits.place, waits.waits) == ("step 12, exchange, waiting for other ranks", True)
+    assert moves() == moved + 6
+    assert Beat.decode(waits.encode()) == waits
+
+
+def test_silent_ranks_are_named_with_their_last_words() -> None:
+    others = {0: beat("step 5, reduce", True), 1: beat("", True), 3: beat("step 5, reduce", True)}
+    verdict = silence({2: beat("step 5, data", process=99)}, others, 30)
+    assert verdict.text == (
+        "rank 2 has been silent for 30 s, last seen in step 5, data (process 99 on node1). "
+        "Others: rank 0 and 1 more in step 5, reduce; rank 1 in no operation"
+    )
+    assert verdict.silent == (("node1", 99),)
+    assert Verdict.decode(verdict.encode()) == verdict
+
+
+def test_who_does_not_wait_for_others_keeps_them_waiting() -> None:
+    waits = beat("step 5, reduce", True)
+    verdict = stall({0: waits, 1: beat("step 5, data"), 2: waits}, 300)
+    assert verdict.stalled == (1,)
+    assert verdict.silent == ()
+    assert verdict.text.startswith("rank 1 has not moved for 300 s, in step 5, data (process 7")
+    assert verdict.text.endswith("Others: rank 0 and 1 more in step 5, reduce")
+
+
+def test_where_all_wait_all_are_named() -> None:
+    verdict = stall({0: beat("step 5, reduce", True), 1: beat("step 4, exchange", True)}, 300)
+    assert verdict.stalled == (0, 1)
+    assert "rank 0 has not moved" in verdict.text
+    assert "rank 1 has not moved for 300 s, in step 4, exchange" in verdict.text
+    assert verdict.text.endswith("There are no others")

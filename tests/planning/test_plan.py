@@ -1,0 +1,221 @@
+"""Plans: scaling curves, the table of Lazar et al., the command line, checks of runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import A100, CPU, DEFAULTS
+from bigtrk.cost.model import CostModel
+from bigtrk.errors import InputError
+from bigtrk.planning.check import check
+from bigtrk.planning.dry_run import predict_step, weak_scaling
+from bigtrk.planning.event_sizes import PAPERS, draw
+from bigtrk.training.costs import make_cost
+from bigtrk.training.settings import Configuration
+from tests.every_value import Value, every_value
+from tests.programs import run_here
+from tests.reports.run_folders import epoch_line, run_record, run_writer, step_line
+
+# Lazar et al., "Scalable GNN training for track finding", table 1: GPUs, epoch s, batch s. Weak
+# scaling under DDP, one event per GPU and batch, on Perlmutter.
+LAZAR = (
+    (1, 34.36, 0.24),
+    (2, 39.63, 0.29),
+    (4, 38.73, 0.28),
+    (8, 42.12, 0.31),
+    (16, 45.48, 0.34),
+    (32, 47.60, 0.37),
+)
+# What a prediction depends on.
+PLANNED = [value for value in every_value() if value.key.startswith(("model.", "engine."))]
+
+
+def make(world: int) -> CostModel:
+    return make_cost(Configuration(), world, ranks_per_node=4, machine=A100)
+
+
+def test_the_speedup_of_lazar_is_imbalance_not_communication() -> None:
+    """22 x at 32 devices: waiting for the largest of 32 events explains it; reduction does not.
+
+    Their graphs' sizes are not given: one is taken that costs a device their 0.24 s, which the
+    first assertion checks, with the spread of 80 real graphs. Nothing else is matched. Epoch and
+    batch seconds give different speed-ups (23 and 21 at 32 devices): their mean is compared.
+    """
+    typical = EventSize(50_300, 878_000)
+    assert make(1).seconds(typical, 1) == pytest.approx(LAZAR[0][2], rel=0.05)
+    points = weak_scaling(make, [typical], [ranks for ranks, *_ in LAZAR], 1, seed=0)
+    for point, (ranks, epoch, batch) in zip(points, LAZAR, strict=True):
+        by_epoch, by_batch = ranks * LAZAR[0][1] / epoch, ranks * LAZAR[0][2] / batch
+        assert point.ranks == ranks
+        assert point.speedup == pytest.approx((by_epoch + by_batch) / 2, rel=0.12)
+    last = points[-1]
+    assert last.speedup == pytest.approx(22, rel=0.1)
+    assert last.waiting > 0.25
+    assert last.communication < 0.01
+
+
+def test_equal_events_scale_weakly_without_loss() -> None:
+    """Without spread nothing but the reduction is lost: the oracle of the imbalance above."""
+    model = make(32)
+    event = EventSize(20_000, 400_000)
+    step = predict_step(model, [(event, 1)] * 32)
+    assert step.slowest == step.mean == model.seconds(event, 1)
+
+
+def test_groups_are_aligned_and_fill_up() -> None:
+    model = make(4)
+    event = EventSize(20_000, 400_000, stored=2)
+    pair = predict_step(model, [(event, 2), (event, 2)])
+    assert pair.slowest == model.seconds(event, 2)
+    three = predict_step(model, [(event, 2), (event, 1), (event, 1)])
+    assert three.slowest == model.seconds(event, 1)
+    assert three.mean == pytest.approx((model.seconds(event, 2) + model.seconds(event, 1)) / 2)
+
+
+def test_drawn_sizes_depend_on_the_seed_alone() -> None:
+    sizes = draw([PAPERS["ex3"]], 2000, seed=3)
+    assert sizes == draw([PAPERS["ex3"]], 2000, seed=3)
+    assert sizes != draw([PAPERS["ex3"]], 2000, seed=4)
+    edges = [size.edges for size in sizes]
+    mean = sum(edges) / len(edges)
+    assert mean == pytest.approx(47_800, rel=0.03)
+    spread = (sum((e - mean) ** 2 for e in edges) / len(edges)) ** 0.5 / mean
+    assert spread == pytest.approx(0.22, rel=0.1)
+
+
+def test_the_command_answers_for_4096_ranks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bigtrk", "plan", "--events", "ctd", "--ranks", "1,4096", "--machine", "A100"]
+    command += ["--memory", "24", "model.hidden=128", "training.events_per_step=1024", "--json"]
+    status, out, _ = run_here(command, monkeypatch, capsys)
+    assert status == 0
+    plan = json.loads(out)
+    assert plan["smallest_parts"] == 2
+    fitting = [row for row in plan["sectors"] if row["parts"] == 2]
+    assert fitting[0]["total"] <= 24 * 2**30
+    assert plan["weak_scaling"][-1]["events_per_step"] == 2048
+    again = run_here(command, monkeypatch, capsys)[1]
+    assert again == out
+
+
+def test_the_command_prints_tables(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "9000", "--ranks", "1,2"]
+    status, out, _ = run_here([*command, "--machine", "cpu"], monkeypatch, capsys)
+    assert status == 0
+    assert "Weak scaling" in out
+    assert "give --memory" in out
+    assert "not calibrated" in out
+    assert "bigtrk plan --calibrate" in out
+
+
+def test_the_command_says_how_far_off_it_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = tmp_path / "calibration.json"
+    fitted = {**CPU.model_dump(mode="json"), "name": "fitted here", "exceeded": {}, "fit": {"n": 3}}
+    measured.write_text(json.dumps(fitted))
+    command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "9000", "--ranks", "1", "--machine"]
+    said = {
+        machine: " ".join(run_here([*command, machine], monkeypatch, capsys)[1].split())
+        for machine in ("cpu", "A100", str(measured))
+    }
+    assert f"up to {CPU.exceeded['seconds']:.1f} times as long as predicted" in said["cpu"]
+    assert f"{CPU.exceeded['memory']:.1f} times the memory" in said["cpu"]
+    assert "compared with no run" in said["A100"]
+    assert "fitted here" in said[str(measured)]
+    assert "calibrate" not in said[str(measured)]
+
+
+@pytest.mark.parametrize("value", PLANNED, ids=str)
+@pytest.mark.parametrize("machine", DEFAULTS)
+def test_every_value_is_planned(
+    value: Value, machine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The dry run of its scaling, too."""
+    command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "5000", "--ranks", "1,2"]
+    command += ["--machine", machine, *value.overrides(), "--json"]
+    status, out, err = run_here(command, monkeypatch, capsys)
+    assert (status, err) == (0, "")
+    plan = json.loads(out)
+    section, _, name = value.key.partition(".")
+    assert section == "engine" or plan["model"][name] == value.value
+    assert all(row["total"] > 0 and row["seconds"] > 0 for row in plan["sectors"])
+    assert [point["ranks"] for point in plan["weak_scaling"]] == [1, 2]
+    on_host = {row["recompute"] for row in plan["levers"] if row["host"]}
+    offloads = machine == "A100" and plan["model"]["name"] == "interaction"
+    assert on_host == ({"offload"} if offloads else set())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "say which events"),
+        (["--check"], "name run folders"),
+        (["--nodes", "5"], "belong together"),
+        (["--events", "ex4"], "choose ex3"),
+        (["--events", "ex3", "--ranks", "1,x"], "write numbers"),
+        (["--events", "ex3", "--ranks", "8192"], "from 1 to 4096"),
+        (["--events", "ex3", "--machine", "none.json"], "none.json: no such file"),
+        (["--events", "ex3", "model.hiden=3"], "model.hidden"),
+    ],
+)
+def test_bad_questions_end_in_one_line(
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, out, err = run_here(["bigtrk", "plan", *arguments], monkeypatch, capsys)
+    assert status == 2
+    assert out == ""
+    assert said in err
+
+
+def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
+    settings = Configuration.model_validate(
+        {"data": {"train": ["nowhere"]}, "model": {"hidden": 32}}
+    )
+    record = run_record(2, config=settings.model_dump(mode="json"))
+    lines = [
+        *(step_line(step, routes={"a": 2}) for step in range(3)),
+        epoch_line(0, batch_seconds=99.0),
+        epoch_line(1, batch_seconds=0.5),
+    ]
+    folder = run_writer(tmp_path)("run", record=record, lines=lines)
+    found = check(folder, CPU, None)
+    # The recorded routes, of events of the mean size.
+    cost = make_cost(settings, 2, 2, CPU)
+    event = EventSize(2000, 8500, stored=2)
+    assert found.peak_bytes == cost.memory(event, 2).total
+    assert found.batch_seconds == pytest.approx(cost.seconds(event, 2) + cost.step_seconds())
+    assert found.recorded_batch_seconds == 0.5
+    assert found.memory_error == found.peak_bytes / (512 * 2**20) - 1
+
+
+@pytest.mark.parametrize("method", ["shadow", "sectors"])
+def test_a_run_on_parts_of_events_cannot_be_compared(tmp_path: Path, method: str) -> None:
+    settings = Configuration.model_validate({"sampling": {"method": method}})
+    record = run_record(config=settings.model_dump(mode="json"))
+    folder = run_writer(tmp_path)("run", record=record)
+    with pytest.raises(InputError, match=f"sampling.method={method}.*name runs on whole events"):
+        check(folder, CPU, None)
+
+
+def test_a_run_resumed_on_fewer_ranks_is_not_predicted(tmp_path: Path) -> None:
+    """Its record has the ranks at its end, which the first steps' sectors need not fit."""
+    lines = [step_line(0, routes={"a": 2}), epoch_line(0), epoch_line(1)]
+    config = Configuration().model_dump(mode="json")
+    folder = run_writer(tmp_path)("run", record=run_record(1, config=config), lines=lines)
+    with pytest.raises(InputError, match=r"an event in 2 sectors, and was on 1 rank\(s\)"):
+        check(folder, CPU, None)
+
+
+def test_a_young_run_cannot_be_compared(tmp_path: Path) -> None:
+    folder = run_writer(tmp_path)("run", lines=[])
+    with pytest.raises(InputError, match="no finished epoch"):
+        check(folder, CPU, None)

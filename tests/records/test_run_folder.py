@@ -1,0 +1,108 @@
+"""Reading run folders: what is missing, broken or half-written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.records.run_folder import labels
+from bigtrk.reports import read_run
+from tests.reports.run_folders import (
+    MakeRun,
+    epoch_line,
+    evaluation_record,
+    run_record,
+    run_writer,
+    step_line,
+)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    return run_writer(tmp_path)
+
+
+def test_reads_what_the_trainer_wrote(make_run: MakeRun) -> None:
+    run = read_run(make_run(evaluation=evaluation_record()))
+    assert run.record.world_size == 1
+    assert run.steps[1].routes == {"event2": 1, "event3": 2}
+    assert [step.step for step in run.steps] == list(range(9))
+    assert [epoch.seconds for epoch in run.epochs] == [4.0, 2.0, 1.0]
+    assert run.epochs[0].validation is not None
+    assert run.epochs[0].validation.purity is None
+    assert run.evaluation is not None
+    assert run.evaluation.tracks is not None
+    assert run.evaluation.tracks.matching[0].n_matched == 121
+
+
+def test_missing_folder_and_foreign_folder(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        read_run(tmp_path / "nowhere")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: is a file; name the folder of a run"):
+        read_run(tmp_path / "file")
+    with pytest.raises(InputError, match=r"holds no run\.json"):
+        read_run(tmp_path)
+
+
+def test_incomplete_record_names_file_and_key(make_run: MakeRun) -> None:
+    record = run_record()
+    del record["engine"]
+    with pytest.raises(InputError, match=r"run\.json: key 'engine' is missing"):
+        read_run(make_run(record=record))
+
+
+def test_broken_line_names_file_and_line(make_run: MakeRun) -> None:
+    folder = make_run(lines=[step_line(0)])
+    with (folder / "metrics.jsonl").open("a") as lines:
+        lines.write('{"kind": "step", \n' + json.dumps(step_line(2)) + "\n")
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 2: not JSON"):
+        read_run(folder)
+
+
+def test_incomplete_line_names_its_key(make_run: MakeRun) -> None:
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: key 'step' is missing"):
+        read_run(make_run(lines=[{"kind": "step", "epoch": 0}]))
+
+
+@pytest.mark.parametrize("line", ["12", "[1]", '"step"'])
+def test_a_line_must_be_an_object(make_run: MakeRun, line: str) -> None:
+    folder = make_run()
+    (folder / "metrics.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match="line 1: not a JSON object"):
+        read_run(folder)
+
+
+def test_half_written_last_line_is_left_aside(make_run: MakeRun) -> None:
+    folder = make_run(lines=[step_line(0), step_line(1)])
+    whole = (folder / "metrics.jsonl").read_bytes()
+    # Cut anywhere inside the last line, the first step must survive.
+    start = whole.index(b"\n") + 1
+    for end in range(start, len(whole) - 1):
+        (folder / "metrics.jsonl").write_bytes(whole[:end])
+        kept = [step.step for step in read_run(folder).steps]
+        assert kept == [0]
+
+
+def test_later_line_replaces_earlier_after_a_resume(make_run: MakeRun) -> None:
+    lines = [step_line(0), step_line(1, loss=0.9), epoch_line(0, 4.0)]
+    lines += [step_line(1, loss=0.1), epoch_line(0, 3.0)]
+    run = read_run(make_run(lines=lines))
+    assert [step.loss for step in run.steps] == [step_line(0)["loss"], 0.1]
+    assert [epoch.seconds for epoch in run.epochs] == [3.0]
+
+
+def test_run_without_an_epoch_or_any_metrics(make_run: MakeRun) -> None:
+    assert read_run(make_run("a", lines=[step_line(0)])).epochs == ()
+    folder = make_run("b")
+    (folder / "metrics.jsonl").unlink()
+    assert read_run(folder).steps == ()
+
+
+def test_labels_tell_runs_of_one_name_apart(make_run: MakeRun) -> None:
+    runs = [read_run(make_run(name)) for name in ("x/0001", "y/0001", "y/0002")]
+    named = labels(runs)
+    assert named[2] == "0002"
+    assert named[0].endswith("x/0001")
+    assert len(set(named)) == 3

@@ -1,0 +1,314 @@
+"""Reports of scaling series, from folders written as `bigtrk scale` writes them."""
+
+import io
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bigtrk.cost.machine_constants import A100, CPU
+from bigtrk.errors import InputError
+from bigtrk.reports.elements.estimates import wilson
+from bigtrk.studies.scaling.points import Point, machine_of, points
+from bigtrk.studies.scaling.report import SeriesReport
+from bigtrk.studies.scaling.series import SERIES, SeriesRecord, read_series, run_name
+from tests.reports.run_folders import epoch_line, run_record, run_writer, step_line
+from tests.reports.test_page import parsed
+from tests.reports.test_summary import row_of
+
+CONFIG = {"model": {"hidden": 16, "layers": 2}, "training": {"epochs": 3}}
+COUNTS = {"n_target": 2000, "n_predicted": 2500, "n_found": 1992, "n_true_predicted": 2300}
+POWER = {"accelerator_joules": 7.2e6, "host_joules": 3.6e6, "utilisation": 0.6, "memory": 0.25}
+# Seconds of the epochs of each run, the first of which warms up.
+WEAK = {1: (10.0, 11.0, 12.0), 2: (12.0, 13.0, 14.0)}
+
+
+def series_folder(
+    folder: Path,
+    kind: str = "weak",
+    seconds: Mapping[int, tuple[float, ...]] = WEAK,
+    power: dict[str, Any] | None = None,
+    price: float | None = None,
+    **changes: Any,
+) -> Path:
+    """A series with a run for each of `seconds`, in three epochs and with `power`."""
+    repeats = len(next(iter(seconds.values())))
+    record = SeriesRecord.model_validate(
+        {
+            "kind": kind,
+            "ranks": list(seconds),
+            "repeats": repeats,
+            "events": 6,
+            "validation": 2,
+            "price_per_device_hour": price,
+            "configuration": CONFIG,
+        }
+    )
+    make = run_writer(folder)
+    for ranks, times in seconds.items():
+        for repeat, time in enumerate(times, start=1):
+            lines = [step_line(step, routes={f"event{step % 3}": 1}) for step in range(9)]
+            lines += [_epoch(e, time if e else 99.0, repeat, power or {}) for e in range(3)]
+            own = run_record(ranks, config=CONFIG, **changes)
+            make(run_name(ranks, repeat), own, lines)
+    (folder / SERIES).write_text(record.model_dump_json())
+    return folder
+
+
+def _epoch(epoch: int, seconds: float, repeat: int, power: dict[str, Any]) -> dict[str, Any]:
+    line = epoch_line(epoch, seconds, power=power)
+    line["validation"] = {**line["validation"], **COUNTS, "auc": 0.98 + 0.001 * repeat}
+    return line
+
+
+def measured(folder: Path) -> dict[int, Point]:
+    return {point.ranks: point for point in points(read_series(folder), CPU)}
+
+
+def printed(*folders: Path) -> str:
+    out = io.StringIO()
+    SeriesReport(folders).show(Console(file=out))
+    return out.getvalue()
+
+
+def test_weak_efficiency_is_t1_over_tn(tmp_path: Path) -> None:
+    two = measured(series_folder(tmp_path / "weak"))[2]
+    assert (two.epoch_seconds.mean, two.epoch_seconds.n) == (13.0, 3)
+    assert two.epoch_seconds.error == pytest.approx(1 / math.sqrt(3))
+    assert two.efficiency.mean == pytest.approx(11 / 13)
+    assert two.speedup.mean == pytest.approx(2 * 11 / 13)
+    relative = math.hypot(1 / math.sqrt(3) / 11, 1 / math.sqrt(3) / 13)
+    assert two.speedup.error == pytest.approx(two.speedup.mean * relative)
+
+
+def test_strong_efficiency_is_t1_over_n_tn(tmp_path: Path) -> None:
+    """From two ranks up, which then count as the first."""
+    folder = series_folder(tmp_path / "s", "strong", {2: (12.0, 12.0), 4: (7.0, 9.0), 8: (6.0,)})
+    found = measured(folder)
+    assert [(n, p.speedup.mean, p.efficiency.mean) for n, p in found.items()] == [
+        (2, 1.0, 1.0),
+        (4, pytest.approx(12 / 8), pytest.approx(12 / 8 / 2)),
+        (8, 2.0, 0.5),
+    ]
+    assert found[2].speedup.error is None
+    assert found[8].speedup.error is None
+
+
+def test_binomial_intervals_rest_on_the_edges_of_one_run(tmp_path: Path) -> None:
+    intervals = measured(series_folder(tmp_path / "weak"))[1].intervals
+    assert intervals["efficiency"] == pytest.approx(wilson(0.996, 2000))
+    assert intervals["target_purity"] == pytest.approx(wilson(0.87831, 2500))
+    assert intervals["total_purity"] == pytest.approx(wilson(0.99249, 2500))
+    assert set(intervals) == {"efficiency", "target_purity", "total_purity"}
+
+
+def test_purity_counts_target_and_fake_edges(tmp_path: Path) -> None:
+    folder = series_folder(tmp_path / "weak")
+    for path in folder.glob("*/metrics.jsonl"):
+        path.write_text(path.read_text().replace('"purity": null', '"purity": 0.9'))
+    interval = measured(folder)[1].intervals["purity"]
+    assert interval == pytest.approx(wilson(0.9, 2500 - (2300 - 1992)))
+
+
+def test_metrics_have_errors_over_repeats(tmp_path: Path) -> None:
+    auc = measured(series_folder(tmp_path / "weak"))[2].metrics["auc"]
+    assert auc is not None
+    assert auc.mean == pytest.approx(0.982)
+    assert auc.error == pytest.approx(0.001 / math.sqrt(3))
+    text = printed(tmp_path / "weak")
+    table = "Validation after the last epoch, means over repeats"
+    means = ["99.600", "87.831", "99.249", "-", "98.200", "0.00406", "11.00", "3.67"]
+    assert row_of(text, table, "weak") == ["weak", "1", *means]
+    errors = row_of(text, "Errors of the validation", "weak")
+    assert errors == ["weak", "1", "± over repeats", *["0.000"] * 3, "-", "0.058", "0.00000"]
+    ends = [f"{100 * end:.3f}" for end in wilson(0.996, 2000)]
+    assert re.search(rf"weak +1 +binomial, low +{ends[0]}", text)
+    assert re.search(rf"weak +1 +binomial, high +{ends[1]}", text)
+
+
+def test_energy_and_cost_of_an_epoch(tmp_path: Path) -> None:
+    folder = series_folder(tmp_path / "gpu", power=POWER, price=1.8)
+    power = measured(folder)[2].power
+    assert power.kilowatt_hours is not None
+    assert power.kilowatt_hours.mean == pytest.approx(3.0)
+    assert power.dollars is not None
+    assert power.dollars.mean == pytest.approx(1.8 * 2 * 13 / 3600)
+    shown = row_of(printed(folder), "Memory, energy and cost per epoch", "gpu")
+    assert shown[2:] == [
+        *("512 MiB", "60.0 ±0.0", "25.0 ±0.0", "7,200,000 ±0", "3,600,000 ±0", "3", "0.0055"),
+    ]
+
+
+def test_absent_readings_and_prices_are_dashes_with_a_reason(tmp_path: Path) -> None:
+    power = {"absent": {"accelerator": "there is no accelerator", "host": "no RAPL"}}
+    folder = series_folder(tmp_path / "cpu", power=power)
+    text = " ".join(printed(folder).split())
+    assert row_of(printed(folder), "Memory, energy and cost per epoch", "cpu")[3:] == ["-"] * 6
+    assert "cpu: no reading of the accelerator: there is no accelerator." in text
+    assert "cpu: no reading of the host: no RAPL." in text
+    assert "no price; give run.price_per_device_hour" in text
+
+
+def test_one_epoch_without_a_reading_leaves_the_mean_unknown(tmp_path: Path) -> None:
+    folder = series_folder(tmp_path / "gpu", power=POWER)
+    path = folder / run_name(1, 1) / "metrics.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:-1], lines[-1].replace("7200000.0", "null")]) + "\n")
+    found = measured(folder)[1].power.accelerator_joules
+    assert found is not None
+    assert found.n == 2
+
+
+def test_prediction_stands_beside_the_measurement(tmp_path: Path) -> None:
+    folder = series_folder(tmp_path / "weak")
+    one, two = measured(folder).values()
+    assert one.predicted is not None
+    assert two.predicted is not None
+    gain = one.predicted.epoch_seconds / two.predicted.epoch_seconds
+    assert two.predicted.efficiency == pytest.approx(gain)
+    assert two.predicted.speedup == pytest.approx(2 * gain)
+    row = row_of(printed(folder), "Measured and predicted", "weak")
+    assert row[2] == "11.00"
+    assert row[4:] == ["1.00", "1.00", "100.0", "100.0"]
+
+
+def test_run_that_cannot_be_predicted_is_still_reported(tmp_path: Path) -> None:
+    folder = series_folder(tmp_path / "weak")
+    for path in folder.glob("*/metrics.jsonl"):
+        path.write_text(re.sub(r'"routes": \{[^}]*\}', '"routes": {}', path.read_text()))
+    assert measured(folder)[2].predicted is None
+    assert row_of(printed(folder), "Measured and predicted", "weak")[3] == "-"
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "machine"), [("cpu", CPU.accelerator), ("NVIDIA H200", A100.accelerator)]
+)
+def test_prediction_is_for_the_runs_kind_of_machine(
+    tmp_path: Path, accelerator: str, machine: str
+) -> None:
+    own = {**run_record()["machine"], "accelerator": accelerator}
+    assert machine_of(read_series(series_folder(tmp_path, machine=own))).accelerator == machine
+
+
+def test_unfinished_series_says_what_is_missing(tmp_path: Path) -> None:
+    folder = series_folder(tmp_path / "weak")
+    path = folder / run_name(1, 2) / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    (folder / run_name(2, 3) / "metrics.jsonl").unlink()
+    (folder / run_name(2, 1) / "run.json").unlink()
+    notes = " ".join(read_series(folder).notes)
+    assert "ranks0001-2 has 2 of 3 epochs." in notes
+    assert "ranks0002-3 has 0 of 3 epochs." in notes
+    assert "Not there yet: ranks0002-1." in notes
+    assert [len(runs) for runs in read_series(folder).runs.values()] == [3, 1]
+
+
+def test_series_without_an_epoch_is_refused(tmp_path: Path) -> None:
+    folder = series_folder(tmp_path / "weak")
+    for path in folder.glob("*/metrics.jsonl"):
+        path.unlink()
+    with pytest.raises(InputError, match="no run of the series has finished an epoch"):
+        read_series(folder)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> list[Path]:
+    """Two engines on two machines."""
+    gpu = {"host": "n2", "cpu": "c", "cores": 64, "accelerator": "NVIDIA H200"}
+    zero: dict[str, Any] = {"engine": "deepspeed", "engine_detail": "ZeRO-1", "machine": gpu}
+    fast = {1: (2.0, 2.2), 2: (2.5, 2.6)}
+    return [
+        series_folder(tmp_path / "ddp"),
+        series_folder(tmp_path / "zero", seconds=fast, power=POWER, price=2.0, **zero),
+    ]
+
+
+def test_series_side_by_side(pair: list[Path]) -> None:
+    text = printed(*pair)
+    assert row_of(text, "Scaling", "ddp")[:3] == ["ddp", "1", "3"]
+    assert row_of(text, "Scaling", "zero")[5] == "2.10 ±0.10"
+    assert re.search(r"engine +DeepSpeed ZeRO-1\n", re.sub(" +\n", "\n", text))
+    assert "NVIDIA H200" in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 100
+
+
+def test_lines_hold_the_figures_of_the_tables(pair: list[Path], tmp_path: Path) -> None:
+    SeriesReport(pair).write_lines(tmp_path / "report.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "report.jsonl").read_text().splitlines()]
+    assert [(line["series"], line["ranks"]) for line in lines] == [
+        *(("ddp", 1), ("ddp", 2), ("zero", 1), ("zero", 2)),
+    ]
+    last = lines[3]
+    assert last["efficiency"]["mean"] == pytest.approx(2.1 / 2.55)
+    assert last["kilowatt_hours"]["mean"] == pytest.approx(3.0)
+    assert last["intervals"]["efficiency"] == pytest.approx(wilson(0.996, 2000))
+    assert (last["engine"], last["machine"]["host"]) == ("DeepSpeed ZeRO-1", "n2")
+    assert len(last["runs"]) == 2
+    assert last["shares"]["compute"] == pytest.approx(0.85)
+    assert lines[0]["power"]["dollars"] is None
+
+
+def test_page_is_whole_and_needs_nothing_else(pair: list[Path], tmp_path: Path) -> None:
+    SeriesReport(pair).write_html(tmp_path / "page.html")
+    page, text = parsed(tmp_path / "page.html"), (tmp_path / "page.html").read_text("utf-8")
+    assert not re.search(r"<(script|link|img|iframe)\b|https?://|url\(|@import", text)
+    # Three curves and five known metrics by ranks; of each series loss and these over time; shares.
+    assert page.seen.count("svg") == 3 + 5 + 2 * 6 + 1
+    # A bar per point and series with an error: epoch seconds have it at both numbers of ranks.
+    curves = dict(re.findall(r"<svg[^>]*><title>([^<]*)</title>(.*?)</svg>", text, re.DOTALL))
+    assert curves["Epoch, s"].count('class="error"') == 4
+    assert curves["Speed-up"].count('class="error"') == 2
+    assert curves["Speed-up"].count("dashed") == 2
+    assert curves["Parallel efficiency, %"].count("guide") == 1
+    assert text.count("seconds of training") == 12
+    assert "zero over time" in page.texts
+
+
+def test_error_bar_reaches_from_low_to_high(tmp_path: Path) -> None:
+    SeriesReport([series_folder(tmp_path / "weak")]).write_html(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text("utf-8")
+    plot = re.search(r"<title>Epoch, s</title>.*?</svg>", text, re.DOTALL)
+    assert plot
+    bars = re.findall(r'class="error" d="M([\d.]+) ([\d.]+)V([\d.]+)"', plot[0])
+    dots = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', plot[0])
+    for (x, low, high), (at, middle) in zip(bars, dots, strict=True):
+        assert x == at
+        assert float(middle) == pytest.approx((float(low) + float(high)) / 2, abs=0.1)
+        assert float(low) > float(high)
+
+
+def test_two_series_of_one_name_are_refused(tmp_path: Path) -> None:
+    folders = [series_folder(tmp_path / place / "weak") for place in "ab"]
+    with pytest.raises(InputError, match="rename a folder"):
+        SeriesReport(folders)
+
+
+def with_cores(folder: Path, per_rank: int, of_host: int) -> Path:
+    """The series on one host."""
+    record = json.loads((folder / SERIES).read_text())
+    record |= {"cores_per_rank": per_rank, "host_cores": of_host}
+    (folder / SERIES).write_text(json.dumps(record))
+    return folder
+
+
+@pytest.mark.parametrize(("cores", "said"), [(1, True), (2, False)])
+def test_more_ranks_than_cores_are_pointed_out(tmp_path: Path, cores: int, said: bool) -> None:
+    text = " ".join(printed(with_cores(series_folder(tmp_path / "weak"), 1, cores)).split())
+    assert ("the host has 1 cores, which more ranks than that share" in text) == said
+    assert f"Some CPU, 1 of {cores} cores per rank" in text
+
+
+def test_prediction_knows_that_a_rank_has_a_share_of_the_cores(tmp_path: Path) -> None:
+    folder = series_folder(tmp_path / "weak")
+    whole = measured(folder)[1].predicted
+    share = measured(with_cores(folder, 2, 8))[1].predicted
+    assert whole is not None
+    assert share is not None
+    slower = share.epoch_seconds / whole.epoch_seconds
+    # Four shares; what starts an operation takes one core in any case.
+    assert 1 < slower < 4 * CPU.sharing_cached

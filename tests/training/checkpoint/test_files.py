@@ -1,0 +1,208 @@
+"""Checkpoints on disk: all damage is found and named, the last good one is kept."""
+
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bigtrk.errors import InputError
+from bigtrk.training.checkpoint.files import KINDS, write_shard
+from bigtrk.training.checkpoint.folder import (
+    KEEP,
+    commit,
+    last_good,
+    make_temporary,
+    set_aside,
+    temporary_of,
+)
+from bigtrk.training.checkpoint.manifest import MANIFEST, Checkpoint, shard_name
+from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.schedule import Plateau
+from bigtrk.training.spikes import LossHistory
+
+FILES = (MANIFEST, shard_name(0), shard_name(1))
+
+
+def progress(step: int) -> Progress:
+    totals = EpochTotals(1, 2, 3, 0.1, 0.5, (4,))
+    return Progress(0, step, step, Plateau(0.3, 1, 2), LossHistory((0.1, 1 / 3), 1), totals)
+
+
+def write(run: Path, step: int, shards: int = 2) -> Path:
+    """A checkpoint as `shards` ranks write it."""
+    root, at = run / "checkpoints", progress(step)
+    name = f"step-{step:08d}"
+    make_temporary(root, name)
+    made = [
+        write_shard(
+            temporary_of(root, name),
+            rank,
+            {f"{kind}/w": torch.full((1000,), float(step + rank)) for kind in KINDS},
+            {"w": (1000 * rank, 1000 * (rank + 1), step)},
+        )
+        for rank in range(shards)
+    ]
+    written = Checkpoint(at, {"w": (1000 * shards,)}, tuple(made), "data", "DDP", {"a": 1}, {})
+    commit(root, written)
+    return root / name
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    write(tmp_path, 4), write(tmp_path, 8)
+    return tmp_path
+
+
+def test_the_newest_is_found_as_it_was_written(run: Path) -> None:
+    found = last_good(run)
+    assert found.folder.name == "step-00000008"
+    assert found.damaged == {}
+    assert found.checkpoint.progress == progress(8)
+    assert found.checkpoint.shapes == {"w": (2000,)}
+    assert found.checkpoint.shards[1].pieces == {"w": (1000, 2000, 8)}
+
+
+def flip(path: Path, position: int, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def zero(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 64] = bytes(64)
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def fill(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\n")
+
+
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "zeroed block": zero,
+    "truncated": cut,
+    "emptied": empty,
+    "lengthened": fill,
+    "deleted": Path.unlink,
+}
+
+
+def damaged_is_named(run: Path, file: str) -> None:
+    found = last_good(run)
+    assert found.folder.name == "step-00000004"
+    assert list(found.damaged) == ["step-00000008"]
+    assert file in found.damaged["step-00000008"]
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_named_and_the_previous_one_taken(run: Path, file: str, damage: str) -> None:
+    DAMAGE[damage](run / "checkpoints" / "step-00000008" / file)
+    damaged_is_named(run, file)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_flipped_bit_is_found(run: Path, file: str) -> None:
+    path = run / "checkpoints" / "step-00000008" / file
+    content, draw = path.read_bytes(), random.Random(0)
+    for _ in range(100):
+        flip(path, draw.randrange(len(content)), draw.randrange(8))
+        damaged_is_named(run, file)
+        path.write_bytes(content)
+    assert last_good(run).damaged == {}
+
+
+def test_all_damaged_files_are_named(run: Path) -> None:
+    for file in FILES[1:]:
+        cut(run / "checkpoints" / "step-00000008" / file)
+    (damage,) = last_good(run).damaged.values()
+    assert "shard-00000.safetensors has" in damage
+    assert "shard-00001.safetensors has" in damage
+
+
+def test_without_a_good_one_all_are_named(run: Path) -> None:
+    (run / "checkpoints" / "step-00000004" / MANIFEST).unlink()
+    cut(run / "checkpoints" / "step-00000008" / FILES[1])
+    with pytest.raises(InputError, match="no checkpoint is undamaged") as raised:
+        last_good(run)
+    assert "step-00000004: manifest.json: No such file" in str(raised.value)
+    assert "step-00000008: shard-00000.safetensors has" in str(raised.value)
+
+
+def test_a_run_without_checkpoints_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no checkpoint to resume from"):
+        last_good(tmp_path)
+
+
+def test_a_lost_folder_is_named(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints" / "step-00000008")
+    found = last_good(run)
+    assert found.folder.name == "step-00000004"
+    assert found.damaged == {"step-00000008": "no such folder"}
+    assert set_aside(found)
+    assert last_good(run).damaged == {}
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"checkpoint": "../../elsewhere"}', "\0"])
+def test_damage_to_latest_costs_nothing(run: Path, content: str) -> None:
+    (run / "checkpoints" / "latest.json").write_text(content)
+    found = last_good(run)
+    assert found.folder.name == "step-00000008"
+    assert found.damaged == {"latest.json": "names no checkpoint"}
+    said = set_aside(found)
+    assert said
+    assert "latest.json" in said
+    assert last_good(run).damaged == {}
+
+
+def test_damaged_ones_are_set_aside_and_do_not_count(run: Path) -> None:
+    cut(run / "checkpoints" / "step-00000008" / FILES[1])
+    said = set_aside(last_good(run))
+    assert said is not None
+    assert "step-00000008 is damaged: shard-00000.safetensors has" in said
+    assert "the newest good one is step-00000004" in said
+    assert last_good(run).damaged == {}
+    write(run, 6)
+    kept = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert kept == ["damaged-step-00000008", "latest.json", "step-00000004", "step-00000006"]
+    assert last_good(run).damaged == {}
+
+
+def test_as_many_are_kept_as_promised(run: Path) -> None:
+    for step in (12, 16):
+        write(run, step)
+    kept = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
+    assert kept == ["step-00000012", "step-00000016"]
+    assert len(kept) == KEEP
+
+
+def test_what_a_crash_leaves_is_not_a_checkpoint(run: Path) -> None:
+    make_temporary(run / "checkpoints", "step-00000012")
+    (temporary_of(run / "checkpoints", "step-00000012") / shard_name(0)).write_text("half")
+    assert last_good(run).folder.name == "step-00000008"
+    write(run, 16)
+    assert not list((run / "checkpoints").glob(".step-*"))
+
+
+def test_another_version_is_not_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigtrk.training.checkpoint.folder.FORMAT", "bigtrk checkpoint 2")
+    write(run, 12)
+    assert "another version" in last_good(run).damaged["step-00000012"]
+
+
+def test_progress_knows_no_spike_ahead() -> None:
+    totals = replace(progress(4).totals, left_out=(1, 5))
+    assert totals.before(5).left_out == (1,)

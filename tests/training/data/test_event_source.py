@@ -1,0 +1,41 @@
+"""Which events of a folder are trained on and which are held back."""
+
+from pathlib import Path
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.training.data.event_source import EventSource, split_validation
+from tests.distributed.graphs import random_graph
+
+
+@pytest.fixture
+def graphs(tmp_path: Path) -> Path:
+    names = []
+    for seed in range(5):
+        graph = random_graph(seed, 10, 20)
+        write_graph(tmp_path, graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
+        names.append(graph.name)
+    write_manifest(tmp_path, "graphs", {}, names)
+    return tmp_path
+
+
+def names(sources: list[EventSource]) -> list[str]:
+    return [source.name for source in sources]
+
+
+def test_first_events_are_trained_on_and_last_ones_held_back(graphs: Path) -> None:
+    every = names(split_validation([graphs], 0)[0])
+    assert len(every) == 5
+    for events, validation in ((1, 1), (2, 2), (3, 1)):
+        train, held = split_validation([graphs], validation, events)
+        assert names(train) == every[:events]
+        assert names(held) == every[-validation:]
+    assert len(split_validation([graphs], 1)[0]) == 4
+
+
+def test_more_events_than_are_left_are_refused(graphs: Path) -> None:
+    with pytest.raises(InputError, match=r"data.events=4: there are 3 events to train on"):
+        split_validation([graphs], 2, 4)

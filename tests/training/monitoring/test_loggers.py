@@ -1,0 +1,175 @@
+"""What TensorBoard and Weights & Biases get of a run's records."""
+
+import json
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.data.events import Events
+from bigtrk.training.monitoring.loggers import check_loggers, open_logger, scalars
+from bigtrk.training.run import fit
+from bigtrk.training.settings import Configuration
+from tests.distributed.graphs import random_graph
+from tests.distributed.ranks import run_ranks
+from tests.reports.run_folders import epoch_line, step_line
+
+READ_BACK = """
+import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+events = EventAccumulator(sys.argv[1])
+events.Reload()
+tags = events.Tags()["scalars"]
+print(json.dumps({tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in tags}))
+"""
+WRITE = """
+import json, pathlib, sys
+from bigtrk.training.monitoring.loggers import open_logger
+folder = pathlib.Path(sys.argv[1])
+log = open_logger("tensorboard", folder)
+for line in json.loads(sys.argv[2]):
+    log(line)
+"""
+
+
+class FakeRun:
+    def __init__(self) -> None:
+        self.axes: dict[str, str] = {}
+        self.logged: list[dict[str, Any]] = []
+
+    def define_metric(self, name: str, step_metric: str) -> None:
+        self.axes[name] = step_metric
+
+    def log(self, content: dict[str, Any]) -> None:
+        self.logged.append(content)
+
+
+class FakeWandb(ModuleType):
+    def __init__(self) -> None:
+        super().__init__("wandb")
+        self.__spec__ = ModuleSpec("wandb", None)
+        self.started: list[dict[str, Any]] = []
+        self.run = FakeRun()
+
+    def init(self, **options: Any) -> FakeRun:
+        self.started.append(options)
+        return self.run
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    return fake
+
+
+def run_folder(folder: Path, started: str) -> Path:
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"config": {"a": 1}, "started": started}))
+    return folder
+
+
+def test_scalars_are_the_numbers_that_are_known() -> None:
+    found = dict(scalars(epoch_line(3)))
+    assert found["epoch/validation/auc"] == 0.98577
+    assert found["epoch/shares/compute"] == 0.85
+    assert "epoch/validation/purity" not in found
+    assert dict(scalars(step_line(0, loss=None))).keys() & {"step/loss", "step/routes"} == set()
+
+
+def test_wandb_gets_the_configuration_and_every_record(tmp_path: Path, wandb: FakeWandb) -> None:
+    log = open_logger("wandb", run_folder(tmp_path / "0007", "now"))
+    log(step_line(4))
+    log(epoch_line(1))
+    started = wandb.started[0]
+    assert (started["name"], started["config"]) == ("0007", {"a": 1})
+    assert wandb.run.axes == {"step/*": "step", "epoch/*": "epoch"}
+    step, epoch = wandb.run.logged
+    assert (step["step"], step["step/lr"]) == (4, 0.001)
+    assert (epoch["epoch"], epoch["epoch/train_loss"]) == (1, 0.6)
+
+
+def test_resumed_run_continues_its_own_in_wandb(tmp_path: Path, wandb: FakeWandb) -> None:
+    first = run_folder(tmp_path / "a", "now")
+    for folder in (first, first, run_folder(tmp_path / "b", "now")):
+        open_logger("wandb", folder)
+    (first / "run.json").write_text(json.dumps({"config": {}, "started": "later"}))
+    open_logger("wandb", first)
+    names = [options["id"] for options in wandb.started]
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+    assert {options["resume"] for options in wandb.started} == {"allow"}
+
+
+def test_tensorboard_files_hold_every_record(tmp_path: Path) -> None:
+    if find_spec("tensorboard") is None:
+        pytest.skip("tensorboard is not installed: pip install 'bigtrk[tensorboard]'")
+    lines = json.dumps([step_line(0), step_line(1), epoch_line(0), epoch_line(1)])
+    # Programs of their own: TensorBoard's imports warn.
+    for script, *arguments in ((WRITE, lines), (READ_BACK,)):
+        command = [sys.executable, "-c", script, str(tmp_path), *arguments]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = json.loads(printed.splitlines()[-1])
+    assert found["step/loss"] == [[0, pytest.approx(0.7)], [1, pytest.approx(0.35)]]
+    assert found["epoch/validation/auc"] == [
+        [0, pytest.approx(0.98577)],
+        [1, pytest.approx(0.98577)],
+    ]
+
+
+def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigtrk.training.monitoring.loggers.find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"wandb is not installed; pip install 'bigtrk\[wandb\]'"):
+        check_loggers(["wandb"])
+    check_loggers([])
+
+
+def configuration(folder: Path) -> Configuration:
+    """Two whole events, one epoch of one step."""
+    graphs = [random_graph(seed, 20, 60) for seed in range(2)]
+    for graph in graphs:
+        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
+    write_manifest(folder / "graphs", "graphs", {}, [graph.name for graph in graphs])
+    return Configuration.model_validate(
+        {
+            "data": {"train": [folder / "graphs"], "validation": 0},
+            "model": {"hidden": 8, "layers": 1},
+            "training": {"epochs": 1, "events_per_step": 2},
+            "run": {"folder": folder / "run", "loggers": ["wandb"]},
+        }
+    )
+
+
+def train(ranks: Ranks, settings: Configuration, module: type[FakeWandb]) -> list[Any]:
+    """What Weights & Biases got from this rank."""
+    fake = module()
+    sys.modules["wandb"] = fake
+    fit(settings, ranks, Events(*split_validation(settings.data.train, 0)), None)
+    return [min(content) for content in fake.run.logged]
+
+
+def test_only_the_first_rank_logs(tmp_path: Path) -> None:
+    assert run_ranks(2, train, configuration(tmp_path), FakeWandb) == [["step", "epoch"], []]
+
+
+def test_training_does_not_start_without_its_logger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigtrk.training.monitoring.loggers.find_spec", lambda _: None)
+    settings = configuration(tmp_path)
+    events = Events(*split_validation(settings.data.train, 0))
+    ranks = Ranks(0, 1, 0, 1, "test")
+    with process_group(ranks), pytest.raises(InputError, match="wandb is not installed"):
+        fit(settings, ranks, events, None)
+    assert not (tmp_path / "run").exists()
