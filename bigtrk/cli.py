@@ -86,9 +86,15 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build a graph of each event; what is already built is kept."""
+    from bigtrk.formats.heptrkx import import_heptrkx_folder
     from bigtrk.graphs.builders.build_folder import build_folder, show_folder
 
-    manifest = build_folder(events, out, source.value, windows, learn_windows, pt_min)
+    if source is Source.HEPTRKX:
+        if windows or learn_windows:
+            raise InputError("HEPTrkX graphs have edges already: windows have no use there")
+        manifest = import_heptrkx_folder(events, out)
+    else:
+        manifest = build_folder(events, out, windows, learn_windows, pt_min)
     _print(manifest, as_json, lambda: show_folder(manifest, console))
 
 

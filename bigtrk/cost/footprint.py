@@ -24,11 +24,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from bigtrk.cost.sharding import units
 from bigtrk.cost.zero_memory import Weights
 from bigtrk.models.build import Model, make_model
-from bigtrk.models.interaction_gnn import no_exchange
 from bigtrk.models.layers.workspace import chunk_rows
+from bigtrk.models.protocol import no_exchange, units
 from bigtrk.models.settings import ModelConfig
 
 Columns = NDArray[np.float64]

@@ -1,10 +1,7 @@
 """What each engine keeps of parameters, gradients and optimizer state, and what it sends."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
-
-from torch import nn
 
 from bigtrk.cost.links import Link, all_gather, all_reduce
 from bigtrk.cost.zero_memory import Held, Weights, Zero, read_zero
@@ -58,14 +55,6 @@ class Sharding:
         if self.level != "parameters":
             return 2 * all_gather(link, world, BYTES * weights)
         return 3 * layers * all_gather(link, world, BYTES * weights / layers)
-
-
-def units(model: nn.Module) -> Iterator[nn.Module]:
-    """What is gathered at once where parameters are sharded: each child of `model`, and each item
-    of a list of them.
-    """
-    for child in model.children():
-        yield from child if isinstance(child, nn.ModuleList) else [child]
 
 
 def sharding(engine: EngineSettings, world: int) -> Sharding:

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear
 
-from bigtrk.models.interaction_gnn import check_edges
 from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.layers.mlp import Perceptrons
 from bigtrk.models.layers.neighbours import BothEnds, Neighbours, WeightedSums
 from bigtrk.models.layers.recomputed import recomputed
+from bigtrk.models.protocol import check_edges
 from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.tracing import traced
 

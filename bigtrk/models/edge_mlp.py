@@ -8,11 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bigtrk.models.interaction_gnn import check_edges
 from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.layers.encoding import Encode
 from bigtrk.models.layers.mlp import Perceptrons, activations
 from bigtrk.models.layers.workspace import Workspace
+from bigtrk.models.protocol import check_edges
 from bigtrk.models.settings import EdgeMLPConfig
 from bigtrk.tracing import traced
 

@@ -1,6 +1,6 @@
 """Time and memory of an attention network's training step, by how it says which nodes edges join.
 
-    python scripts/bench/bench_attention.py HEPTRKX.npz [--quick] [--output docs/results/attention.json]
+    python scripts/bench/bench_attention.py HEPTRKX.npz [--quick] [--output FILE]
 
 As the slides of Farrell et al. (2019) compared: dense matrices [nodes, edges]; gathering and
 scattering rows, as PyTorch Geometric does; products of a sparse matrix [nodes, nodes]. The three
@@ -39,8 +39,8 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.machine import machine, software
 from bigtrk.models.attention_gnn import AttentionGNN
-from bigtrk.models.interaction_gnn import no_exchange
 from bigtrk.models.layers.neighbours import Neighbours, WeightedSums
+from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.parallel.host import memory_of_rank, settle
 from bigtrk.parallel.ranks import discover

@@ -32,7 +32,8 @@ from bigtrk.console import console, follow, say
 from bigtrk.disk.files import write_json
 from bigtrk.formats.acorn_weights import load_acorn_weights
 from bigtrk.machine import machine, software
-from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
+from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.parallel.host import settle
 from bigtrk.parallel.ranks import discover

@@ -1,6 +1,7 @@
 """Measure what each engine keeps in the memory of a rank; print a table, write JSON.
 
-    python scripts/bench/measure_sharding.py [--hidden 1024] [--layers 4] [--ranks 2 4] [--output FILE]
+    python scripts/bench/measure_sharding.py [--hidden 1024] [--layers 4] [--ranks 2 4]
+        [--output FILE]
 
 Each case is a launch of real processes (gloo on CPUs, nccl on accelerators) that train two steps on
 a graph so small that its activations do not matter. Storages are counted in the second step after
@@ -22,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from bigtrk.console import console, say
 from bigtrk.disk.files import write_json
 from bigtrk.machine import machine, software
-from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.models.protocol import no_exchange
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.deepspeed_engine import DeepSpeedEngine

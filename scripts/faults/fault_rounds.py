@@ -1,4 +1,4 @@
-"""A round of scripts/faults/inject_faults.py: train, strike, resume, compare with a run left alone."""
+"""A round of inject_faults.py: train, strike, resume, compare with a run left alone."""
 
 import json
 import random

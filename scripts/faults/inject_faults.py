@@ -1,6 +1,6 @@
 """What becomes of trainings that are killed, starved, fed with NaN, or whose files are damaged.
 
-    python scripts/faults/inject_faults.py --rounds 52 [--seed 0] [--output docs/results/faults.json]
+    python scripts/faults/inject_faults.py --rounds 52 [--seed 0] [--output FILE]
     python scripts/faults/inject_faults.py --rounds 4 --fault "disk full" --engine ddp --ranks 3
 
 A round trains on 2 or 3 ranks, strikes at a random moment of a step or of a save, waits until all

@@ -1,6 +1,6 @@
 """Every engine, cut and recomputation against one whole-graph process in float64.
 
-    python scripts/parity/parity_matrix.py [--engines DDP ZeRO-3] [--out docs/results/parity_matrix.json]
+    python scripts/parity/parity_matrix.py [--engines DDP ZeRO-3] [--out FILE]
 
 Progress goes to standard error, a table to standard output; the last line is one JSON object with
 `cases`, `failed`, `worst_fp64` and `worst_fp32` (largest relative difference of logits, gradients

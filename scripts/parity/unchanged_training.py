@@ -1,6 +1,6 @@
 """Whether the fast path trains as the plain model does: loss curves, and AUC in bfloat16.
 
-    python scripts/parity/unchanged_training.py [--quick] [--output docs/results/unchanged_training.json]
+    python scripts/parity/unchanged_training.py [--quick] [--output FILE]
 
 On simulated events, from the same weights; all sides take turns on each step. Plain is
 tests/oracle/interaction_gnn.py, as acorn and PyTorch Geometric write it.

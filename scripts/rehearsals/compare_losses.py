@@ -1,6 +1,7 @@
 """Compare the step losses of two runs; exit status 1 where they differ.
 
-    python scripts/rehearsals/compare_losses.py RUN OTHER [--tolerance 1e-5] [--nodes 2] [--seconds 30]
+    python scripts/rehearsals/compare_losses.py RUN OTHER [--tolerance 1e-5] [--nodes 2]
+        [--seconds 30]
 
 One line says whether every step's loss agrees within the relative tolerance; a JSON line follows
 with `ranks` and `steps` of OTHER and the largest difference. `--nodes` and `--seconds` are passed

@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 set -euo pipefail
 
-checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 [[ -d $checkout/.venv/bin ]] && PATH=$checkout/.venv/bin:$PATH
 work=$(mktemp --directory --tmpdir bigtrk-rehearsal.XXXXXX)
 install=

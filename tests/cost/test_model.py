@@ -16,8 +16,8 @@ from bigtrk.cost.sharding import Sharding, sharding
 from bigtrk.cost.zero_memory import Weights
 from bigtrk.models import interaction_gnn
 from bigtrk.models.build import make_model
-from bigtrk.models.interaction_gnn import no_exchange
 from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import (
     AttentionGNNConfig,
     EdgeMLPConfig,

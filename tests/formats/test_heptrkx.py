@@ -13,10 +13,11 @@ from rich.console import Console
 
 from bigtrk.errors import InputError
 from bigtrk.formats.heptrkx import import_heptrkx_folder, read_heptrkx
-from bigtrk.graphs.builders.build_folder import build_folder, show_folder
+from bigtrk.graphs.builders.build_folder import show_folder
 from bigtrk.graphs.features import normalised
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of
+from tests.programs import run_here
 
 Arrays = dict[str, Any]
 # Edges 0: 0 -> 1, 1: 1 -> 2, 2: 0 -> 2, 3: 0 -> 2 again; the sparse entries in any order.
@@ -73,7 +74,7 @@ def test_imports_a_folder_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixt
     names = ["event000001000_g000", "event000001000_g001"]
     for name in names:
         save(source / f"{name}.npz", GOOD)
-    manifest = build_folder(source, out, "heptrkx")
+    manifest = import_heptrkx_folder(source, out)
     folder = GraphFolder(out)
     assert folder.events == names
     assert folder.record(names[0])["purity"] == 0.5
@@ -165,3 +166,19 @@ def test_a_graph_without_edges(tmp_path: Path) -> None:
     graph = read_heptrkx(save(tmp_path / "bare.npz", {**none, "X": GOOD["X"]}))
     assert (graph.n_nodes, graph.n_edges) == (3, 0)
     assert torch.isfinite(graph.node_features).all()
+
+
+@pytest.mark.parametrize("option", [["--learn-windows"], ["--windows", "mine.yaml"]], ids=str)
+def test_windows_have_no_use_for_graphs_with_edges(
+    option: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save(tmp_path / "npz" / "event000001000_g000.npz", GOOD)
+    folders = [str(tmp_path / "npz"), str(tmp_path / "graphs")]
+    command = ["bigtrk", "build", "--from", "heptrkx", *folders, *option]
+    status, _, err = run_here(command, monkeypatch, capsys)
+    assert status == 2
+    assert "have edges already" in err
+    assert not (tmp_path / "graphs").exists()

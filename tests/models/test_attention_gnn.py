@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.attention_gnn import AttentionGNN
-from bigtrk.models.interaction_gnn import no_exchange
+from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import AttentionGNNConfig
 from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
 from tests.oracle.attention_gnn import ReferenceAttention, our_attention_name

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.formats.acorn_weights import load_acorn_weights
-from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
+from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig, Precision
 from tests.oracle.interaction_gnn import ReferenceGNN
 

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm
 
-from bigtrk.models.interaction_gnn import InteractionGNN, no_exchange
+from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.layers import workspace
 from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
 

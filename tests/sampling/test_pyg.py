@@ -1,4 +1,4 @@
-"""Against PyG's sampler, where torch-sparse is installed (scripts/bench/bench_sampling.py --install)."""
+"""Against PyG's sampler, where torch-sparse is installed (bench_sampling.py --install)."""
 
 from typing import Any
 

@@ -13,7 +13,6 @@ from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
-from bigtrk.formats.heptrkx import import_heptrkx_folder
 from bigtrk.graphs.builders.builder import build_graph, graph_record
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, builtin_windows, read_windows, write_windows
@@ -29,28 +28,22 @@ EVENTS_TO_LEARN_FROM = 20
 def build_folder(
     events: Path,
     out: Path,
-    source: str = "trackml",
     windows: Path | None = None,
     learn: bool = False,
     pt_min: float = 1.0,
 ) -> dict[str, Any]:
     """Build a graph of each event of `events` in folder `out`; returns the manifest.
 
-    `source`: "trackml" (a folder or zip archive of events) or "heptrkx" (a folder of npz graphs).
-    Layer pairs and cuts come from the file `windows`, or with `learn` from the truth of the first
-    events (particles above `pt_min` GeV), else from the file shipped with bigtrk; they are written
-    to `out`/windows.yaml. Graphs already in `out` that were made from the same event with the same
-    windows are kept.
+    `events`: a folder or zip archive of TrackML events. Layer pairs and cuts come from the file
+    `windows`, or with `learn` from the truth of the first events (particles above `pt_min` GeV),
+    else from the file shipped with bigtrk; they are written to `out`/windows.yaml. Graphs already
+    in `out` that were made from the same event with the same windows are kept.
 
     Raises:
         InputError: bad input, or options that exclude each other; graphs built before stay.
     """
     if windows and learn:
         raise InputError("give a windows file or learn windows from the events, not both")
-    if source == "heptrkx":
-        if windows or learn:
-            raise InputError("HEPTrkX graphs have edges already: windows have no use there")
-        return import_heptrkx_folder(events, out)
     names = find_events(events)
     chosen = _learned(events, names, pt_min) if learn else _given(windows)
     parameters = {"from": "trackml", "windows": chosen.digest()}

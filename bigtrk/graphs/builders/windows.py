@@ -72,7 +72,7 @@ def read_windows(path: Path) -> Windows:
 
 def builtin_windows() -> Windows:
     """The windows for the TrackML detector that are shipped with bigtrk."""
-    with resources.as_file(resources.files("bigtrk.graphs") / BUILTIN) as path:
+    with resources.as_file(resources.files("bigtrk.graphs.builders") / BUILTIN) as path:
         return read_windows(path)
 
 

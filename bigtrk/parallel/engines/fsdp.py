@@ -12,8 +12,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
-from bigtrk.cost.sharding import units
 from bigtrk.errors import InputError
+from bigtrk.models.protocol import units
 from bigtrk.parallel.engines.engine import Shard, TorchEngine, share_weights
 from bigtrk.parallel.engines.pieces import STATE, Piece, adam_state, even_share, flat_values
 from bigtrk.parallel.settings import OptimizerSettings

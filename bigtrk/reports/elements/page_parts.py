@@ -14,7 +14,7 @@ from bigtrk.reports.elements.plots import COLOURS
 
 def write_page(path: Path, title: str, headers: str, legend: str, plots: str, tables: str) -> None:
     """Write a page of these parts, all but the title HTML, to `path`, atomically."""
-    template = Template(files("bigtrk.reports").joinpath("page.html").read_text("utf-8"))
+    template = Template(files("bigtrk.reports.elements").joinpath("page.html").read_text("utf-8"))
     page = template.substitute(
         title=escape(title), headers=headers, legend=legend, plots=plots, tables=tables
     )

@@ -12,7 +12,7 @@ from bigtrk.graphs.edge_pt import edge_log_pt
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights, target_edges
-from bigtrk.models.interaction_gnn import check_edges, no_exchange
+from bigtrk.models.protocol import check_edges, no_exchange
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.parallel.routing import Share

@@ -158,8 +158,6 @@ def test_options_that_exclude_each_other(tmp_path: Path, events: Path) -> None:
     out = tmp_path / "graphs"
     with pytest.raises(InputError, match="not both"):
         build_folder(events, out, windows=tmp_path / "w.yaml", learn=True)
-    with pytest.raises(InputError, match="no use"):
-        build_folder(events, out, source="heptrkx", learn=True)
     assert not out.exists()
 
 
