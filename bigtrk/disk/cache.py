@@ -81,7 +81,8 @@ def _made(place: Path) -> os.stat_result:
 
 
 def open_private(path: Path) -> int:
-    """Opens a file for reading that the user or root owns and nobody else may write to.
+    """Opens a file to read that the user or root owns and nobody else may write; returns its
+    descriptor.
 
     Raises:
         OSError: the file is missing, is a symbolic link or no regular file, belongs to somebody
