@@ -126,8 +126,7 @@ def _segments(
 
 
 def _border_crossings(entry: Float64, leave: Float64) -> tuple[Int64, Float64]:
-    """Finds tracks that cross a whole number between `entry` and `leave`, and after which fraction.
-    """
+    """Finds tracks that cross a whole number from `entry` to `leave`, and after which fraction."""
     low, high = np.minimum(entry, leave), np.maximum(entry, leave)
     first = np.floor(low).astype(np.int64) + 1
     count = np.maximum(np.ceil(high).astype(np.int64) - first, 0)

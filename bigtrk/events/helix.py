@@ -40,8 +40,7 @@ class Helices:
 
 
 def helices(particles: Columns, field: float = FIELD) -> Helices:
-    """Computes helices of a particle table (vx vy vz mm, px py pz GeV, q = +1 or -1), field in T.
-    """
+    """Computes the helices of particles (vx vy vz mm, px py pz GeV, q = +1 or -1), field in T."""
     vx, vy, vz, px, py, pz, charge = (
         particles[name].astype(np.float64) for name in ("vx", "vy", "vz", "px", "py", "pz", "q")
     )

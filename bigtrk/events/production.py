@@ -22,8 +22,7 @@ RECORD = "simulation.json"  # beside the events: what they were simulated with
 def simulate_folder(
     out: Path, events: Sequence[int], particles: int, seed: int, detectors: Path | None
 ) -> None:
-    """Write the `events` of these numbers, of `particles` particles each, and detectors.csv.gz to
-    `out`.
+    """Write the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
 
     `detectors` names a detectors.csv; without it the built-in TrackML-like geometry is used. Events
     that `out` already holds from the same simulation are kept.

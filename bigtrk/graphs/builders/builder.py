@@ -100,8 +100,7 @@ def _are_true(edges: Ints, event: Event) -> NDArray[np.bool_]:
 
 
 def _hit_weights(event: Event, hit_id: Ints) -> Tensor | None:
-    """Returns the weight of each hit [N], 0 for one the truth does not list; None without weights.
-    """
+    """Returns the weight of each hit [N], 0 where the truth lists none; None without weights."""
     weights = None if event.truth is None else event.truth.get("weight")
     if event.truth is None or weights is None or np.isnan(weights.astype(np.float64)).all():
         return None
