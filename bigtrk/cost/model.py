@@ -117,9 +117,7 @@ class CostModel:
         return None
 
     def seconds(self, event: EventSize, parts: int) -> float:
-        """Returns the seconds to train an event in `parts` sectors, without the step's
-        reduction.
-        """
+        """Returns the seconds to train an event in `parts` sectors, without a step's reduction."""
         return self.compute_seconds(event.sector(parts), parts) + self.exchange_seconds(
             event, parts
         )

@@ -8,11 +8,11 @@ from bigtrk.config import Settings
 
 
 class EngineSettings(Settings):
-    """How ranks share the model.
+    """The engine: how ranks share the model.
 
     ddp: a replica on each rank; with `coalesced` all gradients are averaged in one all-reduce per
     step. deepspeed: ZeRO as `ds_config` says. fsdp2: sharded over blocks of `shard_ranks`
-    neighbouring ranks and replicated over the blocks; over all ranks without it.
+    neighbouring ranks and replicated over the blocks; sharded over all ranks without it.
     """
 
     name: Literal["ddp", "deepspeed", "fsdp2"] = "ddp"
@@ -32,16 +32,16 @@ class EngineSettings(Settings):
 class OptimizerSettings(Settings):
     """AdamW. `gradient_clipping` is the largest global norm, 0 for none.
 
-    weight_decay: of all parameters, biases too, as the field's own trainings decay them.
+    weight_decay: applied to all parameters, biases too, as in the field's own trainings.
 
     schedule: after a linear warm-up over `warmup_steps` the learning rate stays (`constant`),
     falls to 0 at the end of the run along half a cosine (`cosine`), or is halved whenever the
     validation loss (without validation events, the training loss) has not improved for more than
     `plateau_patience` epochs (`plateau`).
 
-    lr_scaling: with training.events_per_step. `lr` is that of one event per step; `linear`
-    multiplies it by their number (Goyal et al. 2017, for SGD), `sqrt` by its root (Malladi et al.
-    2022, for Adam).
+    lr_scaling: how `lr` grows with training.events_per_step. `lr` is that of one event per step;
+    `linear` multiplies it by their number (Goyal et al. 2017, for SGD), `sqrt` by its root (Malladi
+    et al. 2022, for Adam).
     """
 
     lr: float = Field(1e-3, gt=0)

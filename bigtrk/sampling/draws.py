@@ -31,9 +31,7 @@ def drawn(key: Tensor | int, counter: Tensor) -> Tensor:
 
 
 def below(bits: Tensor, n: Tensor) -> Tensor:
-    """Draws integers from 0 to n - 1, n <= 2**31, whose probabilities differ by at most
-    n / 2**32.
-    """
+    """Draws integers from 0 to n - 1, n <= 2**31; their odds differ by at most n / 2**32."""
     return (shifted(bits, 32) * n) >> 32
 
 

@@ -25,7 +25,7 @@ def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list
 
 
 def torchrun_environment() -> dict[str, str]:
-    """Returns the environment for torchrun. OMP_NUM_THREADS in it only stops torchrun's warning."""
+    """Sets OMP_NUM_THREADS only to keep torchrun from warning: each rank sets its own threads."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
