@@ -28,7 +28,7 @@ class Adjacency:
 
 
 def node_weight(edge_index: Integers, n_nodes: int) -> Integers:
-    """Weight of each node, 16 x its number of edge ends + 1: [2, E] -> [N].
+    """Returns the weight of each node, 16 x its number of edge ends + 1: [2, E] -> [N].
 
     Parts of equal weight hold about equally many edges, which is what a rank's time and memory
     go with. The 1 spreads the nodes without edges; without the 16 it would outweigh edges in

@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def main() -> None:
-    """Entry point of `bigtrk-partition` and `python -m partition`."""
+    """Runs `bigtrk-partition` and `python -m partition`."""
     run_commands("bigtrk-partition", app)
 
 
@@ -76,7 +76,7 @@ def cut_share(
     *,
     quiet: bool,
 ) -> Failures:
-    """Cut what this task has to, with a progress bar unless `quiet`; returns what failed."""
+    """Cut the events of this task, with a progress bar unless `quiet`; returns what failed."""
     left = set(pending(graphs, out, settings))
     to_do = [event for event in mine if event in left]
     if not to_do:
@@ -93,8 +93,8 @@ def cut_share(
 def finish(
     graphs: GraphFolder, out: Path, settings: Settings, failed: Failures, *, as_json: bool
 ) -> None:
-    """Write manifest and report of all events but those that failed, and show it, if no other is
-    left; else say how many are left.
+    """Write manifest and report of all events but those that failed, and show the report, if no
+    other event is left; else say how many are left.
     """
     left = [event for event in pending(graphs, out, settings) if event not in failed]
     if left:
@@ -112,7 +112,7 @@ def finish(
 
 
 def told(failed: Failures, events: int) -> str:
-    """What failed, of so many events, in a line."""
+    """Says in a line what failed, of so many events."""
     named = "; ".join(list(failed.values())[:_MOST_NAMED])
     more = f"; and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
     return f"{len(failed)} of {events} events were not cut: {named}{more}"

@@ -20,7 +20,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopRequest:
-    """Whether this process was asked to end, or its launcher is gone: then nobody ends it."""
+    """A request to end this process, by a signal or since its launcher is gone: then nobody ends
+    it.
+    """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks, self._signal = ranks, ""
@@ -29,13 +31,13 @@ class StopRequest:
 
     @property
     def reason(self) -> str:
-        """Why this process is to end; "" if it is not."""
+        """Says why this process is to end; "" if it is not."""
         if self._signal or self._launcher in (None, os.getppid()):
             return self._signal
         return "its launcher has ended"
 
     def agreed_reason(self) -> str:
-        """The reason of the first rank that has one. Collective."""
+        """Returns the reason of the first rank that has one. Collective."""
         reasons = gather_items(self.reason)
         rank = next(rank for rank, reason in enumerate(reasons) if reason)
         return f"{reasons[rank]} (rank {rank})"
@@ -44,7 +46,7 @@ class StopRequest:
     def listening(self) -> Iterator[None]:
         """Take the signals as requests while the block runs.
 
-        Ignore them after it if it stops: the process is to exit, and the first rank that has makes
+        After a stop they are ignored: the process is to exit, and once the first rank has,
         launchers send SIGTERM to the others, which would exit with another status.
         """
         after: dict[int, Any] = {n: signal.signal(n, self._take) for n in SIGNALS}

@@ -1,4 +1,4 @@
-"""Taking a run up again: with what configuration, from what checkpoint and what record."""
+"""Resuming a run: its configuration, its checkpoint and its record."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,8 +20,8 @@ from bigtrk.training.model_files import check_shapes
 from bigtrk.training.run_folder import METRICS, RUN
 from bigtrk.training.settings import Configuration
 
-# What may change: anything else would make it another run.
-# Engines and ranks may: steps do not depend on them, and checkpoints are the same for all.
+# The settings that may change: any other change would make it another run. Engines and ranks may
+# change: steps do not depend on them, and checkpoints are the same for all.
 CHANGEABLE = (
     "training.epochs",
     "training.minutes",
@@ -37,7 +37,7 @@ CHANGEABLE = (
 
 
 class _Begun(Settings):
-    """`run.json`, as far as resuming needs it. resumed: how the run went on before."""
+    """`run.json`, as far as resuming needs it. resumed: its earlier continuations."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -63,7 +63,7 @@ class _OfStep(Settings):
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
-    """The configuration a run was started with, with `overrides` of what may change.
+    """Returns the configuration a run was started with, with `overrides` of what may change.
 
     Raises:
         InputError: `run` holds no run, or an override would make it another one.
@@ -86,10 +86,10 @@ def _begun(run: Path) -> _Begun:
 
 
 def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
-    """The checkpoint to go on from. Collective.
+    """Finds the checkpoint to resume from. Collective.
 
     Raises:
-        InputError: it has no good checkpoint, was trained on other events, or is done.
+        InputError: the run has no good checkpoint, was trained on other events, or is done.
     """
     found = find(run)
     checkpoint = found.checkpoint
@@ -114,10 +114,10 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
 
 
 def check_place(found: Found, per_epoch: int) -> None:
-    """A checkpoint stands in a run of `per_epoch` steps an epoch.
+    """Checks that a run of `per_epoch` steps an epoch has the place of a checkpoint.
 
     Raises:
-        InputError: it does not.
+        InputError: it has not.
     """
     at = found.checkpoint.progress
     if not at.fits(per_epoch):
@@ -158,7 +158,7 @@ def _kept(record: Path, progress: Progress) -> Iterator[bytes]:
 
 
 def _is_before(line: Line, progress: Progress) -> bool:
-    """An unfinished epoch's is not."""
+    """Says whether a line comes before the checkpoint; that of an unfinished epoch does not."""
     if line.content.get("kind") == "epoch":
         return parse(_OfEpoch, line.content, line.place).epoch < progress.epoch
     return parse(_OfStep, line.content, line.place).step < progress.step
