@@ -13,10 +13,10 @@ from bigtrk.models.settings import InteractionGNNConfig
 
 
 class EdgeDecoder(Perceptrons):
-    """From an edge's last state to its logit and, with a head for it, the log of its pT.
+    """Maps an edge's last state to its logit and, with a head for it, the log of its pT.
 
-    It is computed with the last layer, whose edges then are nowhere kept: one tensor of all edges
-    less, and two passes over it.
+    It is computed with the last layer, whose edges then need not be kept, which saves a tensor of
+    all edges and two passes over it.
     """
 
     def __init__(self, hidden: int, layers: int, pt_head: bool) -> None:
@@ -30,7 +30,7 @@ class EdgeDecoder(Perceptrons):
             self.add_linear("pt", hidden, 1)
 
     def weights(self, prefix: str = "") -> list[Tensor]:
-        """As one linear layer both heads, which read the same."""
+        """Joins both heads, which have the same input, into one linear layer."""
         weights = super().weights(prefix)
         if not self._pt_head:
             return weights
@@ -40,8 +40,8 @@ class EdgeDecoder(Perceptrons):
     def forward(
         self, layer: "InteractionLayer", graph: GraphPass, i: int, e: Tensor, x: Tensor
     ) -> Tensor:
-        """Of edges e [E, H] and nodes x [N, H], not yet updated by `layer`, the i-th: logits [E],
-        or logits and log pT [E, 2].
+        """Decodes edges e [E, H] and nodes x [N, H], not yet updated by `layer`, the i-th: logits
+        [E], or logits and log pT [E, 2].
         """
         made: Tensor = layer(graph, i, e, x, self)[0]
         return made if self._pt_head else made.squeeze(-1)
@@ -62,8 +62,8 @@ class InteractionLayer(Perceptrons):
     def forward(
         self, graph: GraphPass, i: int, e: Tensor, x: Tensor, head: EdgeDecoder | None
     ) -> tuple[Tensor, Tensor | None]:
-        """As the i-th layer: edges e [E, H] and nodes x [N, H] -> edges [E, H] and owned nodes
-        [n_owned, H]; with a `head`, its results of the edges [E, 1 or 2] and None.
+        """Runs as the i-th layer: edges e [E, H] and nodes x [N, H] -> edges [E, H] and owned nodes
+        [n_owned, H]; with a `head`, its results for the edges [E, 1 or 2] and None.
         """
         edge, node, weights = self._activations, self._activations, self.weights("edge_mlp")
         if head is None:
