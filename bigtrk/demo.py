@@ -56,7 +56,7 @@ def _free_port() -> str:
 
 
 def run_demo(out: Path) -> None:
-    """Run the demo into `out`, which must not hold one already.
+    """Runs the demo into `out`, which must not hold one already.
 
     Raises:
         InputError: `out` exists, or a command failed.

@@ -123,7 +123,7 @@ def _library(path: Path, command: Sequence[str]) -> ctypes.CDLL:
 
 
 def _compile(path: Path, command: Sequence[str]) -> None:
-    """Make a library that ends with the SHA-256 of all before, which the loader does not read.
+    """Makes a library that ends with the SHA-256 of all before, which the loader does not read.
 
     Ranks that make it at the same time replace each other's, library and digest at once.
     """

@@ -38,7 +38,7 @@ def node_weight(edge_index: Integers, n_nodes: int) -> Integers:
 
 
 def adjacency(edge_index: Integers, n_nodes: int) -> Adjacency:
-    """Symmetrise directed edges, drop self loops, merge repeated edges: [2, E] int64."""
+    """Symmetrises directed edges, drops self loops, merges repeated edges: [2, E] int64."""
     # 32 bits are enough for node numbers and take a third off the time.
     ends = edge_index.astype(np.int32)
     source, destination = ends[:, ends[0] != ends[1]]

@@ -76,7 +76,7 @@ def cut_share(
     *,
     quiet: bool,
 ) -> Failures:
-    """Cut the events of this task, with a progress bar unless `quiet`; returns what failed."""
+    """Cuts the events of this task, with a progress bar unless `quiet`; returns what failed."""
     left = set(pending(graphs, out, settings))
     to_do = [event for event in mine if event in left]
     if not to_do:
@@ -93,8 +93,8 @@ def cut_share(
 def finish(
     graphs: GraphFolder, out: Path, settings: Settings, failed: Failures, *, as_json: bool
 ) -> None:
-    """Write manifest and report of all events but those that failed, and show the report, if no
-    other event is left; else say how many are left.
+    """Writes manifest and report of all events but those that failed, and shows the report, if no
+    other event is left; else says how many are left.
     """
     left = [event for event in pending(graphs, out, settings) if event not in failed]
     if left:

@@ -51,7 +51,7 @@ class Settings:
 
 
 def cut_event(graphs: Path, out: Path, event: str, settings: Settings) -> None:
-    """Read a graph, cut it, and write its sectors to `out`.
+    """Reads a graph, cuts it, and writes its sectors to `out`.
 
     The record's seconds cover reading, partitioning and cutting. Writing is not in them: the
     record is a part of what is written.

@@ -22,7 +22,7 @@ Failures = dict[str, str]  # the problem, by event
 
 
 def check(graphs: GraphFolder, out: Path) -> None:
-    """Refuse what cannot work, before anything is written.
+    """Refuses what cannot work, before anything is written.
 
     Raises:
         InputError: there is nothing to cut, or `out` holds something else.
@@ -74,7 +74,7 @@ def share(events: list[str], environment: dict[str, str]) -> list[str]:
 def cut_events(
     graphs: Path, out: Path, events: list[str], settings: Settings, workers: int
 ) -> Iterator[Failures]:
-    """Cut `events`, each in a worker process, and yield for each what failed, if anything: its
+    """Cuts `events`, each in a worker process, and yields for each what failed, if anything: its
     graph is damaged, or cannot be cut as asked.
 
     Raises:
@@ -124,7 +124,7 @@ def _in_processes(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Keep torch to one thread: a second gains a tenth, and on a busy machine takes 8 times as
+    """Keeps torch to one thread: a second gains a tenth, and on a busy machine takes 8 times as
     long.
     """
     threads = torch.get_num_threads()

@@ -14,7 +14,7 @@ _LONGEST_TABLE = 20  # events; a screen holds no more, and partition.json has th
 
 
 def write_report(out: Path, manifest: dict[str, Any], failed: dict[str, str]) -> dict[str, Any]:
-    """Assemble partition.json from the manifest of sectors, write it and return its content.
+    """Assembles partition.json from the manifest of sectors, writes it and returns its content.
 
     `failed`: the reason for each event that was not cut.
     """

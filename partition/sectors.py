@@ -115,6 +115,6 @@ def _sector(
 
 
 def _group(values: Tensor, key: Tensor, groups: int) -> list[Tensor]:
-    """Split `values` [M] by `key` [M] in 0..groups-1, keeping their order: a list of `groups`."""
+    """Splits `values` [M] by `key` [M] in 0..groups-1, keeping their order: a list of `groups`."""
     order = key.argsort(stable=True)
     return list(torch.split(values[order], torch.bincount(key, minlength=groups).tolist()))

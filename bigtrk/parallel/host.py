@@ -15,7 +15,7 @@ _THRESHOLD, _HUGE_PAGES = "MALLOC_MMAP_THRESHOLD_", "THP_MEM_ALLOC_ENABLE"
 
 
 def settle(ranks: Ranks) -> None:
-    """Give this rank its share of the host's cores, and large tensors huge pages.
+    """Gives this rank its share of the host's cores, and large tensors huge pages.
 
     Call it before the first tensor is made.
     """

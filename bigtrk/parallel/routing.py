@@ -82,7 +82,7 @@ class Router:
         return self.layout(events).micro_steps
 
     def layout(self, events: Sequence[int]) -> Layout:
-        """Lay `events` over the ranks, each in as many sectors as end the step soonest.
+        """Lays `events` over the ranks, each in as many sectors as end the step soonest.
 
         An event of K sectors occupies K ranks, the first a multiple of K, so that groups of one
         size never overlap. Every rank has a place in every micro-step.
@@ -137,7 +137,7 @@ def as_stored(sizes: Iterable[tuple[int, float]], world_size: int, in_step: bool
 
 
 def lay_out(tasks: Iterable[Task], world_size: int, in_step: bool = False) -> Layout:
-    """Give each task, widest and then longest first, the aligned ranks that are free first.
+    """Gives each task, widest and then longest first, the aligned ranks that are free first.
 
     Where ranks wait `in_step`, it takes those with the fewest micro-steps, so that tasks of like
     length share one.

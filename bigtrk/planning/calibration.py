@@ -44,7 +44,7 @@ Sample = tuple[Case, Measured]
 
 
 def calibrate(path: Path) -> MachineConstants:
-    """Measure this machine, fit its constants and write them to `path`.
+    """Measures this machine, fits its constants and writes them to `path`.
 
     Raises:
         InputError: a warm-up failed.

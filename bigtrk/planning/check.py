@@ -39,7 +39,7 @@ class Checked:
 
 
 def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -> Checked:
-    """Predict a recorded run. Without `ranks_per_node` all its ranks are taken to be on one host.
+    """Predicts a recorded run. Without `ranks_per_node` all its ranks are taken to be on one host.
 
     Raises:
         InputError: the run cannot be read, or has no finished epoch.

@@ -25,7 +25,7 @@ SCALING_RULE = (
 
 
 def show_plan(plan: Row, console: Console) -> None:
-    """Print a plan, in the form of `make_plan`."""
+    """Prints a plan, in the form of `make_plan`."""
     out = at_width(console)
     show_header("Plan", _facts(plan), out)
     show_table(_levers(plan), out)
@@ -35,7 +35,7 @@ def show_plan(plan: Row, console: Console) -> None:
 
 
 def show_checks(checks: Sequence[Row], console: Console) -> None:
-    """Print predictions beside records, in the form of `check_summary`."""
+    """Prints predictions beside records, in the form of `check_summary`."""
     columns = ("run", "peak memory", "recorded", "error %", "step s", "recorded", "error %")
     rows = [
         (
@@ -53,7 +53,7 @@ def show_checks(checks: Sequence[Row], console: Console) -> None:
 
 
 def show_constants(constants: Row, path: str, console: Console) -> None:
-    """Print the constants of a calibration, and how far they are from its own measurements."""
+    """Prints the constants of a calibration, and how far they are from its own measurements."""
     errors = constants["fit"]["relative_errors"]
     largest = {name: max(map(abs, found)) for name, found in errors.items()}
     facts = {

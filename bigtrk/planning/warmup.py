@@ -98,7 +98,7 @@ def _values(names: list[str], rows: int, generator: torch.Generator) -> torch.Te
 
 
 def measure(case: Case, ranks: Ranks) -> Measured:
-    """Train as a run does, with the same engine, step and loader."""
+    """Trains as a run does, with the same engine, step and loader."""
     configuration, stopwatch = case.configuration(), Stopwatch(ranks.device)
     graph = synthetic_graph(case.nodes, case.edges, configuration)
     source = _Synthetic("synthetic", 1, folder=None, graph=graph)  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ def measure_apart(case: Case, local_size: int = 1, timeout: float = 300) -> Meas
 
 
 def main() -> None:
-    """Measure the case given as JSON on the cores of one of the ranks given; print the result."""
+    """Measures the case given as JSON on the cores of one of the ranks given; prints the result."""
     case = Case(**json.loads(sys.argv[1]))
     ranks = Ranks(0, 1, 0, local_size=int(sys.argv[2]), launcher="python")
     settle(ranks)

@@ -59,7 +59,7 @@ class StepRunner:
         norms: bool = False,
         limit: float = math.inf,
     ) -> StepResult:
-        """Train on `events`, of which `batches` are this rank's micro-steps. Collective.
+        """Trains on `events`, of which `batches` are this rank's micro-steps. Collective.
 
         With a spike guard, a step whose loss of edges exceeds `limit` does not update the weights,
         nor does one whose loss or gradients are not finite.

@@ -44,7 +44,7 @@ class StopRequest:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the signals as requests while the block runs.
+        """Takes the signals as requests while the block runs.
 
         After a stop they are ignored: the process is to exit, and once the first rank has,
         launchers send SIGTERM to the others, which would exit with another status.

@@ -32,7 +32,7 @@ def build_folder(
     learn: bool = False,
     pt_min: float = 1.0,
 ) -> dict[str, Any]:
-    """Build a graph of each event of `events` in folder `out`; returns the manifest.
+    """Builds a graph of each event of `events` in folder `out`; returns the manifest.
 
     `events`: a folder or zip archive of TrackML events. Layer pairs and cuts come from the file
     `windows`, or with `learn` from the truth of the first events (particles above `pt_min` GeV),
@@ -89,7 +89,7 @@ SHOWN = {
 
 
 def show_folder(manifest: dict[str, Any], console: Console) -> None:
-    """Print a line for each of the first events, with its size and the known edge efficiencies and
+    """Prints a line for each of the first events, with its size and the known edge efficiencies and
     purities; then one for all events.
     """
     records = manifest["events"]

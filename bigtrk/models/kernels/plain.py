@@ -69,7 +69,7 @@ def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> No
 
 
 def add_to_nodes(values: Tensor, ends: Ends) -> None:
-    """Add each row to those of its two ends: `ends` has sums [N, H], float32 at least."""
+    """Adds each row to those of its two ends: `ends` has sums [N, H], float32 at least."""
     values = accumulable(values)
     ends.of_source.index_add_(0, ends.source, values)
     ends.of_destination.index_add_(0, ends.destination, values)

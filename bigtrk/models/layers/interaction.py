@@ -213,7 +213,7 @@ class _Edges:
 
 
 def _add_encoded(encoded: Encoded, total: Tensor, work: Workspace) -> None:
-    """Add what all layers gave to the gradient of `encoded`.
+    """Adds what all layers gave to the gradient of `encoded`.
 
     This is done in chunks, since a CPU makes float32 copies of both where one is bfloat16: at once
     they took 43 of a rank's 654 MiB (150,000 edges, hidden 64).

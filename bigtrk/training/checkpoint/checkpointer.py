@@ -62,7 +62,7 @@ class Checkpointer:
         self._saving: Future[None] | None = None
 
     def save(self, progress: Progress) -> None:
-        """Copy the state, which is then written while training goes on.
+        """Copies the state, which is then written while training goes on.
 
         Raises:
             InputError: the checkpoint before could not be written.
@@ -81,7 +81,7 @@ class Checkpointer:
             saving.result()
 
     def load(self, found: Found | None = None) -> Progress:
-        """Return the engine to the checkpoint `found`, or else to the newest good one.
+        """Returns the engine to the checkpoint `found`, or else to the newest good one.
 
         Raises:
             InputError: none is good.

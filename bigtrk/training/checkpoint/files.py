@@ -39,7 +39,7 @@ LARGEST_MANIFEST = 256 << 20  # bytes: 4,096 ranks, each with a piece of 400 par
 def write_shard(
     folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Piece]
 ) -> Shard:
-    """Write a rank's `tensors` to disk and read them back.
+    """Writes a rank's `tensors` to disk and reads them back.
 
     Raises:
         InputError: the file cannot be written, or reads back differently.

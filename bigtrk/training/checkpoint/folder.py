@@ -86,7 +86,7 @@ def temporary_of(root: Path, name: str) -> Path:
 
 
 def commit(root: Path, checkpoint: Checkpoint) -> None:
-    """Make a checkpoint of the temporary folder, whose other files are there; drop old ones.
+    """Makes a checkpoint of the temporary folder, whose other files are there; drops old ones.
 
     Raises:
         InputError: the disk refuses.
@@ -110,7 +110,7 @@ def _name_latest(folder: Path) -> None:
 
 
 def _check_links(root: Path) -> None:
-    """Refuse symbolic links: checkpoints of others would be renamed and removed."""
+    """Refuses symbolic links: checkpoints of others would be renamed and removed."""
     for path in (root, *root.glob("*")):
         unlinked(path)
 

@@ -129,7 +129,7 @@ def check_place(found: Found, per_epoch: int) -> None:
 
 
 def continue_record(run: Path, facts: dict[str, Any], progress: Progress) -> None:
-    """Write how a run continues, and drop from its record what came after its checkpoint.
+    """Writes how a run continues, and drops from its record what came after its checkpoint.
 
     Steps computed after the checkpoint will be computed again; a crash may also have left half a
     line.

@@ -63,7 +63,7 @@ def check_finite(state: Copied) -> None:
 
 @torch.no_grad()
 def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
-    """Give `engine` the state in `folder`, whichever engine and ranks wrote it.
+    """Gives `engine` the state in `folder`, whichever engine and ranks wrote it.
 
     Raises:
         InputError: the state is that of another model, or its random numbers cannot go on.
@@ -100,7 +100,7 @@ class _Reader:
                 self._pieces.setdefault(name, []).append((file, *piece))
 
     def fill(self, piece: Piece) -> None:
-        """Copy into the memory of `piece` what the files have of it."""
+        """Copies into the memory of `piece` what the files have of it."""
         filled, end = 0, piece.start + len(piece.values["weight"])
         for file, start, stop, updates in self._pieces[piece.name]:
             if piece.updates is not None:
