@@ -12,9 +12,7 @@ class InputError(ValueError):
 
 
 class RankError(InputError):
-    """An error of one rank that cannot tell the others, which wait for it: it prints its own
-    message.
-    """
+    """An error of one rank that cannot tell the others, which wait for it: it prints the error."""
 
 
 class StoppedError(Exception):
@@ -42,8 +40,6 @@ def reason(error: Exception) -> str:
 
 
 def one_line(text: str) -> str:
-    """Shortens text from anywhere for use in a message: printable, without line breaks, not too
-    long.
-    """
+    """Shortens text from anywhere for use in a message: printable, without line breaks."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."

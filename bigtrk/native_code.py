@@ -22,9 +22,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class Build(NamedTuple):
-    """A library, if there is one; the place where it is kept, if it is; and the problem if it is
-    not.
-    """
+    """A library, if there is one; its place, if it is kept; and the problem if it is not."""
 
     library: ctypes.CDLL | None
     path: Path | None = None
@@ -49,8 +47,7 @@ def compiled(
 def build(
     name: str, source: Path, headers: Sequence[Path] = (), flags: Sequence[str] = ()
 ) -> Build:
-    """Compiles as `compiled` does, and tells where it is kept. The next process retries what
-    failed.
+    """Compiles like `compiled`, and tells where it is kept. The next process retries a failure.
 
     Where the user's cache cannot be used, the library is made in a temporary folder of this
     process: that takes seconds once, while plain passes would take longer in each step.

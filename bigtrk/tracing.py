@@ -13,8 +13,7 @@ _moves = 0
 
 
 class traced:  # noqa: N801  # used like a function
-    """A named range, also in the trace if a profiler runs. An error raised inside names it in a
-    note.
+    """A named range, also in a profiler's trace. An error raised inside names it in a note.
 
     torch's record_function costs 5 us even if no profiler runs, and counts as an operation where
     operations are counted (cost/footprint.py).

@@ -41,9 +41,7 @@ class Settings:
     seed: int
 
     def parts_for(self, n_edges: int) -> int:
-        """Returns the parts of an event: those asked for, or the least power of two that could
-        suffice.
-        """
+        """Returns the parts of an event: as asked, or the least power of two that could suffice."""
         if self.parts is not None:
             return self.parts
         assert self.max_edges is not None, "either parts or max_edges is given"
@@ -113,9 +111,7 @@ def _check(graph: EventGraph, settings: Settings) -> None:
 
 
 def is_done(out: Path, event: str, settings: Settings, digests: dict[str, str]) -> bool:
-    """Says whether `out` holds this event, whole, cut with these settings from the graph of these
-    digests.
-    """
+    """Says whether `out` holds this event, whole, cut like this from the graph of these digests."""
     wanted = {"event": event, "cut": asdict(settings), "source_digests": digests}
     try:
         opened = SectionFile(file_of(out, event))

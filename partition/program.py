@@ -124,9 +124,7 @@ def _in_processes(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Keeps torch to one thread: a second gains a tenth, and on a busy machine takes 8 times as
-    long.
-    """
+    """Keeps torch to one thread: a second gains a tenth, but on a busy machine costs 8 times."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

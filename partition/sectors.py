@@ -43,8 +43,7 @@ def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:
 def _edges_by_part(order: Tensor, owner: Tensor, crossing: Tensor, parts: int) -> list[Tensor]:
     """Lists each sector's edges: those inside it, then cut ones, both in `order`.
 
-    order [E]: all edges; owner [2, E]: the parts of their ends; crossing [E]: true where these
-    differ.
+    order [E]: all edges; owner [2, E]: the parts of their ends; crossing [E]: they differ.
     """
     inside = _group(order[~crossing], owner[1, ~crossing], parts)
     # Both copies of a cut edge stay next to each other, so the stable sort keeps the order.

@@ -65,8 +65,7 @@ def footprint(
 ) -> Footprint:
     """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows.
 
-    to_host: offloaded tensors go to the memory of an accelerator's host; on a CPU they are there
-    already.
+    to_host: offloaded tensors go to the memory of an accelerator's host; a CPU's has them already.
     """
     passes = []
     with torch.device("meta"):

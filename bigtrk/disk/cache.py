@@ -81,8 +81,8 @@ def _made(place: Path) -> os.stat_result:
 
 
 def open_private(path: Path) -> int:
-    """Opens a file to read that the user or root owns and nobody else may write; returns its
-    descriptor.
+    """Opens for reading a file that the user or root owns and nobody else may write; returns its
+    file descriptor.
 
     Raises:
         OSError: the file is missing, is a symbolic link or no regular file, belongs to somebody

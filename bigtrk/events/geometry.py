@@ -67,7 +67,7 @@ class DetectorLayers:
         return self.low[layer] + (row + 0.5) * self.row_length[layer]
 
     def arc_radius(self, layer: Int64, column: Int64, row: Int64) -> Float64:
-        """Returns the radius at which a module's u is measured: its cylinder's, on a disc its row's
+        """Returns the radius at which a module's u counts: its cylinder's, on a disc its row's
         centre.
 
         [M], [M], [M] -> [M] (mm). Strips of a disc are radial: one strip, one azimuth.

@@ -1,6 +1,4 @@
-"""The target: the true edges a training is to find, and their weights; derived when a graph is
-loaded.
-"""
+"""The target: true edges a training is to find, and their weights, derived on loading a graph."""
 
 import torch
 from pydantic import Field

@@ -91,8 +91,7 @@ class Router:
         return min(layouts, key=lambda layout: layout.seconds)
 
     def _bounds(self, events: Sequence[int]) -> list[float]:
-        """Lists the bounds on a single event's time to try, longest first: ties go to fewer
-        sectors.
+        """Lists bounds on a single event's time to try, longest first: ties go to fewer sectors.
 
         Source: G. Mounié et al., "A 3/2-approximation algorithm for scheduling independent
         monotonic malleable tasks" (2007) also choose the widths by a bound.
@@ -123,9 +122,7 @@ def usable_parts(stored: int, world_size: int) -> int:
 
 
 def possible_parts(stored: int, world_size: int) -> list[int]:
-    """Lists the numbers of ranks that an event cut into `stored` sectors may be laid over,
-    ascending.
-    """
+    """Lists, ascending, numbers of ranks an event cut into `stored` sectors may be laid over."""
     most = usable_parts(stored, world_size)
     return sorted({1 << i for i in range(most.bit_length())} | {most})
 

@@ -144,9 +144,7 @@ def _seconds(case: Case, constants: MachineConstants) -> float:
 
 
 def _sharing(case: Case, alone: Sequence[Sample]) -> float:
-    """Measures seconds of two ranks that share this host, over those of one that does the work of
-    both.
-    """
+    """Measures seconds of two ranks that share this host, over those of one doing all the work."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         both = pool.map(lambda case: measure_apart(case, local_size=2), [case, case])
         seconds = sum(one.seconds for one in both) / 2
@@ -159,9 +157,7 @@ def _enlarged(case: Case) -> Case:
 
 
 def _modules_bytes(samples: Sequence[Sample]) -> dict[str, int]:
-    """Returns what the modules of DeepSpeed and of ZeRO add to a process, by the smallest of the
-    cases.
-    """
+    """Measures what the modules of DeepSpeed and ZeRO add to a process, by the smallest case."""
     smallest, alone = min(samples, key=lambda sample: sample[0].edges)
     try:
         plain, zero = (

@@ -54,8 +54,7 @@ def ask(
     machine: str | None,
     seed: int,
 ) -> Question:
-    """Makes the question of a command line: CONFIG.yaml, key.sub=value and data folders in any
-    order.
+    """Makes a command line's question: CONFIG.yaml, key.sub=value and data folders in any order.
 
     Raises:
         InputError: an argument is none of these, or its content is bad.

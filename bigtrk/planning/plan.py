@@ -89,8 +89,7 @@ def check_summary(checked: Sequence[Checked]) -> list[dict[str, Any]]:
 
 
 def _levers(question: Question) -> list[dict[str, str]]:
-    """Returns the model's levers, with the configuration's own setting first where it is none of
-    them.
+    """Returns the model's levers, led by the configuration's own setting where it is none of them.
 
     A CPU is its own host: there `offload` is `chunk`.
     """

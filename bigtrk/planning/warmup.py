@@ -57,9 +57,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of a case. seconds: those of the median step. peak_bytes: as a run records
-    it.
-    """
+    """A case's measurements. seconds: those of the median step. peak_bytes: as a run records it."""
 
     seconds: float
     peak_bytes: int

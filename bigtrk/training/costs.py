@@ -20,9 +20,7 @@ def make_cost(
     machine: MachineConstants,
     shares: int = 1,
 ) -> CostModel:
-    """Makes the cost model of a configuration on `world` ranks; the last four arguments are the
-    model's.
-    """
+    """Makes the cost model of a configuration on `world` ranks; other arguments are the model's."""
     return CostModel(
         configuration.model,
         len(configuration.data.node_features),

@@ -25,9 +25,7 @@ class EdgeTruth:
 
 
 def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
-    """Returns what the loss expects of each edge: y [E] bool, weights [E] float, owns_edge [E]
-    bool.
-    """
+    """Returns the truth for the loss: y [E] bool, weights [E] float, owns_edge [E] bool."""
     positive = y & (weights > 0) & owns_edge
     negative = ((~y & (weights != 0)) | (weights < 0)) & owns_edge
     return EdgeTruth(
@@ -40,8 +38,7 @@ def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
 def edge_scale(
     truth: EdgeTruth, counts: Tensor, balance: Literal["proportional", "equal"]
 ) -> Tensor:
-    """Returns the factor of each edge's cross entropy: [E], given global `counts` [2] of positives,
-    negatives.
+    """Returns each edge's factor of cross entropy, [E]; `counts` [2]: all positives, negatives.
 
     `proportional` divides by their sum, `equal` positives and negatives each by their own count.
     """
@@ -83,8 +80,7 @@ def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth
 
 
 def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
-    """Sums the loss of the known edges, divided by the global `count`, if any: log_pt [E] ->
-    scalar.
+    """Sums over the edges known, divided by the global `count`, if any: log_pt [E] -> scalar.
 
     It is the smooth L1 loss: quadratic below an error of 1 (a factor e in pT), then linear, as
     secondary and low-pT particles have long tails that should not dominate the gradient.

@@ -20,7 +20,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopRequest:
-    """A request to end this process, by a signal or since its launcher is gone: then nobody ends
+    """A request to end this process, by a signal or as its launcher is gone, so that nobody ends
     it.
     """
 

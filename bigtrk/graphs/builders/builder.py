@@ -30,8 +30,7 @@ QUALITY = (
 
 
 def build_graph(event: Event, windows: Windows) -> EventGraph:
-    """Builds the graph of an event: every hit is a node, every doublet that passes `windows` an
-    edge.
+    """Builds an event's graph: every hit is a node, every doublet that passes `windows` an edge.
 
     Edges are sorted by (destination, source). Without truth, y, particle_id, hit_weight and
     particles are None; a particle whose momentum is unknown has pT NaN.

@@ -89,8 +89,7 @@ class SectorFolder(EventFolder):
         return int(self.record(event)["parts"])
 
     def read(self, event: str, part: int, parts: int) -> Sector:
-        """Reads sector `part` of `event` cut into `parts`, merged from those stored where these are
-        more.
+        """Reads sector `part` of `event` cut into `parts`, merged if more of them are stored.
 
         Only the stored sectors of this part are read; with one part, all of them: the whole graph.
 

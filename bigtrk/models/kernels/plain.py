@@ -1,5 +1,4 @@
-"""The passes over edges in plain torch: for every device and type, and the oracle of the other
-forms.
+"""The passes over edges in plain torch, for every device and type; the oracle of the other forms.
 
 Each writes its result into a given tensor; `out` may be the gradient that it reads.
 

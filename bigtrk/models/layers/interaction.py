@@ -163,9 +163,7 @@ class _Edges:
     def update_backward(
         self, made: Tensor, grad: Tensor, of_x: Tensor, of_weights: Sequence[Tensor]
     ) -> Ends:
-        """Returns what the sums of an edge's ends add to its gradient, from that of the owned
-        nodes.
-        """
+        """Returns what the sums of an edge's ends add to its gradient, from the owned nodes'."""
         names = ("of incoming", "of outgoing") if self.layer.in_out else ("of incoming",)
         # Nothing here reads the sums of halo nodes.
         of_sums = [self._work.rows(name, *of_x.shape).zero_() for name in names]

@@ -34,9 +34,7 @@ class NodeShares:
         return columns[: len(self._nodes)], columns[len(self._nodes) :]
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """Returns what each node adds to the edges that leave it and to those that reach it: [N,
-        H].
-        """
+        """Returns what each node adds to edges that leave it and to those that reach it: [N, H]."""
         n_nodes, hidden = len(self._nodes[0]), len(self._bias)
         of_source = self._work.rows("of source", n_nodes, hidden)
         of_destination = self._work.rows("of destination", n_nodes, hidden)

@@ -44,9 +44,7 @@ class Workspace:
         self._buffers: dict[tuple[str, int], Tensor] = {}
 
     def chunks(self, n_rows: int) -> Iterator[slice]:
-        """Yields a slice of the rows for each chunk; one of all rows where a layer is computed at
-        once.
-        """
+        """Yields a slice of the rows per chunk; one of all rows if a layer is computed at once."""
         step = self._chunk or max(n_rows, 1)
         for start in range(0, n_rows, step):
             yield slice(start, min(start + step, n_rows))

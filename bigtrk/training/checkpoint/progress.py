@@ -15,9 +15,9 @@ from bigtrk.training.spikes import LossHistory
 class EpochTotals:
     """The totals of an epoch's steps so far, for its record.
 
-    steps, events (an event counts in each of its steps) and edges: the numbers learnt from. loss:
-    the sum of the steps' losses, each times its events. seconds: the time of all training, spikes
-    and what was rolled back included. left_out: the steps that were spikes.
+    steps, events (an event counts in each of its steps) and edges: the numbers learnt from.
+    loss: the sum of the steps' losses, each times its events. seconds: those of all training,
+    spikes and what was rolled back included. left_out: the steps that were spikes.
     """
 
     steps: Count = 0
@@ -61,9 +61,7 @@ class Progress:
     totals: EpochTotals
 
     def fits(self, per_epoch: int) -> bool:
-        """Says whether a run of `per_epoch` steps an epoch has this place, with all this epoch's
-        steps counted.
-        """
+        """Says whether a run of `per_epoch` steps an epoch has this place, all steps counted."""
         first, totals = self.epoch * per_epoch, self.totals
         counted = totals.steps + len(totals.left_out)
         return (

@@ -1,7 +1,6 @@
 """The items (events, or sectors trained as mini-batches) that make each step.
 
-They are a function of (seed, epoch), the items' costs and their number per step alone, not of the
-ranks.
+They depend on (seed, epoch), the items' costs and their number per step alone, not on the ranks.
 """
 
 from collections.abc import Sequence

@@ -18,8 +18,7 @@ from bigtrk.training.steps.routed_step import RoutedStep
 
 @dataclass(frozen=True)
 class SectorSteps:
-    """Steps of sectors, each trained without the event's others; `costs` of `sectors` in their
-    order.
+    """Steps of sectors, each trained without the event's others; `costs` in the sectors' order.
 
     sectors: (event, part, parts) of all events.
     """
@@ -73,9 +72,7 @@ class SectorSteps:
 
 @dataclass(frozen=True)
 class ShadowSteps:
-    """Steps of ShaDow mini-batches, event after event; each rank samples its own share of the
-    roots.
-    """
+    """Steps of ShaDow mini-batches, event by event; each rank samples its share of the roots."""
 
     sources: list[EventSource]
     shadow: ShaDow
