@@ -16,7 +16,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def machine() -> dict[str, Any]:
-    """Describes the host: name, CPU model, cores and bytes of this process, accelerator."""
+    """Returns host name, CPU model, cores and bytes of memory open to this process, accelerator."""
     return {
         "host": platform.node(),
         "cpu": cpu_model(Path("/proc/cpuinfo")),

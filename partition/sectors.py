@@ -66,7 +66,7 @@ def _halo(cut_edges: Tensor, part: Tensor, parts: int) -> tuple[Tensor, Tensor]:
 
 
 def _asked(halo: Tensor, counts: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorts them by (owner, receiver, node id), [H], with their counts [owners, receivers]."""
+    """Sorts halo nodes by (owner, receiver, node id), [H]; counts [owners, receivers]."""
     order = part[halo].argsort(stable=True)
     return halo[order], counts.T
 

@@ -43,10 +43,10 @@ def use_huge_pages() -> None:
 
     By default glibc keeps freed blocks below 32 MiB, in pieces that later blocks do not fill, and
     larger ones cost a page fault per 4 KiB. With 200,000 edges, hidden 64, 4 layers on two cores a
-    step took 3.8 s and a peak of 1.18 GB by default, and so 2.2 s and 1.05 GB (to 0.1 % in every
-    run); keeping everything that is freed took 1.6 s and 1.85 GB.
+    step took 3.8 s and a peak of 1.18 GB by default, and 2.2 s and 1.05 GB (to 0.1 % in every run)
+    with this; keeping everything that is freed took 1.6 s and 1.85 GB.
 
-    Settings of the user's in the environment win; only glibc knows the first of the two.
+    Settings in the user's environment win; only glibc knows the first of the two.
     """
     os.environ.setdefault(_HUGE_PAGES, "1")  # torch reads it at its first allocation
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -15,7 +15,7 @@ _HOST = ("can't allocate memory", "not enough memory")
 
 @contextmanager
 def told_by_rank(ranks: Ranks) -> Iterator[None]:
-    """Gives an allocator's error inside the block a message of this rank's own.
+    """Replaces an allocator's error inside the block by one that names this rank.
 
     Raises:
         RankError: instead of the allocator's error, with rank, place and remedy.

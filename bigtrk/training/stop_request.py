@@ -20,7 +20,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class StopRequest:
-    """A request to end this process, by a signal or as its launcher is gone, so that nobody ends
+    """A request to end this process: a signal, or the end of its launcher, after which nobody ends
     it.
     """
 

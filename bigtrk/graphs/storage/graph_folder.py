@@ -46,7 +46,7 @@ class GraphFolder(EventFolder):
         """Reads the graph of `event` and verifies its checksums.
 
         Raises:
-            InputError: `open` raises it, the file's bytes have changed, or they are no graph.
+            InputError: `open` fails, the file's bytes have changed, or they are no graph.
         """
         return _graph(self.open(event))
 

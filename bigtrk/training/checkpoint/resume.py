@@ -114,10 +114,10 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
 
 
 def check_place(found: Found, per_epoch: int) -> None:
-    """Checks that a run of `per_epoch` steps an epoch has the place of a checkpoint.
+    """Checks that the checkpoint's place exists in a run of `per_epoch` steps an epoch.
 
     Raises:
-        InputError: it has not.
+        InputError: it does not.
     """
     at = found.checkpoint.progress
     if not at.fits(per_epoch):
