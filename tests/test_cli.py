@@ -1,5 +1,7 @@
 """The program without a command."""
 
+from pathlib import Path
+
 import pytest
 
 import bigtrk
@@ -18,3 +20,20 @@ def test_unknown_command_is_told_in_one_line(
     assert (status, out) == (2, "")
     assert error.startswith("bigtrk: error: No such command")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["report", "evaluate"])
+def test_a_page_needs_a_folder_that_is_there(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before the run is read: an evaluation may take an hour."""
+    arguments = [str(tmp_path / "run"), *([str(tmp_path)] if command == "evaluate" else [])]
+    for page, said in (("missing/page.html", "no such folder"), (".", "is a folder")):
+        asked = ["bigtrk", command, *arguments, "--html", str(tmp_path / page)]
+        status, _, errors = run_here(asked, monkeypatch, capsys)
+        assert status == 2
+        assert said in errors
+        assert not list(tmp_path.iterdir())
