@@ -153,7 +153,7 @@ def reductions(settings: EngineSettings) -> int:
         nonlocal count
         count += activity == "reduce"
 
-    stopwatch.add = add  # type: ignore[method-assign]
+    stopwatch.add = add  # type: ignore[method-assign,assignment]
     for last in (False, True):
         with engine.micro_step(last):
             engine.backward(engine.model(torch.ones(1, 512)).sum())
