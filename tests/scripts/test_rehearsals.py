@@ -15,6 +15,7 @@ from tests.programs import CHECKOUT, run_shell
 from tests.reports.run_folders import run_record, run_writer, step_line
 
 SCRIPTS = CHECKOUT / "scripts"
+REHEARSALS = SCRIPTS / "rehearsals"
 
 
 def compare(folder: Path, other: list[dict[str, Any]], options: str = "") -> tuple[int, str]:
@@ -22,7 +23,7 @@ def compare(folder: Path, other: list[dict[str, Any]], options: str = "") -> tup
     write = run_writer(folder)
     write("a", lines=[step_line(step) for step in range(5)])
     write("b", record=run_record(world_size=4), lines=other)
-    command = f"python {SCRIPTS}/compare_losses.py a b {options} 2>&1; echo status $?"
+    command = f"python {REHEARSALS}/compare_losses.py a b {options} 2>&1; echo status $?"
     *printed, status = run_shell(command, folder).splitlines()
     return int(status.split()[1]), "\n".join(printed)
 
@@ -245,7 +246,7 @@ def test_a_job_fails_as_its_training_does(job: dict[str, str], tmp_path: Path) -
 def test_rehearsals_refuse_what_they_do_not_know(
     tmp_path: Path, command: str, complaint: str
 ) -> None:
-    refused = f"export TMPDIR=$PWD; {SCRIPTS}/{command} 2>&1; test $? = 2"
+    refused = f"export TMPDIR=$PWD; {REHEARSALS}/{command} 2>&1; test $? = 2"
     assert complaint in run_shell(refused, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -254,7 +255,7 @@ def rehearse(command: str, programs: str, folder: Path) -> dict[str, Any]:
     """The last line of a rehearsal, which must leave nothing in its temporary folder."""
     if programs and (os.geteuid() != 0 or not all(map(shutil.which, programs.split()))):
         pytest.skip(f"needs root, and {programs}")
-    printed = run_shell(f"TMPDIR=$PWD {SCRIPTS}/{command}", folder, timeout=1500)
+    printed = run_shell(f"TMPDIR=$PWD {REHEARSALS}/{command}", folder, timeout=1500)
     assert list(folder.glob("bigtrk-*")) == []
     last: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return last
