@@ -129,5 +129,5 @@ def test_a_link_is_not_removed_as_a_run(tmp_path: Path) -> None:
 def test_a_folder_that_holds_part_of_a_run_is_not_taken(tmp_path: Path, left: str) -> None:
     (tmp_path / left).touch()
     with FolderLock() as lock, pytest.raises(InputError, match="already holds a run"):
-        create_run(lock, tmp_path, {})
+        create_run(lock, tmp_path, run_record())
     assert list(tmp_path.iterdir()) == [tmp_path / left]

@@ -155,8 +155,8 @@ def test_energy_and_cost_of_an_epoch(tmp_path: Path) -> None:
 
 
 def test_absent_readings_and_prices_are_dashes_with_a_reason(tmp_path: Path) -> None:
-    power = {"absent": {"accelerator": "there is no accelerator", "host": "no RAPL"}}
-    folder = series_folder(tmp_path / "cpu", power=power)
+    absent = {"accelerator": "there is no accelerator", "host": "no RAPL"}
+    folder = series_folder(tmp_path / "cpu", power=PowerRecord(absent=absent))
     text = " ".join(printed(folder).split())
     assert row_of(printed(folder), "Memory, energy and cost per epoch", "cpu")[3:] == ["-"] * 6
     assert "cpu: no reading of the accelerator: there is no accelerator." in text

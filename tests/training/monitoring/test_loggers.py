@@ -142,6 +142,35 @@ def test_tensorboard_files_hold_every_record(tmp_path: Path) -> None:
     assert found["validation/validation/auc"] == [[1, 0.75]]
 
 
+class FakeWriter:
+    """Stands for TensorBoard's."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[str, float, int]] = []
+        self.flushed = 0
+
+    def add_scalar(self, *point: Any) -> None:
+        self.points.append(point)
+
+    def flush(self) -> None:
+        self.flushed = len(self.points)
+
+
+def test_tensorboard_draws_what_was_validated_on_the_way_at_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, module = FakeWriter(), ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = lambda _: writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    log = open_logger("tensorboard", tmp_path)
+    log(validation_record(7, 2.5, auc=0.9))
+    expected = [("validation/seconds", 2.5, 7), ("validation/validation/auc", 0.9, 7)]
+    assert writer.points == expected
+    log(epoch_record(3, train_loss=0.4))
+    assert ("epoch/train_loss", 0.4, 3) in writer.points
+    assert writer.flushed == len(writer.points)
+
+
 def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bigtrk.training.monitoring.loggers.find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"wandb is not installed; pip install 'bigtrk\[wandb\]'"):
