@@ -172,7 +172,8 @@ def evaluate(
     with process_group(ranks, model_configuration(run).run.patience):
         evaluation = evaluate_run(run, data, options, ranks)
     if ranks.is_first:
-        _print(evaluation, as_json, lambda: show_evaluation(evaluation, console))
+        content = evaluation.model_dump(mode="json")
+        _print(content, as_json, lambda: show_evaluation(evaluation, console))
         if html:
             write_evaluation_html(evaluation, html)
 

@@ -33,9 +33,9 @@ from bigtrk.errors import InputError
 from bigtrk.events.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.machine import machine, software
+from bigtrk.records.run_folder import METRICS
 from bigtrk.studies.launch import show_end
 from bigtrk.train import DEFAULT as CONFIGURATION
-from bigtrk.training.run_folder import METRICS
 from scripts.faults.faults import TRAIN
 from scripts.faults.launched import RANKS, Launched
 from scripts.faults.trends import Trend, trend

@@ -185,7 +185,7 @@ class Trial:
         maker, blocks = BatchMaker(self.common, self.ranks.device), BlockGroups(self.ranks, [])
         found = {}
         for side, engine in engines.items():
-            auc = validate(engine.model, maker, blocks, held, self.common.training)["auc"]
+            auc = validate(engine.model, maker, blocks, held, self.common.training).auc
             assert auc is not None, "validation events have target edges and others"
             found[side] = auc
         return found
