@@ -11,6 +11,7 @@ from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.records.metrics import EpochRecord, MetricsRecord
@@ -74,6 +75,7 @@ def _fit(
     schedule = _schedule(configuration, steps)
     stopwatch = Stopwatch(ranks.device)
     model = build_model(configuration).to(ranks.device)
+    check_on_all_ranks(model, *configuration.data.feature_counts)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     with traced("making the engine"):
         engine, engine_name = make_engine(

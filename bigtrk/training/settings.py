@@ -32,6 +32,11 @@ class DataSettings(Settings):
         ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], min_length=1, max_length=64
     )
 
+    @property
+    def feature_counts(self) -> tuple[int, int]:
+        """Numbers of node and of edge features."""
+        return len(self.node_features), len(self.edge_features)
+
 
 class SamplingSettings(Settings):
     """Training on parts of events, one after another, instead of whole events (`none`).
