@@ -208,7 +208,9 @@ def timed(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
         own = [result for other, result in found if other == case and result]
         if own:
             seconds, n_bytes = (median(r[k] for r in own) for k in ("seconds", "bytes"))
-            rows.append({**asdict(case), "seconds": seconds, "bytes": n_bytes, "rounds": len(own)})
+            size = dict(zip(("nodes", "edges"), SIZES[case.size], strict=True))
+            figures = {"seconds": seconds, "bytes": n_bytes, "rounds": len(own)}
+            rows.append({**asdict(case), **size, **figures})
     return rows
 
 
