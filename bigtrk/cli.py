@@ -54,7 +54,7 @@ def simulate(
     out: Annotated[Path, typer.Argument(help="folder for the TrackML files")],
     events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
     particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
     first_event: Annotated[
         int, typer.Option(min=0, help="number of the first event; runs tell events by their names")
     ] = 0,
