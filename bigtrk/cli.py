@@ -1,4 +1,4 @@
-"""The `bigtrk` program: simulate, build, resume, evaluate, report, plan, scale, doctor, demo."""
+"""The `bigtrk` program: from events to graphs, sectors, trained models, tracks and reports."""
 
 import json
 import os
@@ -14,6 +14,8 @@ from bigtrk.errors import InputError
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+# Two commands are programs of their own, which read what follows their names, `--help` too.
+_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 
 
@@ -65,7 +67,7 @@ def simulate(
     out: Annotated[Path, typer.Argument(help="folder for the TrackML files")],
     events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
     particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
     first_event: Annotated[
         int, typer.Option(min=0, help="number of the first event; runs tell events by their names")
     ] = 0,
@@ -109,6 +111,22 @@ def build(
     else:
         manifest = build_folder(events, out, windows, learn_windows, pt_min)
     _print(manifest, as_json, lambda: show_folder(manifest, console))
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False)
+def partition(context: typer.Context) -> None:
+    """Cut event graphs into sectors that train together with halo exchange."""
+    from partition.cli import main as cut
+
+    cut("bigtrk partition", context.args)
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False)
+def train(context: typer.Context) -> None:
+    """Train a track-finding graph network: the same under torchrun, srun and alone."""
+    from bigtrk.train import main as fit
+
+    fit("bigtrk train", context.args)
 
 
 @app.command()

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -103,17 +103,22 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
         raise SystemExit(2) from None
 
 
-def run_commands(program: str, app: "typer.Typer") -> None:
-    """Run what the command line asks of `app` and exit; a bad command line is bad input, too."""
+def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | None = None) -> None:
+    """Run what the command line asks of `app` and exit; a bad command line is bad input, too.
+
+    arguments: those of a program within another; those of the process without any.
+    """
     # Programs that are no commands do not wait for this import.
     import typer
     from typer.main import get_command
 
     usage_error: type[Any] = typer.BadParameter.__bases__[0]
+    # Without a name the help shows what was typed, such as `python -m partition`.
+    name = None if arguments is None else program
 
     def run() -> Any:
         try:
-            status = get_command(app)(standalone_mode=False)
+            status = get_command(app)(arguments, name, standalone_mode=False)
         except usage_error as error:
             if said := error.format_message():  # nothing, where the help was shown instead
                 raise InputError(f"{said} ({program} --help tells more)") from None

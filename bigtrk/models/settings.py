@@ -16,26 +16,28 @@ Linears = Annotated[int, Field(ge=1, le=16)]  # of one MLP
 
 
 class InteractionGNNConfig(Settings):
-    """The Interaction GNN; its number of parameters and its memory follow from these.
-
-    hidden: width of every layer. layers: message-passing layers. mlp_layers: linear layers of each
-    MLP. shared_weights: one set of weights for all layers. concatenate: each layer also reads the
-    encoded features. in_out: a node sums incoming and outgoing edges apart. recompute: what the
-    backward pass computes anew from the edges between layers: "none" of the matrix products,
-    "layer" a layer at once, "chunk" a layer in chunks that stay in cache; "offload" is "chunk" with
-    what is kept between layers in the memory of the host.
-    precision: "bf16" computes in bfloat16 where that is safe; weights and sums stay float32.
-    """
+    """The Interaction GNN; its number of parameters and its memory follow from these."""
 
     name: Literal["interaction"] = "interaction"
+    """The Interaction GNN."""
     hidden: Width = 64
+    """Width of every layer."""
     layers: Layers = 8
+    """Message-passing layers."""
     mlp_layers: Linears = 2
+    """Linear layers of each MLP."""
     shared_weights: bool = False
+    """Use one set of weights for all layers."""
     concatenate: bool = True
+    """Each layer also reads the encoded features."""
     in_out: bool = True
+    """A node sums incoming and outgoing edges apart."""
     recompute: Recompute = "chunk"
+    """What the backward pass computes anew from the edges between layers: `none` of the matrix
+    products, `layer` a layer at once, `chunk` a layer in chunks that stay in cache; `offload` is
+    `chunk` with what is kept between layers in the memory of the host."""
     precision: Precision = "fp32"
+    """`bf16` computes in bfloat16 where that is safe; weights and sums stay float32."""
 
     @property
     def exchanges(self) -> int:
@@ -49,26 +51,29 @@ class InteractionGNNConfig(Settings):
 
 
 class AttentionGNNConfig(Settings):
-    """The attention network of HEP.TrkX.
-
-    hidden: width of a node's state. layers: times that the edge network weighs the edges and the
-    node network reads their weighted sums; both have one set of weights. mlp_layers: linear layers
-    of each network. layer_norm: LayerNorm before each activation. edge_features: the edge network
-    reads them beside the states of the nodes, which are all that HEP.TrkX's reads (that of 2018 has
-    mlp_layers 2 without layer_norm, that of 2019 has 4 with it). recompute: what the backward pass
-    computes anew: "none" of the networks, or in each "layer" both, from the nodes' states and one
-    number per edge. precision: "bf16" computes the edge network in bfloat16; weights, nodes and
-    sums stay float32.
+    """The attention network of HEP.TrkX; that of 2018 has mlp_layers 2 without layer_norm, that of
+    2019 has 4 with it, and neither has edge_features.
     """
 
     name: Literal["attention"] = "attention"
+    """The attention network of HEP.TrkX."""
     hidden: Width = 64
+    """Width of a node's state."""
     layers: Layers = 8
+    """Times that the edge network weighs the edges and the node network reads their weighted sums;
+    both have one set of weights."""
     mlp_layers: Linears = 2
+    """Linear layers of each network."""
     layer_norm: bool = True
+    """LayerNorm before each activation."""
     edge_features: bool = True
+    """The edge network reads them beside the states of the nodes, which are all that HEP.TrkX's
+    reads."""
     recompute: Literal["none", "layer"] = "layer"
+    """What the backward pass computes anew: `none` of the networks, or in each `layer` both, from
+    the nodes' states and one number per edge."""
     precision: Precision = "fp32"
+    """`bf16` computes the edge network in bfloat16; weights, nodes and sums stay float32."""
 
     @property
     def exchanges(self) -> int:
@@ -82,17 +87,18 @@ class AttentionGNNConfig(Settings):
 
 
 class EdgeMLPConfig(Settings):
-    """An MLP of an edge's features and of those of its two nodes, without message passing.
-
-    hidden: width of its hidden layers. mlp_layers: their number. recompute, precision: as of the
-    Interaction GNN.
-    """
+    """An MLP of an edge's features and of those of its two nodes, without message passing."""
 
     name: Literal["mlp"] = "mlp"
+    """The MLP of single edges."""
     hidden: Width = 64
+    """Width of its hidden layers."""
     mlp_layers: Linears = 3
+    """Number of its hidden layers."""
     recompute: Literal["none", "layer", "chunk"] = "chunk"
+    """As of the Interaction GNN."""
     precision: Precision = "fp32"
+    """As of the Interaction GNN."""
 
     @property
     def exchanges(self) -> int:
