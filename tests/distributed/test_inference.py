@@ -13,9 +13,9 @@ from bigtrk.graphs.builders.builder import build_graph, graph_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import usable_parts
+from bigtrk.parallel.world import make_world
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.records.run_folder import read_evaluation
@@ -63,9 +63,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scores(ranks: Ranks, data: Path) -> dict[str, torch.Tensor]:
     configuration = Configuration.model_validate({"model": MODEL})
     sources = open_events([data])
-    blocks = BlockGroups(ranks, [usable_parts(s.parts, ranks.world_size) for s in sources])
-    maker = BatchMaker(configuration, ranks.device, blocks)
-    scored = score_events(build_model(configuration), maker, blocks, sources)
+    world = make_world(ranks, [usable_parts(s.parts, ranks.world_size) for s in sources])
+    maker = BatchMaker(configuration, world)
+    scored = score_events(build_model(configuration), maker, sources)
     return {sources[event.event].name: event.logits for event in scored}
 
 
@@ -120,9 +120,8 @@ def without_truth(folder: Path) -> Path:
 def validated(ranks: Ranks, folder: Path, data: str) -> MeanEdgeMetrics:
     configuration = Configuration.model_validate({"model": MODEL})
     sources = open_events([folder / data])
-    blocks = BlockGroups(ranks, [])
-    maker = BatchMaker(configuration, ranks.device, blocks)
-    return validate(build_model(configuration), maker, blocks, sources, configuration.training)
+    maker = BatchMaker(configuration, make_world(ranks))
+    return validate(build_model(configuration), maker, sources, configuration.training)
 
 
 def test_an_event_without_true_edges_has_no_auc_and_that_is_said(without_truth: Path) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from bigtrk.graphs.sector import Sector
@@ -41,7 +40,6 @@ class ScoredEvent:
 def score_events(
     model: nn.Module,
     maker: BatchMaker,
-    blocks: BlockGroups,
     sources: list[EventSource],
     follow: Callable[[list[MicroStep]], Iterable[MicroStep]] = iter,
 ) -> Iterator[ScoredEvent]:
@@ -53,13 +51,13 @@ def score_events(
     Raises:
         InputError: on all ranks, an event cannot be read.
     """
-    rank = dist.get_rank()
-    router = scoring_router(sources, dist.get_world_size())
+    world = maker.world
+    router = scoring_router(sources, world.ranks.world_size)
     model.eval()
     for micro_step in follow(router.route(range(len(sources)))):
-        share = micro_step[rank]
+        share = micro_step[world.ranks.rank]
         batch = together(partial(maker.make, share, sources))
-        edges = _stitch(batch, _predicted(model, batch), blocks)
+        edges = _stitch(batch, _predicted(model, batch), world.groups)
         if share is not None and share.part == 0:
             logits, truth, weights, *errors = edges.unbind(1)
             yield ScoredEvent(
@@ -79,7 +77,7 @@ def _predicted(model: nn.Module, batch: Batch) -> Predicted:
     return compute(model, batch)
 
 
-def _stitch(batch: Batch, predicted: Predicted, blocks: BlockGroups) -> Tensor:
+def _stitch(batch: Batch, predicted: Predicted, groups: BlockGroups) -> Tensor:
     """Logit, truth (0 false, 1 true, 2 target), weight and, if it is predicted, error of log pT of
     every edge of the event by edge id: [E, 3 or 4] float64.
     """
@@ -92,5 +90,5 @@ def _stitch(batch: Batch, predicted: Predicted, blocks: BlockGroups) -> Tensor:
         columns.append(torch.where(batch.pt.known, error, torch.nan).cpu())
     rows = torch.stack([column.double() for column in columns], dim=1)[sector.owns_edge]
     if sector.parts > 1:
-        rows = gather_rows(rows.to(logits.device), blocks.of_size(sector.parts)).cpu()
+        rows = gather_rows(rows.to(logits.device), groups.of_size(sector.parts)).cpu()
     return rows[rows[:, 0].argsort(), 1:]
