@@ -26,6 +26,7 @@ from tests.distributed.ranks import ALONE
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 CPU = torch.device("cpu")
+WORLD = make_world(ALONE)
 PARTS = 3
 
 
@@ -54,7 +55,7 @@ def test_a_sector_is_trained_as_a_graph_of_its_own(sources: list[Any], context: 
     assert isinstance(model, InteractionGNN)
     plain = ReferenceGNN(model.config, 4, 6)
     load_acorn_weights(model, plain.state_dict())
-    read = sector_steps(sources).reader(0, BatchMaker(settings, make_world(ALONE)))
+    read = sector_steps(sources).reader(0, BatchMaker(settings, WORLD))
     share = Share(1, 2, PARTS, first_rank=0)
     logits = compute(model, read(share)).logits
     sector = sources[1].read(share.part, PARTS)
@@ -92,7 +93,7 @@ def shadow_steps(sources: list[Any], rank: int = 0, ranks: int = 1) -> ShadowSte
 
 def nodes_of(steps: ShadowSteps, skipped: int | None = None) -> dict[tuple[int, int], Tensor]:
     """The nodes of each mini-batch, by event and number."""
-    read, found = steps.reader(1, BatchMaker(configuration(), make_world(ALONE))), {}
+    read, found = steps.reader(1, BatchMaker(configuration(), WORLD)), {}
     for i, step in enumerate(steps.of(1)):
         [share] = {row[0] for row in step.micro_steps}
         if share and i != skipped:
