@@ -23,7 +23,7 @@ def compare(folder: Path, other: list[StepRecord], options: str = "") -> tuple[i
     write = run_writer(folder)
     write("a", lines=[step_record(step) for step in range(5)])
     write("b", record=run_record(world_size=4), lines=other)
-    command = f"python {SCRIPTS}/compare_losses.py a b {options} 2>&1; echo status $?"
+    command = f"python {SCRIPTS}/rehearsals/compare_losses.py a b {options} 2>&1; echo status $?"
     *printed, status = run_shell(command, folder).splitlines()
     return int(status.split()[1]), "\n".join(printed)
 
