@@ -39,7 +39,9 @@ MODEL = {"hidden": 8, "layers": 3}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two simulated events as `graphs`, cut in 3 as `sectors`, and a model that was not trained."""
+    """Two simulated events as `graphs`, cut in 3 as `sectors` and in 2 as `halves`, and a model
+    that was not trained.
+    """
     folder = tmp_path_factory.mktemp("inference")
     names = []
     for event_id in range(2):
@@ -49,9 +51,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_graph(folder / "graphs", graph, record)
         names.append(graph.name)
     write_manifest(folder / "graphs", "graphs", {}, names)
-    for name in names:
-        cut_event(folder / "graphs", folder / "sectors", name, Settings(3, None, Method.METIS, 0))
-    write_manifest(folder / "sectors", "sectors", {}, names)
+    for sectors, parts in (("sectors", 3), ("halves", 2)):
+        for name in names:
+            cutting = Settings(parts, None, Method.METIS, 0)
+            cut_event(folder / "graphs", folder / sectors, name, cutting)
+        write_manifest(folder / sectors, "sectors", {}, names)
     configuration = Configuration.model_validate({"model": MODEL})
     torch.manual_seed(1)
     weights = build_model(configuration).state_dict()
@@ -89,9 +93,9 @@ def test_tracks_from_sectors_are_those_of_the_whole_graph(folder: Path) -> None:
     whole = run_ranks(1, evaluated, folder, "graphs")[0]
     assert whole.tracks.matching[0].n_tracks > 0
     expected = whole.edge_metrics.model_dump(exclude={"log_pt_error"})
-    # On four ranks two blocks of two have an event each.
-    results = [each for n in (3, 4) for each in run_ranks(n, evaluated, folder, "sectors")]
-    for result in results:
+    # Of four ranks two share the one event and two the other.
+    halves = run_ranks(4, evaluated, folder, "halves")
+    for result in (*run_ranks(3, evaluated, folder, "sectors"), *halves):
         assert result.tracks == whole.tracks
         assert result.edge_metrics.log_pt_error is None, "no head"
         found = result.edge_metrics.model_dump(exclude={"log_pt_error"})
