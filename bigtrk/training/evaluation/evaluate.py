@@ -9,7 +9,6 @@ import torch
 
 from bigtrk.console import follow
 from bigtrk.disk.files import disk_errors
-from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.collectives import gather_items, on_first_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
@@ -55,8 +54,10 @@ def evaluate_run(
     sources, seen = _unseen(found, trained_on(run))
     left_out = len(found) - len(sources)
     world = make_world(ranks, scoring_router(sources, ranks.world_size).widths)
-    scored = score_events(model, BatchMaker(configuration, world), sources, _progress(ranks))
-    mine = [_evaluated(event, sources, configuration.training, options) for event in scored]
+    maker = BatchMaker(configuration, world)
+    # Only the model's memory asks for sectors: the graph itself fits the host.
+    scored = score_events(model, maker, sources, _progress(ranks), whole=True)
+    mine = [_evaluated(event, configuration.training, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)
     evaluation = EvaluationRecord(
@@ -94,15 +95,9 @@ def _progress(ranks: Ranks) -> Any:
 
 
 def _evaluated(
-    scored: ScoredEvent,
-    sources: list[EventSource],
-    settings: TrainingSettings,
-    options: TrackOptions | None,
+    scored: ScoredEvent, settings: TrainingSettings, options: TrackOptions | None
 ) -> _Evaluated:
-    whole: Sector = scored.sector
-    if whole.parts > 1:
-        # Only the model's memory asks for sectors: the graph itself fits the host.
-        whole = sources[scored.event].read(part=0, parts=1)
+    whole = scored.sector
     scores = torch.sigmoid(scored.logits)[whole.edge_id]
     return _Evaluated(
         measure(scored, settings),

@@ -6,14 +6,17 @@ Shapes: E edges of one event.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.sector_merge import merge
 from bigtrk.parallel.collectives import gather_rows, together
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.routing import MicroStep
+from bigtrk.tracing import waiting
 from bigtrk.training.data.batch import Batch, BatchMaker, Predicted, compute
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.steps.routers import scoring_router
@@ -25,7 +28,7 @@ class ScoredEvent:
 
     logits [E] float64, y [E] bool, is_target [E] bool, weights [E] float64 (in the loss),
     log_pt_error [E] float64 (absolute, NaN where the pT is not known; None from a model without
-    it); `sector` is this rank's share of the event.
+    it); `sector` is this rank's share of the event, or all of it where that was asked for.
     """
 
     event: int
@@ -42,8 +45,10 @@ def score_events(
     maker: BatchMaker,
     sources: list[EventSource],
     follow: Callable[[list[MicroStep]], Iterable[MicroStep]] = iter,
+    whole: bool = False,
 ) -> Iterator[ScoredEvent]:
-    """Score every event; each comes out on one rank, the first of those that share it.
+    """Score every event; each comes out on one rank, the first of those that share it, which also
+    gets the others' sectors of it if it is to be `whole`.
 
     Collective: all ranks must exhaust the iterator. `follow` wraps the micro-steps to show
     progress.
@@ -58,6 +63,7 @@ def score_events(
         share = micro_step[world.ranks.rank]
         batch = together(partial(maker.make, share, sources))
         edges = _stitch(batch, _predicted(model, batch), world.groups)
+        sector = _joined(batch.sector, world.groups) if whole else batch.sector
         if share is not None and share.part == 0:
             logits, truth, weights, *errors = edges.unbind(1)
             yield ScoredEvent(
@@ -67,9 +73,20 @@ def score_events(
                 is_target=truth > 1,
                 weights=weights,
                 log_pt_error=errors[0] if errors else None,
-                sector=batch.sector,
+                sector=sector,
             )
     model.train()
+
+
+def _joined(sector: Sector, blocks: BlockGroups) -> Sector:
+    """The whole event on the first of the ranks that share it; elsewhere the rank's own sector."""
+    if sector.parts == 1:
+        return sector
+    sectors: list[Any] | None = [None] * sector.parts if sector.part == 0 else None
+    with waiting():
+        # Sent and not read again: a rank that fails at reading alone would leave others waiting.
+        dist.gather_object(sector, sectors, group=blocks.of_size(sector.parts), group_dst=0)
+    return sector if sectors is None else merge(sectors, part=0, parts=1)
 
 
 @torch.no_grad()
