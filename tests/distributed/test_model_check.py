@@ -51,9 +51,7 @@ def trained_with_others(ranks: Ranks, folder: Path) -> str:
     def other(configuration: Any) -> Any:
         model = build(configuration)
         if ranks.rank == 1:
-            model.forward_all = lambda sectors, _: [
-                _column(sector.edge_features) for sector in sectors
-            ]
+            model.forward = _column
         return model
 
     run.build_model = other
