@@ -13,6 +13,7 @@ edge features, H = hidden, D = H + F the width of a state with the input feature
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,9 +23,45 @@ from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.layers.mlp import Perceptrons
 from bigtrk.models.layers.neighbours import BothEnds, Neighbours, WeightedSums
 from bigtrk.models.layers.recomputed import recomputed
+from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
 from bigtrk.models.protocol import LayerCall, LayeredModel, SectorInputs
-from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.tracing import traced
+
+
+class AttentionGNNConfig(ModelSettings):
+    """The attention network of HEP.TrkX.
+
+    hidden: width of a node's state. layers: times that the edge network weighs the edges and the
+    node network reads their weighted sums; both have one set of weights. mlp_layers: linear layers
+    of each network. layer_norm: LayerNorm before each activation. edge_features: the edge network
+    reads them beside the states of the nodes, which are all that HEP.TrkX's reads (that of 2018 has
+    mlp_layers 2 without layer_norm, that of 2019 has 4 with it). recompute: what the backward pass
+    computes anew: "none" of the networks, or in each "layer" both, from the nodes' states and one
+    number per edge. precision: "bf16" computes the edge network in bfloat16; weights, nodes and
+    sums stay float32.
+    """
+
+    name: Literal["attention"] = "attention"
+    hidden: Width = 64
+    layers: Layers = 8
+    mlp_layers: Linears = 2
+    layer_norm: bool = True
+    edge_features: bool = True
+    recompute: Literal["none", "layer"] = "layer"
+    precision: Precision = "fp32"
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass, of rows as wide as `hidden`."""
+        return self.layers
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool,  # noqa: ARG002
+    ) -> "AttentionGNN":
+        return AttentionGNN(self, n_node_features, n_edge_features)
 
 
 @dataclass(frozen=True)

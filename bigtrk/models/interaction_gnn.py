@@ -9,6 +9,7 @@ edge features, H = hidden.
 
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,52 @@ from bigtrk.models.layers.encoding import Encoded
 from bigtrk.models.layers.interaction import GraphPass
 from bigtrk.models.layers.interaction_layer import EdgeDecoder, InteractionLayer
 from bigtrk.models.layers.mlp import Encoder
-from bigtrk.models.layers.workspace import Workspace
+from bigtrk.models.layers.workspace import Recompute, Workspace
+from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
 from bigtrk.models.protocol import ExchangeAll, LayerCall, LayeredModel, SectorInputs
-from bigtrk.models.settings import InteractionGNNConfig
+
+
+class InteractionGNNConfig(ModelSettings):
+    """The Interaction GNN; its number of parameters and its memory follow from these.
+
+    hidden: width of every layer. layers: message-passing layers. mlp_layers: linear layers of each
+    MLP. shared_weights: one set of weights for all layers. concatenate: each layer also reads the
+    encoded features. in_out: a node sums incoming and outgoing edges apart. recompute: what the
+    backward pass computes anew from the edges between layers: "none" of the matrix products,
+    "layer" a layer at once, "chunk" a layer in chunks that stay in cache; "offload" is "chunk" with
+    what is kept between layers in the memory of the host.
+    precision: "bf16" computes in bfloat16 where that is safe; weights and sums stay float32.
+    """
+
+    has_pt_head: ClassVar[bool] = True
+
+    name: Literal["interaction"] = "interaction"
+    hidden: Width = 64
+    layers: Layers = 8
+    mlp_layers: Linears = 2
+    shared_weights: bool = False
+    concatenate: bool = True
+    in_out: bool = True
+    recompute: Recompute = "chunk"
+    precision: Precision = "fp32"
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass, of rows as wide as `hidden`."""
+        return self.layers - 1
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether edges are computed in chunks that stay in cache."""
+        return self.recompute != "layer"
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool,
+    ) -> "InteractionGNN":
+        return InteractionGNN(self, n_node_features, n_edge_features, pt_head)
 
 
 class InteractionGNN(LayeredModel[GraphPass]):
@@ -44,7 +88,13 @@ class InteractionGNN(LayeredModel[GraphPass]):
         self.edge_encoder = Encoder(n_edge_features, hidden, mlp_layers)
         distinct = 1 if config.shared_weights else config.layers
         self.layers = nn.ModuleList(
-            InteractionLayer(config, has_node_update=config.layers > distinct or i + 1 < distinct)
+            InteractionLayer(
+                hidden,
+                mlp_layers,
+                concatenate=config.concatenate,
+                in_out=config.in_out,
+                has_node_update=config.layers > distinct or i + 1 < distinct,
+            )
             for i in range(distinct)
         )
         self.decoder = EdgeDecoder(hidden, mlp_layers, pt_head)
