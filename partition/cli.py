@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -21,9 +22,12 @@ _MOST_NAMED = 5  # events in a message; the others are counted
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def main() -> None:
-    """Entry point of `bigtrk-partition` and `python -m partition`."""
-    run_commands("bigtrk-partition", app)
+def main(program: str = "bigtrk-partition", arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `bigtrk-partition`, `python -m partition` and `bigtrk partition`.
+
+    program: what was typed; arguments: what followed it, those of the process without any.
+    """
+    run_commands(program, app, arguments)
 
 
 @app.command()

@@ -29,26 +29,29 @@ from bigtrk.tracing import traced
 
 
 class AttentionGNNConfig(ModelSettings):
-    """The attention network of HEP.TrkX.
-
-    hidden: width of a node's state. layers: times that the edge network weighs the edges and the
-    node network reads their weighted sums; both have one set of weights. mlp_layers: linear layers
-    of each network. layer_norm: LayerNorm before each activation. edge_features: the edge network
-    reads them beside the states of the nodes, which are all that HEP.TrkX's reads (that of 2018 has
-    mlp_layers 2 without layer_norm, that of 2019 has 4 with it). recompute: what the backward pass
-    computes anew: "none" of the networks, or in each "layer" both, from the nodes' states and one
-    number per edge. precision: "bf16" computes the edge network in bfloat16; weights, nodes and
-    sums stay float32.
+    """The attention network of HEP.TrkX; that of 2018 has mlp_layers 2 without layer_norm, that of
+    2019 has 4 with it, and neither has edge_features.
     """
 
     name: Literal["attention"] = "attention"
+    """The attention network of HEP.TrkX."""
     hidden: Width = 64
+    """Width of a node's state."""
     layers: Layers = 8
+    """Times that the edge network weighs the edges and the node network reads their weighted sums;
+    both have one set of weights."""
     mlp_layers: Linears = 2
+    """Linear layers of each network."""
     layer_norm: bool = True
+    """LayerNorm before each activation."""
     edge_features: bool = True
+    """The edge network reads them beside the states of the nodes, which are all that HEP.TrkX's
+    reads."""
     recompute: Literal["none", "layer"] = "layer"
+    """What the backward pass computes anew: `none` of the networks, or in each `layer` both, from
+    the nodes' states and one number per edge."""
     precision: Precision = "fp32"
+    """`bf16` computes the edge network in bfloat16; weights, nodes and sums stay float32."""
 
     @property
     def exchanges(self) -> int:

@@ -17,17 +17,18 @@ from bigtrk.models.protocol import LayeredModel, SectorInputs
 
 
 class EdgeMLPConfig(ModelSettings):
-    """An MLP of an edge's features and of those of its two nodes, without message passing.
-
-    hidden: width of its hidden layers. mlp_layers: their number. recompute, precision: as of the
-    Interaction GNN.
-    """
+    """An MLP of an edge's features and of those of its two nodes, without message passing."""
 
     name: Literal["mlp"] = "mlp"
+    """The MLP of single edges."""
     hidden: Width = 64
+    """Width of its hidden layers."""
     mlp_layers: Linears = 3
+    """Number of its hidden layers."""
     recompute: Literal["none", "layer", "chunk"] = "chunk"
+    """As of the Interaction GNN."""
     precision: Precision = "fp32"
+    """As of the Interaction GNN."""
 
     @property
     def exchanges(self) -> int:

@@ -26,28 +26,30 @@ from bigtrk.models.protocol import ExchangeAll, LayerCall, LayeredModel, SectorI
 
 
 class InteractionGNNConfig(ModelSettings):
-    """The Interaction GNN; its number of parameters and its memory follow from these.
-
-    hidden: width of every layer. layers: message-passing layers. mlp_layers: linear layers of each
-    MLP. shared_weights: one set of weights for all layers. concatenate: each layer also reads the
-    encoded features. in_out: a node sums incoming and outgoing edges apart. recompute: what the
-    backward pass computes anew from the edges between layers: "none" of the matrix products,
-    "layer" a layer at once, "chunk" a layer in chunks that stay in cache; "offload" is "chunk" with
-    what is kept between layers in the memory of the host.
-    precision: "bf16" computes in bfloat16 where that is safe; weights and sums stay float32.
-    """
+    """The Interaction GNN; its number of parameters and its memory follow from these."""
 
     has_pt_head: ClassVar[bool] = True
 
     name: Literal["interaction"] = "interaction"
+    """The Interaction GNN."""
     hidden: Width = 64
+    """Width of every layer."""
     layers: Layers = 8
+    """Message-passing layers."""
     mlp_layers: Linears = 2
+    """Linear layers of each MLP."""
     shared_weights: bool = False
+    """Use one set of weights for all layers."""
     concatenate: bool = True
+    """Each layer also reads the encoded features."""
     in_out: bool = True
+    """A node sums incoming and outgoing edges apart."""
     recompute: Recompute = "chunk"
+    """What the backward pass computes anew from the edges between layers: `none` of the matrix
+    products, `layer` a layer at once, `chunk` a layer in chunks that stay in cache; `offload` is
+    `chunk` with what is kept between layers in the memory of the host."""
     precision: Precision = "fp32"
+    """`bf16` computes in bfloat16 where that is safe; weights and sums stay float32."""
 
     @property
     def exchanges(self) -> int:
