@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from bigtrk.cost.zero_memory import Weights
-from bigtrk.models.build import Model, make_model
+from bigtrk.models.build import make_model
 from bigtrk.models.layers.workspace import chunk_rows
 from bigtrk.models.protocol import units
 from bigtrk.models.settings import ModelConfig
@@ -121,7 +121,7 @@ class _Pass:
 
 
 def _run(
-    model: Model,
+    model: nn.Module,
     inputs: tuple[Any, ...],
     size: tuple[int, int, int],
     exchange: "_Halo",
@@ -178,7 +178,7 @@ class _Halo:
         return torch.cat([owned, owned.new_empty(self._n_halo, owned.shape[1])])
 
 
-def _numel(module: torch.nn.Module) -> int:
+def _numel(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 

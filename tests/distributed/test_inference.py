@@ -31,7 +31,8 @@ from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
-from partition.one_event import Method, Settings, cut_event
+from partition.one_event import Settings, cut_event
+from partition.partitioners import Method
 from tests.distributed.ranks import run_ranks
 
 MODEL = {"hidden": 8, "layers": 3}
