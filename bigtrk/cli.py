@@ -35,6 +35,19 @@ def _options(
     """Takes the options that stand before a command."""
 
 
+def _check_page(page: Path | None) -> Path | None:
+    """Refuse a page that could not be written, before anything is computed for it.
+
+    Raises:
+        InputError: its folder is missing, or it is one itself.
+    """
+    if page and not page.parent.is_dir():
+        raise InputError(f"{page}: no such folder {page.parent}; make it, or name another")
+    if page and page.is_dir():
+        raise InputError(f"{page}: is a folder; name a file in it, such as {page / 'report.html'}")
+    return page
+
+
 class Kind(StrEnum):
     """How the work grows with the ranks."""
 
@@ -152,7 +165,10 @@ def evaluate(
         float, typer.Option(min=0, help="GeV; particles a track finder must find")
     ] = 1.0,
     html: Annotated[
-        Path | None, typer.Option(help="also write one HTML page, with plots against pT and eta")
+        Path | None,
+        typer.Option(
+            help="also write one HTML page, with plots against pT and eta", callback=_check_page
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -174,7 +190,8 @@ def evaluate(
     with process_group(ranks, model_configuration(run).run.patience):
         evaluation = evaluate_run(run, data, options, ranks)
     if ranks.is_first:
-        _print(evaluation, as_json, lambda: show_evaluation(evaluation, console))
+        content = evaluation.model_dump(mode="json")
+        _print(content, as_json, lambda: show_evaluation(evaluation, console))
         if html:
             write_evaluation_html(evaluation, html)
 
@@ -182,7 +199,9 @@ def evaluate(
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folders, or folders of `bigtrk scale`")],
-    html: Annotated[Path | None, typer.Option(help="also write one HTML page")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="also write one HTML page", callback=_check_page)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Scaling, metrics and time shares of one run or series, or of several side by side.

@@ -5,6 +5,7 @@ rich, which knows markup, nor by the terminal, which knows escape codes.
 """
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import typer
 
 TRY_AGAIN = os.EX_TEMPFAIL  # 75
+INTERRUPTED = 128 + signal.SIGINT
 _warned: set[str] = set()
 Item = TypeVar("Item")
 
@@ -78,7 +80,7 @@ def follow(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> Any:
     """Call `run`; bad input ends in one line on stderr and status 2, a run that was asked to stop
-    in one line and status 75.
+    in one line and status 75, Ctrl-C in one line and status 130.
 
     Rank 0 speaks for all that they agree on, any rank for what it met alone.
     """
@@ -89,6 +91,10 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
         if rank == 0:
             complain(f"{program}: {stopped}")
         raise SystemExit(TRY_AGAIN) from None
+    except KeyboardInterrupt:
+        if rank == 0:
+            complain(f"{program}: interrupted")
+        raise SystemExit(INTERRUPTED) from None
     except (InputError, OSError) as error:
         # An OSError names its file: a folder that is a file, no permission, a full disk.
         if rank == 0 or not isinstance(error, InputError) or isinstance(error, RankError):
@@ -112,11 +118,14 @@ def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | No
 
     def run() -> Any:
         try:
-            return get_command(app)(arguments, name, standalone_mode=False)
+            status = get_command(app)(arguments, name, standalone_mode=False)
         except usage_error as error:
             if said := error.format_message():  # nothing, where the help was shown instead
                 raise InputError(f"{said} ({program} --help tells more)") from None
             raise SystemExit(2) from None
+        if status == INTERRUPTED:  # typer makes this of Ctrl-C
+            raise KeyboardInterrupt
+        return status
 
     raise SystemExit(exit_on_bad_input(program, run))
 

@@ -90,3 +90,20 @@ def test_both_from_a_folder_of_their_own(
     assert (record["world_size"], record["launcher"]) == (2, "torchrun")
     lines = (tmp_path / "runs" / "0001" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in lines].count("step") == 4
+
+
+@pytest.mark.parametrize("command", ["report", "evaluate"])
+def test_a_page_needs_a_folder_that_is_there(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before the run is read: an evaluation may take an hour."""
+    arguments = [str(tmp_path / "run"), *([str(tmp_path)] if command == "evaluate" else [])]
+    for page, said in (("missing/page.html", "no such folder"), (".", "is a folder")):
+        asked = ["bigtrk", command, *arguments, "--html", str(tmp_path / page)]
+        status, _, errors = run_here(asked, monkeypatch, capsys)
+        assert status == 2
+        assert said in errors
+        assert not list(tmp_path.iterdir())

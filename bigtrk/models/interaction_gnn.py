@@ -7,7 +7,8 @@ Shapes: N nodes of which the first n_owned are owned and the others halo, E edge
 edge features, H = hidden.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +20,11 @@ from bigtrk.models.layers.interaction import GraphPass
 from bigtrk.models.layers.interaction_layer import EdgeDecoder, InteractionLayer
 from bigtrk.models.layers.mlp import Encoder
 from bigtrk.models.layers.workspace import Workspace
-from bigtrk.models.protocol import check_edges
+from bigtrk.models.protocol import ExchangeAll, LayerCall, LayeredModel, SectorInputs
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.tracing import traced
 
 
-class InteractionGNN(nn.Module):
+class InteractionGNN(LayeredModel[GraphPass]):
     """Classifies edges; with a `pt_head` it also says the pT of each edge's particle.
 
     Every parameter gets a gradient in each step, also from an empty sector.
@@ -49,52 +49,47 @@ class InteractionGNN(nn.Module):
         )
         self.decoder = EdgeDecoder(hidden, mlp_layers, pt_head)
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_features: Tensor,
-        edge_index: Tensor,
-        n_owned: int,
-        exchange: Callable[[Tensor], Tensor],
-    ) -> Tensor:
-        """Logits [E], float32 at least, of x [N, F], edge_features [E, G], edge_index [2, E].
+    def layer_calls(self) -> Sequence[LayerCall[GraphPass]]:
+        """All but the last layer, which is computed with the decoder."""
+        last = self.config.layers - 1
+        return [
+            partial(self.layers[0 if self.config.shared_weights else i], i) for i in range(last)
+        ]
+
+    def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
+        """Logits [E] of each sector, float32 at least.
 
         With a pT head [E, 2]: logits, and the log of the particle's pT in GeV.
-
-        `exchange` appends to the owned rows [n_owned, H] the halo's, as their owners have them:
-        [N, H]. It runs outside of what is recomputed, so the backward pass sends nothing twice.
-
-        Raises:
-            IndexError: an edge ends outside of the N nodes.
         """
-        check_edges(edge_index, len(x))
+        x = sectors[0].x
         # Meta tensors have no data to move; footprint.py counts what an accelerator's host gets.
         if self.config.recompute == "offload" and not x.is_meta:
             with save_on_cpu(pin_memory=x.is_cuda):
-                return self._scores(x, edge_features, edge_index, n_owned, exchange)
-        return self._scores(x, edge_features, edge_index, n_owned, exchange)
+                return super().forward_all(sectors, exchange)
+        return super().forward_all(sectors, exchange)
 
-    def _scores(
-        self,
-        x: Tensor,
-        edge_features: Tensor,
-        edge_index: Tensor,
-        n_owned: int,
-        exchange: Callable[[Tensor], Tensor],
-    ) -> Tensor:
-        config = self.config
+    def encode(
+        self, sectors: list[SectorInputs]
+    ) -> tuple[list[GraphPass], list[Tensor], list[Tensor]]:
+        """Encodes the features of nodes and edges."""
+        config, x = self.config, sectors[0].x
         dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
         work = Workspace(config.hidden, config.recompute, dtype, x.device)
-        with traced("encode"):
-            x, e = self.node_encoder(x, work), self.edge_encoder(edge_features, work)
-        encoded = (Encoded(x), Encoded(e)) if config.concatenate else (None, None)
-        graph = GraphPass(edge_index, n_owned, work, *encoded)
-        x, last = accumulable(x), config.layers - 1
-        for i in range(last):
-            layer = self.layers[0 if config.shared_weights else i]
-            e, owned = layer(graph, i, e, x, None)
-            with traced(f"layer {i} exchange"):
-                x = exchange(owned)
-        with traced("decode"):
-            made: Tensor = self.decoder(self.layers[-1], graph, last, e, x)
-        return accumulable(made)
+        nodes = self.node_encoder([sector.x for sector in sectors], work)
+        edges = self.edge_encoder([sector.edge_features for sector in sectors], work)
+        graphs = [
+            GraphPass(sector.edge_index, sector.n_owned, work, *self._read_again(x, e))
+            for sector, x, e in zip(sectors, nodes, edges, strict=True)
+        ]
+        return graphs, [accumulable(x) for x in nodes], edges
+
+    def _read_again(self, x: Tensor, e: Tensor) -> tuple[Encoded | None, Encoded | None]:
+        return (Encoded(x), Encoded(e)) if self.config.concatenate else (None, None)
+
+    def decode(
+        self, graphs: list[GraphPass], nodes: list[Tensor], edges: list[Tensor]
+    ) -> list[Tensor]:
+        """Computes the last layer of edges and, from it, the logits."""
+        last = self.config.layers - 1
+        made: list[Tensor] = self.decoder(self.layers[-1], last, graphs, nodes, edges)
+        return [accumulable(logits) for logits in made]

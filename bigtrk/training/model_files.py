@@ -34,9 +34,8 @@ class Description(Settings):
 def build_model(configuration: Configuration) -> Model:
     """A fresh model; the same weights for the same seed, on every rank and engine."""
     torch.manual_seed(configuration.training.seed)
-    data, pt_head = configuration.data, configuration.training.pt_weight > 0
-    sizes = len(data.node_features), len(data.edge_features)
-    return make_model(configuration.model, *sizes, pt_head)
+    pt_head = configuration.training.pt_weight > 0
+    return make_model(configuration.model, *configuration.data.feature_counts, pt_head)
 
 
 def describe(configuration: Configuration, trained_on: Sequence[str]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """A training run from its configuration to the trained model on disk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from bigtrk.console import say
 from bigtrk.disk.folder_lock import FolderLock
@@ -12,8 +11,12 @@ from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.records.metrics import EpochRecord, MetricsRecord
+from bigtrk.records.run import DataRecord, RunRecord
+from bigtrk.records.run_folder import append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
 from bigtrk.training.checkpoint.folder import Found
@@ -27,14 +30,15 @@ from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.out_of_memory import told_by_rank
-from bigtrk.training.run_folder import append_record, create_run, hold, save_model
+from bigtrk.training.run_folder import create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps
+from bigtrk.training.steps.routed_step import RoutedStep
 from bigtrk.training.steps.routers import scoring_router
 from bigtrk.training.stop_request import StopRequest
-from bigtrk.training.trainer import Record, Trainer
+from bigtrk.training.trainer import Trainer
 
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
@@ -71,14 +75,15 @@ def _fit(
     schedule = _schedule(configuration, steps)
     stopwatch = Stopwatch(ranks.device)
     model = build_model(configuration).to(ranks.device)
+    check_on_all_ranks(model, *configuration.data.feature_counts)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     with traced("making the engine"):
         engine, engine_name = make_engine(
             configuration.engine, model, configuration.optimizer, stopwatch
         )
-    facts = _facts(configuration, ranks, events, engine_name, n_parameters)
-    folder = on_first_rank(lambda: _open_record(lock, configuration, facts, found, resume))
-    circumstances = Circumstances(events.training_digest, engine_name, facts["config"])
+    record = _record(configuration, ranks, events, engine_name, n_parameters)
+    folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
+    circumstances = Circumstances(events.training_digest, engine_name, record.config)
     with Checkpointer(folder, engine, circumstances, lock.check) as checkpoints:
         with traced("making the trainer"):
             trainer = _trainer(
@@ -90,7 +95,7 @@ def _fit(
         elif configuration.training.spike_guard == "roll_back":
             trainer.save()
         with told_by_rank(ranks):
-            _train(trainer, folder, facts)
+            _train(trainer, folder, record)
     if trainer.stopped:
         raise StoppedError(
             f"{stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
@@ -101,18 +106,19 @@ def _fit(
     return folder
 
 
-def _train(trainer: Trainer, folder: Path, facts: dict[str, Any]) -> None:
+def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
     ranks, epochs = trainer.ranks, trainer.configuration.training.epochs
-    announced = False
+    first = trainer.epoch
+
+    def started(routes: Sequence[RoutedStep]) -> None:
+        if trainer.epoch == first:
+            announce(ranks, folder, record, routes)
+
+    def ended(epoch: EpochRecord) -> None:
+        print_epoch(ranks, epoch, epochs)
+
     with _profiler(trainer, folder) as after_step:
-        while trainer.epoch < epochs and not trainer.ends:
-            routes = trainer.epoch_steps.of(trainer.epoch)
-            if not announced:
-                announce(ranks, folder, facts, routes)
-                announced = True
-            record = trainer.run_epoch(routes, after_step)
-            if record:
-                print_epoch(ranks, record, epochs)
+        trainer.run(after_step, started, ended)
 
 
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
@@ -128,17 +134,17 @@ def _profiler(trainer: Trainer, folder: Path) -> AbstractContextManager[Callable
     return profiled(folder, trainer.ranks, trainer.schedule.total_steps - trainer.step)
 
 
-def _open_record(
+def _open_folder(
     lock: FolderLock,
     configuration: Configuration,
-    facts: Record,
+    record: RunRecord,
     found: Found | None,
     resume: Path | None,
 ) -> Path:
     """The folder of a run to resume is held already."""
     if resume is None or found is None:
-        return create_run(lock, configuration.run.folder, facts)
-    continue_record(resume, facts, found.checkpoint.progress)
+        return create_run(lock, configuration.run.folder, record)
+    continue_record(resume, record, found.checkpoint.progress)
     return resume
 
 
@@ -188,40 +194,41 @@ def _save_model(trainer: Trainer, folder: Path, lock: FolderLock) -> None:
     on_first_rank(save)
 
 
-def _facts(
+def _record(
     configuration: Configuration,
     ranks: Ranks,
     events: Events,
     engine_name: str,
     n_parameters: int,
-) -> dict[str, Any]:
-    return {
-        "launcher": ranks.launcher,
-        "world_size": ranks.world_size,
-        "engine": configuration.engine.name,
-        "engine_detail": engine_name,
-        "parameters": n_parameters,
-        "config": configuration.model_dump(mode="json"),
-        "data": {
-            "train_events": len(events.train),
-            "validation_events": len(events.validation),
-            "nodes": sum(source.record["nodes"] for source in events.train),
-            "edges": sum(source.record["edges"] for source in events.train),
-        },
-    }
+) -> RunRecord:
+    """The run's record, but for what only its start knows."""
+    return RunRecord(
+        launcher=ranks.launcher,
+        world_size=ranks.world_size,
+        engine=configuration.engine.name,
+        engine_detail=engine_name,
+        parameters=n_parameters,
+        config=configuration.model_dump(mode="json"),
+        data=DataRecord(
+            train_events=len(events.train),
+            validation_events=len(events.validation),
+            nodes=sum(source.record["nodes"] for source in events.train),
+            edges=sum(source.record["edges"] for source in events.train),
+        ),
+    )
 
 
 def _logger(
     configuration: Configuration, ranks: Ranks, folder: Path, lock: FolderLock
-) -> Callable[[Record], None]:
+) -> Callable[[MetricsRecord], None]:
     """Writes a record: rank 0's alone, while it holds the folder."""
     if not ranks.is_first:
         return lambda _: None
     loggers = [open_logger(name, folder) for name in configuration.run.loggers]
 
-    def write(record: Record) -> None:
+    def write(record: MetricsRecord) -> None:
         lock.check()
-        append_record(folder, record)
+        append_metrics(folder, record)
         for log in loggers:
             log(record)
 

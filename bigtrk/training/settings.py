@@ -35,6 +35,11 @@ class DataSettings(Settings):
     )
     """Features of an edge that the model reads, of those that the graphs hold."""
 
+    @property
+    def feature_counts(self) -> tuple[int, int]:
+        """Numbers of node and of edge features."""
+        return len(self.node_features), len(self.edge_features)
+
 
 class SamplingSettings(Settings):
     """Training on parts of events, one after another, instead of whole events.

@@ -1,17 +1,17 @@
 """Epoch time of ShaDow training by the number of ranks p and of mini-batches sampled at once, k.
 
     bigtrk build EVENTS GRAPHS --learn-windows --pt-min 0.3
-    python scripts/bench/bench_shadow_epochs.py GRAPHS [--output docs/results/shadow_epochs.json]
+    python scripts/bench/bench_shadow_epochs.py GRAPHS [--output FILE] [--publish]
 
 As figure 3 of Tripathy et al.: mini-batches of 256 roots over all ranks (256 / p on each), depth 3,
 fanout 6. Each p is a launch of as many ranks on this host, which share its cores; the k take turns.
 `sampling` is what sampling takes by itself, one bulk after the other; `waiting` is what is left of
 it when it runs while the step before is computed. Medians over rounds of as many steps, scaled to
-an epoch over the first event of GRAPHS.
+an epoch over the first event of GRAPHS. The last line is one JSON object with the seconds of an
+epoch, by p and k.
 """
 
 import argparse
-import json
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -19,9 +19,8 @@ from typing import Any
 
 from rich.table import Table
 
-from bigtrk.console import console, follow, say
-from bigtrk.disk.files import write_json
-from bigtrk.machine import machine, software
+from bigtrk.console import console, exit_on_bad_input, follow
+from bigtrk.machine import machine
 from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
@@ -39,10 +38,10 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.mini_batches import ShadowSteps
 from scripts.bench.launching import measure_on_rank, measured
+from scripts.results import Results, add_options
 
 STEPS, ROUNDS = 16, 3
 PARTS = ("epoch", "waiting", "sampling", "reduce")
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "shadow_epochs.json"
 
 
 def measure(ranks: Ranks, configuration: Configuration, bulks: list[int]) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def main() -> None:
     parser.add_argument("--bulks", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     configuration = configured(arguments)
@@ -133,6 +132,7 @@ def main() -> None:
             lambda ranks: measure(ranks, configuration, arguments.bulks), arguments.result
         )
         return
+    results = Results("shadow_epochs", arguments)
     given = [f"--hidden={arguments.hidden}", f"--layers={arguments.layers}", "--bulks"]
     given += map(str, arguments.bulks)
     found = {
@@ -142,14 +142,10 @@ def main() -> None:
     record = open_events([arguments.graphs])[0].record
     facts = {"graph": {key: record[key] for key in ("event", "nodes", "edges")}}
     model = configuration.model.model_dump(mode="json")
-    facts |= {"model": model, "machine": machine(), "software": software()}
-    write_json(arguments.output, {"epoch_seconds": found, **facts})
     console.print(table(found))
-    say(f"written to {arguments.output}")
-    print(
-        json.dumps({p: {k: row["epoch"] for k, row in rows.items()} for p, rows in found.items()})
-    )
+    epochs = {p: {k: row["epoch"] for k, row in rows.items()} for p, rows in found.items()}
+    results.write(epochs, epoch_seconds=found, model=model, **facts)
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("bench_shadow_epochs.py", main)

@@ -1,15 +1,16 @@
 """What the halo exchange costs: its share of a training step, for events in sectors.
 
     python scripts/bench/exchange_cost.py SECTORS [--parts 2 4 8] [--hidden 64] [--layers 8]
+        [--output FILE] [--publish]
 
 Each number of parts is a launch of as many ranks on this host. Two figures: `waiting`, the time a
 rank spends in exchanges of a real step, which includes waiting for its neighbours to arrive, and
 `transfer`, the same exchanges of the same rows right after a barrier, which is what overlapping
-them with computation could hide at most. `packing` is the gather of the rows to be sent.
+them with computation could hide at most. `packing` is the gather of the rows to be sent. The last
+line is one JSON object: `transfer` as a share of the step, by parts.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +21,7 @@ import torch
 import torch.distributed as dist
 from rich.table import Table
 
-from bigtrk.console import console, follow, say
-from bigtrk.disk.files import write_json
-from bigtrk.machine import machine, software
+from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.groups import BlockGroups
@@ -37,10 +36,10 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.routers import scoring_router
 from scripts.bench.launching import measure_on_rank, measured
+from scripts.results import Results, add_options
 
 STEPS, REPEATS = 5, 20
 COLUMNS = ("step", "waiting", "transfer", "packing")
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "exchange_cost.json"
 
 
 def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
@@ -116,20 +115,20 @@ def main() -> None:
     parser.add_argument("--parts", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.result:
         measure_on_rank(lambda ranks: measure(ranks, configured(arguments)), arguments.result)
         return
+    results = Results("exchange_cost", arguments)
     cases = follow(arguments.parts, len(arguments.parts), "exchange")
     rows = [launch(parts, arguments) for parts in cases]
-    facts = {"model": configured(arguments).model.model_dump(mode="json"), "machine": machine()}
-    write_json(arguments.output, {"measured": rows, **facts, "software": software()})
     console.print(table(rows))
-    say(f"written to {arguments.output}")
-    print(json.dumps({str(row["parts"]): row["transfer"] / row["step"] for row in rows}))
+    transfers = {str(row["parts"]): row["transfer"] / row["step"] for row in rows}
+    model = configured(arguments).model.model_dump(mode="json")
+    results.write(transfers, measured=rows, model=model)
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("exchange_cost.py", main)

@@ -124,7 +124,8 @@ class Case:
         return self.worst < TOLERANCE[self.trial.precision]
 
     def row(self) -> dict[str, Any]:
-        return {**asdict(self.trial), **{k: v for k, v in asdict(self).items() if k != "trial"}}
+        found = {name: value for name, value in asdict(self).items() if name != "trial"}
+        return {**asdict(self.trial), **found, "passed": self.passed}
 
 
 def all_trials() -> list[Trial]:

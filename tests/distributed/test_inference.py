@@ -1,10 +1,8 @@
 """Events scored in sectors and stitched: the scores and tracks of the whole graph."""
 
 import io
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,6 +16,9 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import usable_parts
+from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.metrics import MeanEdgeMetrics
+from bigtrk.records.run_folder import read_evaluation
 from bigtrk.reports import show_evaluation
 from bigtrk.tracks.evaluation import TrackOptions
 from bigtrk.training.data.batch import BatchMaker
@@ -78,19 +79,20 @@ def test_stitched_scores_are_those_of_the_whole_graph(folder: Path) -> None:
             torch.testing.assert_close(stitched[name], logits, rtol=1e-5, atol=1e-6)
 
 
-def evaluated(ranks: Ranks, folder: Path, data: str) -> dict[str, Any]:
+def evaluated(ranks: Ranks, folder: Path, data: str) -> EvaluationRecord:
     return evaluate_run(folder / "run", folder / data, TrackOptions(pt_min=0.5), ranks)
 
 
 def test_tracks_from_sectors_are_those_of_the_whole_graph(folder: Path) -> None:
     whole = run_ranks(1, evaluated, folder, "graphs")[0]
-    assert whole["tracks"]["matching"][0]["n_tracks"] > 0
+    assert whole.tracks.matching[0].n_tracks > 0
+    expected = whole.edge_metrics.model_dump(exclude={"log_pt_error"})
     for result in run_ranks(3, evaluated, folder, "sectors"):
-        assert result["tracks"] == whole["tracks"]
-        for found in (result, whole):
-            assert found["edge_metrics"].pop("log_pt_error", None) is None, "no head"
-        assert result["edge_metrics"] == pytest.approx(whole["edge_metrics"], rel=1e-5)
-        assert result["edge_bins"] == whole["edge_bins"]
+        assert result.tracks == whole.tracks
+        assert result.edge_metrics.log_pt_error is None, "no head"
+        found = result.edge_metrics.model_dump(exclude={"log_pt_error"})
+        assert found == pytest.approx(expected, rel=1e-5)
+        assert result.edge_bins == whole.edge_bins
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +117,7 @@ def without_truth(folder: Path) -> Path:
     return folder
 
 
-def validated(ranks: Ranks, folder: Path, data: str) -> dict[str, float | None]:
+def validated(ranks: Ranks, folder: Path, data: str) -> MeanEdgeMetrics:
     configuration = Configuration.model_validate({"model": MODEL})
     sources = open_events([folder / data])
     blocks = BlockGroups(ranks, [])
@@ -127,20 +129,19 @@ def test_an_event_without_true_edges_has_no_auc_and_that_is_said(without_truth: 
     folder = without_truth
     known = run_ranks(1, evaluated, folder, "graphs")[0]
     result = run_ranks(1, evaluated, folder, "fakes")[0]
-    metrics = result["edge_metrics"]
-    assert (metrics["events_skipped"], metrics["events_without_auc"]) == (2, 2)
-    assert 0 < metrics["auc"] < 1
-    assert known["edge_metrics"]["events_without_auc"] == 0
+    metrics = result.edge_metrics
+    assert (metrics.events_skipped, metrics.events_without_auc) == (2, 2)
+    assert 0 < metrics.auc < 1
+    assert known.edge_metrics.events_without_auc == 0
     out = io.StringIO()
     show_evaluation(result, Console(file=out))
     text = " ".join(out.getvalue().split())
     assert "2 events lack a metric, 2 AUC: undefined unless target and other edges are" in text
     assert "nan" not in text.lower()
-    json.dumps(result, allow_nan=False)
+    assert read_evaluation(folder / "run") == result
     # All particles of the event without edges are lost for want of these.
-    wanted = result["tracks"]["matching"][1]["n_particles"]
-    assert result["tracks"]["losses"]["no_true_edges"] >= wanted // 3 > 0
+    wanted = result.tracks.matching[1].n_particles
+    assert result.tracks.losses["no_true_edges"] >= wanted // 3 > 0
 
     scores = run_ranks(1, validated, folder, "fakes")[0]
-    assert (scores["events_without_auc"], scores["events_skipped"]) == (2, 2)
-    json.dumps(scores, allow_nan=False)
+    assert (scores.events_without_auc, scores.events_skipped) == (2, 2)

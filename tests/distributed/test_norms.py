@@ -10,6 +10,7 @@ from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.records.metrics import NormsRecord
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
@@ -91,7 +92,7 @@ def test_norms_are_those_of_the_whole_model(
 def test_what_is_not_finite_is_none_in_the_record() -> None:
     norms = Norms({"decoder": torch.inf}, {"decoder": 2.0})
     assert not norms.finite_gradient
-    assert norms.record() == {"gradient": {"decoder": None}, "weight": {"decoder": 2.0}}
+    assert norms.record() == NormsRecord(gradient={"decoder": None}, weight={"decoder": 2.0})
 
 
 @pytest.mark.parametrize(

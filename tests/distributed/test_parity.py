@@ -107,7 +107,7 @@ def validation_scores(ranks: Ranks, **weights: float) -> dict[str, Any]:
     settings, events = settings.model_copy(update={"target": target}), sources()
     groups = BlockGroups(ranks, scoring_router(events, ranks.world_size).widths)
     maker = BatchMaker(settings, device, groups, Stopwatch(device))
-    return validate(build_model(settings), maker, groups, events, settings.training)
+    return validate(build_model(settings), maker, groups, events, settings.training).model_dump()
 
 
 def differently_weighted(ranks: Ranks) -> list[dict[str, Any]]:

@@ -38,13 +38,18 @@ class EdgeDecoder(Perceptrons):
         return [*shared, torch.cat([weight, pt_weight]), torch.cat([bias, pt_bias])]
 
     def forward(
-        self, layer: "InteractionLayer", graph: GraphPass, i: int, e: Tensor, x: Tensor
-    ) -> Tensor:
-        """Of edges e [E, H] and nodes x [N, H], not yet updated by `layer`, the i-th: logits [E],
-        or logits and log pT [E, 2].
+        self,
+        layer: "InteractionLayer",
+        i: int,
+        graphs: list[GraphPass],
+        nodes: list[Tensor],
+        edges: list[Tensor],
+    ) -> list[Tensor]:
+        """Of nodes [N, H] and edges [E, H], not yet updated by `layer`, the i-th: logits [E] of
+        each sector, or logits and log pT [E, 2].
         """
-        made: Tensor = layer(graph, i, e, x, self)[0]
-        return made if self._pt_head else made.squeeze(-1)
+        made: list[Tensor] = layer(i, graphs, nodes, edges, self)[1]
+        return made if self._pt_head else [logits.squeeze(-1) for logits in made]
 
 
 class InteractionLayer(Perceptrons):
@@ -60,16 +65,25 @@ class InteractionLayer(Perceptrons):
             self.add_mlp("node_mlp", (sums + parts) * hidden, hidden, layers)
 
     def forward(
-        self, graph: GraphPass, i: int, e: Tensor, x: Tensor, head: EdgeDecoder | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """As the i-th layer: edges e [E, H] and nodes x [N, H] -> edges [E, H] and owned nodes
-        [n_owned, H]; with a `head`, its results of the edges [E, 1 or 2] and None.
+        self,
+        i: int,
+        graphs: list[GraphPass],
+        nodes: list[Tensor],
+        edges: list[Tensor],
+        head: EdgeDecoder | None = None,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """As the i-th layer, of each sector: nodes [N, H] and edges [E, H] -> owned nodes
+        [n_owned, H] and edges [E, H]; with a `head` no nodes, and its results of edges [E, 1 or 2].
         """
         edge, node, weights = self._activations, self._activations, self.weights("edge_mlp")
         if head is None:
             weights += self.weights("node_mlp")
         else:
             edge, node, weights = edge + head.activations, [], weights + head.weights()
-        layer = Layer(graph, i, edge, node, self._in_out)
-        result: tuple[Tensor, Tensor | None] = Interact.apply(layer, e, x, *weights)
-        return result
+        updated, made = [], []
+        for graph, x, e in zip(graphs, nodes, edges, strict=True):
+            layer = Layer(graph, i, edge, node, self._in_out)
+            of_edges, owned = Interact.apply(layer, e, x, *weights)
+            made.append(of_edges)
+            updated.append(owned)
+        return ([] if head else updated), made
