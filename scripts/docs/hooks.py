@@ -1,5 +1,5 @@
-"""Adds the pages of the site that lie nowhere: references made from the program, and pages of the
-checkout's root, where people look for them.
+"""Adds to the site what mkdocs.yml does not name: references made from the program, pages of the
+checkout's root, where people look for them, and every page of docs/adding.
 """
 
 from pathlib import Path
@@ -12,6 +12,15 @@ from scripts.docs.settings_reference import settings_reference
 
 ROOT = Path(__file__).parents[2]
 FROM_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Called by mkdocs once it has read mkdocs.yml."""
+    folder = Path(config.docs_dir)
+    adding = [path.relative_to(folder).as_posix() for path in sorted(folder.glob("adding/*.md"))]
+    if adding and config.nav:
+        config.nav.append({"Add a ...": adding})
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
