@@ -28,12 +28,14 @@ SCRIPTS = {
     "bench.gpu_suite": [],
     "bench.measure_sharding": [],
     "bench.plan_accuracy": [],
+    "bench.study_results": ["scaling"],
     "faults.inject_faults": ["--rounds=1"],
     "faults.soak": [],
     "parity.parity_matrix": [],
     "parity.unchanged_training": [],
     "physics.physics_full": ["out"],
     "physics.physics_heptrkx": ["graphs"],
+    "rehearsals.rehearse_all": [],
 }
 
 
@@ -162,3 +164,24 @@ def test_what_was_measured_while_the_tree_changed_is_kept_and_not_published(
     assert (written(place)["commit"], written(place)["clean"]) == (began, False)
     assert written(checkout / "docs/results/gpu.json") == {}
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == SUMMARY
+
+
+def test_rehearsals_are_collected(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of scripts that agree, differ, and fail."""
+    rehearse_all = importlib.import_module("scripts.rehearsals.rehearse_all")
+    monkeypatch.setattr(rehearse_all, "FOLDER", checkout.parent)
+    script = checkout.parent / "rehearse.sh"
+    script.write_text("echo text; echo '{\"ranks\": 4}'; exit $1\n")
+    for status, ended_with in (("0", 0), ("1", 1), ("2", InputError)):
+        launches = {"agrees": ("rehearse.sh", "0"), "other": ("rehearse.sh", status)}
+        monkeypatch.setattr(rehearse_all, "LAUNCHES", launches)
+        monkeypatch.setattr(sys, "argv", ["rehearse_all.py"])
+        with pytest.raises((SystemExit, InputError)) as ended:
+            rehearse_all.main()
+        found = ended.value.code if isinstance(ended.value, SystemExit) else InputError
+        assert found == ended_with
+        last = capsys.readouterr().out.splitlines()[-1:]
+        expected = {"agrees": {"ranks": 4}, "other": {"ranks": 4}}
+        assert [json.loads(line) for line in last] == [expected] * (status != "2")
