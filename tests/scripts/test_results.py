@@ -84,6 +84,22 @@ def test_an_unclean_tree_is_refused_before_anything_is_measured(
     assert git(checkout, "status", "--porcelain") == "?? new.py"
 
 
+@pytest.mark.parametrize(
+    "script", ["bench.bench_attention", "bench.bench_hot_path", "parity.unchanged_training"]
+)
+def test_what_is_measured_quickly_is_not_published(
+    script: str,
+    checkout: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["script", *SCRIPTS[script], "--quick", "--publish"])
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"scripts.{script}").main()
+    assert "not allowed with" in capsys.readouterr().err
+    assert git(checkout, "status", "--porcelain") == ""
+
+
 def test_a_changed_file_is_refused_like_a_new_one(checkout: Path) -> None:
     (checkout / "docs/results/gpu.json").write_text("{ }\n")
     with pytest.raises(InputError, match="git status"):
