@@ -1,6 +1,6 @@
 """Whether the fast path trains as the plain model does: loss curves, and AUC in bfloat16.
 
-    python scripts/parity/unchanged_training.py [--quick] [--output FILE] [--publish]
+    python scripts/parity/unchanged_training.py [--output FILE] [--quick | --publish]
 
 On simulated events, from the same weights; all sides take turns on each step. Plain is
 tests/oracle/interaction_gnn.py, as acorn and PyTorch Geometric write it.
@@ -227,8 +227,7 @@ def table(found: dict[str, float], auc: list[dict[str, float]]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="one seed, few and small events")
-    add_options(parser)
+    add_options(parser, quick="one seed, few and small events")
     arguments = parser.parse_args()
     results = Results("unchanged_training", arguments)
     study, ranks = QUICK if arguments.quick else Study(), discover({})

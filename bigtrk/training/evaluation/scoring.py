@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from bigtrk.graphs.sector import Sector
@@ -78,14 +79,14 @@ def score_events(
     model.train()
 
 
-def _joined(sector: Sector, blocks: BlockGroups) -> Sector:
+def _joined(sector: Sector, groups: BlockGroups) -> Sector:
     """The whole event on the first of the ranks that share it; elsewhere the rank's own sector."""
     if sector.parts == 1:
         return sector
     sectors: list[Any] | None = [None] * sector.parts if sector.part == 0 else None
     with waiting():
         # Sent and not read again: a rank that fails at reading alone would leave others waiting.
-        dist.gather_object(sector, sectors, group=blocks.of_size(sector.parts), group_dst=0)
+        dist.gather_object(sector, sectors, group=groups.of_size(sector.parts), group_dst=0)
     return sector if sectors is None else merge(sectors, part=0, parts=1)
 
 
