@@ -1,4 +1,4 @@
-"""The `bigtrk` program: simulate, build, resume, evaluate, report, plan, scale, doctor, demo."""
+"""The `bigtrk` program: from events to graphs, sectors, trained models, tracks and reports."""
 
 import json
 import os
@@ -14,6 +14,8 @@ from bigtrk.errors import InputError
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+# Two commands are programs of their own, which read what follows their names, `--help` too.
+_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 
 
@@ -31,6 +33,19 @@ def _options(
     ] = False,
 ) -> None:
     """Takes the options that stand before a command."""
+
+
+def _check_page(page: Path | None) -> Path | None:
+    """Refuse a page that could not be written, before anything is computed for it.
+
+    Raises:
+        InputError: its folder is missing, or it is one itself.
+    """
+    if page and not page.parent.is_dir():
+        raise InputError(f"{page}: no such folder {page.parent}; make it, or name another")
+    if page and page.is_dir():
+        raise InputError(f"{page}: is a folder; name a file in it, such as {page / 'report.html'}")
+    return page
 
 
 class Kind(StrEnum):
@@ -52,7 +67,7 @@ def simulate(
     out: Annotated[Path, typer.Argument(help="folder for the TrackML files")],
     events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
     particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
     first_event: Annotated[
         int, typer.Option(min=0, help="number of the first event; runs tell events by their names")
     ] = 0,
@@ -98,6 +113,22 @@ def build(
     _print(manifest, as_json, lambda: show_folder(manifest, console))
 
 
+@app.command(context_settings=_PASSED_ON, add_help_option=False)
+def partition(context: typer.Context) -> None:
+    """Cut event graphs into sectors that train together with halo exchange."""
+    from partition.cli import main as cut
+
+    cut("bigtrk partition", context.args)
+
+
+@app.command(context_settings=_PASSED_ON, add_help_option=False)
+def train(context: typer.Context) -> None:
+    """Train a track-finding graph network: the same under torchrun, srun and alone."""
+    from bigtrk.train import main as fit
+
+    fit("bigtrk train", context.args)
+
+
 @app.command()
 def resume(
     run: Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py")],
@@ -134,7 +165,10 @@ def evaluate(
         float, typer.Option(min=0, help="GeV; particles a track finder must find")
     ] = 1.0,
     html: Annotated[
-        Path | None, typer.Option(help="also write one HTML page, with plots against pT and eta")
+        Path | None,
+        typer.Option(
+            help="also write one HTML page, with plots against pT and eta", callback=_check_page
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -156,7 +190,8 @@ def evaluate(
     with process_group(ranks, model_configuration(run).run.patience):
         evaluation = evaluate_run(run, data, options, ranks)
     if ranks.is_first:
-        _print(evaluation, as_json, lambda: show_evaluation(evaluation, console))
+        content = evaluation.model_dump(mode="json")
+        _print(content, as_json, lambda: show_evaluation(evaluation, console))
         if html:
             write_evaluation_html(evaluation, html)
 
@@ -164,7 +199,9 @@ def evaluate(
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folders, or folders of `bigtrk scale`")],
-    html: Annotated[Path | None, typer.Option(help="also write one HTML page")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="also write one HTML page", callback=_check_page)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Scaling, metrics and time shares of one run or series, or of several side by side.

@@ -23,9 +23,13 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 class Settings(BaseModel):
     """A section of the configuration: immutable; unknown keys are errors, and so are numbers that
     JSON cannot write down again.
+
+    The docstring of a field is its meaning, with the unit in brackets at the end, if it has one.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 Tree = TypeVar("Tree", bound=Settings)

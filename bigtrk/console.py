@@ -5,9 +5,10 @@ rich, which knows markup, nor by the terminal, which knows escape codes.
 """
 
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import typer
 
 TRY_AGAIN = os.EX_TEMPFAIL  # 75
+INTERRUPTED = 128 + signal.SIGINT
 _warned: set[str] = set()
 Item = TypeVar("Item")
 
@@ -78,7 +80,7 @@ def follow(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> Any:
     """Call `run`; bad input ends in one line on stderr and status 2, a run that was asked to stop
-    in one line and status 75.
+    in one line and status 75, Ctrl-C in one line and status 130.
 
     Rank 0 speaks for all that they agree on, any rank for what it met alone.
     """
@@ -89,6 +91,10 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
         if rank == 0:
             complain(f"{program}: {stopped}")
         raise SystemExit(TRY_AGAIN) from None
+    except KeyboardInterrupt:
+        if rank == 0:
+            complain(f"{program}: interrupted")
+        raise SystemExit(INTERRUPTED) from None
     except (InputError, OSError) as error:
         # An OSError names its file: a folder that is a file, no permission, a full disk.
         if rank == 0 or not isinstance(error, InputError) or isinstance(error, RankError):
@@ -97,21 +103,29 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
         raise SystemExit(2) from None
 
 
-def run_commands(program: str, app: "typer.Typer") -> None:
-    """Run what the command line asks of `app` and exit; a bad command line is bad input, too."""
+def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | None = None) -> None:
+    """Run what the command line asks of `app` and exit; a bad command line is bad input, too.
+
+    arguments: those of a program within another; those of the process without any.
+    """
     # Programs that are no commands do not wait for this import.
     import typer
     from typer.main import get_command
 
     usage_error: type[Any] = typer.BadParameter.__bases__[0]
+    # Without a name the help shows what was typed, such as `python -m partition`.
+    name = None if arguments is None else program
 
     def run() -> Any:
         try:
-            return get_command(app)(standalone_mode=False)
+            status = get_command(app)(arguments, name, standalone_mode=False)
         except usage_error as error:
             if said := error.format_message():  # nothing, where the help was shown instead
                 raise InputError(f"{said} ({program} --help tells more)") from None
             raise SystemExit(2) from None
+        if status == INTERRUPTED:  # typer makes this of Ctrl-C
+            raise KeyboardInterrupt
+        return status
 
     raise SystemExit(exit_on_bad_input(program, run))
 

@@ -26,7 +26,7 @@ from bigtrk.native_code import Build, build, compiler
 DEFAULT_ENGINE = "ddp"
 REQUIRED = {
     "torch>=2.10": "training",
-    "deepspeed>=0.19.5": "the deepspeed engine and launcher",
+    "deepspeed>=0.19.5,<0.20": "the deepspeed engine and launcher",
     "torch-geometric": "graph neural network layers",
     "pymetis>=2025.1": "partitioning with METIS",
     "numpy>=2": "arrays",
@@ -40,10 +40,7 @@ REQUIRED = {
     "ninja": "compiling DeepSpeed's operations",
 }
 OPTIONAL = {
-    "torch-scatter": "another scatter implementation",
-    "mtkahypar": "hypergraph partitioning",
     "nvidia-ml-py": "power and energy of NVIDIA devices",
-    "matplotlib": "plots as image files",
     "tensorboard": "run.loggers=[tensorboard]",
     "wandb": "run.loggers=[wandb]",
 }
@@ -53,13 +50,17 @@ MOST_LOCAL_RANKS = 8
 
 @dataclass(frozen=True)
 class Finding:
-    """Something looked for. `found` is its version or path; `remedy` the command that gets it."""
+    """Something looked for. `found` is its version or path; `remedy` the command that gets it.
+
+    versions: those that will do, such as ">=2.10"; any without it.
+    """
 
     name: str
     purpose: str
     found: str | None
     required: bool
     remedy: str | None
+    versions: str = ""
 
     @property
     def fine(self) -> bool:
@@ -117,9 +118,17 @@ def show(findings: dict[str, Any], console: Console) -> None:
     console.print(Text(_verdict(findings["ready"]), style="bold"))
 
 
-def at_least(installed: str, wanted: str) -> bool:
-    """Whether a version such as "2.13.0+cpu" is `wanted` or later, by its release numbers."""
-    return _release(installed) >= _release(wanted)
+def will_do(installed: str, versions: str) -> bool:
+    """Whether a version such as "2.13.0+cpu" is one of `versions`, such as ">=2.10,<3", by its
+    release numbers.
+    """
+    bounds = [bound for bound in versions.split(",") if bound]
+    return all(
+        _release(installed) < _release(bound[1:])
+        if bound.startswith("<")
+        else _release(installed) >= _release(bound.removeprefix(">="))
+        for bound in bounds
+    )
 
 
 def _release(text: str) -> tuple[int, ...]:
@@ -128,18 +137,15 @@ def _release(text: str) -> tuple[int, ...]:
 
 
 def _required(requirement: str) -> Finding:
-    name, _, oldest = requirement.partition(">=")
-    found = version(name)
-    fine = found is not None and at_least(found, oldest)
-    remedy = None if fine else _pip("install", requirement)
-    return Finding(name, REQUIRED[requirement], found, required=True, remedy=remedy)
+    name, at_least, rest = requirement.partition(">=")
+    found, versions = version(name), at_least + rest
+    remedy = None if found and will_do(found, versions) else _pip("install", requirement)
+    return Finding(name, REQUIRED[requirement], found, True, remedy, versions)
 
 
 def _optional(name: str) -> Finding:
     found = version(name)
-    # torch-scatter compiles against the torch that is installed, so it must see it.
-    options = ["--no-build-isolation"] if name == "torch-scatter" else []
-    remedy = None if found else _pip("install", *options, name)
+    remedy = None if found else _pip("install", name)
     return Finding(name, OPTIONAL[name], found, required=False, remedy=remedy)
 
 
@@ -335,7 +341,8 @@ def _show_lines(title: str, lines: Sequence[str], console: Console) -> None:
 
 def _state(finding: dict[str, Any]) -> str:
     if finding["found"]:
-        return f"{finding['found']} (too old)" if finding["remedy"] else str(finding["found"])
+        needed = f" (needs {finding['versions']})" if finding["remedy"] else ""
+        return f"{finding['found']}{needed}"
     return "missing" if finding["required"] else "- (optional)"
 
 

@@ -6,6 +6,7 @@ python bigtrk/train.py --resume runs/0001
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -37,9 +38,9 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(f"{message} ({self.prog} --help tells more)")
 
 
-def parse_arguments() -> argparse.Namespace:
-    """CONFIG.yaml, overrides and --resume, in any order."""
-    parser = _Parser(prog=PROGRAM, description=__doc__.splitlines()[0])
+def argument_parser(program: str) -> argparse.ArgumentParser:
+    """Takes CONFIG.yaml, overrides and --resume, in any order."""
+    parser = _Parser(prog=program, description=__doc__.splitlines()[0])
     parser.add_argument(
         "arguments",
         nargs="*",
@@ -51,7 +52,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     # The deepspeed launcher passes it; the environment says the same.
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)
-    return parser.parse_intermixed_args()
+    return parser
 
 
 def configure(arguments: argparse.Namespace) -> Configuration:
@@ -101,10 +102,16 @@ def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
         fit(configuration, ranks, events, arguments.resume)
 
 
-def main() -> None:
-    """Bad input ends in one line, from one rank, and exit status 2."""
-    ranks = exit_on_bad_input(PROGRAM, discover)
-    exit_on_bad_input(PROGRAM, lambda: run(ranks, parse_arguments()), rank=ranks.rank)
+def main(program: str = PROGRAM, arguments: Sequence[str] | None = None) -> None:
+    """Bad input ends in one line, from one rank, and exit status 2.
+
+    program: what was typed; arguments: what followed it, those of the process without any.
+    """
+    ranks = exit_on_bad_input(program, discover)
+    parser = argument_parser(program)
+    exit_on_bad_input(
+        program, lambda: run(ranks, parser.parse_intermixed_args(arguments)), rank=ranks.rank
+    )
 
 
 if __name__ == "__main__":

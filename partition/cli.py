@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +13,8 @@ from bigtrk.console import console, follow, run_commands
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, write_manifest
-from partition.one_event import Method, Settings
+from partition.one_event import Settings
+from partition.partitioners import Method
 from partition.program import Failures, check, cores, cut_events, pending, share, too_small
 from partition.report import table, write_report
 
@@ -20,9 +22,12 @@ _MOST_NAMED = 5  # events in a message; the others are counted
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def main() -> None:
-    """Runs `bigtrk-partition` and `python -m partition`."""
-    run_commands("bigtrk-partition", app)
+def main(program: str = "bigtrk-partition", arguments: Sequence[str] | None = None) -> None:
+    """Runs `bigtrk-partition`, `python -m partition` and `bigtrk partition`.
+
+    program: the command typed; arguments: what followed it, by default those of the process.
+    """
+    run_commands(program, app, arguments)
 
 
 @app.command()

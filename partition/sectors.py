@@ -1,4 +1,4 @@
-"""An event graph cut into sectors with halos (DESIGN.md, "Exact halo training")."""
+"""An event graph cut into sectors with halos (docs/design.md, "Exact halo training")."""
 
 import torch
 from torch import Tensor

@@ -26,6 +26,10 @@ from bigtrk.parallel.engines.pieces import Piece, replica_pieces
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.planning.check import check
 from bigtrk.planning.plan import check_summary
+from bigtrk.records.metrics import MeanEdgeMetrics, NormsRecord, PowerRecord
+from bigtrk.records.run import DataRecord, Resumption, RunRecord
+from bigtrk.records.run_folder import METRICS, RUN
+from bigtrk.records.series import SeriesRecord
 from bigtrk.reports import read_run, show, summarise, write_html
 from bigtrk.reports.study import StudyReport
 from bigtrk.studies.scaling.report import SeriesReport
@@ -41,16 +45,17 @@ from bigtrk.training.checkpoint.progress import EpochTotals, Progress
 from bigtrk.training.checkpoint.resume import check_place, continue_record, resumed_configuration
 from bigtrk.training.checkpoint.state import restore
 from bigtrk.training.model_files import build_model, check_shapes, describe, load_model, trained_on
-from bigtrk.training.run_folder import DESCRIPTION, METRICS, RUN, WEIGHTS
+from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import LossHistory
 from tests.hostile import Reader, refusal
 from tests.reports.run_folders import (
     binned_evaluation_record,
-    epoch_line,
+    epoch_record,
     run_record,
-    step_line,
+    step_record,
+    validation_record,
 )
 
 CONFIGURATION = Configuration.model_validate({"model": {"hidden": 4, "layers": 2}})
@@ -102,40 +107,63 @@ def as_json(content: Any) -> bytes:
 
 def run_json() -> dict[str, Any]:
     config = CONFIGURATION.model_dump(mode="json")
-    data = {"train_events": 6, "validation_events": 2, "nodes": 1200, "edges": 5100}
-    return run_record(2, config=config, data=data, resumed=[{"step": 1}])
+    data = DataRecord(train_events=6, validation_events=2, nodes=1200, edges=5100)
+    record = run_record(2, config=config, data=data, resumed=(Resumption(step=1),))
+    return record.model_dump(mode="json")
 
 
 def metric_lines() -> list[dict[str, Any]]:
-    norms = {"gradient": {"encoder": 0.1, "layer": None}, "weight": {"encoder": 1.0, "layer": 2.0}}
-    routes = {"event0": 1, "event1": 2}
-    return [
-        step_line(0, norms=norms, routes=routes, pt_loss=0.1, spike=False),
-        step_line(1, norms=norms, routes=routes, spike=True),
-        {"kind": "validation", "epoch": 0, "step": 1, "seconds": 1.5, "validation": counted()},
-        epoch_line(0, 4.0, validation=counted(), power={"host_joules": 3.0}, planned_steps=3),
-        epoch_line(1, 2.0, validation=counted(), power={"absent": {"accelerator": "none"}}),
+    norms = NormsRecord(
+        gradient={"encoder": 0.1, "layer": None}, weight={"encoder": 1.0, "layer": 2.0}
+    )
+    routes, absent = {"event0": 1, "event1": 2}, PowerRecord(absent={"accelerator": "none"})
+    lines = [
+        step_record(0, norms=norms, routes=routes, pt_loss=0.1, spike=False),
+        step_record(1, norms=norms, routes=routes, spike=True),
+        validation_record(1, 1.5, **COUNTED),
+        epoch_record(
+            *(0, 4.0),
+            validation=MeanEdgeMetrics(**COUNTED),
+            power=PowerRecord(host_joules=3.0),
+            planned_steps=3,
+        ),
+        epoch_record(1, 2.0, validation=MeanEdgeMetrics(**COUNTED), power=absent),
     ]
+    return [line.model_dump(mode="json") for line in lines]
 
 
-def counted() -> dict[str, Any]:
-    counts = {"n_target": 90, "n_predicted": 80, "n_found": 60, "n_true_predicted": 70}
-    ratios = {"efficiency": 0.7, "target_purity": 0.8, "total_purity": 0.9, "purity": 0.85}
-    return {"loss": 0.1, "auc": 0.9, "events_skipped": 1.0, **ratios, **counts}
+COUNTED: dict[str, Any] = {
+    "n_target": 90,
+    "n_predicted": 80,
+    "n_found": 60,
+    "n_true_predicted": 70,
+    "efficiency": 0.7,
+    "target_purity": 0.8,
+    "total_purity": 0.9,
+    "purity": 0.85,
+    "loss": 0.1,
+    "auc": 0.9,
+    "events_skipped": 1.0,
+}
+
+
+def evaluation_json() -> dict[str, Any]:
+    return binned_evaluation_record().model_dump(mode="json")
 
 
 def series_json() -> dict[str, Any]:
-    return {
-        "kind": "strong",
-        "ranks": [1, 2],
-        "repeats": 2,
-        "events": 6,
-        "validation": 2,
-        "cores_per_rank": 1,
-        "host_cores": 2,
-        "price_per_device_hour": 1.0,
-        "configuration": {"training": {"epochs": 3}},
-    }
+    record = SeriesRecord(
+        kind="strong",
+        ranks=(1, 2),
+        repeats=2,
+        events=6,
+        validation=2,
+        cores_per_rank=1,
+        host_cores=2,
+        price_per_device_hour=1.0,
+        configuration={"training": {"epochs": 3}},
+    )
+    return record.model_dump(mode="json")
 
 
 RECORDS = ("run.json", "metrics.jsonl", "evaluation.json", "series.json")
@@ -144,7 +172,7 @@ RECORDS = ("run.json", "metrics.jsonl", "evaluation.json", "series.json")
 def good_record(name: str) -> bytes:
     if name == "metrics.jsonl":
         return b"".join(as_json(line) + b"\n" for line in metric_lines())
-    whole = {"run.json": run_json, "evaluation.json": binned_evaluation_record}
+    whole = {"run.json": run_json, "evaluation.json": evaluation_json}
     return as_json({**whole, "series.json": series_json}[name]())
 
 
@@ -297,7 +325,8 @@ def read_resumed(folder: Path, content: bytes) -> object:
         (folder / name).write_bytes(content[1:] if name == spoilt else good_record(name))
     configuration = resumed_configuration(folder, ["training.epochs=7"])
     at = Progress(1, 0, 1, Plateau(), LossHistory(), EpochTotals())
-    continue_record(folder, {"launcher": "x", "world_size": 1, "engine_detail": "DDP"}, at)
+    record = RunRecord(world_size=1, engine="ddp", engine_detail="DDP", launcher="x")
+    continue_record(folder, record, at)
     return configuration, [line.content for line in read_lines(folder / METRICS)]
 
 
@@ -343,7 +372,7 @@ RECORD_READERS = {
 JSON_FILES: dict[str, tuple[str, bytes, Any]] = {
     "run.json": ("report", b"\0", run_json()),
     "metrics.jsonl": ("report", b"\1", metric_lines()),
-    "evaluation.json": ("report", b"\2", binned_evaluation_record()),
+    "evaluation.json": ("report", b"\2", evaluation_json()),
     "series.json": ("report", b"\3", series_json()),
     "config.json": ("model", b"\0", json.loads(model_files()[DESCRIPTION])),
     "manifest.json": ("checkpoint", b"\1", json.loads(checkpoint_files()[MANIFEST])),

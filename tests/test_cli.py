@@ -1,9 +1,15 @@
-"""The program without a command."""
+"""The program without a command, and its two commands that are programs of their own."""
+
+import json
+from pathlib import Path
 
 import pytest
 
 import bigtrk
-from tests.programs import run_here
+from tests.distributed.runs import write_events
+from tests.programs import run_here, run_shell
+
+ALONE = {"train": "bigtrk/train.py", "partition": "bigtrk-partition"}
 
 
 def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,3 +24,86 @@ def test_unknown_command_is_told_in_one_line(
     assert (status, out) == (2, "")
     assert error.startswith("bigtrk: error: No such command")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ALONE)
+def test_the_help_of_a_program_is_that_of_its_command(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    texts = []
+    for typed in (["bigtrk", command], [ALONE[command]]):
+        status, help_, error = run_here([*typed, "--help"], monkeypatch, capsys)
+        assert (status, error) == (0, "")
+        usage, _, rest = help_.strip().partition("\n")
+        texts.append((usage.partition("[")[2].strip(), rest))
+    assert texts[0] == texts[1]
+    assert "--resume" in texts[0][1] or "--parts" in texts[0][1]
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("train", []),
+        ("train", ["absent.yaml"]),
+        ("train", ["model.hiden=3"]),
+        ("train", ["--resume", "absent"]),
+        ("train", ["--parts", "2"]),
+        ("partition", []),
+        ("partition", ["absent", "sectors", "--parts", "2"]),
+        ("partition", ["absent", "sectors"]),
+        ("partition", ["absent", "sectors", "--parts", "0"]),
+        ("partition", ["absent", "sectors", "--resume"]),
+    ],
+)
+def test_bad_input_is_told_as_the_program_does(
+    command: str,
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = run_here(["bigtrk", command, *arguments], monkeypatch, capsys)
+    alone = run_here([ALONE[command], *arguments], monkeypatch, capsys)
+    status, out, error = alone
+    assert status == 2
+    assert error.startswith(f"{ALONE[command]}: error: ")
+    assert said == (status, out, error.replace(ALONE[command], f"bigtrk {command}"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_both_from_a_folder_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cut here and trained on two real ranks, where there is no checkout."""
+    write_events(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    cut = ["graphs", "cut", "--parts", "2", "--workers", "1"]
+    assert run_here(["bigtrk", "partition", *cut], monkeypatch, capsys)[0] == 0
+    run_shell(
+        "torchrun --standalone --nproc-per-node 2 -m bigtrk train "
+        "data.train=[cut] model.hidden=8 model.layers=2 training.epochs=1",
+        tmp_path,
+    )
+    record = json.loads((tmp_path / "runs" / "0001" / "run.json").read_text())
+    assert (record["world_size"], record["launcher"]) == (2, "torchrun")
+    lines = (tmp_path / "runs" / "0001" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in lines].count("step") == 4
+
+
+@pytest.mark.parametrize("command", ["report", "evaluate"])
+def test_a_page_needs_a_folder_that_is_there(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before the run is read: an evaluation may take an hour."""
+    arguments = [str(tmp_path / "run"), *([str(tmp_path)] if command == "evaluate" else [])]
+    for page, said in (("missing/page.html", "no such folder"), (".", "is a folder")):
+        asked = ["bigtrk", command, *arguments, "--html", str(tmp_path / page)]
+        status, _, errors = run_here(asked, monkeypatch, capsys)
+        assert status == 2
+        assert said in errors
+        assert not list(tmp_path.iterdir())

@@ -115,7 +115,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("metrics.jsonl", (3, "train_loss"), 1e300, "line 4: train_loss: Value error, beyond"),
     ("metrics.jsonl", (3, "validation", "efficiency"), 2, "line 4: validation.efficiency: Input"),
     ("metrics.jsonl", (3, "validation", "n_found"), 75, "line 4: validation: of the"),
-    ("metrics.jsonl", (0, "kind"), [[[[]]]], ""),  # of a later version: left aside
+    ("metrics.jsonl", (0, "kind"), [[[[]]]], "line 1: kind: Input should be 'step', 'epoch'"),
     ("metrics.jsonl", (3, "seconds"), 2**53, ""),  # ticks of an axis that are one number
     ("metrics.jsonl", (4, "validation", "loss"), float("nan"), ""),  # as of a run that diverged
     ("evaluation.json", ("edge_bins", "purity_by_eta", "part"), [5, 5], "not as many parts and"),
@@ -133,14 +133,24 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("series.json", ("cores_per_rank",), 0, "cores_per_rank: Input should be greater"),
     ("series.json", ("configuration",), {"training": [1]}, ""),
     ("series.json", ("configuration",), {"training": {"epochs": "x"}}, ""),
-    ("resumed run.json", (), {"config": [1]}, "config: Input should be a valid dictionary"),
+    (
+        "resumed run.json",
+        (),
+        {"format": 1, "config": [1]},
+        "config: Input should be a valid dictionary",
+    ),
     ("resumed run.json", ("resumed",), 3, "resumed: Input should be a valid tuple"),
     ("resumed run.json", ("started",), 1e999, "a number is beyond those of 64 bits"),
     ("resumed run.json", ("git",), "\ud800", "run.json: not a JSON file"),
     ("resumed run.json", ("config", "training", "epochs"), 10**30, ""),  # overridden
     ("resumed run.json", ("config", "training", "minutes"), "x\n" * 9, "training.minutes: Input"),
     ("resumed metrics.jsonl", (0, "step"), None, "line 1: step: Input should be a valid integer"),
-    ("resumed metrics.jsonl", (0, "kind"), "stp", "line 1: kind: Input should be 'step' or"),
+    (
+        "resumed metrics.jsonl",
+        (0, "kind"),
+        "stp",
+        "line 1: kind: Input should be 'step', 'epoch'",
+    ),
     ("resumed metrics.jsonl", (3, "epoch"), "0", "line 4: epoch: Input should be a valid integer"),
     ("ds.json", ("zero_optimization",), 3, "zero_optimization: Input should be a valid dict"),
     ("ds.json", ("zero_optimization", "stage"), 7, "zero_optimization.stage: Input should be 0, 1"),

@@ -1,5 +1,6 @@
 """A training that is asked to stop, as a batch system does it, or killed; one started twice."""
 
+import os
 import platform
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from bigtrk.disk.folder_lock import LOCK
 from bigtrk.events.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.reports import read_run
+from bigtrk.studies.launch import torchrun_command, torchrun_environment
 from bigtrk.train import __file__ as program
 from tests.programs import run_here
 
@@ -37,9 +39,11 @@ def train(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 @contextmanager
-def started(graphs: Path, run: Path, there: str) -> Iterator[subprocess.Popen[str]]:
+def started(graphs: Path, run: Path, there: str, *settings: str) -> Iterator[subprocess.Popen[str]]:
     """A training without end, once it has written a file; it is killed after the block."""
-    with train(run.parent, f"data.train=[{graphs}]", f"run.folder={run}", *SMALL) as training:
+    with train(
+        run.parent, f"data.train=[{graphs}]", f"run.folder={run}", *SMALL, *settings
+    ) as training:
         try:
             while not (run / there).exists():
                 assert training.poll() is None
@@ -65,6 +69,75 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path: Path, graphs: Path
     resumed.communicate(timeout=60)
     assert resumed.returncode == 0
     assert [step.step for step in read_run(run).steps] == list(range(done + 1))
+
+
+def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path, graphs: Path) -> None:
+    run = tmp_path / "run"
+    with started(graphs, run, "metrics.jsonl") as training:
+        training.send_signal(signal.SIGINT)
+        said = training.communicate(timeout=60)[1].splitlines()
+    assert training.returncode == 75
+    assert "saving after this step; Ctrl-C again ends at once, without saving" in said
+    assert said[-1] == (
+        f"bigtrk/train.py: SIGINT (rank 0): stopped after step {len(read_run(run).steps)}, saved; "
+        f"continue with --resume {run}"
+    )
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, graphs: Path) -> None:
+    run = tmp_path / "run"
+    # A step of minutes, so that the first alone cannot have ended it.
+    long = ("model.hidden=256", "model.layers=64", "training.events_per_step=3")
+    with started(graphs, run, "run.json", *long) as training:
+        assert training.stderr is not None
+        training.send_signal(signal.SIGINT)
+        while "saving after this step" not in training.stderr.readline():
+            pass
+        training.send_signal(signal.SIGINT)
+        training.communicate(timeout=10)
+    assert training.returncode == -signal.SIGINT
+    assert not read_run(run).steps
+
+
+def test_ctrl_c_under_torchrun_saves_once_for_all(tmp_path: Path, graphs: Path) -> None:
+    """A terminal sends it to torchrun and to the ranks, and torchrun sends it on to these."""
+    run = tmp_path / "run"
+    settings = [f"data.train=[{graphs}]", f"run.folder={run}", *SMALL]
+    with subprocess.Popen(
+        torchrun_command(2, Path(program), settings),
+        env=torchrun_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as launch:
+        while not (run / "metrics.jsonl").exists():
+            assert launch.poll() is None
+            time.sleep(0.05)
+        os.killpg(launch.pid, signal.SIGINT)
+        said = launch.communicate(timeout=60)[1]
+    steps = len(read_run(run).steps)
+    assert f"stopped after step {steps}, saved; continue with --resume {run}" in said
+    assert said.count("saving after this step") == 1
+
+
+@pytest.mark.parametrize("program", ["bigtrk", "partition"])
+def test_ctrl_c_elsewhere_ends_in_one_line(program: str, tmp_path: Path, graphs: Path) -> None:
+    commands = {
+        "bigtrk": ["simulate", str(tmp_path / "events"), "--events", "100000"],
+        "partition": [str(graphs), str(tmp_path / "sectors"), "--parts", "2"],
+    }
+    command = [sys.executable, "-m", program, *commands[program]]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as work:
+        made = tmp_path / {"bigtrk": "events", "partition": "sectors"}[program]
+        while not made.exists():
+            assert work.poll() is None
+            time.sleep(0.01)
+        work.send_signal(signal.SIGINT)
+        said = work.communicate(timeout=60)[1].splitlines()
+    assert work.returncode == 130
+    assert said[-1].endswith(": interrupted")
+    assert "Traceback" not in "".join(said)
 
 
 def test_a_run_is_resumed_once_its_process_is_gone(

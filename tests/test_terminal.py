@@ -17,10 +17,11 @@ from bigtrk.console import Screen, exit_on_bad_input, say
 from bigtrk.errors import InputError, printable
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.records.run import RunRecord
 from bigtrk.reports.elements.layout import at_width
 from tests.distributed.graphs import random_graph
 from tests.programs import CHECKOUT, run_here
-from tests.reports.run_folders import epoch_line, run_record, run_writer
+from tests.reports.run_folders import epoch_record, run_record, run_writer
 
 ESCAPES = ["\x1b[31m", "\x1b]8;;http://x\x1b\\", "\x07", "\r", "\x9b2J", "\u202e", "\udcff", "a\nb"]
 MARKUP = ["[red]x[/red]", "[link=http://x]x[/link]", "[/]", ":bomb:"]
@@ -134,10 +135,11 @@ def hostile(value: Any) -> Any:
 def test_a_run_of_hostile_texts_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = hostile(run_record())
-    record["config"]["model"][ESCAPE] = ESCAPE
-    record["software"][ESCAPE] = ESCAPE
-    run = run_writer(tmp_path)(f"run{ESCAPE}\udcff", record, [epoch_line(0)])
+    content = hostile(run_record().model_dump(mode="json"))
+    content["config"]["model"][ESCAPE] = ESCAPE
+    content["software"][ESCAPE] = ESCAPE
+    record = RunRecord.model_validate(content)
+    run = run_writer(tmp_path)(f"run{ESCAPE}\udcff", record, [epoch_record(0)])
     page = tmp_path / "page.html"
     command = ["bigtrk", "report", str(run), "--html", str(page)]
     status, printed, errors = run_here(command, monkeypatch, capsys)

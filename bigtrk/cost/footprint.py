@@ -8,7 +8,7 @@ Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, 
 """
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -25,9 +25,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from bigtrk.cost.zero_memory import Weights
-from bigtrk.models.build import Model, make_model
+from bigtrk.models.build import make_model
 from bigtrk.models.layers.workspace import chunk_rows
-from bigtrk.models.protocol import no_exchange, units
+from bigtrk.models.protocol import units
 from bigtrk.models.settings import ModelConfig
 
 Columns = NDArray[np.float64]
@@ -43,7 +43,8 @@ class Footprint:
     """The counts of a pass. live [T, 4]: bytes alive at each moment, without weights, their
     gradients and inputs. saved [4]: bytes alive between forward and backward. host [4]: bytes that
     meanwhile are in the memory of an accelerator's host. flops [4]: those of matrix products.
-    traffic [4]: bytes that operations read and write. operations [4]: their number.
+    traffic [4]: bytes that operations read and write. operations [4]: their number. exchanged:
+    bytes of a row in each halo exchange of the forward pass.
     """
 
     live: Columns
@@ -52,6 +53,7 @@ class Footprint:
     flops: Columns
     traffic: Columns
     operations: Columns
+    exchanged: tuple[int, ...]
     weights: Weights
 
 
@@ -81,7 +83,7 @@ def footprint(
         ]
         for size in sizes:
             inputs = _inputs(n_node_features, n_edge_features, size)
-            exchange = _halo(size) if cut else no_exchange
+            exchange = _Halo(size[1] - size[2] if cut else 0)
             passes.append(_run(model, inputs, size, exchange, _Host() if to_host else None))
     design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
     # In a whole graph nodes and owned nodes are equally many; the pseudo-inverse shares their
@@ -97,6 +99,7 @@ def footprint(
         flops=solve @ np.array([count.flops for count in passes]),
         traffic=solve @ np.array([count.traffic for count in passes]),
         operations=solve @ np.array([count.operations for count in passes]),
+        exchanged=passes[0].exchanged,
         weights=Weights(
             total=_numel(model),
             layer=max(_numel(unit) for unit in units(model)),
@@ -113,13 +116,14 @@ class _Pass:
     flops: float
     traffic: float
     operations: int
+    exchanged: tuple[int, ...]
 
 
 def _run(
-    model: Model,
+    model: nn.Module,
     inputs: tuple[Any, ...],
     size: tuple[int, int, int],
-    exchange: Callable[[Tensor], Tensor],
+    exchange: "_Halo",
     host: "_Host | None",
 ) -> _Pass:
     """Runs one forward and backward pass, which keeps its activations on `host` if there is one."""
@@ -135,7 +139,15 @@ def _run(
         saved = counter.alive
         loss.backward()
     kept = host.bytes if host else 0
-    return _Pass(counter.live, saved, kept, counter.flops, counter.traffic, counter.operations)
+    return _Pass(
+        counter.live,
+        saved,
+        kept,
+        counter.flops,
+        counter.traffic,
+        counter.operations,
+        tuple(exchange.row_bytes),
+    )
 
 
 def _inputs(
@@ -151,13 +163,23 @@ def _inputs(
     )
 
 
-def _halo(size: tuple[int, int, int]) -> Callable[[Tensor], Tensor]:
-    """Returns an exchange that receives without sending: halo rows of the right shape."""
-    _, nodes, owned = size
-    return lambda rows: torch.cat([rows, rows.new_empty(nodes - owned, rows.shape[1])])
+class _Halo:
+    """Returns an exchange that receives `n_halo` rows without sending, and notes the bytes of a
+    row.
+    """
+
+    def __init__(self, n_halo: int) -> None:
+        self._n_halo = n_halo
+        self.row_bytes: list[int] = []
+
+    def __call__(self, owned: Tensor) -> Tensor:
+        self.row_bytes.append(owned.shape[1] * owned.element_size())
+        if not self._n_halo:
+            return owned
+        return torch.cat([owned, owned.new_empty(self._n_halo, owned.shape[1])])
 
 
-def _numel(module: torch.nn.Module) -> int:
+def _numel(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 

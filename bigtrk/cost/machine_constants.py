@@ -6,7 +6,7 @@ from pydantic import Field
 
 from bigtrk.config import Settings
 from bigtrk.cost.links import Link, Network
-from bigtrk.models.settings import Precision
+from bigtrk.models.options import Precision
 
 # A step's seconds per edge rise by a quarter where its tensors grow from 3 to 6 MB (one thread of
 # an AMD EPYC with 32 MB of shared cache).

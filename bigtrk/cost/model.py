@@ -84,7 +84,7 @@ class CostModel:
             # This is the sector without the halo, but with its cut edges; then come the rows packed
             # to be sent.
             _, lean = self._activations(count, SectorSize(size.edges, size.owned))
-            packed = 2 * size.halo * self.model.hidden * BYTES
+            packed = 2 * size.halo * max(count.exchanged, default=0)
             halo, peak = peak - lean + packed, lean
             saved = min(saved, peak)
         held = self.sharding.held(count.weights, self.machine.shared)
@@ -143,14 +143,14 @@ class CostModel:
             return 0.0
         size = event.sector(parts)
         link = self.machine.network.slowest(parts, self.ranks_per_node)
-        n_bytes = size.halo * self.model.hidden * BYTES
-        return 2 * self.model.exchanges * exchange(link, min(parts - 1, NEIGHBOURS), n_bytes)
+        neighbours, rows = min(parts - 1, NEIGHBOURS), self.footprint(cut=True).exchanged
+        return 2 * sum(exchange(link, neighbours, size.halo * n_bytes) for n_bytes in rows)
 
     def step_seconds(self) -> float:
         """Returns the seconds that a step adds to its events: reduction and optimizer."""
         count = self.footprint(cut=False)
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
-        layers = self.model.exchanges + 1
+        layers = len(count.exchanged) + 1
         reduced = self.sharding.seconds(link, self.world, count.weights.total, layers)
         updated = _OPTIMIZER_WORDS * BYTES * count.weights.total
         return reduced + updated / self.machine.traffic * self._sharers(False)

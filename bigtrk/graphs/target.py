@@ -10,21 +10,21 @@ from bigtrk.graphs.event_graph import ParticleTable
 
 
 class Target(Settings):
-    """True edges of particles with at least `pt_min` (GeV) and `hits_min` hits, |eta| <= `eta_max`.
-
-    By default every true edge is a target. A particle whose pT is unknown satisfies no `pt_min`
-    above 0.
-
-    weight: that of a target edge in the loss, where a false edge has 1. other_weight: that of the
-    other true edges; 0 leaves them out, and a negative weight trains them as false. Metrics tell
-    target edges from others, whatever their weights.
+    """The true edges that a training is to find, by default all. Metrics tell target edges from
+    others, whatever their weights.
     """
 
     pt_min: float = Field(0.0, ge=0)
+    """Smallest pT of a target's particle. One whose pT is unknown satisfies none above 0 [GeV]."""
     hits_min: int = Field(0, ge=0, lt=2**31)
+    """Fewest hits of a target's particle [hits]."""
     eta_max: float | None = Field(None, gt=0)
+    """Largest |eta| of a target's particle; any without it."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Weight of a target edge in the loss, where a false edge has 1."""
     other_weight: float = Field(0.0, allow_inf_nan=False)
+    """Weight of the other true edges; 0 leaves them out, and with a negative one they are trained
+    as false."""
 
     @property
     def takes_all(self) -> bool:

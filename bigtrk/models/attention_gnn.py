@@ -10,22 +10,73 @@ Shapes: N nodes of which the first n_owned are owned and the others halo, E edge
 edge features, H = hidden, D = H + F the width of a state with the input features.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import layer_norm, linear
 
 from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.layers.mlp import Perceptrons
 from bigtrk.models.layers.neighbours import BothEnds, Neighbours, WeightedSums
 from bigtrk.models.layers.recomputed import recomputed
-from bigtrk.models.protocol import check_edges
-from bigtrk.models.settings import AttentionGNNConfig
+from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
+from bigtrk.models.protocol import LayerCall, LayeredModel, SectorInputs
 from bigtrk.tracing import traced
 
 
-class AttentionGNN(nn.Module):
+class AttentionGNNConfig(ModelSettings):
+    """The attention network of HEP.TrkX; that of 2018 has mlp_layers 2 without layer_norm, that of
+    2019 has 4 with it, and neither has edge_features.
+    """
+
+    name: Literal["attention"] = "attention"
+    """The attention network of HEP.TrkX."""
+    hidden: Width = 64
+    """Width of a node's state."""
+    layers: Layers = 8
+    """Times that the edge network weighs the edges and the node network reads their weighted sums;
+    both have one set of weights."""
+    mlp_layers: Linears = 2
+    """Linear layers of each network."""
+    layer_norm: bool = True
+    """LayerNorm before each activation."""
+    edge_features: bool = True
+    """The edge network reads them beside the states of the nodes, which are all that HEP.TrkX's
+    reads."""
+    recompute: Literal["none", "layer"] = "layer"
+    """What the backward pass computes anew: `none` of the networks, or in each `layer` both, from
+    the nodes' states and one number per edge."""
+    precision: Precision = "fp32"
+    """`bf16` computes the edge network in bfloat16; weights, nodes and sums stay float32."""
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass, of rows as wide as `hidden`."""
+        return self.layers
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool,  # noqa: ARG002
+    ) -> "AttentionGNN":
+        return AttentionGNN(self, n_node_features, n_edge_features)
+
+
+@dataclass(frozen=True)
+class _Graph:
+    """What the networks read of a sector: its edges, x [N, F] and the number of owned nodes."""
+
+    neighbours: Neighbours
+    x: Tensor
+    n_owned: int
+
+
+class AttentionGNN(LayeredModel[_Graph]):
     """Classifies edges. Every parameter gets a gradient in each step, also from an empty sector."""
 
     def __init__(
@@ -38,36 +89,42 @@ class AttentionGNN(nn.Module):
         self.edge_network = EdgeNetwork(config, width, n_edge_features)
         self.node_network = NodeNetwork(config, width)
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_features: Tensor,
-        edge_index: Tensor,
-        n_owned: int,
-        exchange: Callable[[Tensor], Tensor],
-    ) -> Tensor:
-        """Logits [E], float32 at least, of x [N, F], edge_features [E, G], edge_index [2, E].
+    def layer_calls(self) -> Sequence[LayerCall[_Graph]]:
+        """Both networks, as often as the configuration says."""
+        return [partial(self._layer, i) for i in range(self.config.layers)]
 
-        `exchange` appends to the owned rows [n_owned, H] the halo's, as their owners have them:
-        [N, H]. It runs outside of what is recomputed, so the backward pass sends nothing twice.
+    def encode(
+        self, sectors: list[SectorInputs]
+    ) -> tuple[list[_Graph], list[Tensor], list[Tensor]]:
+        """The nodes' first states; edges are their features, from layer to layer."""
+        graphs = [
+            _Graph(Neighbours(sector.edge_index, len(sector.x)), sector.x, sector.n_owned)
+            for sector in sectors
+        ]
+        nodes = self.input_network([sector.x for sector in sectors])
+        return graphs, nodes, [sector.edge_features for sector in sectors]
 
-        Raises:
-            IndexError: an edge ends outside of the N nodes.
-        """
-        check_edges(edge_index, len(x))
-        with traced("encode"):
-            graph = Neighbours(edge_index, len(x))
-            state = torch.cat([self.input_network(x), x], dim=1)
-        for i in range(self.config.layers):
-            with traced(f"layer {i} edge"):
-                logits = self.edge_network(graph, state, edge_features)
-            with traced(f"layer {i} node"):
-                owned = self.node_network(graph, logits, state, n_owned)
-            with traced(f"layer {i} exchange"):
-                state = torch.cat([exchange(owned), x], dim=1)
-        with traced("decode"):
-            last: Tensor = self.edge_network(graph, state, edge_features)
-        return last
+    def _layer(
+        self, i: int, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        states = _states(graphs, nodes)
+        with traced(f"layer {i} edge"):
+            logits = self.edge_network(graphs, states, edges)
+        with traced(f"layer {i} node"):
+            return self.node_network(graphs, logits, states), edges
+
+    def decode(
+        self, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor]
+    ) -> list[Tensor]:
+        """Logits [E] of each sector, float32 at least."""
+        logits: list[Tensor] = self.edge_network(graphs, _states(graphs, nodes), edges)
+        return logits
+
+
+def _states(graphs: list[_Graph], nodes: list[Tensor]) -> list[Tensor]:
+    """The nodes [N, H] with their input features beside them: [N, D]."""
+    pairs = zip(graphs, nodes, strict=True)
+    return [torch.cat([rows, graph.x], dim=1) for graph, rows in pairs]
 
 
 class _Network(Perceptrons):
@@ -95,9 +152,10 @@ class InputNetwork(_Network):
         super().__init__(config)
         self.add_linear("mlp_0", n_node_features, config.hidden)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """X [N, F] -> [N, H]."""
-        return self._activated(linear(x, *self.weights()))
+    def forward(self, features: list[Tensor]) -> list[Tensor]:
+        """Features [N, F] of each sector -> [N, H]."""
+        weights = self.weights()
+        return [self._activated(linear(x, *weights)) for x in features]
 
 
 class EdgeNetwork(_Network):
@@ -110,9 +168,14 @@ class EdgeNetwork(_Network):
         for k in range(config.mlp_layers):
             self.add_linear(f"mlp_{k}", widths[k], widths[k + 1])
 
-    def forward(self, graph: Neighbours, state: Tensor, edge_features: Tensor) -> Tensor:
-        """States [N, D] and edge_features [E, G] -> logits [E], float32 at least."""
+    def forward(
+        self, graphs: list[_Graph], states: list[Tensor], edges: list[Tensor]
+    ) -> list[Tensor]:
+        """States [N, D] and edge features [E, G] of each sector -> logits [E], float32 at least."""
+        sectors = zip(graphs, states, edges, strict=True)
+        return [self._logits(graph.neighbours, *tensors) for graph, *tensors in sectors]
 
+    def _logits(self, graph: Neighbours, state: Tensor, edge_features: Tensor) -> Tensor:
         def logits(state: Tensor, *weights: Tensor) -> Tensor:
             dtype = self._dtype or state.dtype
             first, bias, *others = (weight.to(dtype) for weight in weights)
@@ -137,12 +200,17 @@ class NodeNetwork(_Network):
         super().__init__(config)
         self.add_mlp("mlp", 3 * width, config.hidden, config.mlp_layers)
 
-    def forward(self, graph: Neighbours, logits: Tensor, state: Tensor, n_owned: int) -> Tensor:
-        """Logits [E] and states [N, D] -> the owned nodes' states [n_owned, H]."""
+    def forward(
+        self, graphs: list[_Graph], logits: list[Tensor], states: list[Tensor]
+    ) -> list[Tensor]:
+        """Logits [E] and states [N, D] of each sector -> its owned nodes' states [n_owned, H]."""
+        sectors = zip(graphs, logits, states, strict=True)
+        return [self._update(*sector) for sector in sectors]
 
+    def _update(self, graph: _Graph, logits: Tensor, state: Tensor) -> Tensor:
         def update(logits: Tensor, state: Tensor, *weights: Tensor) -> Tensor:
-            sums = WeightedSums.apply(graph, torch.sigmoid(logits), state)
-            values = torch.cat([total[:n_owned] for total in (*sums, state)], dim=1)
+            sums = WeightedSums.apply(graph.neighbours, torch.sigmoid(logits), state)
+            values = torch.cat([total[: graph.n_owned] for total in (*sums, state)], dim=1)
             for weight, bias in zip(weights[::2], weights[1::2], strict=True):
                 values = self._activated(linear(values, weight, bias))
             return values

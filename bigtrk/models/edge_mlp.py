@@ -3,7 +3,7 @@
 Shapes: N nodes, E edges, F and G node and edge features.
 """
 
-from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,44 +12,76 @@ from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.layers.encoding import Encode
 from bigtrk.models.layers.mlp import Perceptrons, activations
 from bigtrk.models.layers.workspace import Workspace
-from bigtrk.models.protocol import check_edges
-from bigtrk.models.settings import EdgeMLPConfig
-from bigtrk.tracing import traced
+from bigtrk.models.options import Linears, ModelSettings, Precision, Width
+from bigtrk.models.protocol import LayeredModel, SectorInputs
 
 
-class EdgeMLP(nn.Module):
+class EdgeMLPConfig(ModelSettings):
+    """An MLP of an edge's features and of those of its two nodes, without message passing."""
+
+    name: Literal["mlp"] = "mlp"
+    """The MLP of single edges."""
+    hidden: Width = 64
+    """Width of its hidden layers."""
+    mlp_layers: Linears = 3
+    """Number of its hidden layers."""
+    recompute: Literal["none", "layer", "chunk"] = "chunk"
+    """As of the Interaction GNN."""
+    precision: Precision = "fp32"
+    """As of the Interaction GNN."""
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass."""
+        return 0
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether edges are computed in chunks that stay in cache."""
+        return self.recompute != "layer"
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool,  # noqa: ARG002
+    ) -> "EdgeMLP":
+        return EdgeMLP(self, n_node_features, n_edge_features)
+
+
+class EdgeMLP(LayeredModel[None]):
     """Classifies edges by their features and those of their nodes: nothing is exchanged."""
 
     def __init__(self, config: EdgeMLPConfig, n_node_features: int, n_edge_features: int) -> None:
         super().__init__()
         self.config = config
         n_inputs = n_edge_features + 2 * n_node_features
+        self.layers = nn.ModuleList()
         self.network = EdgePerceptron(n_inputs, config.hidden, config.mlp_layers)
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_features: Tensor,
-        edge_index: Tensor,
-        n_owned: int,  # noqa: ARG002  # as of the other models
-        exchange: Callable[[Tensor], Tensor],  # noqa: ARG002
-    ) -> Tensor:
-        """Logits [E], float32 at least, of x [N, F], edge_features [E, G], edge_index [2, E].
+    def encode(self, sectors: list[SectorInputs]) -> tuple[list[None], list[Tensor], list[Tensor]]:
+        """Puts the features of an edge and of its two nodes side by side: [E, G + 2 F]."""
+        edges = [_features(sector) for sector in sectors]
+        return [None] * len(sectors), [sector.x for sector in sectors], edges
 
-        Raises:
-            IndexError: an edge ends outside of the N nodes.
-        """
-        check_edges(edge_index, len(x))
+    def decode(
+        self,
+        graphs: list[None],  # noqa: ARG002  # as of the other models
+        nodes: list[Tensor],  # noqa: ARG002
+        edges: list[Tensor],
+    ) -> list[Tensor]:
+        """Logits [E] of each sector, float32 at least."""
         config = self.config
-        dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
-        work = Workspace(config.hidden, config.recompute, dtype, x.device)
-        with traced("encode"):
-            source, destination = edge_index
-            features = [edge_features, x.index_select(0, source), x.index_select(0, destination)]
-            inputs = torch.cat(features, dim=1)
-        with traced("decode"):
-            logits: Tensor = self.network(inputs, work)
-        return accumulable(logits).squeeze(-1)
+        dtype = torch.bfloat16 if config.precision == "bf16" else edges[0].dtype
+        work = Workspace(config.hidden, config.recompute, dtype, edges[0].device)
+        made: list[Tensor] = self.network(edges, work)
+        return [accumulable(logits).squeeze(-1) for logits in made]
+
+
+def _features(sector: SectorInputs) -> Tensor:
+    source, destination = sector.edge_index
+    ends = [sector.x.index_select(0, source), sector.x.index_select(0, destination)]
+    return torch.cat([sector.edge_features, *ends], dim=1)
 
 
 class EdgePerceptron(Perceptrons):
@@ -61,7 +93,7 @@ class EdgePerceptron(Perceptrons):
         self.add_mlp("mlp", n_inputs, hidden, layers)
         self.add_linear("output", hidden, 1)
 
-    def forward(self, inputs: Tensor, work: Workspace) -> Tensor:
-        """Inputs [E, n_inputs] -> logits [E, 1] in the workspace's type."""
-        logits: Tensor = Encode.apply(work, self._activations, inputs, *self.weights())
-        return logits
+    def forward(self, inputs: list[Tensor], work: Workspace) -> list[Tensor]:
+        """Inputs [E, n_inputs] of each sector -> logits [E, 1] in the workspace's type."""
+        weights = self.weights()
+        return [Encode.apply(work, self._activations, rows, *weights) for rows in inputs]

@@ -7,7 +7,9 @@ Shapes: N nodes of which the first n_owned are owned and the others halo, E edge
 edge features, H = hidden.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +20,57 @@ from bigtrk.models.layers.encoding import Encoded
 from bigtrk.models.layers.interaction import GraphPass
 from bigtrk.models.layers.interaction_layer import EdgeDecoder, InteractionLayer
 from bigtrk.models.layers.mlp import Encoder
-from bigtrk.models.layers.workspace import Workspace
-from bigtrk.models.protocol import check_edges
-from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.tracing import traced
+from bigtrk.models.layers.workspace import Recompute, Workspace
+from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
+from bigtrk.models.protocol import ExchangeAll, LayerCall, LayeredModel, SectorInputs
 
 
-class InteractionGNN(nn.Module):
+class InteractionGNNConfig(ModelSettings):
+    """The Interaction GNN; its number of parameters and its memory follow from these."""
+
+    has_pt_head: ClassVar[bool] = True
+
+    name: Literal["interaction"] = "interaction"
+    """The Interaction GNN."""
+    hidden: Width = 64
+    """Width of every layer."""
+    layers: Layers = 8
+    """Message-passing layers."""
+    mlp_layers: Linears = 2
+    """Linear layers of each MLP."""
+    shared_weights: bool = False
+    """Use one set of weights for all layers."""
+    concatenate: bool = True
+    """Each layer also reads the encoded features."""
+    in_out: bool = True
+    """A node sums incoming and outgoing edges apart."""
+    recompute: Recompute = "chunk"
+    """What the backward pass computes anew from the edges between layers: `none` of the matrix
+    products, `layer` a layer at once, `chunk` a layer in chunks that stay in cache; `offload` is
+    `chunk` with what is kept between layers in the memory of the host."""
+    precision: Precision = "fp32"
+    """`bf16` computes in bfloat16 where that is safe; weights and sums stay float32."""
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass, of rows as wide as `hidden`."""
+        return self.layers - 1
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether edges are computed in chunks that stay in cache."""
+        return self.recompute != "layer"
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool,
+    ) -> "InteractionGNN":
+        return InteractionGNN(self, n_node_features, n_edge_features, pt_head)
+
+
+class InteractionGNN(LayeredModel[GraphPass]):
     """Classifies edges; with a `pt_head` it also says the pT of each edge's particle.
 
     Every parameter gets a gradient in each step, also from an empty sector.
@@ -44,57 +90,58 @@ class InteractionGNN(nn.Module):
         self.edge_encoder = Encoder(n_edge_features, hidden, mlp_layers)
         distinct = 1 if config.shared_weights else config.layers
         self.layers = nn.ModuleList(
-            InteractionLayer(config, has_node_update=config.layers > distinct or i + 1 < distinct)
+            InteractionLayer(
+                hidden,
+                mlp_layers,
+                concatenate=config.concatenate,
+                in_out=config.in_out,
+                has_node_update=config.layers > distinct or i + 1 < distinct,
+            )
             for i in range(distinct)
         )
         self.decoder = EdgeDecoder(hidden, mlp_layers, pt_head)
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_features: Tensor,
-        edge_index: Tensor,
-        n_owned: int,
-        exchange: Callable[[Tensor], Tensor],
-    ) -> Tensor:
-        """Logits [E], float32 at least, of x [N, F], edge_features [E, G], edge_index [2, E].
+    def layer_calls(self) -> Sequence[LayerCall[GraphPass]]:
+        """All but the last layer, which is computed with the decoder."""
+        last = self.config.layers - 1
+        return [
+            partial(self.layers[0 if self.config.shared_weights else i], i) for i in range(last)
+        ]
+
+    def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
+        """Logits [E] of each sector, float32 at least.
 
         With a pT head [E, 2]: logits, and the log of the particle's pT in GeV.
-
-        `exchange` appends to the owned rows [n_owned, H] the halo's, as their owners have them:
-        [N, H]. It runs outside of what is recomputed, so the backward pass sends nothing twice.
-
-        Raises:
-            IndexError: an edge ends outside of the N nodes.
         """
-        check_edges(edge_index, len(x))
+        x = sectors[0].x
         # Meta tensors have no data to move; footprint.py counts what an accelerator's host gets.
         if self.config.recompute == "offload" and not x.is_meta:
             with save_on_cpu(pin_memory=x.is_cuda):
-                return self._scores(x, edge_features, edge_index, n_owned, exchange)
-        return self._scores(x, edge_features, edge_index, n_owned, exchange)
+                return super().forward_all(sectors, exchange)
+        return super().forward_all(sectors, exchange)
 
-    def _scores(
-        self,
-        x: Tensor,
-        edge_features: Tensor,
-        edge_index: Tensor,
-        n_owned: int,
-        exchange: Callable[[Tensor], Tensor],
-    ) -> Tensor:
-        config = self.config
+    def encode(
+        self, sectors: list[SectorInputs]
+    ) -> tuple[list[GraphPass], list[Tensor], list[Tensor]]:
+        """Encodes the features of nodes and edges."""
+        config, x = self.config, sectors[0].x
         dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
         work = Workspace(config.hidden, config.recompute, dtype, x.device)
-        with traced("encode"):
-            x, e = self.node_encoder(x, work), self.edge_encoder(edge_features, work)
-        encoded = (Encoded(x), Encoded(e)) if config.concatenate else (None, None)
-        graph = GraphPass(edge_index, n_owned, work, *encoded)
-        x, last = accumulable(x), config.layers - 1
-        for i in range(last):
-            layer = self.layers[0 if config.shared_weights else i]
-            e, owned = layer(graph, i, e, x, None)
-            with traced(f"layer {i} exchange"):
-                x = exchange(owned)
-        with traced("decode"):
-            made: Tensor = self.decoder(self.layers[-1], graph, last, e, x)
-        return accumulable(made)
+        nodes = self.node_encoder([sector.x for sector in sectors], work)
+        edges = self.edge_encoder([sector.edge_features for sector in sectors], work)
+        graphs = [
+            GraphPass(sector.edge_index, sector.n_owned, work, *self._read_again(x, e))
+            for sector, x, e in zip(sectors, nodes, edges, strict=True)
+        ]
+        return graphs, [accumulable(x) for x in nodes], edges
+
+    def _read_again(self, x: Tensor, e: Tensor) -> tuple[Encoded | None, Encoded | None]:
+        return (Encoded(x), Encoded(e)) if self.config.concatenate else (None, None)
+
+    def decode(
+        self, graphs: list[GraphPass], nodes: list[Tensor], edges: list[Tensor]
+    ) -> list[Tensor]:
+        """Computes the last layer of edges and, from it, the logits."""
+        last = self.config.layers - 1
+        made: list[Tensor] = self.decoder(self.layers[-1], last, graphs, nodes, edges)
+        return [accumulable(logits) for logits in made]

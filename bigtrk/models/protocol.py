@@ -1,9 +1,122 @@
-"""Promises that every model keeps to the engines, the halo exchange and the cost model."""
+"""What a model promises to the engines, the halo exchange and the cost model.
 
-from collections.abc import Iterator
+Two kinds: an edge model gives a logit for each edge, [E] (or [E, 2]: the logit, and the log of the
+pT of the edge's particle in GeV); a hit model gives an embedding of each node, [N, D]. Results are
+float32 at least, whatever the model computes in.
+
+Two forms, both called as `EdgeOrHitModel` says: the layered one derives from `LayeredModel`; the
+simple one has a `forward` of its own, which calls the exchange between its layers itself.
+
+Whatever the form:
+
+* Of the N nodes the first n_owned are owned, the others are halo: copies of nodes that other
+  sectors own. All edges of an owned node are in its sector; of a halo node only some are. So a
+  layer's sums over edges are right for owned nodes alone, and only owned rows [n_owned, H] go to
+  the exchange, which gives all rows [N, H]: the owned ones as they were, the halo's as their owners
+  have them. What an edge reads of a halo node is an input feature or a row that was exchanged.
+* A node's row depends on nothing but the edges that end at it and their other ends, so nothing is
+  averaged over a sector's nodes or edges (BatchNorm, GraphNorm) and nothing is dropped at random.
+* The number of exchanges, and the width of each, is the same for every sector, an empty one too.
+* An empty sector (no nodes, no edges) runs every layer, and gives every parameter a gradient, of
+  zero.
+
+`check.py` finds out whether a model keeps these promises.
+
+Shapes: N nodes, E edges, F and G node and edge features, H the width of an exchange.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from bigtrk.models.runner import run_layers
+
+Exchange = Callable[[Tensor], Tensor]  # owned rows [n_owned, H] -> all rows [N, H]
+ExchangeAll = Callable[[list[Tensor]], list[Tensor]]  # the same of each of a rank's sectors
+Graph = TypeVar("Graph")  # what a model's layers read of a sector beside nodes and edges
+# Graphs, nodes [N, H] and edges [E, ...] of each sector -> owned nodes [n_owned, H], and edges.
+LayerCall = Callable[[list[Graph], list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
+
+
+class SectorInputs(NamedTuple):
+    """A sector as models read it: x [N, F], edge_features [E, G] (both normalised), edge_index
+    [2, E] (source, destination); the first n_owned nodes are owned.
+    """
+
+    x: Tensor
+    edge_features: Tensor
+    edge_index: Tensor
+    n_owned: int
+
+
+class EdgeOrHitModel(Protocol):
+    """How every model is called, and all that one of the simple form has to offer."""
+
+    def __call__(
+        self,
+        x: Tensor,
+        edge_features: Tensor,
+        edge_index: Tensor,
+        n_owned: int,
+        exchange: Exchange,
+    ) -> Tensor:
+        """Computes logits [E] or [E, 2], or an embedding [N, D], of one sector.
+
+        Raises:
+            IndexError: an edge ends outside of the N nodes.
+        """
+
+
+class LayeredModel(nn.Module, ABC, Generic[Graph]):
+    """A model of which the runner calls encode, each layer and decode, and exchanges in between.
+
+    Each call gets the list of a rank's sectors: of one today, and on all ranks of the same number.
+    A submodule with weights of its own is called once for the whole list, never once for each
+    sector, and gets and gives what needs gradients in lists (not in classes of one's own): the
+    hooks of engines that shard parameters look for tensors there.
+
+    layers: modules that are `LayerCall`s, each followed by an exchange.
+    """
+
+    layers: nn.ModuleList
+
+    @abstractmethod
+    def encode(self, sectors: list[SectorInputs]) -> tuple[list[Graph], list[Tensor], list[Tensor]]:
+        """Gives, for each sector, what its layers read, nodes [N, H] (halo rows too, from their
+        features) and edges [E, ...].
+        """
+
+    @abstractmethod
+    def decode(self, graphs: list[Graph], nodes: list[Tensor], edges: list[Tensor]) -> list[Tensor]:
+        """Gives, for each sector, logits [E] or [E, 2], or an embedding [N, D]."""
+
+    def layer_calls(self) -> Sequence[LayerCall[Graph]]:
+        """The layers in the order in which they run: `layers`, unless some run more than once."""
+        return list(self.layers)
+
+    def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
+        """Computes what the model gives for each sector."""
+        return run_layers(self, sectors, exchange)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_features: Tensor,
+        edge_index: Tensor,
+        n_owned: int,
+        exchange: Exchange,
+    ) -> Tensor:
+        """Computes what the model gives for one sector, as `EdgeOrHitModel`.
+
+        Raises:
+            IndexError: an edge ends outside of the N nodes.
+        """
+        check_edges(edge_index, len(x))
+        sector = SectorInputs(x, edge_features, edge_index, n_owned)
+        return self.forward_all([sector], lambda owned: [exchange(rows) for rows in owned])[0]
 
 
 def no_exchange(owned: Tensor) -> Tensor:

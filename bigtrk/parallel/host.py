@@ -28,14 +28,29 @@ def cores_of_rank(
 ) -> int:
     """Returns how many of the `open_cores`, which this process may run on, are this rank's.
 
-    Under srun they are those asked for with --cpus-per-task, at most those open (srun binds a task
-    to its own where the cluster lets it); elsewhere the ranks of a host share the open cores
-    equally, where torchrun would set one thread and deepspeed none at all.
+    OMP_NUM_THREADS is the user's choice and wins. Otherwise, under srun, they are those asked for
+    with --cpus-per-task, at most those open (srun binds a task to its own where the cluster lets
+    it); elsewhere the ranks of a host share the open cores equally, where deepspeed would set no
+    number at all.
     """
+    if threads := _omp_threads(ranks, environment):
+        return threads
     asked = environment.get("SLURM_CPUS_PER_TASK")
     if ranks.launcher == "srun" and asked:
         return min(int(asked), open_cores)
     return max(1, open_cores // ranks.local_size)
+
+
+def _omp_threads(ranks: Ranks, environment: Mapping[str, str]) -> int | None:
+    """Returns the number in OMP_NUM_THREADS, the first of a list; None where it says nothing.
+
+    torchrun sets 1 where nothing is set, so 1 is not taken for the user's choice if it started
+    several ranks.
+    """
+    outermost = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    threads = int(outermost) if outermost.isdecimal() else 0
+    by_torchrun = threads == 1 and ranks.launcher == "torchrun" and ranks.local_size > 1
+    return None if by_torchrun else threads or None
 
 
 def use_huge_pages() -> None:

@@ -114,7 +114,7 @@ class Router:
 def usable_parts(stored: int, world_size: int) -> int:
     """Returns over how many ranks at most an event cut into `stored` sectors is laid.
 
-    Sectors merge into any smaller power of two when they are read (DESIGN.md).
+    Sectors merge into any smaller power of two when they are read (docs/design.md).
     """
     if stored <= world_size:
         return stored

@@ -8,17 +8,18 @@ from bigtrk.config import Settings
 
 
 class EngineSettings(Settings):
-    """The engine: how ranks share the model.
-
-    ddp: a replica on each rank; with `coalesced` all gradients are averaged in one all-reduce per
-    step. deepspeed: ZeRO as `ds_config` says. fsdp2: sharded over blocks of `shard_ranks`
-    neighbouring ranks and replicated over the blocks; sharded over all ranks without it.
-    """
+    """The engine, by which ranks share the model."""
 
     name: Literal["ddp", "deepspeed", "fsdp2"] = "ddp"
-    ds_config: str = "zero1"  # a shipped name or the path of a JSON file
+    """`ddp`: a replica on each rank. `deepspeed`: ZeRO as `ds_config` says. `fsdp2`: sharded over
+    blocks of `shard_ranks` neighbouring ranks and replicated over the blocks."""
+    ds_config: str = "zero1"
+    """With deepspeed: a shipped name (zero0, zero1, zero2, zero3, zero3_offload) or the path of a
+    JSON file."""
     coalesced: bool = False
+    """With ddp: average all gradients in one all-reduce per step."""
     shard_ranks: int | None = Field(None, ge=2, lt=2**31)
+    """With fsdp2: ranks that a replica is sharded over; all without it [ranks]."""
 
     @model_validator(mode="after")
     def _fits_the_engine(self) -> Self:
@@ -30,24 +31,24 @@ class EngineSettings(Settings):
 
 
 class OptimizerSettings(Settings):
-    """AdamW. `gradient_clipping` is the largest global norm, 0 for none.
-
-    weight_decay: applied to all parameters, biases too, as in the field's own trainings.
-
-    schedule: after a linear warm-up over `warmup_steps` the learning rate stays (`constant`),
-    falls to 0 at the end of the run along half a cosine (`cosine`), or is halved whenever the
-    validation loss (without validation events, the training loss) has not improved for more than
-    `plateau_patience` epochs (`plateau`).
-
-    lr_scaling: how `lr` grows with training.events_per_step. `lr` is that of one event per step;
-    `linear` multiplies it by their number (Goyal et al. 2017, for SGD), `sqrt` by its root (Malladi
-    et al. 2022, for Adam).
-    """
+    """AdamW and its learning rate."""
 
     lr: float = Field(1e-3, gt=0)
+    """Learning rate, before `lr_scaling`."""
     lr_scaling: Literal["none", "linear", "sqrt"] = "none"
+    """Growth of the learning rate with `training.events_per_step`: `lr` is that of one event per
+    step; `linear` multiplies it by their number (Goyal et al. 2017, for SGD), `sqrt` by its root
+    (Malladi et al. 2022, for Adam).
+    """
     weight_decay: float = Field(0.01, ge=0)
+    """Weight decay of all parameters, biases too, as in the field's own trainings."""
     schedule: Literal["constant", "cosine", "plateau"] = "constant"
+    """After the warm-up the learning rate stays (`constant`), falls to 0 at the end of the run
+    along half a cosine (`cosine`), or is halved whenever the validation loss (without validation
+    events, the training loss) has not improved for a while (`plateau`)."""
     warmup_steps: int = Field(0, ge=0, lt=2**31)
+    """Length of the linear warm-up of the learning rate [steps]."""
     plateau_patience: int = Field(3, ge=0, lt=2**31)
+    """The time without improvement that `plateau` tolerates [epochs]."""
     gradient_clipping: float = Field(0.0, ge=0)
+    """The largest global norm of the gradients; 0 for no limit."""

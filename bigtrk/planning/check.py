@@ -11,7 +11,7 @@ from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
 from bigtrk.planning.dry_run import predict_step
-from bigtrk.records.run import StepRecord
+from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports.scaling import time_run
 from bigtrk.training.costs import make_cost

@@ -72,6 +72,7 @@ def make_plan(question: Question) -> dict[str, Any]:
             "number": len(question.sizes),
             "largest": {"nodes": largest.nodes, "edges": largest.edges},
         },
+        "ranks_on_host": min(world, question.ranks_per_node),
         "budget_bytes": question.budget,
         "smallest_parts": fits,
         "levers": [_lever(question, lever, world) for lever in _levers(question)],

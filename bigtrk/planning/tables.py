@@ -17,6 +17,12 @@ MEMORY_RULE = (
     "pass; saved: activations kept for the backward pass; working: the rest that is alive at the "
     "peak."
 )
+SECTORS_RULE = (
+    "s: computing and exchanging the largest event{on_host}. The tables of scaling differ: a step "
+    "there is the mean of 32 of drawn events, with the reduction{on_fewer}."
+)
+ON_HOST = ", with {} rank(s) to share the cores of a host"
+ON_FEWER = ", on hosts with no more ranks than the row has"
 SCALING_RULE = (
     "Step: mean of 32 drawn from the event sizes. Waiting: for the rank with the largest events. "
     "Communication: exchange and reduction. Efficiency: events per second and rank, of the "
@@ -137,7 +143,12 @@ def _sectors(plan: Row) -> Table:
         )
         for row in plan["sectors"]
     ]
-    return Table("The largest event in sectors", columns, tuple(rows), text_columns=0)
+    shared = plan["machine"]["accelerator"] == "cpu"
+    rule = SECTORS_RULE.format(
+        on_host=ON_HOST.format(plan["ranks_on_host"]) if shared else "",
+        on_fewer=ON_FEWER if shared else "",
+    )
+    return Table("The largest event in sectors", columns, tuple(rows), (rule,), text_columns=0)
 
 
 def _scaling(title: str, points: Sequence[Row]) -> Table:
@@ -163,4 +174,4 @@ def _scaling(title: str, points: Sequence[Row]) -> Table:
 
 
 def _error(value: float) -> str:
-    return f"{100 * value:+.0f}"
+    return f"{100 * value:+z.0f}"

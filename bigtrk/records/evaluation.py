@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import MOST, Number, Text, some
-from bigtrk.records.run import EdgeMetrics, Record
+from bigtrk.records.metrics import MeanEdgeMetrics
+from bigtrk.records.quantities import MOST, Number, PathText, Text, some
+from bigtrk.records.record import FileRecord, Record
 
 Counts = Annotated[tuple[Count, ...], Field(max_length=MOST)]
 
@@ -54,7 +55,7 @@ class TrackBins(Record):
     fakes_by_eta: Binned | None = None
 
 
-class Matching(Record):
+class MatchingRecord(Record):
     """Track matching in one style ("ATLAS", "one_way", "two_way") and mode ("acorn", "strict")."""
 
     style: Text
@@ -79,7 +80,7 @@ class Judged(Record):
     """Tracks from one set of scores."""
 
     trackml_score: Number | None = None
-    matching: Annotated[tuple[Matching, ...], Field(max_length=MOST)] = ()
+    matching: Annotated[tuple[MatchingRecord, ...], Field(max_length=MOST)] = ()
 
     def bins(self, mode: str) -> TrackBins:
         """Those of the one style that has bins; empty where there are none."""
@@ -103,15 +104,17 @@ class TrackRecord(Judged):
     loss_bins: dict[Text, Binned] = some()
 
 
-class EvaluationRecord(Record):
+class EvaluationRecord(FileRecord):
     """`evaluation.json`."""
 
-    data: Text | None = None
+    made_again: ClassVar[str] = "evaluate again"
+
+    data: PathText | None = None
     events: Count | None = None
     events_trained_on: Count = 0
     events_left_out: Count = 0
     edges: Count | None = None
-    edge_metrics: EdgeMetrics = EdgeMetrics()
+    edge_metrics: MeanEdgeMetrics = MeanEdgeMetrics()
     edge_bins: EdgeBins = EdgeBins()
     tracks: TrackRecord | None = None
 

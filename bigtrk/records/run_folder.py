@@ -1,16 +1,20 @@
-"""Reading a run folder."""
+"""The records in a run folder, written and read."""
 
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from bigtrk.config import parse
-from bigtrk.disk.files import read_json
-from bigtrk.disk.json_lines import read_lines
+from bigtrk.disk.files import open_to_append
+from bigtrk.disk.json_lines import Line, read_lines
 from bigtrk.errors import InputError
 from bigtrk.records.evaluation import EvaluationRecord
-from bigtrk.records.run import EpochRecord, RunRecord, StepRecord, ValidationRecord
+from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord, ValidationRecord
+from bigtrk.records.record import Record, read_record, write_record
+from bigtrk.records.run import RunRecord
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"
@@ -33,13 +37,73 @@ class Run:
     validations: tuple[ValidationRecord, ...] = ()
 
 
+def write_run_record(folder: Path, record: RunRecord) -> None:
+    """Write `run.json`, atomically."""
+    write_record(folder / RUN, record)
+
+
+def read_run_record(folder: Path) -> RunRecord:
+    """Read `run.json`.
+
+    Raises:
+        InputError: it is missing, of another format, broken or incomplete.
+    """
+    return read_record(RunRecord, folder / RUN)
+
+
+def write_evaluation(folder: Path, record: EvaluationRecord) -> None:
+    """Write `evaluation.json`, atomically."""
+    write_record(folder / EVALUATION, record)
+
+
+def read_evaluation(folder: Path) -> EvaluationRecord | None:
+    """Read `evaluation.json`; None where there is none.
+
+    Raises:
+        InputError: it is of another format, broken, or says what no evaluation can.
+    """
+    path = folder / EVALUATION
+    return read_record(EvaluationRecord, path) if path.exists() else None
+
+
+def append_metrics(folder: Path, record: MetricsRecord) -> None:
+    """Add a line to `metrics.jsonl`, whose format is that of the run's `run.json`.
+
+    Raises:
+        InputError: the file is a symbolic link.
+    """
+    with open_to_append(folder / METRICS) as lines:
+        lines.write(json.dumps(record.model_dump(mode="json"), allow_nan=False) + "\n")
+        lines.flush()
+        os.fsync(lines.fileno())
+
+
+class MetricsLine(NamedTuple):
+    """A line of `metrics.jsonl`: its bytes and its record."""
+
+    raw: bytes
+    record: MetricsRecord
+
+
+def read_metrics(folder: Path) -> Iterator[MetricsLine]:
+    """Read the lines of `metrics.jsonl`; none where there is no such file yet.
+
+    Raises:
+        InputError: a line is broken or incomplete (file and line are named). A half-written last
+            one, as a crash leaves it, is left aside.
+    """
+    path = folder / METRICS
+    for line in read_lines(path) if path.exists() else ():
+        yield MetricsLine(line.raw, _metrics_record(line))
+
+
 def read_run(folder: Path) -> Run:
     """Read a run folder; after a resume the later line of a step or epoch is the one that counts.
 
     Raises:
-        InputError: no folder, no `run.json`, a broken or incomplete record (file and line are
-            named). A half-written last line of `metrics.jsonl`, as a crash leaves it, is left
-            aside.
+        InputError: no folder, no `run.json`, a record of another format, broken or incomplete
+            (file and line are named). A half-written last line of `metrics.jsonl`, as a crash
+            leaves it, is left aside.
     """
     if folder.is_file():
         raise InputError(f"{folder}: is a file; name the folder of a run, such as runs/0001")
@@ -47,10 +111,26 @@ def read_run(folder: Path) -> Run:
         raise InputError(f"{folder}: no such folder; name a run folder, such as runs/0001")
     if not (folder / RUN).is_file():
         raise InputError(f"{folder}: holds no {RUN}, so it is not the folder of a training run")
-    record = parse(RunRecord, read_json(folder / RUN), str(folder / RUN))
-    steps, epochs, validations = _read_metrics(folder / METRICS)
-    evaluation = _read_evaluation(folder / EVALUATION)
-    return Run(folder, record, steps, epochs, evaluation, validations)
+    record = read_run_record(folder)
+    steps: dict[int, StepRecord] = {}
+    epochs: dict[int, EpochRecord] = {}
+    validations: dict[int, ValidationRecord] = {}
+    for _, line in read_metrics(folder):
+        match line:
+            case StepRecord():
+                steps[line.step] = line
+            case EpochRecord():
+                epochs[line.epoch] = line
+            case ValidationRecord():
+                validations[line.step] = line
+    return Run(
+        folder,
+        record,
+        _ascending(steps),
+        _ascending(epochs),
+        read_evaluation(folder),
+        _ascending(validations),
+    )
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -62,29 +142,18 @@ def labels(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _read_evaluation(path: Path) -> EvaluationRecord | None:
-    return parse(EvaluationRecord, read_json(path), str(path)) if path.exists() else None
+class _AnyLine(Record):
+    kind: Literal["step", "epoch", "validation"]
 
 
-Metrics = tuple[tuple[StepRecord, ...], tuple[EpochRecord, ...], tuple[ValidationRecord, ...]]
-
-
-def _read_metrics(path: Path) -> Metrics:
-    steps: dict[int, StepRecord] = {}
-    epochs: dict[int, EpochRecord] = {}
-    validations: dict[int, ValidationRecord] = {}
-    for place, _, content in read_lines(path) if path.exists() else ():
-        match content.get("kind"):
-            case "step":
-                step = parse(StepRecord, content, place)
-                steps[step.step] = step
-            case "epoch":
-                epoch = parse(EpochRecord, content, place)
-                epochs[epoch.epoch] = epoch
-            case "validation":
-                validation = parse(ValidationRecord, content, place)
-                validations[validation.step] = validation
-    return _ascending(steps), _ascending(epochs), _ascending(validations)
+def _metrics_record(line: Line) -> MetricsRecord:
+    match parse(_AnyLine, line.content, line.place).kind:
+        case "step":
+            return parse(StepRecord, line.content, line.place)
+        case "epoch":
+            return parse(EpochRecord, line.content, line.place)
+        case "validation":
+            return parse(ValidationRecord, line.content, line.place)
 
 
 def _ascending(found: dict[int, Kind]) -> tuple[Kind, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from bigtrk.records.run import Shares
+from bigtrk.records.metrics import Shares
 from bigtrk.records.run_folder import Run, labels
 
 TIMING_RULE = (
@@ -60,7 +60,6 @@ class Scaling:
 def time_run(run: Run) -> Timing:
     """The run's speed by `TIMING_RULE`."""
     epochs = run.epochs[1:] or run.epochs
-    peak = [e.peak_memory_bytes for e in run.epochs if e.peak_memory_bytes is not None]
     return Timing(
         epochs=len(epochs),
         warm=len(run.epochs) > 1,
@@ -69,7 +68,7 @@ def time_run(run: Run) -> Timing:
         edges_per_second=_median(e.edges_per_second for e in epochs),
         shares=mean_shares(epoch.shares for epoch in epochs),
         imbalance=_median(e.imbalance for e in epochs),
-        peak_memory_bytes=max(peak, default=None),
+        peak_memory_bytes=max((e.peak_memory_bytes for e in run.epochs), default=None),
     )
 
 

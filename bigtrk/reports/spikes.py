@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bigtrk.records.run import StepRecord
+from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table

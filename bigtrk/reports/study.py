@@ -10,7 +10,7 @@ from rich.console import Console
 
 from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.records.run import EdgeMetrics, EpochRecord
+from bigtrk.records.metrics import EpochRecord, MeanEdgeMetrics
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
@@ -34,7 +34,7 @@ class Scored:
 
     seconds: float
     epochs: int | None
-    metrics: EdgeMetrics
+    metrics: MeanEdgeMetrics
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Method:
     def curve(self) -> list[Scored]:
         """By time."""
         run = self.run
-        ends = accumulate(epoch.seconds or 0.0 for epoch in run.epochs)
+        ends = accumulate(epoch.seconds for epoch in run.epochs)
         whole = [
-            Scored(end, epoch.epoch + 1 if _is_whole(epoch) else None, epoch.validation)
+            Scored(end, epoch.number if _is_whole(epoch) else None, epoch.validation)
             for end, epoch in zip(ends, run.epochs, strict=True)
             if epoch.validation
         ]
@@ -76,7 +76,7 @@ class Method:
         if not first or not edges or not first[0].steps:
             return None
         done = first[0].steps / (first[0].planned_steps or first[0].steps)
-        return (first[0].edges or 0) / done / edges
+        return first[0].edges / done / edges
 
     @property
     def whole_epochs(self) -> int:
@@ -85,7 +85,7 @@ class Method:
 
 
 def _is_whole(epoch: EpochRecord) -> bool:
-    return (epoch.steps or 0) + (epoch.spikes or 0) == epoch.planned_steps
+    return epoch.steps + (epoch.spikes or 0) == epoch.planned_steps
 
 
 class StudyReport:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from bigtrk.records.run import EpochRecord
+from bigtrk.records.metrics import EpochRecord
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table
-from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric_cells, undefined
+from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric_cells
 from bigtrk.reports.evaluation.tables import evaluation_tables
 from bigtrk.reports.facts import engine_name
 from bigtrk.reports.norms import norms_tables
@@ -85,7 +85,7 @@ def _epoch_cells(epoch: EpochRecord) -> tuple[str, ...]:
 
 def _last_epochs(runs: Sequence[Run]) -> Table:
     rows = tuple(
-        (name, str(run.record.world_size), str(epoch.epoch), *_epoch_cells(epoch))
+        (name, str(run.record.world_size), str(epoch.number), *_epoch_cells(epoch))
         for name, run in zip(labels(runs), runs, strict=True)
         for epoch in run.epochs[-1:]
     )
@@ -95,10 +95,14 @@ def _last_epochs(runs: Sequence[Run]) -> Table:
 
 def _epochs(name: str, run: Run) -> Table:
     rows = tuple(
-        (str(epoch.epoch), figures.loss(epoch.train_loss), *_epoch_cells(epoch))
+        (str(epoch.number), figures.loss(epoch.train_loss), *_epoch_cells(epoch))
         for epoch in run.epochs
     )
     columns = ("epoch", "train loss", *METRIC_COLUMNS, "epoch s", "batch s")
     note = PAPER if rows else f"No epoch has finished yet; steps recorded: {len(run.steps)}."
-    lacking = [f"Epoch {e.epoch}: {x}." for e in run.epochs[-1:] if (x := undefined(e.validation))]
+    lacking = [
+        f"Epoch {epoch.number}: {epoch.validation.undefined}."
+        for epoch in run.epochs[-1:]
+        if epoch.validation and epoch.validation.undefined
+    ]
     return Table(f"Epochs of {name}", columns, rows, (note, *lacking), text_columns=0)

@@ -5,7 +5,6 @@ Shapes: V values, B bins.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,17 +29,6 @@ class BinnedRatio:
     part: Ids
     whole: Ids
 
-    def record(self) -> dict[str, Any]:
-        """JSON-able; `outside` and `unknown` are pairs of part and whole."""
-        bins = len(self.edges) - 1
-        return {
-            "edges": list(self.edges),
-            "part": self.part[:bins].tolist(),
-            "whole": self.whole[:bins].tolist(),
-            "outside": [int(self.part[bins]), int(self.whole[bins])],
-            "unknown": [int(self.part[bins + 1]), int(self.whole[bins + 1])],
-        }
-
 
 Bins = dict[str, BinnedRatio]
 
@@ -55,13 +43,13 @@ def binned_ratio(
     return BinnedRatio(edges, part, np.bincount(places, minlength=length))
 
 
-def records(events: Sequence[Bins]) -> dict[str, Any]:
-    """The sums over events (at least one), JSON-able; only of what all events have."""
+def added(events: Sequence[Bins]) -> Bins:
+    """The sums over events (at least one), only of what all events have."""
     names = [name for name in events[0] if all(name in event for event in events)]
-    return {name: _added([event[name] for event in events]).record() for name in names}
+    return {name: _sum([event[name] for event in events]) for name in names}
 
 
-def _added(ratios: Sequence[BinnedRatio]) -> BinnedRatio:
+def _sum(ratios: Sequence[BinnedRatio]) -> BinnedRatio:
     part, whole = (np.sum([getattr(x, name) for x in ratios], axis=0) for name in ("part", "whole"))
     return BinnedRatio(ratios[0].edges, part, whole)
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from bigtrk.errors import InputError
 
 RATIOS = ("efficiency", "target_purity", "total_purity", "purity", "auc")
-COUNTS = ("n_target", "n_predicted", "n_found", "n_true_predicted")
 
 
 @dataclass(frozen=True)
@@ -70,33 +69,40 @@ def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0
     )
 
 
-def mean_over_events(events: Sequence[EdgeMetrics]) -> dict[str, float | None]:
-    """Mean of each ratio over the events that have it, None if none has.
+@dataclass(frozen=True)
+class EdgeSummary:
+    """Metrics of several events: the mean of each ratio over the events that have it, None if none
+    has; numbers of edges, which the ratios' statistical errors rest on, over all of them.
 
-    `events_skipped` counts the events that at least one mean leaves out, `events_without_auc` those
+    events_skipped counts the events that at least one mean leaves out, events_without_auc those
     that the mean AUC does.
     """
-    columns = {name: [getattr(event, name) for event in events] for name in RATIOS}
-    means = {name: _mean(column) for name, column in columns.items()}
-    skipped = sum(None in row for row in zip(*columns.values(), strict=True))
-    without_auc = columns["auc"].count(None)
-    return {**means, "events_skipped": float(skipped), "events_without_auc": float(without_auc)}
+
+    efficiency: float | None
+    target_purity: float | None
+    total_purity: float | None
+    purity: float | None
+    auc: float | None
+    events_skipped: int
+    events_without_auc: int
+    n_target: int
+    n_predicted: int
+    n_found: int
+    n_true_predicted: int
 
 
-def undefined_note(skipped: float | None, without_auc: float | None) -> str:
-    """Which means leave out how many events, in words; "" where none does."""
-    if not skipped:
-        return ""
-    events = "1 event lacks" if skipped == 1 else f"{skipped:.0f} events lack"
-    note = f"{events} a metric"
-    if without_auc:
-        note += f", {without_auc:.0f} AUC: undefined unless target and other edges are there"
-    return note
-
-
-def total_counts(events: Sequence[EdgeMetrics]) -> dict[str, int]:
-    """Numbers of edges over all events: what the ratios' statistical errors rest on."""
-    return {name: sum(getattr(event, name) for event in events) for name in COUNTS}
+def summarise_edges(events: Sequence[EdgeMetrics]) -> EdgeSummary:
+    """The metrics of several events as one."""
+    ratios = {name: [getattr(event, name) for event in events] for name in RATIOS}
+    return EdgeSummary(
+        **{name: _mean(column) for name, column in ratios.items()},
+        events_skipped=sum(None in row for row in zip(*ratios.values(), strict=True)),
+        events_without_auc=ratios["auc"].count(None),
+        n_target=sum(event.n_target for event in events),
+        n_predicted=sum(event.n_predicted for event in events),
+        n_found=sum(event.n_found for event in events),
+        n_true_predicted=sum(event.n_true_predicted for event in events),
+    )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

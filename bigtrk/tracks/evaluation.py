@@ -3,10 +3,9 @@
 Shapes: N hits, E edges.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 from torch import Tensor
@@ -14,7 +13,7 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import ParticleTable
 from bigtrk.graphs.sector import Sector
-from bigtrk.tracks.bins import Bins, records
+from bigtrk.tracks.bins import Bins
 from bigtrk.tracks.components import build_tracks
 from bigtrk.tracks.edge_bins import hit_eta
 from bigtrk.tracks.losses import CATEGORIES, loss_bins, loss_categories
@@ -26,7 +25,6 @@ from bigtrk.tracks.matching import (
     Style,
     TrackMetrics,
     match_tracks,
-    pooled,
 )
 from bigtrk.tracks.overlaps import Ids
 from bigtrk.tracks.track_bins import track_bins
@@ -159,43 +157,3 @@ def _trackml_score(track_id: Ids, event: Sector) -> float | None:
     if event.hit_weight is None or not np.isfinite(event.hit_weight.numpy()).all():
         return None
     return trackml_score(track_id, event.particle_id.numpy(), event.hit_weight.numpy())
-
-
-def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> dict[str, Any]:
-    """Rates over all events' tracks and particles (at least one event); the TrackML score is the
-    mean over events. `perfect` holds the same for perfect scores.
-    """
-    losses = np.sum([event.losses for event in events], axis=0).tolist()
-    return {
-        "score_cut": options.score_cut,
-        "min_hits": options.min_hits,
-        "pt_min": options.pt_min,
-        "matching_fraction": options.matching_fraction,
-        **_summary([event.model for event in events], options),
-        "perfect": _summary([event.perfect for event in events], options),
-        "losses": dict(zip(CATEGORIES, losses, strict=True)),
-        "loss_bins": records([event.loss_bins for event in events]),
-    }
-
-
-def _summary(events: Sequence[JudgedTracks], options: TrackOptions) -> dict[str, Any]:
-    rows = []
-    for i, matching in enumerate(options.matchings()):
-        total = pooled([event.metrics[i] for event in events])
-        bins = [one for event in events if (one := event.bins[i]) is not None]
-        rows.append(
-            {
-                "style": matching.style,
-                "mode": matching.mode,
-                "efficiency": total.efficiency,
-                "fake_rate": total.fake_rate,
-                "duplicate_rate": total.duplicate_rate,
-                "n_particles": total.n_particles,
-                "n_reconstructed": total.n_reconstructed,
-                "n_tracks": total.n_tracks,
-                "n_matched": total.n_matched,
-                "bins": records(bins) if bins else None,
-            }
-        )
-    known = [event.trackml_score for event in events if event.trackml_score is not None]
-    return {"trackml_score": sum(known) / len(known) if known else None, "matching": rows}

@@ -1,19 +1,20 @@
 """A training run from its configuration to the trained model on disk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from bigtrk.console import say
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import StoppedError
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
+from bigtrk.records.metrics import EpochRecord, MetricsRecord
+from bigtrk.records.run import DataRecord, RunRecord
+from bigtrk.records.run_folder import append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
 from bigtrk.training.checkpoint.folder import Found
@@ -22,19 +23,20 @@ from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.events import Events
 from bigtrk.training.model_files import build_model, describe
-from bigtrk.training.monitoring.announce import announce, print_epoch
+from bigtrk.training.monitoring.announce import EpochLines, announce
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.out_of_memory import told_by_rank
-from bigtrk.training.run_folder import append_record, create_run, hold, save_model
+from bigtrk.training.run_folder import create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps
+from bigtrk.training.steps.routed_step import RoutedStep
 from bigtrk.training.steps.routers import scoring_router
 from bigtrk.training.stop_request import StopRequest
-from bigtrk.training.trainer import Record, Trainer
+from bigtrk.training.trainer import Trainer
 
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
@@ -68,29 +70,38 @@ def _fit(
         steps = choose_steps(configuration, ranks, events.train)
     if found:
         check_place(found, steps.per_epoch)
-    schedule = _schedule(configuration, steps)
-    stopwatch = Stopwatch(ranks.device)
-    model = build_model(configuration).to(ranks.device)
+    world = make_world(ranks, _num_parts(steps, events, ranks))
+    model = build_model(configuration).to(world.device)
+    check_on_all_ranks(model, *configuration.data.feature_counts)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     with traced("making the engine"):
         engine, engine_name = make_engine(
-            configuration.engine, model, configuration.optimizer, stopwatch
+            configuration.engine, model, configuration.optimizer, world.stopwatch
         )
-    facts = _facts(configuration, ranks, events, engine_name, n_parameters)
-    folder = on_first_rank(lambda: _open_record(lock, configuration, facts, found, resume))
-    circumstances = Circumstances(events.training_digest, engine_name, facts["config"])
+    record = _record(configuration, ranks, events, engine_name, n_parameters)
+    folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
+    circumstances = Circumstances(events.training_digest, engine_name, record.config)
     with Checkpointer(folder, engine, circumstances, lock.check) as checkpoints:
-        with traced("making the trainer"):
-            trainer = _trainer(
-                configuration, ranks, events, steps, schedule, engine, stopwatch, folder, lock,
-                checkpoints, stop,
-            )  # fmt: skip
+        trainer = Trainer(
+            configuration=configuration,
+            world=world,
+            events=events,
+            epoch_steps=steps,
+            engine=engine,
+            maker=BatchMaker(configuration, world),
+            schedule=_schedule(configuration, steps),
+            meter=open_meter(ranks),
+            clock=Clock(configuration.training, world.device),
+            log=_logger(configuration, ranks, folder, lock),
+            checkpoints=checkpoints,
+            stop=stop,
+        )
         if found:
             trainer.load(found)
         elif configuration.training.spike_guard == "roll_back":
             trainer.save()
         with told_by_rank(ranks):
-            _train(trainer, folder, facts)
+            _train(trainer, folder, record)
     if trainer.stopped:
         raise StoppedError(
             f"{stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
@@ -101,18 +112,24 @@ def _fit(
     return folder
 
 
-def _train(trainer: Trainer, folder: Path, facts: dict[str, Any]) -> None:
-    ranks, epochs = trainer.ranks, trainer.configuration.training.epochs
-    announced = False
+def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
+    ranks, first = trainer.world.ranks, trainer.epoch
+    lines = EpochLines(ranks, trainer.configuration.training)
+
+    def started(routes: Sequence[RoutedStep]) -> None:
+        if trainer.epoch == first:
+            announce(ranks, folder, record, routes)
+
+    def ended(epoch: EpochRecord) -> None:
+        lines.show(epoch, trainer.schedule.rate(max(trainer.step - 1, 0), trainer.plateau))
+
     with _profiler(trainer, folder) as after_step:
-        while trainer.epoch < epochs and not trainer.ends:
-            routes = trainer.epoch_steps.of(trainer.epoch)
-            if not announced:
-                announce(ranks, folder, facts, routes)
-                announced = True
-            record = trainer.run_epoch(routes, after_step)
-            if record:
-                print_epoch(ranks, record, epochs)
+        trainer.run(after_step, started, ended)
+
+
+def _num_parts(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:
+    """All numbers of sectors in which an event is trained or validated."""
+    return [*steps.widths, *scoring_router(events.validation, ranks.world_size).widths]
 
 
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
@@ -125,60 +142,26 @@ def _profiler(trainer: Trainer, folder: Path) -> AbstractContextManager[Callable
     """What to call after each step."""
     if not trainer.configuration.profile:
         return nullcontext(lambda: None)
-    return profiled(folder, trainer.ranks, trainer.schedule.total_steps - trainer.step)
+    return profiled(folder, trainer.world.ranks, trainer.schedule.total_steps - trainer.step)
 
 
-def _open_record(
+def _open_folder(
     lock: FolderLock,
     configuration: Configuration,
-    facts: Record,
+    record: RunRecord,
     found: Found | None,
     resume: Path | None,
 ) -> Path:
     """The folder of a run to resume is held already."""
     if resume is None or found is None:
-        return create_run(lock, configuration.run.folder, facts)
-    continue_record(resume, facts, found.checkpoint.progress)
+        return create_run(lock, configuration.run.folder, record)
+    continue_record(resume, record, found.checkpoint.progress)
     return resume
-
-
-def _trainer(
-    configuration: Configuration,
-    ranks: Ranks,
-    events: Events,
-    steps: EpochSteps,
-    schedule: Schedule,
-    engine: Engine,
-    stopwatch: Stopwatch,
-    folder: Path,
-    lock: FolderLock,
-    checkpoints: Checkpointer,
-    stop: StopRequest,
-) -> Trainer:
-    scored = scoring_router(events.validation, ranks.world_size).widths
-    groups = BlockGroups(ranks, [*steps.widths, *scored])
-    return Trainer(
-        configuration=configuration,
-        ranks=ranks,
-        engine=engine,
-        epoch_steps=steps,
-        schedule=schedule,
-        train=events.train,
-        validation=events.validation,
-        groups=groups,
-        maker=BatchMaker(configuration, ranks.device, groups, stopwatch),
-        stopwatch=stopwatch,
-        meter=open_meter(ranks),
-        log=_logger(configuration, ranks, folder, lock),
-        checkpoints=checkpoints,
-        clock=Clock(configuration.training, ranks.device),
-        stop=stop,
-    )
 
 
 def _save_model(trainer: Trainer, folder: Path, lock: FolderLock) -> None:
     weights = trainer.engine.weights()
-    trained_on = [source.origin for source in trainer.train]
+    trained_on = [source.origin for source in trainer.events.train]
 
     def save() -> None:
         lock.check()
@@ -188,40 +171,41 @@ def _save_model(trainer: Trainer, folder: Path, lock: FolderLock) -> None:
     on_first_rank(save)
 
 
-def _facts(
+def _record(
     configuration: Configuration,
     ranks: Ranks,
     events: Events,
     engine_name: str,
     n_parameters: int,
-) -> dict[str, Any]:
-    return {
-        "launcher": ranks.launcher,
-        "world_size": ranks.world_size,
-        "engine": configuration.engine.name,
-        "engine_detail": engine_name,
-        "parameters": n_parameters,
-        "config": configuration.model_dump(mode="json"),
-        "data": {
-            "train_events": len(events.train),
-            "validation_events": len(events.validation),
-            "nodes": sum(source.record["nodes"] for source in events.train),
-            "edges": sum(source.record["edges"] for source in events.train),
-        },
-    }
+) -> RunRecord:
+    """The run's record, but for what only its start knows."""
+    return RunRecord(
+        launcher=ranks.launcher,
+        world_size=ranks.world_size,
+        engine=configuration.engine.name,
+        engine_detail=engine_name,
+        parameters=n_parameters,
+        config=configuration.model_dump(mode="json"),
+        data=DataRecord(
+            train_events=len(events.train),
+            validation_events=len(events.validation),
+            nodes=sum(source.record["nodes"] for source in events.train),
+            edges=sum(source.record["edges"] for source in events.train),
+        ),
+    )
 
 
 def _logger(
     configuration: Configuration, ranks: Ranks, folder: Path, lock: FolderLock
-) -> Callable[[Record], None]:
+) -> Callable[[MetricsRecord], None]:
     """Writes a record: rank 0's alone, while it holds the folder."""
     if not ranks.is_first:
         return lambda _: None
     loggers = [open_logger(name, folder) for name in configuration.run.loggers]
 
-    def write(record: Record) -> None:
+    def write(record: MetricsRecord) -> None:
         lock.check()
-        append_record(folder, record)
+        append_metrics(folder, record)
         for log in loggers:
             log(record)
 

@@ -1,7 +1,5 @@
 """A run on disk: run.json, metrics.jsonl, checkpoints/, the model at the end; a lock until then."""
 
-import json
-import os
 import shutil
 import subprocess
 from contextlib import suppress
@@ -13,12 +11,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import bigtrk
-from bigtrk.disk.files import disk_errors, open_to_append, unlinked, write_atomically, write_json
+from bigtrk.disk.files import disk_errors, unlinked, write_atomically, write_json
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
 from bigtrk.machine import machine, software
+from bigtrk.records.run import MachineRecord, RunRecord
+from bigtrk.records.run_folder import METRICS, RUN, write_run_record
 
-RUN, METRICS, CHECKPOINTS, WANDB = "run.json", "metrics.jsonl", "checkpoints", "wandb"
+CHECKPOINTS, WANDB = "checkpoints", "wandb"
 WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
 
 
@@ -34,8 +34,9 @@ def hold(lock: FolderLock, folder: Path) -> None:
     lock.take(folder)
 
 
-def create_run(lock: FolderLock, path: Path | None, facts: dict[str, Any]) -> Path:
-    """Start a record at `path`, or at the next free number under `runs/`, and hold its folder.
+def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
+    """Start a run at `path`, or at the next free number under `runs/`, and hold its folder: its
+    record, with what this process runs on, is written.
 
     Raises:
         InputError: `path` already holds a run, or another process starts one there.
@@ -49,7 +50,7 @@ def create_run(lock: FolderLock, path: Path | None, facts: dict[str, Any]) -> Pa
                 f"{folder}: already holds a run; continue it with --resume {folder}, "
                 f"or choose another run.folder"
             )
-        write_json(folder / RUN, {**_environment(), **facts})
+        write_run_record(folder, _started_here(record))
     return folder
 
 
@@ -62,14 +63,6 @@ def remove_run(folder: Path) -> None:
     with FolderLock() as lock, disk_errors():
         hold(lock, unlinked(folder))
         shutil.rmtree(folder)
-
-
-def append_record(folder: Path, record: dict[str, Any]) -> None:
-    """Add one line to metrics.jsonl."""
-    with open_to_append(folder / METRICS) as lines:
-        lines.write(json.dumps(record, allow_nan=False) + "\n")
-        lines.flush()
-        os.fsync(lines.fileno())
 
 
 def save_model(folder: Path, weights: dict[str, Tensor], description: dict[str, Any]) -> None:
@@ -93,14 +86,15 @@ def _make_next(parent: Path) -> Path:
             return folder
 
 
-def _environment() -> dict[str, Any]:
-    return {
+def _started_here(record: RunRecord) -> RunRecord:
+    here = {
         "bigtrk": bigtrk.__version__,
         "git": _git_hash(),
         "software": software(),
-        "machine": machine(),
+        "machine": MachineRecord(**machine()),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    return record.model_copy(update=here)
 
 
 def _git_hash() -> str | None:

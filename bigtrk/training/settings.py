@@ -14,112 +14,118 @@ from bigtrk.training.steps.batching import Batching
 
 
 class DataSettings(Settings):
-    """Folders of graphs (`bigtrk build`) and of sectors (`python -m partition`).
-
-    An event found in both is trained in sectors. `validation` is either the number of events held
-    back from the end of `train` (by name), or folders of their own. `events`: how many of the
-    events of `train` that are not held back are trained on, the first by name; all without it.
-    `sectors`: `halo` exchanges halos and trains as the whole graph does; `naive` trains each sector
-    alone, leaves cut edges out and scores them as false.
-    """
+    """Events to train on and to validate on, and the features that a model reads of them."""
 
     train: list[Path] = Field([Path("graphs")], min_length=1)
+    """Folders of graphs (`bigtrk build`) and of sectors (`python -m partition`). An event found in
+    both is trained in sectors."""
     validation: int | list[Path] = 1
+    """The number of events held back from the end of `train` (by name), or folders of their own."""
     events: int | None = Field(None, ge=1, lt=2**31)
+    """How many of the events of `train` that are not held back are trained on, the first by name;
+    all without it."""
     sectors: Literal["halo", "naive"] = "halo"
+    """`halo` exchanges halos and trains as the whole graph does; `naive` trains each sector alone,
+    leaves cut edges out and scores them as false."""
     node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1, max_length=64)
+    """Features of a node that the model reads, of those that the graphs hold: r, phi, z, eta and,
+    where events have cells, cluster_count, cluster_value, cluster_u and cluster_v."""
     edge_features: list[str] = Field(
         ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], min_length=1, max_length=64
     )
+    """Features of an edge that the model reads, of those that the graphs hold."""
+
+    @property
+    def feature_counts(self) -> tuple[int, int]:
+        """Numbers of node and of edge features."""
+        return len(self.node_features), len(self.edge_features)
 
 
 class SamplingSettings(Settings):
-    """Training on parts of events, one after another, instead of whole events (`none`).
+    """Training on parts of events, one after another, instead of whole events.
 
-    `shadow`: a step trains on the ShaDow subgraphs of `batch_size` nodes of one event, shared out
-    among the ranks: what `depth` hops reach along `fanout` edges of a node at most (Tripathy et
-    al.). `bulk` mini-batches are sampled at once. `sectors`: a step trains `training.events_per_
-    step` of the sectors that events are stored in; `data.sectors=halo` computes a sector's halo
-    too, as far as the sector alone allows, `naive` leaves it and its edges out. Validation is of
-    whole events.
+    Validation is of whole events.
     """
 
     method: Literal["none", "shadow", "sectors"] = "none"
+    """`none` trains whole events. `shadow`: a step trains on the ShaDow subgraphs of some nodes of
+    one event, shared out among the ranks (Tripathy et al.). `sectors`: a step trains
+    `training.events_per_step` of the sectors that events are stored in; with `data.sectors=halo` a
+    sector's halo is computed too, as far as the sector alone allows."""
     depth: int = Field(3, ge=1, lt=2**31)
+    """How far a ShaDow subgraph reaches from its node [hops]."""
     fanout: int = Field(6, ge=1, lt=2**31)
+    """The most edges of a node that a ShaDow subgraph follows [edges]."""
     batch_size: int = Field(256, ge=1, lt=2**31)
+    """Nodes whose ShaDow subgraphs make a step [nodes]."""
     bulk: int = Field(8, ge=1, lt=2**31)
+    """ShaDow mini-batches that are sampled at once [mini-batches]."""
 
 
 class TrainingSettings(Settings):
-    """`events_per_step` events make one optimizer step, on however many ranks.
-
-    class_balance: `proportional` divides an event's loss by its number of edges, `equal` divides
-    true and false edges each by their own number. step_loss: the mean over the step's events
-    (`per_event`, as acorn) or over all its edges (`per_edge`).
-
-    batching: which events make a step: any (`random`), events of like cost (`buckets`), so that
-    ranks end a step together, or large ones with small ones (`cost`), so that steps take equally
-    long. The cost is the number of operations that nodes and edges are predicted to take.
-
-    routing: `automatic` trains each event in as many of its sectors as fit `memory_gib` (GiB of
-    each rank; without it, what the rank has) and end the step soonest; `stored` in all its sectors,
-    or as many as there are ranks for.
-
-    minutes: end the run after so many minutes of training (validation not counted).
-    validate_minutes: validate that often, too, and not only after each epoch.
-
-    checkpoint_every: write a checkpoint after as many steps, too, and not only after each epoch and
-    when the time is up.
-
-    norms_every: how many steps apart the norms of gradients and weights are recorded, by part of
-    the model; 0 for never.
-
-    pt_weight: of the auxiliary loss, the smooth L1 loss of the log of pT predicted for true edges;
-    0 for none, and a model without that head.
-
-    spike_guard: what becomes of a step whose loss is far above that of recent steps, or whose loss
-    or gradients are not finite. `skip` drops its gradients; `roll_back` returns to the last
-    checkpoint and goes on from there without that step; `off` trains on it, and stops at a
-    loss that is not finite. spike_threshold: how many median absolute deviations above the median
-    is far.
-    """
+    """Steps, their loss, how events are laid over the ranks, and what guards a run."""
 
     epochs: int = Field(10, ge=1, lt=2**31)
+    """How many times each event is trained on [epochs]."""
     events_per_step: int = Field(1, ge=1, lt=2**31)
+    """Events that make one optimizer step, on however many ranks [events]."""
     batching: Batching = "random"
+    """Which events make a step: any (`random`), events of like cost (`buckets`), so that ranks end
+    a step together, or large ones with small ones (`cost`), so that steps take equally long. The
+    cost is the number of operations that nodes and edges are predicted to take."""
     seed: int = Field(0, ge=0, lt=2**63)  # what torch takes
+    """Seed of the initial weights and of the order of events."""
     class_balance: Literal["proportional", "equal"] = "proportional"
+    """`proportional` divides an event's loss by its number of edges, `equal` divides true and false
+    edges each by their own number."""
     step_loss: Literal["per_event", "per_edge"] = "per_event"
+    """The mean over the step's events (`per_event`, as acorn) or all its edges (`per_edge`)."""
     edge_cut: float = Field(0.5, gt=0, lt=1)
+    """Edges scored above it are taken for true in metrics."""
     routing: Literal["automatic", "stored"] = "automatic"
+    """`automatic` trains each event in as many of its sectors as fit `memory_gib` and end the step
+    soonest; `stored` in all its sectors, or as many as there are ranks for."""
     memory_gib: float | None = Field(None, gt=0)
+    """Memory of each rank that routing may fill; without it, what the rank has [GiB]."""
     minutes: float | None = Field(None, gt=0)
+    """End the run after so long a training, validation not counted; all epochs without it [min]."""
     validate_minutes: float | None = Field(None, gt=0)
+    """Validate that often, too, and not only after each epoch [min]."""
     checkpoint_every: int | None = Field(None, ge=1, lt=2**31)
+    """Write a checkpoint after as many steps, too, and not only after each epoch and when the time
+    is up [steps]."""
     norms_every: int = Field(10, ge=0, lt=2**31)
+    """How far apart the norms of gradients and weights are recorded, by part of the model; 0 for
+    never [steps]."""
     pt_weight: float = Field(0.0, ge=0)
+    """Weight of the auxiliary loss, the smooth L1 loss of the log of pT predicted for true edges; 0
+    for none, and a model without that head."""
     spike_guard: Literal["off", "skip", "roll_back"] = "off"
+    """What becomes of a step whose loss is far above that of recent steps, or whose loss or
+    gradients are not finite. `skip` drops its gradients; `roll_back` returns to the last checkpoint
+    and goes on from there without that step; `off` trains on it, and stops at a loss that is not
+    finite."""
     spike_threshold: float = Field(10.0, gt=0)
+    """How far above the median of recent losses is far for the spike guard [median absolute
+    deviations]."""
 
 
 class RunSettings(Settings):
-    """Where the run's record goes; without `folder` the next free number under `runs/`.
-
-    loggers: what else gets it, scalar by scalar. price_per_device_hour: what a rank's device costs,
-    for reports; it changes no training.
-
-    While the others wait for it, a rank ends the run that says nothing for `silent_seconds` or is
-    in one and the same operation for `stalled_seconds` (parallel/watchdog.py). At the start, a run
-    ends to which no further rank has come for `silent_seconds`: raise it where some take longer to
-    start than others, as with imports from a slow file system (parallel/meeting.py).
-    """
+    """Where a run's record goes, and for how long ranks wait for each other."""
 
     folder: Path | None = None
+    """Folder of the run; the next free number under `runs/` without it."""
     loggers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """What else gets the record, scalar by scalar."""
     price_per_device_hour: float | None = Field(None, ge=0)
+    """What a rank's device costs, for reports; it changes no training [any currency/h]."""
     silent_seconds: float = Field(Patience.silent, gt=ANSWERS, le=1e9)
+    """A rank that says nothing for so long while the others wait ends the run. At the start, so
+    does a time in which no further rank has come: raise it where some take longer to start than
+    others, as with imports from a slow file system [s]."""
     stalled_seconds: float = Field(Patience.stalled, gt=ANSWERS)
+    """A rank that is in one and the same operation for so long while the others wait ends the run
+    [s]."""
 
     @property
     def patience(self) -> Patience:
@@ -128,20 +134,26 @@ class RunSettings(Settings):
 
 
 class Configuration(Settings):
-    """Everything that decides a run's result, and where it is written.
-
-    profile: also write a trace of a few steps (training/monitoring/profiling.py).
-    """
+    """Everything that decides a run's result, and where it is written."""
 
     data: DataSettings = DataSettings()
+    """Events and their features."""
     model: ModelConfig = InteractionGNNConfig()
+    """The network; `model.name` chooses one."""
     target: Target = Target()
+    """Which true edges the training is after."""
     engine: EngineSettings = EngineSettings()
+    """How ranks share the model."""
     optimizer: OptimizerSettings = OptimizerSettings()
+    """AdamW and its learning rate."""
     sampling: SamplingSettings = SamplingSettings()
+    """Parts of events instead of whole ones."""
     training: TrainingSettings = TrainingSettings()
+    """Steps, loss, routing, guards."""
     run: RunSettings = RunSettings()
+    """The run's record."""
     profile: bool = False
+    """Also write a trace of three steps, for Perfetto, into the run's folder."""
 
     @model_validator(mode="after")
     def _steps_of_one_event(self) -> Self:
@@ -154,7 +166,7 @@ class Configuration(Settings):
 
     @model_validator(mode="after")
     def _head_of_the_model(self) -> Self:
-        if self.training.pt_weight > 0 and self.model.name != "interaction":
+        if self.training.pt_weight > 0 and not self.model.has_pt_head:
             raise ValueError(
                 f"training.pt_weight: {self.model.name} has no head for pT; set it to 0, or "
                 f"model.name=interaction"

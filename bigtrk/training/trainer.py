@@ -5,21 +5,25 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from bigtrk.console import follow
 from bigtrk.errors import InputError
 from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.groups import BlockGroups
-from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import World
+from bigtrk.records.metrics import (
+    EpochRecord,
+    MeanEdgeMetrics,
+    MetricsRecord,
+    StepRecord,
+    ValidationRecord,
+)
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.checkpointer import Checkpointer
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
 from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.events import Events
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.monitoring.meter import Meter
@@ -27,12 +31,10 @@ from bigtrk.training.monitoring.usage import usage
 from bigtrk.training.schedule import Plateau, Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import MOST_IN_A_ROW, LossHistory, check_spikes
-from bigtrk.training.step import StepRunner
+from bigtrk.training.step import StepResult, StepRunner
 from bigtrk.training.steps.epoch_steps import EpochSteps
 from bigtrk.training.steps.routed_step import RoutedStep, check_routes
 from bigtrk.training.stop_request import StopRequest
-
-Record = dict[str, Any]
 
 
 @dataclass
@@ -40,17 +42,14 @@ class Trainer:
     """Trains epoch by epoch; every step and epoch becomes a record for `log`."""
 
     configuration: Configuration
-    ranks: Ranks
+    world: World
     engine: Engine
     epoch_steps: EpochSteps
     schedule: Schedule
-    train: list[EventSource]
-    validation: list[EventSource]
-    groups: BlockGroups
+    events: Events
     maker: BatchMaker
-    stopwatch: Stopwatch
     meter: Meter
-    log: Callable[[Record], None]
+    log: Callable[[MetricsRecord], None]
     checkpoints: Checkpointer
     clock: Clock
     stop: StopRequest
@@ -95,9 +94,30 @@ class Trainer:
         self.plateau, self.history = progress.plateau, progress.history
         self.totals = progress.totals
 
+    def run(
+        self,
+        after_step: Callable[[], None],
+        started: Callable[[Sequence[RoutedStep]], None],
+        ended: Callable[[EpochRecord], None],
+    ) -> None:
+        """Train the epochs that are left, or until the run is to end. Collective.
+
+        after_step: called after each step. started: before each epoch, with its steps. ended: after
+        each that was not stopped, with its record.
+
+        Raises:
+            InputError: as run_epoch.
+        """
+        while self.epoch < self.configuration.training.epochs and not self.ends:
+            routes = self.epoch_steps.of(self.epoch)
+            started(routes)
+            record = self.run_epoch(routes, after_step)
+            if record:
+                ended(record)
+
     def run_epoch(
         self, routes: Sequence[RoutedStep], after_step: Callable[[], None]
-    ) -> Record | None:
+    ) -> EpochRecord | None:
         """Train what is left of the epoch's steps, validate, and save; returns the epoch's record,
         or None if the run was asked to stop: then it has only saved.
 
@@ -107,7 +127,7 @@ class Trainer:
             InputError: a loss is not finite and there is no spike guard, there are too many
                 spikes, or a checkpoint cannot be written.
         """
-        self.stopwatch.take()
+        self.world.stopwatch.take()
         self.meter.start()
         before, epoch = self.clock.seconds, self.epoch
         durations = self._train(routes, after_step)
@@ -115,43 +135,46 @@ class Trainer:
             return None
         totals, left_out = self.totals, set(self.totals.left_out)
         learnt = [i for i in range(self.first_step, self.step) if i not in left_out]
-        record = {
-            "kind": "epoch",
-            "epoch": epoch,
-            "steps": totals.steps,
-            "spikes": len(left_out),
-            "planned_steps": len(routes),
-            "events": len({e for i in learnt for e in routes[i - self.first_step].events}),
-            "edges": totals.edges,
-            "train_loss": totals.loss / totals.events if totals.events else None,
-            "seconds": totals.seconds,
-            "edges_per_second": totals.edges / totals.seconds,
-            "batch_seconds": statistics.median(durations) if durations else None,
-            **usage(self.stopwatch, self.meter, self.clock.seconds - before, self.ranks.device),
-            "validation": self._validate(),
-        }
+        used = usage(self.world, self.meter, self.clock.seconds - before)
+        record = EpochRecord(
+            epoch=epoch,
+            steps=totals.steps,
+            spikes=len(left_out),
+            planned_steps=len(routes),
+            events=len({e for i in learnt for e in routes[i - self.first_step].events}),
+            edges=totals.edges,
+            train_loss=totals.loss / totals.events if totals.events else None,
+            seconds=totals.seconds,
+            edges_per_second=totals.edges / totals.seconds,
+            batch_seconds=statistics.median(durations) if durations else None,
+            shares=used.shares,
+            imbalance=used.imbalance,
+            peak_memory_bytes=used.peak_memory_bytes,
+            power=used.power,
+            validation=self._validate(),
+        )
         self.log(record)
         if self.step == self.first_step + len(routes):
             self._end_epoch(record)
         return record
 
-    def _end_epoch(self, record: Record) -> None:
+    def _end_epoch(self, record: EpochRecord) -> None:
         self._watch(record)
         self.epoch, self.totals = self.epoch + 1, EpochTotals()
         self.save()
 
-    def _watch(self, record: Record) -> None:
+    def _watch(self, record: EpochRecord) -> None:
         """Tell the plateau schedule the epoch's loss, which is the same on all ranks."""
-        scores = record["validation"] or {"loss": record["train_loss"]}
-        loss = math.nan if scores["loss"] is None else scores["loss"]
-        self.plateau = self.plateau.after(loss, self.configuration.optimizer.plateau_patience)
+        loss = record.validation.loss if record.validation else record.train_loss
+        patience = self.configuration.optimizer.plateau_patience
+        self.plateau = self.plateau.after(math.nan if loss is None else loss, patience)
 
-    def _validate(self) -> Record | None:
-        if not self.validation:
+    def _validate(self) -> MeanEdgeMetrics | None:
+        if not self.events.validation:
             return None
         model, training = self.engine.model, self.configuration.training
         with traced("validation"):
-            return validate(model, self.maker, self.groups, self.validation, training)
+            return validate(model, self.maker, self.events.validation, training)
 
     def _train(self, routes: Sequence[RoutedStep], after_step: Callable[[], None]) -> list[float]:
         """Train until the epoch or the time ends; the seconds of each step trained here.
@@ -164,9 +187,9 @@ class Trainer:
             numbers = [i for i in range(self.step, end) if i not in self.totals.left_out]
             numbered = {i: routes[i - self.first_step] for i in numbers}
             for record in self._steps(numbered, after_step):
-                durations.append(record["seconds"])
+                durations.append(record.seconds)
                 self.step, self.totals = self.step + 1, self.totals.after(record)
-                if record["spike"] and rolls_back and not self.clock.out_of_time:
+                if record.spike and rolls_back and not self.clock.out_of_time:
                     self._roll_back(min(MOST_IN_A_ROW, len(routes)))
                     break
                 if self.stopped or (self.step < end and self._checkpoint_is_due()):
@@ -199,12 +222,12 @@ class Trainer:
 
     def _steps(
         self, routes: Mapping[int, RoutedStep], after_step: Callable[[], None]
-    ) -> Iterator[Record]:
+    ) -> Iterator[StepRecord]:
         """Train `routes`, by the number of the step."""
         check_routes(list(routes.values()))
         training, epoch = self.configuration.training, self.epoch
-        runner = StepRunner(self.engine, training, self.ranks, self.stopwatch, self.stop)
-        loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.ranks.rank, self.stopwatch)
+        runner = StepRunner(self.engine, training, self.world, self.stop)
+        loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.world)
         batches = loader.steps([step.micro_steps for step in routes.values()])
         start = time.perf_counter()
         for number, step in self._follow(list(routes.items())):
@@ -216,22 +239,7 @@ class Trainer:
             self.stopped = result.stop
             seconds = time.perf_counter() - start
             self.clock.seconds += seconds
-            record = {
-                "kind": "step",
-                "epoch": epoch,
-                "step": number,
-                "loss": _finite(result.loss),
-                "pt_loss": _finite(result.pt_loss),
-                "spike": result.spike,
-                "lr": lr,
-                "events": len(step.events),
-                "edges": result.edges,
-                "micro_steps": len(step.micro_steps),
-                "imbalance": step.imbalance,
-                "routes": {self.train[i].name: parts for i, parts in step.parts.items()},
-                "norms": result.norms.record() if result.norms else None,
-                "seconds": seconds,
-            }
+            record = self._record(number, step, result, lr, seconds)
             self.log(record)
             self.history = self.history.after(result.loss, result.spike)
             check_spikes(self.history.spikes_since)
@@ -241,18 +249,40 @@ class Trainer:
             yield record
             start = time.perf_counter()
 
+    def _record(
+        self, number: int, step: RoutedStep, result: StepResult, lr: float, seconds: float
+    ) -> StepRecord:
+        return StepRecord(
+            epoch=self.epoch,
+            step=number,
+            loss=_finite(result.loss),
+            pt_loss=_finite(result.pt_loss),
+            spike=result.spike,
+            lr=lr,
+            events=len(step.events),
+            edges=result.edges,
+            micro_steps=len(step.micro_steps),
+            imbalance=step.imbalance,
+            routes={self.events.train[i].name: parts for i, parts in step.parts.items()},
+            norms=result.norms.record() if result.norms else None,
+            seconds=seconds,
+        )
+
     def _validate_on_the_way(self) -> None:
-        with self.stopwatch.paused():
+        with self.world.stopwatch.paused():
             scores = self._validate()
-        record = {"kind": "validation", "epoch": self.epoch, "step": self.step}
-        self.log({**record, "seconds": self.clock.seconds, "validation": scores})
+        self.log(
+            ValidationRecord(
+                epoch=self.epoch, step=self.step, seconds=self.clock.seconds, validation=scores
+            )
+        )
 
     def _norms_are_due(self) -> bool:
         every = self.configuration.training.norms_every
         return every > 0 and self.step % every == 0
 
     def _follow(self, routes: Sequence[tuple[int, RoutedStep]]) -> Iterator[tuple[int, RoutedStep]]:
-        if not self.ranks.is_first:
+        if not self.world.ranks.is_first:
             return iter(routes)
         epochs = self.configuration.training.epochs
         return iter(follow(routes, len(routes), f"epoch {self.epoch + 1}/{epochs}"))

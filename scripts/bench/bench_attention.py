@@ -1,6 +1,6 @@
 """Time and memory of an attention network's training step, by how it says which nodes edges join.
 
-    python scripts/bench/bench_attention.py HEPTRKX.npz [--quick] [--output FILE]
+    python scripts/bench/bench_attention.py HEPTRKX.npz [--output FILE] [--quick | --publish]
 
 As the slides of Farrell et al. (2019) compared: dense matrices [nodes, edges]; gathering and
 scattering rows, as PyTorch Geometric does; products of a sparse matrix [nodes, nodes]. The three
@@ -30,14 +30,12 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.console import console, exit_on_bad_input, follow, say
-from bigtrk.disk.files import write_json
 from bigtrk.events.simulate import simulate_event
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.graphs.builders.builder import build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
-from bigtrk.machine import machine, software
 from bigtrk.models.attention_gnn import AttentionGNN
 from bigtrk.models.layers.neighbours import Neighbours, WeightedSums
 from bigtrk.models.protocol import no_exchange
@@ -45,6 +43,7 @@ from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.parallel.host import memory_of_rank, settle
 from bigtrk.parallel.ranks import discover
 from scripts.bench.bench_hot_path import peak
+from scripts.results import Results, add_options
 from tests.oracle.attention_gnn import (
     DenseIncidence,
     Incidence,
@@ -52,7 +51,6 @@ from tests.oracle.attention_gnn import (
     our_attention_name,
 )
 
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "attention.json"
 FEATURES = ("r", "phi", "z")  # what HEP.TrkX gave it
 HEPTRKX = "HEPTrkX"
 PARTICLES = {"simulated, small": 500, "simulated": 4000}
@@ -241,10 +239,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("file", type=Path, help="a HEPTrkX npz graph")
-    parser.add_argument(
-        "--quick", action="store_true", help="one round, two layers, without the larger event"
-    )
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser, quick="one round, two layers, without the larger event")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--what", default="measure", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -257,6 +252,7 @@ def main() -> None:
         call = {"measure": measure, "error": error}[given.what]
         print(json.dumps(call(Case(**json.loads(given.case)))))
         return
+    results = Results("attention", given)
     small, large = PARTICLES
     names = [HEPTRKX, small] if given.quick else [HEPTRKX, small, large]
     layers = 2 if given.quick else 8
@@ -266,15 +262,12 @@ def main() -> None:
     rows = rows_of(fitting, graphs, rounds=1 if given.quick else 3)
     errors = {side: apart(Case(side, small, str(given.file), layers), "error") for side in SIDES}
     left_out = [{"graph": case.graph, "side": case.side} for case in cases if case not in fitting]
-    found = summary(rows)
-    facts = {"errors": errors, "does_not_fit": left_out, "layers": layers, "hidden": 64}
-    results = {"summary": found, "rows": rows, **facts}
-    write_json(given.output, {**results, "machine": machine(), "software": software()})
     console.print(table(rows))
     for side, value in errors.items():
         say(f"error of the logits, {side}: {value:.1e}")
-    print(json.dumps(found), flush=True)
+    facts = {"does_not_fit": left_out, "layers": layers, "hidden": 64}
+    results.write(summary(rows), rows=rows, errors=errors, **facts)
 
 
 if __name__ == "__main__":
-    exit_on_bad_input("bench_attention", main)
+    exit_on_bad_input("bench_attention.py", main)

@@ -1,7 +1,7 @@
 """Step times and load imbalance by the way events are batched and laid over ranks.
 
     bigtrk build --from heptrkx EVENTS GRAPHS
-    python scripts/bench/bench_balance.py GRAPHS [--output docs/results/balance.json]
+    python scripts/bench/bench_balance.py GRAPHS [--output FILE] [--publish]
 
 `plain` is what a distributed sampler does: events in any order, every W-th to the same rank. The
 others are bigtrk's `training.batching`, each laid over ranks by predicted cost. Predicted for many
@@ -12,21 +12,19 @@ their mean.
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 from rich.table import Table
 
-from bigtrk.console import console, say
-from bigtrk.disk.files import write_json
-from bigtrk.machine import machine, software
+from bigtrk.console import console, exit_on_bad_input
+from bigtrk.machine import machine
 from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep, Router, Share
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.costs import operations
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
@@ -36,11 +34,11 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.batching import Batching, step_items
 from scripts.bench.launching import measure_on_rank, measured
+from scripts.results import Results, add_options
 
 WAYS = ("plain", *get_args(Batching))
 PREDICTED_RANKS, PREDICTED_EVENTS, PER_RANK = (8, 64, 512), 8192, (1, 4)
 RANKS, MEASURED_PER_RANK, EPOCHS = 2, 4, 3
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "balance.json"
 
 
 def steps_of(
@@ -99,13 +97,14 @@ def predict(sources: list[EventSource], configuration: Configuration) -> list[di
 
 def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     """Figures of real steps on all ranks, by way; gradients are averaged apart from computing."""
-    stopwatch, sources = Stopwatch(ranks.device), open_events(configuration.data.train)
+    world, sources = make_world(ranks), open_events(configuration.data.train)
+    stopwatch = world.stopwatch
     sizes = [(source.record["nodes"], source.record["edges"]) for source in sources]
     costs = operations(configuration, sizes)
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
-    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
-    loader = Loader(BatchMaker(configuration, ranks.device).of(sources), ranks.rank, stopwatch)
+    runner = StepRunner(engine, configuration.training, world)
+    loader = Loader(BatchMaker(configuration, world).of(sources), world)
     loads: dict[str, list[list[float]]] = {way: [] for way in WAYS}
     for epoch in range(EPOCHS + 1):
         for way in WAYS:
@@ -161,23 +160,22 @@ def table(rows: list[dict[str, Any]]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("graphs", type=Path)
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     configuration = configured(arguments.graphs)
     if arguments.result:
         measure_on_rank(lambda ranks: measure(ranks, configuration), arguments.result)
         return
+    results = Results("balance", arguments)
     predicted = predict(open_events([arguments.graphs]), configuration)
     found = measured(RANKS, __file__, str(arguments.graphs))
     shared = {"kind": "measured", "ranks": RANKS, "per_rank": MEASURED_PER_RANK}
     rows = [{"kind": "predicted", **row} for row in predicted]
     rows += [{**shared, "way": way, **row} for way, row in found.items()]
-    write_json(arguments.output, {"rows": rows, "machine": machine(), "software": software()})
     console.print(table(rows))
-    say(f"written to {arguments.output}")
-    print(json.dumps({way: {k: round(v, 4) for k, v in row.items()} for way, row in found.items()}))
+    results.write(found, rows=rows)
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("bench_balance.py", main)

@@ -1,17 +1,17 @@
 """How long training waits for a checkpoint: written by a thread, or before the next step.
 
-    python scripts/bench/bench_checkpoint.py [--output docs/results/checkpoint.json]
+    python scripts/bench/bench_checkpoint.py [--output FILE] [--publish]
 
 On 2 ranks of this host, each engine a launch, on a graph so small that parameters alone count.
 Three ways take turns. `none`: 16 steps. `thread`, as every training does: the state is copied to
 host memory, then 16 steps are trained while a thread of each rank writes it. `synchronous`: these
 steps begin when all ranks have written it, fsynced and read it back. Seconds of the slowest rank,
 medians over 15 rounds: `blocked`, until the first step begins; `round`, until steps and writing are
-done; and `ratio`, of those blocked in the same round, thread / synchronous.
+done; and `ratio`, of those blocked in the same round, thread / synchronous. The last line is one
+JSON object with the ratio of each engine.
 """
 
 import argparse
-import json
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,9 +19,8 @@ from typing import Any
 import torch.distributed as dist
 from rich.table import Table
 
-from bigtrk.console import console, follow, say
-from bigtrk.disk.files import write_json
-from bigtrk.machine import machine, software
+from bigtrk.console import console, exit_on_bad_input, follow
+from bigtrk.machine import machine
 from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
@@ -35,11 +34,11 @@ from bigtrk.training.spikes import LossHistory
 from scripts.bench.launching import measure_on_rank, measured
 from scripts.bench.measure_sharding import ENGINES as SETTINGS
 from scripts.bench.measure_sharding import backward
+from scripts.results import Results, add_options
 
 ENGINES, WAYS = ("ddp", "fsdp2", "zero3"), ("none", "thread", "synchronous")
 RANKS, STEPS, ROUNDS = 2, 16, 15
 MODEL = {"hidden": 128, "layers": 8}
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "checkpoint.json"
 
 
 def measure(ranks: Ranks, engine_name: str, folder: Path) -> dict[str, Any]:
@@ -102,7 +101,7 @@ def table(found: dict[str, Any]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -111,15 +110,13 @@ def main() -> None:
         folder.mkdir(exist_ok=True)
         measure_on_rank(lambda ranks: measure(ranks, arguments.engine, folder), arguments.result)
         return
+    results = Results("checkpoint", arguments)
     engines = follow(ENGINES, len(ENGINES), "engines")
     found = {engine: measured(RANKS, __file__, f"--engine={engine}") for engine in engines}
-    facts = {"model": MODEL, "ranks": RANKS, "machine": machine(), "software": software()}
-    write_json(arguments.output, {"engines": found, **facts})
     console.print(table(found))
-    say(f"written to {arguments.output}")
-    said = ("engine", "blocked", "ratio")
-    print(json.dumps([{key: row[key] for key in said} for row in found.values()]))
+    ratios = {f"{engine}_ratio": row["ratio"] for engine, row in found.items()}
+    results.write(ratios, engines=found, model=MODEL, ranks=RANKS)
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("bench_checkpoint.py", main)

@@ -1,6 +1,6 @@
 """Time and memory of a training step: the plain Interaction GNN and bigtrk at each setting.
 
-    python scripts/bench/bench_hot_path.py [--quick] [--output docs/results/hot_path.json]
+    python scripts/bench/bench_hot_path.py [--output FILE] [--quick | --publish]
 
 Sides alternate, each in a process that has done nothing else but a warm-up, with equal threads and
 allocator settings: bigtrk's (parallel/host.py), and with all freed memory kept, which is fastest
@@ -19,7 +19,6 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -28,8 +27,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bigtrk.console import console, follow, say
-from bigtrk.disk.files import write_json
+from bigtrk.console import console, exit_on_bad_input, follow, say
 from bigtrk.formats.acorn_weights import load_acorn_weights
 from bigtrk.machine import machine, software
 from bigtrk.models.interaction_gnn import InteractionGNN
@@ -37,10 +35,10 @@ from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.parallel.host import settle
 from bigtrk.parallel.ranks import discover
+from scripts.results import Results, add_options
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 F, G = 4, 6
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "hot_path.json"
 # Nodes and edges.
 SIZES = {
     "Ex3": (13_000, 47_800),
@@ -210,7 +208,9 @@ def timed(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
         own = [result for other, result in found if other == case and result]
         if own:
             seconds, n_bytes = (median(r[k] for r in own) for k in ("seconds", "bytes"))
-            rows.append({**asdict(case), "seconds": seconds, "bytes": n_bytes, "rounds": len(own)})
+            size = dict(zip(("nodes", "edges"), SIZES[case.size], strict=True))
+            figures = {"seconds": seconds, "bytes": n_bytes, "rounds": len(own)}
+            rows.append({**asdict(case), **size, **figures})
     return rows
 
 
@@ -253,10 +253,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--quick", action="store_true", help="Ex3 and 300 K edges, one round, under 5 minutes"
-    )
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser, quick="Ex3 and 300 K edges, one round, under 5 minutes")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--what", default="measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -265,6 +262,7 @@ def main() -> None:
         call = {"measure": measure, "kept": kept, "error": error}[arguments.what]
         print(json.dumps(call(Case(**json.loads(arguments.case)))))
         return
+    results = Results("hot_path", arguments)
     if arguments.quick:
         cases = cases_of(["Ex3", "300 K"], [side for side in SIDES if "layer" not in side])
     else:
@@ -274,16 +272,14 @@ def main() -> None:
     kept_h128 = apart(Case("chunk bf16", "300 K", hidden=128), "kept")
     found = summary(rows, kept_h128, keep_freed=False)
     errors = {side: apart(Case(side, "Ex3"), "error") for side in SIDES}
-    facts = {"machine": machine(), "software": software(), "errors": errors}
-    results = {"summary": found, "rows": rows, **facts}
+    facts: dict[str, Any] = {"errors": errors}
     if not arguments.quick:
-        results["summary_keeping_freed_memory"] = summary(rows, kept_h128, keep_freed=True)
-    write_json(arguments.output, results)
+        facts["summary_keeping_freed_memory"] = summary(rows, kept_h128, keep_freed=True)
     console.print(table(rows))
     for side, value in errors.items():
         say(f"error of the logits, {side}: {value:.1e}")
-    print(json.dumps(found), flush=True)
+    results.write(found, rows=rows, **facts)
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("bench_hot_path.py", main)

@@ -1,7 +1,7 @@
 """Mini-batches per second: bigtrk's ShaDow engines and PyG's ShaDowKHopSampler.
 
     bigtrk build EVENTS GRAPHS --learn-windows --pt-min 0.3
-    python scripts/bench/bench_sampling.py GRAPHS [--install] [--output docs/results/sampling.json]
+    python scripts/bench/bench_sampling.py GRAPHS [--install] [--output FILE] [--publish]
 
 PyG's sampler needs torch-scatter and torch-sparse, which pip compiles in about 12 minutes;
 --install does it. Without them bigtrk is measured alone, and the speedup is null.
@@ -13,7 +13,6 @@ over PyG's, at the k the trainer uses.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -29,12 +28,11 @@ import torch
 from rich.table import Table
 
 from bigtrk.console import console, exit_on_bad_input, follow, say
-from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.machine import machine, software, version
+from bigtrk.machine import version
 from bigtrk.sampling import native
 from bigtrk.sampling.bulk import fastest, sample_bulk
 from bigtrk.sampling.draws import epoch_key
@@ -43,8 +41,8 @@ from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.shadow import ShaDow, shadow_sector
 from bigtrk.sampling.subgraphs import in_edges
 from bigtrk.sampling.walk import Engine
+from scripts.results import Results, add_options
 
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "sampling.json"
 NEEDED = ("torch-scatter", "torch-sparse")
 SHADOW = ShaDow()
 SEED = 0
@@ -156,15 +154,18 @@ def timed(sides: dict[str, Side], batches: int, rounds: int) -> dict[str, dict[s
     }
 
 
+def default_engine() -> str:
+    """The name of the one that trainings on this machine use."""
+    default = fastest(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return next(name for name, found in engines().items() if found == default)
+
+
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The last line."""
-    default = fastest(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    engine = next(name for name, found in engines().items() if found == default)
     rate = {name: row["batches_per_second"] for name, row in rows.items()}
-    own, other = rate[f"{engine}, k = {SHADOW.bulk}"], rate.get("PyG")
+    own, other = rate[f"{default_engine()}, k = {SHADOW.bulk}"], rate.get("PyG")
     return {
         "shadow_speedup": own / other if other else None,
-        "engine": engine,
         "bulk": SHADOW.bulk,
         "batches_per_second": rate,
         "threads": torch.get_num_threads(),
@@ -180,15 +181,16 @@ def table(rows: dict[str, dict[str, Any]]) -> Table:
     return shown
 
 
-def run() -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("graphs", type=Path, help="a folder that `bigtrk build` made")
     parser.add_argument("--event", help="the first event if not given")
     parser.add_argument("--install", action="store_true", help="what PyG's sampler needs")
     parser.add_argument("--bulks", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     arguments = parser.parse_args()
+    results = Results("sampling", arguments)
     if arguments.install:
         install()
     folder = GraphFolder(arguments.graphs)
@@ -200,13 +202,10 @@ def run() -> None:
     if "PyG" not in sides:
         say(f"PyG's sampler is not measured: it needs {' and '.join(NEEDED)} (--install)")
     rows = timed(sides, max(bulks), arguments.rounds)
-    found = summary(rows)
-    facts = {"machine": machine(), "software": software()}
-    size = {"event": graph.name, "nodes": graph.n_nodes, "edges": graph.n_edges}
-    write_json(arguments.output, {"summary": found, "graph": size, "rows": rows, **facts})
     console.print(table(rows))
-    print(json.dumps(found), flush=True)
+    size = {"event": graph.name, "nodes": graph.n_nodes, "edges": graph.n_edges}
+    results.write(summary(rows), graph=size, engine=default_engine(), rows=rows)
 
 
 if __name__ == "__main__":
-    exit_on_bad_input("bench_sampling.py", run)
+    exit_on_bad_input("bench_sampling.py", main)

@@ -1,17 +1,17 @@
 """Epoch time of ShaDow training by the number of ranks p and of mini-batches sampled at once, k.
 
     bigtrk build EVENTS GRAPHS --learn-windows --pt-min 0.3
-    python scripts/bench/bench_shadow_epochs.py GRAPHS [--output docs/results/shadow_epochs.json]
+    python scripts/bench/bench_shadow_epochs.py GRAPHS [--output FILE] [--publish]
 
 As figure 3 of Tripathy et al.: mini-batches of 256 roots over all ranks (256 / p on each), depth 3,
 fanout 6. Each p is a launch of as many ranks on this host, which share its cores; the k take turns.
 `sampling` is what sampling takes by itself, one bulk after the other; `waiting` is what is left of
 it when it runs while the step before is computed. Medians over rounds of as many steps, scaled to
-an epoch over the first event of GRAPHS.
+an epoch over the first event of GRAPHS. The last line is one JSON object with the seconds of an
+epoch, by p and k.
 """
 
 import argparse
-import json
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -19,13 +19,13 @@ from typing import Any
 
 from rich.table import Table
 
-from bigtrk.console import console, follow, say
-from bigtrk.disk.files import write_json
-from bigtrk.machine import machine, software
+from bigtrk.console import console, exit_on_bad_input, follow
+from bigtrk.machine import machine
 from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.sampling.bulk import fastest, sample_bulk
 from bigtrk.sampling.draws import epoch_key
 from bigtrk.sampling.roots import epoch_roots
@@ -39,25 +39,25 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.mini_batches import ShadowSteps
 from scripts.bench.launching import measure_on_rank, measured
+from scripts.results import Results, add_options
 
 STEPS, ROUNDS = 16, 3
 PARTS = ("epoch", "waiting", "sampling", "reduce")
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "shadow_epochs.json"
 
 
 def measure(ranks: Ranks, configuration: Configuration, bulks: list[int]) -> dict[str, Any]:
     """Seconds of an epoch by k, means over ranks."""
-    stopwatch, source = Stopwatch(ranks.device), open_events(configuration.data.train)[0]
+    world, source = make_world(ranks), open_events(configuration.data.train)[0]
     model = build_model(configuration).to(ranks.device)
-    engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
-    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
-    maker = BatchMaker(configuration, ranks.device)
+    engine, _ = make_engine(configuration.engine, model, configuration.optimizer, world.stopwatch)
+    runner = StepRunner(engine, configuration.training, world)
+    maker = BatchMaker(configuration, world)
     found: dict[int, list[list[float]]] = {k: [] for k in bulks}
     for epoch in range(ROUNDS + 1):
         for k in bulks:
             steps = ShadowSteps([source], ShaDow(bulk=k), 0, ranks)
             seconds = [
-                *train(steps, epoch, maker, runner, stopwatch),
+                *train(steps, epoch, maker, runner),
                 sample(source, k, epoch, ranks),
             ]
             mean = all_sum(seconds, ranks.device) / ranks.world_size
@@ -69,12 +69,11 @@ def measure(ranks: Ranks, configuration: Configuration, bulks: list[int]) -> dic
     return {str(k): dict(zip(names, row, strict=True)) for k, row in zip(bulks, rows, strict=True)}
 
 
-def train(
-    steps: ShadowSteps, epoch: int, maker: BatchMaker, runner: StepRunner, stopwatch: Stopwatch
-) -> list[float]:
+def train(steps: ShadowSteps, epoch: int, maker: BatchMaker, runner: StepRunner) -> list[float]:
     """Seconds of some steps: in all, waiting for data, reducing."""
     routes = steps.of(epoch)[:STEPS]
-    loader = Loader(steps.reader(epoch, maker), steps.ranks.rank, stopwatch)
+    stopwatch = maker.world.stopwatch
+    loader = Loader(steps.reader(epoch, maker), maker.world)
     batches = loader.steps([step.micro_steps for step in routes])
     stopwatch.take()
     start = stopwatch.now()
@@ -124,7 +123,7 @@ def main() -> None:
     parser.add_argument("--bulks", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     configuration = configured(arguments)
@@ -133,6 +132,7 @@ def main() -> None:
             lambda ranks: measure(ranks, configuration, arguments.bulks), arguments.result
         )
         return
+    results = Results("shadow_epochs", arguments)
     given = [f"--hidden={arguments.hidden}", f"--layers={arguments.layers}", "--bulks"]
     given += map(str, arguments.bulks)
     found = {
@@ -142,14 +142,10 @@ def main() -> None:
     record = open_events([arguments.graphs])[0].record
     facts = {"graph": {key: record[key] for key in ("event", "nodes", "edges")}}
     model = configuration.model.model_dump(mode="json")
-    facts |= {"model": model, "machine": machine(), "software": software()}
-    write_json(arguments.output, {"epoch_seconds": found, **facts})
     console.print(table(found))
-    say(f"written to {arguments.output}")
-    print(
-        json.dumps({p: {k: row["epoch"] for k, row in rows.items()} for p, rows in found.items()})
-    )
+    epochs = {p: {k: row["epoch"] for k, row in rows.items()} for p, rows in found.items()}
+    results.write(epochs, epoch_seconds=found, model=model, **facts)
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("bench_shadow_epochs.py", main)

@@ -1,15 +1,16 @@
 """What the halo exchange costs: its share of a training step, for events in sectors.
 
     python scripts/bench/exchange_cost.py SECTORS [--parts 2 4 8] [--hidden 64] [--layers 8]
+        [--output FILE] [--publish]
 
 Each number of parts is a launch of as many ranks on this host. Two figures: `waiting`, the time a
 rank spends in exchanges of a real step, which includes waiting for its neighbours to arrive, and
 `transfer`, the same exchanges of the same rows right after a barrier, which is what overlapping
-them with computation could hide at most. `packing` is the gather of the rows to be sent.
+them with computation could hide at most. `packing` is the gather of the rows to be sent. The last
+line is one JSON object: `transfer` as a share of the step, by parts.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,15 +21,12 @@ import torch
 import torch.distributed as dist
 from rich.table import Table
 
-from bigtrk.console import console, follow, say
-from bigtrk.disk.files import write_json
-from bigtrk.machine import machine, software
+from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.data.loader import Loader
@@ -37,22 +35,22 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.routers import scoring_router
 from scripts.bench.launching import measure_on_rank, measured
+from scripts.results import Results, add_options
 
 STEPS, REPEATS = 5, 20
 COLUMNS = ("step", "waiting", "transfer", "packing")
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "exchange_cost.json"
 
 
 def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     """Seconds per step, means over ranks, of medians over steps or repeats."""
-    stopwatch = Stopwatch(ranks.device)
     source = open_events(configuration.data.train)[0]
     router = scoring_router([source], ranks.world_size)
-    maker = BatchMaker(configuration, ranks.device, BlockGroups(ranks, router.widths), stopwatch)
-    batches = Loader(maker.of([source]), ranks.rank, stopwatch).load(router.route([0]))
+    world = make_world(ranks, router.widths)
+    maker, stopwatch = BatchMaker(configuration, world), world.stopwatch
+    batches = Loader(maker.of([source]), world).load(router.route([0]))
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
-    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
+    runner = StepRunner(engine, configuration.training, world)
     seconds, waiting = [], []
     for _ in range(STEPS + 1):
         stopwatch.take()
@@ -116,20 +114,20 @@ def main() -> None:
     parser.add_argument("--parts", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.result:
         measure_on_rank(lambda ranks: measure(ranks, configured(arguments)), arguments.result)
         return
+    results = Results("exchange_cost", arguments)
     cases = follow(arguments.parts, len(arguments.parts), "exchange")
     rows = [launch(parts, arguments) for parts in cases]
-    facts = {"model": configured(arguments).model.model_dump(mode="json"), "machine": machine()}
-    write_json(arguments.output, {"measured": rows, **facts, "software": software()})
     console.print(table(rows))
-    say(f"written to {arguments.output}")
-    print(json.dumps({str(row["parts"]): row["transfer"] / row["step"] for row in rows}))
+    transfers = {str(row["parts"]): row["transfer"] / row["step"] for row in rows}
+    model = configured(arguments).model.model_dump(mode="json")
+    results.write(transfers, measured=rows, model=model)
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("exchange_cost.py", main)

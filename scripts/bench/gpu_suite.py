@@ -1,16 +1,15 @@
 """All that wants a GPU: the tests, then times beside what the device allows, and errors.
 
-    python scripts/bench/gpu_suite.py [--output docs/results/gpu.json]
+    python scripts/bench/gpu_suite.py [--output FILE] [--publish]
 
 Passes over edges, and training steps on one graph. Floors are at rates measured on the same
 device: of copying a tensor, and of products of large matrices. Times are medians, by the device's
 clock. Errors are the largest against float64, over its spread. Without a GPU all of this stays
-empty, and is only written where `--output` says so. The last line is one JSON object.
+empty. The last line is one JSON object.
 """
 
 import argparse
 import itertools
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -25,17 +24,16 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bigtrk.console import Screen, follow, say
+from bigtrk.console import Screen, exit_on_bad_input, follow, say
 from bigtrk.cost.footprint import footprint
-from bigtrk.disk.files import write_json
-from bigtrk.machine import machine, software, version
+from bigtrk.machine import version
 from bigtrk.models.kernels import plain, triton_passes
 from bigtrk.models.kernels.plain import Ends
 from bigtrk.models.settings import InteractionGNNConfig
 from scripts.bench.bench_hot_path import SIDES, SIZES, Case, F, G, graph, logits_of, models
+from scripts.results import Results, add_options
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-DEFAULT = CHECKOUT / "docs" / "results" / "gpu.json"
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 PASSES = "norm_relu", "norm_relu_backward", "relu_backward"
 ROWS_MOVED = 3  # tensors of rows that each pass reads or writes
@@ -216,8 +214,7 @@ def summary(passes: list[Row], steps: list[Row], tests: Row | None) -> Row:
     timed = [row for row in passes if row["triton_seconds"]]
     ratios = [row["triton_seconds"] / row["floor_seconds"] for row in timed]
     return {
-        "gpu": machine()["accelerator"] if tests else None,
-        "tests": tests,
+        "tests_passed": tests and tests["passed"],
         "pass_over_floor": median(ratios) if ratios else None,
         "step_over_floor": large["seconds"] / max(floors) if large["seconds"] else None,
     }
@@ -226,11 +223,10 @@ def summary(passes: list[Row], steps: list[Row], tests: Row | None) -> Row:
 def main() -> None:
     """Test, measure, write, print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--output", type=Path, help=f"default, with a GPU: {DEFAULT}")
-    output = parser.parse_args().output
+    add_options(parser)
+    results = Results("gpu", parser.parse_args())
     device = tests = None
     if torch.cuda.is_available():
-        output = output or DEFAULT
         tests, device = run_tests(), rates()
     else:
         say("There is no GPU here: nothing is tested or measured.")
@@ -241,16 +237,12 @@ def main() -> None:
     step_cases = list(itertools.starmap(Case, itertools.product(SIDES, sizes, (64, 128))))
     passes = [pass_row(case, device) for case in follow(pass_cases, len(pass_cases), "passes")]
     steps = [step_row(case, device) for case in follow(step_cases, len(step_cases), "steps")]
-    found = summary(passes, steps, tests)
-    if output:
-        facts = {"machine": machine(), "software": {**software(), "triton": version("triton")}}
-        measured = {"rates": asdict(device) if device else None, "passes": passes, "steps": steps}
-        write_json(output, {"summary": found, **facts, **measured})
     if device:
         Screen(width=150).print(table(passes), table(steps))
-    print(json.dumps(found), flush=True)
+    facts = {"tests": tests, "rates": device and asdict(device), "triton": version("triton")}
+    results.write(summary(passes, steps, tests), **facts, passes=passes, steps=steps)
     raise SystemExit(bool(tests and not tests["passed"]))
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("gpu_suite.py", main)

@@ -1,11 +1,12 @@
-"""Measure what each engine keeps in the memory of a rank; print a table, write JSON.
+"""Measure what each engine keeps in the memory of a rank; print a table.
 
     python scripts/bench/measure_sharding.py [--hidden 1024] [--layers 4] [--ranks 2 4]
-        [--output FILE]
+        [--output FILE] [--publish]
 
 Each case is a launch of real processes (gloo on CPUs, nccl on accelerators) that train two steps on
 a graph so small that its activations do not matter. Storages are counted in the second step after
-its backward pass, when parameters, gradients and optimizer state exist side by side.
+its backward pass, when parameters, gradients and optimizer state exist side by side. The last line
+is one JSON object: the bytes that each holds in all, by engine and ranks.
 """
 
 import argparse
@@ -20,9 +21,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from bigtrk.console import console, say
-from bigtrk.disk.files import write_json
-from bigtrk.machine import machine, software
+from bigtrk.console import console, exit_on_bad_input
 from bigtrk.models.protocol import no_exchange
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines.build import make_engine
@@ -34,6 +33,7 @@ from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from scripts.bench.launching import measure_on_rank, measured
+from scripts.results import Results, add_options
 
 ZERO = ("zero1", "zero2", "zero3", "zero3_offload")
 ENGINES = {
@@ -43,7 +43,7 @@ ENGINES = {
 }
 COLUMNS = ("parameters", "gradients", "optimizer", "other")
 NODES, EDGES = 50, 200
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "sharding.json"
+HIDDEN = 1024
 
 Storages = dict[int, int]  # bytes by address
 
@@ -194,31 +194,38 @@ def show(report: dict[str, Any]) -> None:
     console.print(table)
 
 
+def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """The last line."""
+    return {
+        f"{row['case']}_{row['ranks']}": sum(row["bytes"][column] for column in COLUMNS)
+        for row in rows
+    }
+
+
+def file_name(hidden: int) -> str:
+    """Of the published file, which another width does not replace."""
+    return "sharding" if hidden == HIDDEN else f"sharding_hidden{hidden}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--hidden", type=int, default=1024)
+    parser.add_argument("--hidden", type=int, default=HIDDEN)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     parser.add_argument("--case", choices=ENGINES, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.result:
         measure_on_rank(lambda ranks: measure(ranks, configured(arguments)), arguments.result)
         return
+    results = Results(file_name(arguments.hidden), arguments)
     rows = [launch(c, ranks, arguments) for ranks in arguments.ranks for c in arguments.engines]
-    report = {
-        "hidden": arguments.hidden,
-        "layers": arguments.layers,
-        "measured": rows,
-        "machine": machine(),
-        "software": software(),
-    }
+    report = {"hidden": arguments.hidden, "layers": arguments.layers, "measured": rows}
     show(report)
-    write_json(arguments.output, report)
-    say(f"written to {arguments.output}")
+    results.write(summary(rows), **report)
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("measure_sharding.py", main)

@@ -1,6 +1,7 @@
 """How well `bigtrk plan` predicts runs that it was not fitted to.
 
     BIGTRK_TESTDATA=... python scripts/bench/plan_accuracy.py [--work FOLDER] [--repeats 3]
+        [--output FILE] [--publish]
 
 Calibrates this machine, then trains event 1000 and the HEPTrkX graphs in several ways and with
 several engines, the jobs in turn and `--repeats` times over, and compares the medians with what is
@@ -11,7 +12,6 @@ idle machine; only memory can be measured on another.
 """
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -24,17 +24,15 @@ from typing import Any
 
 from rich.table import Table
 
-from bigtrk.console import console, exit_on_bad_input, follow, say
+from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
-from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.machine import machine, software
 from bigtrk.planning.calibration import calibrate
 from bigtrk.planning.check import Checked, check
 from scripts.bench.launching import torchrun
+from scripts.results import Results, add_options
 
 CHECKOUT = Path(__file__).parents[2]
-DEFAULT = CHECKOUT / "docs" / "results" / "plan_accuracy.json"
 # Data by name, and the folder that it is prepared in.
 FOLDERS = {
     "event 1000": "whole",
@@ -160,8 +158,8 @@ def table(found: list[Compared]) -> Table:
     return shown
 
 
-def worst(found: list[Compared]) -> dict[str, Any]:
-    """The largest errors, and by how much the defaults were exceeded."""
+def summary(found: list[Compared]) -> dict[str, Any]:
+    """The last line: the largest errors, and by how much the defaults were exceeded."""
     fitted, default = [one.fitted for one in found], [one.default for one in found]
     return {
         "memory": max(abs(checked.memory_error) for checked in fitted),
@@ -174,19 +172,17 @@ def worst(found: list[Compared]) -> dict[str, Any]:
 
 
 def measure(arguments: argparse.Namespace) -> None:
+    results = Results("plan_accuracy", arguments)
     work: Path = arguments.work or Path(tempfile.mkdtemp(prefix="bigtrk-plan-"))
     work.mkdir(parents=True, exist_ok=True)
     prepare(work, Path(os.environ.get("BIGTRK_TESTDATA", "")))
     load = os.getloadavg()[0]
     constants = calibrate(work / "calibration.json")
     found = compare(work, arguments.repeats, constants)
-    facts = {"machine": machine(), "software": software(), "load": load}
-    rows, errors = [one.row() for one in found], worst(found)
-    content = {"jobs": rows, "worst": errors, "repeats": arguments.repeats, **facts}
-    write_json(arguments.output, {**content, "constants": constants.model_dump(mode="json")})
     console.print(table(found))
-    say(f"written to {arguments.output}")
-    print(json.dumps(errors), flush=True)
+    facts = {"repeats": arguments.repeats, "load": load}
+    fitted = constants.model_dump(mode="json")
+    results.write(summary(found), jobs=[one.row() for one in found], constants=fitted, **facts)
 
 
 def _figures(checked: Checked) -> dict[str, Any]:
@@ -198,7 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--work", type=Path, help="kept; a new folder by default")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     arguments = parser.parse_args()
     exit_on_bad_input("plan_accuracy.py", lambda: measure(arguments))
 

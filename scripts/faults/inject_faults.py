@@ -1,6 +1,6 @@
 """What becomes of trainings that are killed, starved, fed with NaN, or whose files are damaged.
 
-    python scripts/faults/inject_faults.py --rounds 52 [--seed 0] [--output FILE]
+    python scripts/faults/inject_faults.py --rounds 52 [--seed 0] [--output FILE] [--publish]
     python scripts/faults/inject_faults.py --rounds 4 --fault "disk full" --engine ddp --ranks 3
 
 A round trains on 2 or 3 ranks, strikes at a random moment of a step or of a save, waits until all
@@ -13,7 +13,6 @@ detected.
 """
 
 import argparse
-import json
 import random
 import signal
 import sys
@@ -21,14 +20,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
 from bigtrk.console import console, exit_on_bad_input, say
-from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.machine import machine, software
+from bigtrk.machine import machine
 from scripts.faults.fault_rounds import (
     DELAY,
     ENGINES,
@@ -41,8 +38,7 @@ from scripts.faults.fault_rounds import (
     undisturbed,
 )
 from scripts.faults.faults import FAULTS, Plan
-
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "faults.json"
+from scripts.results import Results, add_options
 
 
 def plans(
@@ -144,13 +140,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--fault", choices=list(FAULTS), action="append", help="of these alone")
     parser.add_argument("--engine", choices=list(ENGINES), action="append", help="of these alone")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 3], help="of these alone")
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     return parser.parse_args()
 
 
 def main() -> None:
     """Exit status 1 unless all was detected, nothing hung and nothing was lost."""
     arguments = parse_arguments()
+    results = Results("faults", arguments)
     # So that what was started is ended, and what was mounted is unmounted.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     with tempfile.TemporaryDirectory() as place:
@@ -160,12 +157,8 @@ def main() -> None:
         rounds = plans(arguments.rounds, arguments.seed, faults, engines, arguments.ranks)
         outcomes = list(inject(rounds, folder))
     found = summary(outcomes)
-    rows = [asdict(outcome) for outcome in outcomes]
-    kept: dict[str, Any] = {"rounds": rows, "machine": machine(), "software": software()}
-    write_json(arguments.output, {"summary": found, **kept})
     console.print(table(outcomes))
-    say(f"written to {arguments.output}")
-    print(json.dumps(found))
+    results.write(found, outcomes=[asdict(outcome) for outcome in outcomes])
     raise SystemExit(any(found[name] for name in ("undetected", "hangs", "steps_lost", "wrong")))
 
 

@@ -1,6 +1,6 @@
 """Whether a long training keeps its memory, files, threads and processes to what it had.
 
-    python scripts/faults/soak.py [--steps 8000] [--output docs/results/soak.json]
+    python scripts/faults/soak.py [--steps 8000] [--output FILE] [--publish]
 
 Trains on 2 ranks by torchrun with DDP: small simulated events in sectors that exchange halos, a
 checkpoint every 10 steps, validation after each epoch of 20, norms, spike guard, clipping. Beside
@@ -28,18 +28,18 @@ from typing import Any
 from rich.table import Table
 
 from bigtrk.console import console, exit_on_bad_input, say
-from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
 from bigtrk.events.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
-from bigtrk.machine import machine, software
+from bigtrk.machine import machine
+from bigtrk.records.run_folder import METRICS
 from bigtrk.studies.launch import show_end
 from bigtrk.train import DEFAULT as CONFIGURATION
-from bigtrk.training.run_folder import METRICS
 from scripts.faults.faults import TRAIN
 from scripts.faults.launched import RANKS, Launched
 from scripts.faults.trends import Trend, trend
 from scripts.faults.watched import Held, Sample, watch
+from scripts.results import Results, add_options
 
 EVENTS, VALIDATION, PARTICLES = 22, 2, 300
 STEPS_PER_EPOCH = EVENTS - VALIDATION
@@ -51,7 +51,6 @@ SETTINGS = [
 WARM_UP = 0.2
 LEAST_MEMORY, LEAST_COUNT = 0.02, 0.5
 POINTS = 200
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "soak.json"
 KINDS = [field.name for field in fields(Held)]
 
 Trends = dict[str, list[Trend]]  # by what is held, of each rank
@@ -150,29 +149,32 @@ def table(found: Trends, processes: Sequence[int]) -> Table:
     return shown
 
 
-def last_line(found: Trends, processes: Sequence[int], grew: list[str], steps: int) -> str:
-    """The slope of the rank whose memory grows most."""
+def summary(
+    found: Trends, processes: Sequence[int], grew: list[str], steps: int
+) -> dict[str, float | dict[str, float]]:
+    """The last line: the slope of the rank whose memory grows most, and how many things grew."""
     memory = max(found["memory"], key=lambda one: one.slope)
     ranges = {
-        kind: [min(one.low for one in found[kind]), max(one.high for one in found[kind])]
-        for kind in ("handles", "threads")
+        kind: {"low": min(one.low for one in of_ranks), "high": max(one.high for one in of_ranks)}
+        for kind, of_ranks in found.items()
+        if kind in ("handles", "threads")
     }
-    facts = {
+    return {
         "steps": steps,
+        "grew": len(grew),
         "memory_slope_mib_per_1000_steps": round(1000 * memory.slope, 4),
         "standard_error": round(1000 * memory.error, 4),
         **ranges,
-        "processes": [min(processes), max(processes)],
-        "grew": grew,
+        "processes": {"low": min(processes), "high": max(processes)},
     }
-    return json.dumps(facts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--steps", type=int, default=8000, help="rounded up to whole epochs")
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     arguments = parser.parse_args()
+    results = Results("soak", arguments)
     epochs = -(-arguments.steps // STEPS_PER_EPOCH)
     steps = epochs * STEPS_PER_EPOCH
     with tempfile.TemporaryDirectory() as place:
@@ -181,24 +183,21 @@ def main() -> None:
     after = counted(samples, steps)
     found, processes = trends(after), [sample.processes for sample in after]
     grew = grown(found, processes)
-    summary = {
-        "steps": steps,
-        "warm_up": WARM_UP,
-        "samples": len(after),
-        "trends": {kind: [asdict(one) for one in ranks] for kind, ranks in found.items()},
-        "processes": [min(processes), max(processes)],
-        "step_seconds": asdict(seconds),
-        "grew": grew,
-    }
-    facts = {"settings": SETTINGS, "machine": machine(), "software": software()}
-    write_json(arguments.output, {"summary": summary, "series": thinned(samples), **facts})
     console.print(table(found, processes))
     say(
         f"a step takes {seconds.level:.4f} s, and after 1,000 steps "
         f"{1000 * seconds.slope:+.4f} ± {1000 * seconds.error:.4f} s"
     )
-    say(f"written to {arguments.output}")
-    print(last_line(found, processes, grew, steps))
+    results.write(
+        summary(found, processes, grew, steps),
+        grew=grew,
+        warm_up=WARM_UP,
+        samples=len(after),
+        trends={kind: [asdict(one) for one in ranks] for kind, ranks in found.items()},
+        step_seconds=asdict(seconds),
+        series=thinned(samples),
+        settings=SETTINGS,
+    )
     raise SystemExit(bool(grew))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from bigtrk.training.run_folder import METRICS
+from bigtrk.records.run_folder import METRICS
 from scripts.faults.launched import RANKS, Launched
 
 PERIOD = 1.0  # s

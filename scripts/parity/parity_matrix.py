@@ -1,6 +1,6 @@
 """Every engine, cut and recomputation against one whole-graph process in float64.
 
-    python scripts/parity/parity_matrix.py [--engines DDP ZeRO-3] [--out FILE]
+    python scripts/parity/parity_matrix.py [--engines DDP ZeRO-3] [--output FILE] [--publish]
 
 Progress goes to standard error, a table to standard output; the last line is one JSON object with
 `cases`, `failed`, `worst_fp64` and `worst_fp32` (largest relative difference of logits, gradients
@@ -8,23 +8,16 @@ or weights after five SGD steps). Exit status 1 where a case fails.
 """
 
 import argparse
-import json
 import os
-import sys
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(CHECKOUT))
+from rich.table import Table
 
-from rich.table import Table  # noqa: E402
-
-from bigtrk.console import Screen, follow  # noqa: E402
-from bigtrk.disk.files import write_json  # noqa: E402
-from bigtrk.machine import machine, software  # noqa: E402
-from tests.distributed.matrix import ENGINES, KINDS, Case, Trial, all_trials, run_trials  # noqa: E402
-from tests.distributed.ranks import run_ranks  # noqa: E402
+from bigtrk.console import Screen, exit_on_bad_input, follow
+from scripts.results import Results, add_options
+from tests.distributed.matrix import ENGINES, KINDS, Case, Trial, all_trials, run_trials
+from tests.distributed.ranks import run_ranks
 
 # A launch of this many trials takes a minute or two: short enough to show progress.
 _PER_LAUNCH = 16
@@ -70,21 +63,19 @@ def table(cases: Sequence[Case]) -> Table:
 
 
 def main() -> None:
-    """Run, write the results, print table and summary."""
+    """Run, print the table, write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
-    parser.add_argument("--out", type=Path, help="write every case as JSON")
+    add_options(parser)
     arguments = parser.parse_args()
+    results = Results("parity_matrix", arguments)
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     cases = run([trial for trial in all_trials() if trial.engine in arguments.engines])
     found = summary(cases)
-    if arguments.out:
-        facts = {"machine": machine(), "software": software(), "summary": found}
-        write_json(arguments.out, {**facts, "cases": [case.row() for case in cases]})
     Screen(width=150).print(table(cases))
-    print(json.dumps(found), flush=True)
+    results.write(found, rows=[case.row() for case in cases])
     raise SystemExit(bool(found["failed"]))
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("parity_matrix.py", main)

@@ -1,15 +1,15 @@
 """Full-occupancy events from simulation to tracks: what is found, and what is lost where.
 
-    python scripts/physics/physics_full.py OUT [--event1000 FOLDER]
+    python scripts/physics/physics_full.py OUT [--event1000 FOLDER] [--output FILE] [--publish]
 
 Simulates events of 10,000 particles, builds graphs, trains the Interaction GNN on particles above
 1 GeV, chooses the score cut on validation events, and evaluates edges and tracks on other simulated
 events and on a real one. What is done
-already is kept. Evaluations go to docs/results/physics_full.json, pages with plots to OUT.
+already is kept. Pages with plots go to OUT. The last line is one JSON object: edge metrics at a
+score of 0.5, and the tracks of ATLAS matching in strict mode, by folder of graphs.
 """
 
 import argparse
-import json
 import shlex
 import shutil
 import subprocess
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import bigtrk
-from bigtrk.console import console, say
-from bigtrk.disk.files import read_json, write_json
-from bigtrk.machine import machine, software
+from bigtrk.console import console, exit_on_bad_input, say
+from bigtrk.disk.files import read_json
 from bigtrk.training.run_folder import WEIGHTS
+from scripts.results import Results, add_options
 
 PARTICLES, TRAIN_EVENTS, TEST_EVENTS = 10_000, 18, 4
 SETTINGS = (
@@ -30,7 +30,6 @@ SETTINGS = (
     "optimizer.warmup_steps=50"
 )
 CUTS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "physics_full.json"
 
 
 def commands(out: Path, real: Path | None) -> list[str]:
@@ -64,9 +63,25 @@ def best_cut(out: Path) -> float:
 
 
 def _merit(evaluation: dict[str, Any]) -> float:
-    rows = evaluation["tracks"]["matching"]
-    row = next(row for row in rows if (row["style"], row["mode"]) == ("ATLAS", "strict"))
+    row = _matching(evaluation)
     return float(row["efficiency"] * (1 - row["fake_rate"]))
+
+
+def _matching(evaluation: dict[str, Any]) -> dict[str, Any]:
+    rows = evaluation["tracks"]["matching"]
+    return next(row for row in rows if (row["style"], row["mode"]) == ("ATLAS", "strict"))
+
+
+def summary(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The last line."""
+    return {
+        name: {
+            **{key: one["edge_metrics"][key] for key in ("efficiency", "purity", "auc")},
+            "track_efficiency": _matching(one)["efficiency"],
+            "fake_rate": _matching(one)["fake_rate"],
+        }
+        for name, one in found.items()
+    }
 
 
 def evaluated(out: Path, graphs: str, cut: float) -> dict[str, Any]:
@@ -88,18 +103,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("out", type=Path)
     parser.add_argument("--event1000", type=Path, help="folder of a real event")
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     arguments = parser.parse_args()
+    results = Results("physics_full", arguments)
     for command in commands(arguments.out, arguments.event1000):
         _run(command)
     names = ["test_graphs", *(["real_graphs"] if arguments.event1000 else [])]
     cut = best_cut(arguments.out)
     found = {name: evaluated(arguments.out, name, cut) for name in names}
-    facts = {"settings": SETTINGS, "machine": machine(), "software": software()}
-    write_json(arguments.output, {"score_cut": cut, "evaluations": found, **facts})
-    say(f"written to {arguments.output}; plots in {arguments.out}/*_graphs.html")
-    print(json.dumps({name: each["edge_metrics"] for name, each in found.items()}))
+    say(f"plots in {arguments.out}/*_graphs.html")
+    results.write(summary(found), score_cut=cut, evaluations=found, settings=SETTINGS)
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("physics_full.py", main)

@@ -2,14 +2,14 @@
 
     bigtrk build --from heptrkx HEPTRKX_NPZ GRAPHS
     python scripts/physics/physics_heptrkx.py GRAPHS [--out runs/heptrkx]
+        [--output FILE] [--publish]
 
 Interaction GNN, attention network and an MLP without message passing, three seeds each, trained
 with one recipe. Validation after the last epoch, means and standard deviations over seeds. Runs
-that are finished are kept. The table goes to docs/results/physics_heptrkx.json.
+that are finished are kept. The last line is one JSON object: the means of each model.
 """
 
 import argparse
-import json
 import shutil
 from pathlib import Path
 from statistics import fmean, stdev
@@ -17,13 +17,13 @@ from typing import Any
 
 from rich.table import Table
 
-from bigtrk.console import console, say
-from bigtrk.disk.files import write_json
+from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.machine import machine, software
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.studies.launch import torchrun_command, train_logged
 from bigtrk.studies.scaling.run_series import LOG, TRAIN
 from bigtrk.training.run_folder import WEIGHTS
+from scripts.results import Results, add_options
 
 MODELS = {
     "interaction": ("model.hidden=32", "model.layers=6"),
@@ -39,9 +39,7 @@ RECIPE = (
 )
 SEEDS = (0, 1, 2)
 METRICS = ("auc", "efficiency", "purity", "loss")
-TARGETS = {"auc": 0.9995, "efficiency": 0.997, "purity": 0.997}
 VALIDATION = 10
-DEFAULT = Path(__file__).parents[2] / "docs" / "results" / "physics_heptrkx.json"
 
 
 def trained(name: str, seed: int, graphs: Path, out: Path) -> Run:
@@ -85,24 +83,26 @@ def table(rows: dict[str, dict[str, Any]]) -> Table:
     return shown
 
 
+def summary(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The last line: means over seeds, by model."""
+    return {name: {key: row[key]["mean"] for key in METRICS} for name, row in rows.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("graphs", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/heptrkx"))
-    parser.add_argument("--output", type=Path, default=DEFAULT)
+    add_options(parser)
     arguments = parser.parse_args()
+    results = Results("physics_heptrkx", arguments)
     rows = {
         name: entry([trained(name, seed, arguments.graphs, arguments.out) for seed in SEEDS])
         for name in MODELS
     }
     settings = {"recipe": RECIPE, "models": MODELS, "validation_events": VALIDATION}
-    facts = {"machine": machine(), "software": software()}
-    write_json(arguments.output, {"models": rows, "settings": settings, **facts})
     console.print(table(rows))
-    say(f"written to {arguments.output}")
-    best = rows["interaction"]
-    print(json.dumps({name: [best[name]["mean"], least] for name, least in TARGETS.items()}))
+    results.write(summary(rows), models=rows, settings=settings)
 
 
 if __name__ == "__main__":
-    main()
+    exit_on_bad_input("physics_heptrkx.py", main)

@@ -17,13 +17,13 @@ from bigtrk.cost.zero_memory import Weights
 from bigtrk.models import interaction_gnn
 from bigtrk.models.build import make_model
 from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.options import Precision
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import (
     AttentionGNNConfig,
     EdgeMLPConfig,
     InteractionGNNConfig,
     ModelConfig,
-    Precision,
 )
 from bigtrk.parallel.settings import EngineSettings
 
@@ -210,7 +210,7 @@ def test_a_cpu_is_its_own_host() -> None:
 
 
 def test_gradients_of_replicas_are_what_is_reduced() -> None:
-    """DDP's are views of its buckets, and coalesced ones of their buffer."""
+    """They are views of the buckets, many or one."""
     for engine in (EngineSettings(), EngineSettings(coalesced=True)):
         assert (
             sharding(engine, world=4).held(Weights(1000, 100, 10), on_host=True).gradients == 1000

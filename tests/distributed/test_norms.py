@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
+from bigtrk.records.metrics import NormsRecord
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
@@ -46,13 +46,14 @@ def measured(ranks: Ranks) -> dict[str, list[Norms | None]]:
     """Under each engine the norms of a step over several micro-steps, and of one not asked for."""
     found = {}
     for name, engine_settings in ENGINES.items():
-        settings, stopwatch = settings_of(engine_settings), Stopwatch(ranks.device)
+        settings = settings_of(engine_settings)
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        maker = BatchMaker(settings, ranks.device, BlockGroups(ranks, router.widths), stopwatch)
-        engine, _ = make_engine(settings.engine, build_model(settings), OPTIMIZER, stopwatch)
-        batches = Loader(maker.of(events), ranks.rank, stopwatch).load(router.route(EVENTS))
-        runner = StepRunner(engine, settings.training, ranks, stopwatch)
+        world = make_world(ranks, router.widths)
+        maker = BatchMaker(settings, world)
+        engine, _ = make_engine(settings.engine, build_model(settings), OPTIMIZER, world.stopwatch)
+        batches = Loader(maker.of(events), world).load(router.route(EVENTS))
+        runner = StepRunner(engine, settings.training, world)
         found[name] = [
             runner.run(EVENTS, batches, 0.0, norms=asked).norms for asked in (True, False)
         ]
@@ -91,7 +92,7 @@ def test_norms_are_those_of_the_whole_model(
 def test_what_is_not_finite_is_none_in_the_record() -> None:
     norms = Norms({"decoder": torch.inf}, {"decoder": 2.0})
     assert not norms.finite_gradient
-    assert norms.record() == {"gradient": {"decoder": None}, "weight": {"decoder": 2.0}}
+    assert norms.record() == NormsRecord(gradient={"decoder": None}, weight={"decoder": 2.0})
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from safetensors.torch import load_file
 from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
+from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.reports import read_run
 from bigtrk.reports.routes import routes
 from bigtrk.training.checkpoint.folder import last_good
@@ -35,7 +35,7 @@ def halted_in_mid_epoch(ranks: Ranks, configuration: Configuration, run: Path) -
     train(ranks, configuration, run, "training.minutes=1e-9")
 
 
-def evaluated(ranks: Ranks, run: Path, data: Path) -> dict[str, Any]:
+def evaluated(ranks: Ranks, run: Path, data: Path) -> EvaluationRecord:
     return evaluate_run(run, data, None, ranks)
 
 
@@ -155,15 +155,15 @@ def test_the_record_reads_back_and_the_model_scores_alike_in_sectors(
     assert sum(shares.model_dump().values()) == pytest.approx(1)
 
     unseen = run_ranks(1, evaluated, tmp_path / "run", graphs / "graphs")[0]
-    assert (unseen["events"], unseen["events_trained_on"]) == (1, 0)
-    assert unseen["edge_metrics"]["auc"] == pytest.approx(
+    assert (unseen.events, unseen.events_trained_on) == (1, 0)
+    assert unseen.edge_metrics.auc == pytest.approx(
         run.epochs[-1].validation.auc if run.epochs[-1].validation else None, rel=1e-6
     )
-    assert unseen["edge_metrics"]["log_pt_error"] == pytest.approx(
+    assert unseen.edge_metrics.log_pt_error == pytest.approx(
         run.epochs[-1].validation.log_pt_error if run.epochs[-1].validation else None, rel=1e-6
     )
     in_sectors = run_ranks(2, evaluated, tmp_path / "run", graphs / "sectors")[0]
-    assert (in_sectors["events"], in_sectors["events_trained_on"]) == (3, 3)
+    assert (in_sectors.events, in_sectors.events_trained_on) == (3, 3)
 
 
 def test_a_run_is_not_overwritten(tmp_path: Path, graphs: Path) -> None:

@@ -158,6 +158,27 @@ def test_cores_of_a_srun_task(asked: dict[str, str], open_cores: int, expected: 
     assert cores_of_rank(discover(SLURM), open_cores, {**SLURM, **asked}) == expected
 
 
+@pytest.mark.parametrize(
+    ("environment", "said", "expected"),
+    [
+        (SLURM, "6", 6),
+        (SLURM, "1", 1),
+        (SLURM, "12,2", 12),  # of nested regions: the outermost
+        (SLURM, "", 16),
+        (SLURM, "many", 16),
+        (SLURM, "0", 16),
+        (TORCHRUN, "3", 3),
+        (TORCHRUN, "1", 32),  # set by torchrun itself
+        ({}, "1", 1),
+    ],
+)
+def test_omp_num_threads_is_the_users_word(
+    environment: dict[str, str], said: str, expected: int
+) -> None:
+    given = {**environment, "OMP_NUM_THREADS": said}
+    assert cores_of_rank(discover(given), 64, given) == expected
+
+
 def test_other_launchers_share_the_open_cores() -> None:
     inside_a_job = {**TORCHRUN, "SLURM_CPUS_PER_TASK": "3"}
     assert cores_of_rank(discover(inside_a_job), 8, inside_a_job) == 4

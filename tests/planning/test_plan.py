@@ -12,11 +12,12 @@ from bigtrk.errors import InputError
 from bigtrk.planning.check import check
 from bigtrk.planning.dry_run import predict_step, weak_scaling
 from bigtrk.planning.event_sizes import PAPERS, draw
+from bigtrk.records.metrics import MetricsRecord
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 from tests.every_value import Value, every_value
 from tests.programs import run_here
-from tests.reports.run_folders import epoch_line, run_record, run_writer, step_line
+from tests.reports.run_folders import epoch_record, run_record, run_writer, step_record
 
 # Lazar et al., "Scalable GNN training for track finding", table 1: GPUs, epoch s, batch s. Weak
 # scaling under DDP, one event per GPU and batch, on Perlmutter.
@@ -181,10 +182,10 @@ def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
         {"data": {"train": ["nowhere"]}, "model": {"hidden": 32}}
     )
     record = run_record(2, config=settings.model_dump(mode="json"))
-    lines = [
-        *(step_line(step, routes={"a": 2}) for step in range(3)),
-        epoch_line(0, batch_seconds=99.0),
-        epoch_line(1, batch_seconds=0.5),
+    lines: list[MetricsRecord] = [
+        *(step_record(step, routes={"a": 2}) for step in range(3)),
+        epoch_record(0, batch_seconds=99.0),
+        epoch_record(1, batch_seconds=0.5),
     ]
     folder = run_writer(tmp_path)("run", record=record, lines=lines)
     found = check(folder, CPU, None)
@@ -208,7 +209,7 @@ def test_a_run_on_parts_of_events_cannot_be_compared(tmp_path: Path, method: str
 
 def test_a_run_resumed_on_fewer_ranks_is_not_predicted(tmp_path: Path) -> None:
     """Its record has the ranks at its end, which the first steps' sectors need not fit."""
-    lines = [step_line(0, routes={"a": 2}), epoch_line(0), epoch_line(1)]
+    lines = [step_record(0, routes={"a": 2}), epoch_record(0), epoch_record(1)]
     config = Configuration().model_dump(mode="json")
     folder = run_writer(tmp_path)("run", record=run_record(1, config=config), lines=lines)
     with pytest.raises(InputError, match=r"an event in 2 sectors, and was on 1 rank\(s\)"):

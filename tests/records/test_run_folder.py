@@ -2,19 +2,21 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
-from bigtrk.records.run_folder import labels
+from bigtrk.records.metrics import MetricsRecord
+from bigtrk.records.run_folder import append_metrics, labels
 from bigtrk.reports import read_run
 from tests.reports.run_folders import (
     MakeRun,
-    epoch_line,
+    epoch_record,
     evaluation_record,
-    run_record,
     run_writer,
-    step_line,
+    step_record,
 )
 
 
@@ -46,24 +48,34 @@ def test_missing_folder_and_foreign_folder(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
+def with_line(folder: Path, content: dict[str, Any]) -> Path:
+    """The run with a line that no trainer wrote."""
+    with (folder / "metrics.jsonl").open("a") as lines:
+        lines.write(json.dumps(content) + "\n")
+    return folder
+
+
 def test_incomplete_record_names_file_and_key(make_run: MakeRun) -> None:
-    record = run_record()
-    del record["engine"]
+    folder = make_run()
+    content = read_json(folder / "run.json")
+    del content["engine"]
+    write_json(folder / "run.json", content)
     with pytest.raises(InputError, match=r"run\.json: key 'engine' is missing"):
-        read_run(make_run(record=record))
+        read_run(folder)
 
 
 def test_broken_line_names_file_and_line(make_run: MakeRun) -> None:
-    folder = make_run(lines=[step_line(0)])
+    folder = make_run(lines=[step_record(0)])
     with (folder / "metrics.jsonl").open("a") as lines:
-        lines.write('{"kind": "step", \n' + json.dumps(step_line(2)) + "\n")
+        lines.write('{"kind": "step", \n')
+    append_metrics(folder, step_record(2))
     with pytest.raises(InputError, match=r"metrics\.jsonl, line 2: not JSON"):
         read_run(folder)
 
 
 def test_incomplete_line_names_its_key(make_run: MakeRun) -> None:
     with pytest.raises(InputError, match=r"metrics\.jsonl, line 1: key 'step' is missing"):
-        read_run(make_run(lines=[{"kind": "step", "epoch": 0}]))
+        read_run(with_line(make_run(lines=[]), {"kind": "step", "epoch": 0}))
 
 
 @pytest.mark.parametrize("line", ["12", "[1]", '"step"'])
@@ -75,7 +87,7 @@ def test_a_line_must_be_an_object(make_run: MakeRun, line: str) -> None:
 
 
 def test_half_written_last_line_is_left_aside(make_run: MakeRun) -> None:
-    folder = make_run(lines=[step_line(0), step_line(1)])
+    folder = make_run(lines=[step_record(0), step_record(1)])
     whole = (folder / "metrics.jsonl").read_bytes()
     # Cut anywhere inside the last line, the first step must survive.
     start = whole.index(b"\n") + 1
@@ -86,15 +98,15 @@ def test_half_written_last_line_is_left_aside(make_run: MakeRun) -> None:
 
 
 def test_later_line_replaces_earlier_after_a_resume(make_run: MakeRun) -> None:
-    lines = [step_line(0), step_line(1, loss=0.9), epoch_line(0, 4.0)]
-    lines += [step_line(1, loss=0.1), epoch_line(0, 3.0)]
+    lines: list[MetricsRecord] = [step_record(0), step_record(1, loss=0.9), epoch_record(0, 4.0)]
+    lines += [step_record(1, loss=0.1), epoch_record(0, 3.0)]
     run = read_run(make_run(lines=lines))
-    assert [step.loss for step in run.steps] == [step_line(0)["loss"], 0.1]
+    assert [step.loss for step in run.steps] == [step_record(0).loss, 0.1]
     assert [epoch.seconds for epoch in run.epochs] == [3.0]
 
 
 def test_run_without_an_epoch_or_any_metrics(make_run: MakeRun) -> None:
-    assert read_run(make_run("a", lines=[step_line(0)])).epochs == ()
+    assert read_run(make_run("a", lines=[step_record(0)])).epochs == ()
     folder = make_run("b")
     (folder / "metrics.jsonl").unlink()
     assert read_run(folder).steps == ()

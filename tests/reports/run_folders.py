@@ -1,44 +1,62 @@
-"""Small run folders, written as the trainer writes them."""
+"""Small run folders, of records as the trainer and the evaluation build them."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bigtrk.records.evaluation import (
+    Binned,
+    EdgeBins,
+    EvaluationRecord,
+    Judged,
+    MatchingRecord,
+    TrackBins,
+    TrackRecord,
+)
+from bigtrk.records.metrics import (
+    EpochRecord,
+    MeanEdgeMetrics,
+    MetricsRecord,
+    Shares,
+    StepRecord,
+    ValidationRecord,
+)
+from bigtrk.records.run import DataRecord, MachineRecord, RunRecord
+from bigtrk.records.run_folder import append_metrics, write_evaluation, write_run_record
+
 MakeRun = Callable[..., Path]
 
+MACHINE = MachineRecord(host="node01", cpu="Some CPU", cores=2, accelerator="cpu")
+DATA = DataRecord(train_events=6, validation_events=2, nodes=12000, edges=51000)
+METRICS = MeanEdgeMetrics(
+    loss=0.00406, efficiency=0.996, target_purity=0.87831, total_purity=0.99249, auc=0.98577
+)
 
-def run_record(world_size: int = 1, **changes: Any) -> dict[str, Any]:
+
+def run_record(world_size: int = 1, **changes: Any) -> RunRecord:
     """A complete `run.json`."""
-    return {
+    content = {
         "bigtrk": "0.1.0",
         "git": "abc1234",
         "software": {"bigtrk": "0.1.0", "python": "3.11.7", "torch": "2.13.0", "deepspeed": None},
-        "machine": {"host": "node01", "cpu": "Some CPU", "cores": 2, "accelerator": "cpu"},
+        "machine": MACHINE,
         "started": "2026-11-20T19:00:00Z",
         "launcher": "torchrun",
         "world_size": world_size,
         "engine": "ddp",
-        "engine_detail": None,
         "parameters": 123456,
         "config": {
             "model": {"hidden": 64, "layers": 8, "recompute": True},
             "target": {"pt_min": 1.0, "min_hits": 3},
             "training": {"epochs": 3},
         },
-        "data": {
-            "train_events": 6,
-            "validation_events": 2,
-            "nodes": 12000,
-            "edges": 51000,
-        },
-        **changes,
+        "data": DATA,
     }
+    return RunRecord(**{**content, **changes})
 
 
-def step_line(step: int, **changes: Any) -> dict[str, Any]:
-    return {
-        "kind": "step",
+def step_record(step: int, **changes: Any) -> StepRecord:
+    content = {
         "epoch": step // 3,
         "step": step,
         "loss": 0.7 / (step + 1),
@@ -49,13 +67,12 @@ def step_line(step: int, **changes: Any) -> dict[str, Any]:
         "imbalance": 1 + 0.1 * (step % 3),
         "routes": {f"event{2 * (step % 3)}": 1, f"event{2 * (step % 3) + 1}": 1 + (step % 3 > 0)},
         "seconds": 0.71,
-        **changes,
     }
+    return StepRecord(**{**content, **changes})
 
 
-def epoch_line(epoch: int, seconds: float = 2.0, **changes: Any) -> dict[str, Any]:
-    return {
-        "kind": "epoch",
+def epoch_record(epoch: int, seconds: float = 2.0, **changes: Any) -> EpochRecord:
+    content = {
         "epoch": epoch,
         "steps": 3,
         "events": 6,
@@ -64,82 +81,91 @@ def epoch_line(epoch: int, seconds: float = 2.0, **changes: Any) -> dict[str, An
         "seconds": seconds,
         "edges_per_second": 51000 / seconds,
         "batch_seconds": seconds / 3,
-        "shares": {"exchange": 0.05, "compute": 0.85, "reduce": 0.06, "data": 0.04},
+        "shares": Shares(exchange=0.05, compute=0.85, reduce=0.06, data=0.04),
         "imbalance": 1.02,
         "peak_memory_bytes": 512 * 2**20,
-        "validation": {
-            "loss": 0.00406,
-            "efficiency": 0.996,
-            "target_purity": 0.87831,
-            "total_purity": 0.99249,
-            "purity": None,
-            "auc": 0.98577,
-        },
-        **changes,
+        "validation": METRICS,
     }
+    return EpochRecord(**{**content, **changes})
 
 
-def binned_record(*counts: tuple[int, int], edges: tuple[float, ...] = ()) -> dict[str, Any]:
+def validation_record(step: int, seconds: float, **metrics: Any) -> ValidationRecord:
+    """A validation on the way."""
+    scores = MeanEdgeMetrics(**metrics)
+    return ValidationRecord(epoch=step // 3, step=step, seconds=seconds, validation=scores)
+
+
+def binned(*counts: tuple[int, int], edges: tuple[float, ...] = ()) -> Binned:
     """Part and whole of each bin; limits 1, 2, 4 ... without `edges`. One of two is unknown."""
-    return {
-        "edges": edges or [2.0**k for k in range(len(counts) + 1)],
-        "part": [part for part, _ in counts],
-        "whole": [whole for _, whole in counts],
-        "outside": [0, 0],
-        "unknown": [1, 2],
+    return Binned(
+        edges=edges or tuple(2.0**k for k in range(len(counts) + 1)),
+        part=tuple(part for part, _ in counts),
+        whole=tuple(whole for _, whole in counts),
+        unknown=(1, 2),
+    )
+
+
+def matching_record(**changes: Any) -> MatchingRecord:
+    content = {
+        "style": "ATLAS",
+        "mode": "acorn",
+        "efficiency": 0.9,
+        "fake_rate": 0.1,
+        "duplicate_rate": 0.01,
+        "n_particles": 120,
+        "n_reconstructed": 110,
+        "n_tracks": 130,
+        "n_matched": 121,
     }
+    return MatchingRecord(**{**content, **changes})
 
 
-def binned_evaluation_record() -> dict[str, Any]:
-    """With bins in strict mode, perfect scores and a loss budget."""
-    record = evaluation_record()
-    (acorn,) = record["tracks"]["matching"]
-    bins = {
-        "efficiency_by_pt": binned_record((60, 80), (0, 0), (15, 20)),
-        "efficiency_by_eta": binned_record((75, 100), edges=(-1.0, 1.0)),
-        "duplicates_by_pt": binned_record((3, 60), (0, 0), (0, 15)),
-        "fakes_by_eta": binned_record((5, 50), edges=(-1.0, 1.0)),
+def track_record(**changes: Any) -> TrackRecord:
+    content = {
+        "score_cut": 0.5,
+        "min_hits": 3,
+        "pt_min": 1.0,
+        "matching_fraction": 0.5,
+        "trackml_score": 0.7125,
+        "matching": (matching_record(),),
     }
-    perfect = {"efficiency_by_pt": binned_record((80, 80), (0, 0), (18, 20))}
-    strict = {**acorn, "mode": "strict"}
-    record["tracks"]["matching"] = [acorn, {**strict, "bins": bins}]
-    record["tracks"]["perfect"] = {
-        "matching": [{**strict, "n_reconstructed": 98, "n_particles": 100, "bins": perfect}]
-    }
-    losses = {"found": 75, "no_true_edges": 1, "too_few_true_edges": 1}
-    record["tracks"]["losses"] = {**losses, "true_edges_cut": 20, "merged": 3}
-    record["tracks"]["loss_bins"] = {"merged_by_pt": binned_record((3, 80), (0, 0), (0, 20))}
-    record["edge_bins"] = {"purity_by_eta": binned_record((9, 10), edges=(-1.0, 1.0))}
-    return record
+    return TrackRecord(**{**content, **changes})
 
 
-def evaluation_record() -> dict[str, Any]:
-    return {
+def evaluation_record(**changes: Any) -> EvaluationRecord:
+    content = {
         "data": "graphs",
         "events": 2,
         "edges": 34000,
-        "edge_metrics": {"loss": 0.1, "efficiency": 0.93, "auc": 0.97},
-        "tracks": {
-            "score_cut": 0.5,
-            "min_hits": 3,
-            "pt_min": 1.0,
-            "matching_fraction": 0.5,
-            "trackml_score": 0.7125,
-            "matching": [
-                {
-                    "style": "ATLAS",
-                    "mode": "acorn",
-                    "efficiency": 0.9,
-                    "fake_rate": 0.1,
-                    "duplicate_rate": 0.01,
-                    "n_particles": 120,
-                    "n_reconstructed": 110,
-                    "n_tracks": 130,
-                    "n_matched": 121,
-                }
-            ],
-        },
+        "edge_metrics": MeanEdgeMetrics(loss=0.1, efficiency=0.93, auc=0.97),
+        "tracks": track_record(),
     }
+    return EvaluationRecord(**{**content, **changes})
+
+
+def binned_evaluation_record() -> EvaluationRecord:
+    """With bins in strict mode, perfect scores and a loss budget."""
+    bins = TrackBins(
+        efficiency_by_pt=binned((60, 80), (0, 0), (15, 20)),
+        efficiency_by_eta=binned((75, 100), edges=(-1.0, 1.0)),
+        duplicates_by_pt=binned((3, 60), (0, 0), (0, 15)),
+        fakes_by_eta=binned((5, 50), edges=(-1.0, 1.0)),
+    )
+    perfect = matching_record(
+        mode="strict",
+        n_reconstructed=98,
+        n_particles=100,
+        bins=TrackBins(efficiency_by_pt=binned((80, 80), (0, 0), (18, 20))),
+    )
+    losses = {"found": 75, "no_true_edges": 1, "too_few_true_edges": 1}
+    tracks = track_record(
+        matching=(matching_record(), matching_record(mode="strict", bins=bins)),
+        perfect=Judged(matching=(perfect,)),
+        losses={**losses, "true_edges_cut": 20, "merged": 3},
+        loss_bins={"merged_by_pt": binned((3, 80), (0, 0), (0, 20))},
+    )
+    purity = EdgeBins(purity_by_eta=binned((9, 10), edges=(-1.0, 1.0)))
+    return evaluation_record(tracks=tracks, edge_bins=purity)
 
 
 def run_writer(parent: Path) -> MakeRun:
@@ -147,19 +173,20 @@ def run_writer(parent: Path) -> MakeRun:
 
     def make(
         name: str = "0001",
-        record: dict[str, Any] | None = None,
-        lines: list[dict[str, Any]] | None = None,
-        evaluation: dict[str, Any] | None = None,
+        record: RunRecord | None = None,
+        lines: Sequence[MetricsRecord] | None = None,
+        evaluation: EvaluationRecord | None = None,
     ) -> Path:
         folder = parent / name
         folder.mkdir(parents=True)
-        (folder / "run.json").write_text(json.dumps(record or run_record()))
+        write_run_record(folder, record or run_record())
         if lines is None:
-            lines = [step_line(step) for step in range(9)]
-            lines += [epoch_line(0, 4.0), epoch_line(1, 2.0), epoch_line(2, 1.0)]
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+            lines = [*map(step_record, range(9))]
+            lines += [epoch_record(0, 4.0), epoch_record(1, 2.0), epoch_record(2, 1.0)]
+        for line in lines:
+            append_metrics(folder, line)
         if evaluation:
-            (folder / "evaluation.json").write_text(json.dumps(evaluation))
+            write_evaluation(folder, evaluation)
         return folder
 
     return make

@@ -1,23 +1,27 @@
 """Norms by part of the model: table, summary, plot."""
 
 from pathlib import Path
-from typing import Any
 
+from bigtrk.records.metrics import MetricsRecord, NormsRecord, StepRecord
 from bigtrk.reports import read_run, summarise, write_html
 from bigtrk.reports.norms import norms_tables, total
-from tests.reports.run_folders import epoch_line, run_writer, step_line
+from tests.reports.run_folders import epoch_record, run_writer, step_record
 
 
-def with_norms(step: int, encoder: float | None, decoder: float) -> dict[str, Any]:
+def with_norms(step: int, encoder: float | None, decoder: float) -> StepRecord:
     gradient = {"node_encoder": encoder, "decoder": decoder}
     weight = {"node_encoder": 2.0 + step, "decoder": 1.0}
-    return step_line(step, norms={"gradient": gradient, "weight": weight})
+    return step_record(step, norms=NormsRecord(gradient=gradient, weight=weight))
 
 
 def test_norms_of_a_run(tmp_path: Path) -> None:
     # Steps between those that record norms have none; one gradient was not finite.
-    lines = [with_norms(0, 0.5, 3.0), step_line(1, norms=None), with_norms(2, None, 4.0)]
-    lines += [with_norms(4, 12.5, 5.0), with_norms(6, 0.25, 0.0), epoch_line(0)]
+    lines: list[MetricsRecord] = [
+        with_norms(0, 0.5, 3.0),
+        step_record(1, norms=None),
+        with_norms(2, None, 4.0),
+    ]
+    lines += [with_norms(4, 12.5, 5.0), with_norms(6, 0.25, 0.0), epoch_record(0)]
     run = read_run(run_writer(tmp_path)("normed", lines=lines))
     (table,) = norms_tables([run])
     assert table.rows == (

@@ -13,11 +13,11 @@ from bigtrk.reports import read_run, write_html
 from bigtrk.reports.elements.plots import Axis, Line, line_plot, share_bars, thin_out
 from tests.reports.run_folders import (
     MakeRun,
-    epoch_line,
+    epoch_record,
     evaluation_record,
     run_record,
     run_writer,
-    step_line,
+    step_record,
 )
 
 
@@ -81,7 +81,7 @@ def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, tmp_path: Path)
 def test_hostile_names_are_escaped(make_run: MakeRun, tmp_path: Path) -> None:
     evil = "<script>alert('x')&\"$title"
     record = run_record(launcher=evil, engine_detail=evil, config={"model": {evil: evil}})
-    evaluation = {**evaluation_record(), "data": evil}
+    evaluation = evaluation_record(data=evil)
     path = tmp_path / "page.html"
     runs = [read_run(make_run(f"{n}<b>&", record=record, evaluation=evaluation)) for n in "xy"]
     write_html(runs, path)
@@ -98,8 +98,10 @@ def test_page_of_a_run_without_metrics(make_run: MakeRun, tmp_path: Path) -> Non
 
 
 def test_one_point_and_a_nan_can_be_drawn(make_run: MakeRun, tmp_path: Path) -> None:
-    lines = [step_line(0, loss=float("nan")), step_line(1, loss=0.0), epoch_line(0)]
-    write_html([read_run(make_run(lines=lines))], tmp_path / "page.html")
+    folder = make_run(lines=[step_record(0, loss=0.123), step_record(1, loss=0.0), epoch_record(0)])
+    metrics = folder / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("0.123", "NaN"))
+    write_html([read_run(folder)], tmp_path / "page.html")
     assert "nan" not in "".join(re.findall(r'points="[^"]*"', (tmp_path / "page.html").read_text()))
 
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from bigtrk.records.metrics import Shares
 from bigtrk.reports import Run, read_run
 from bigtrk.reports.scaling import compare, time_run
-from tests.reports.run_folders import MakeRun, epoch_line, run_record, run_writer
+from tests.reports.run_folders import DATA, MACHINE, MakeRun, epoch_record, run_record, run_writer
 
 
 @pytest.fixture
@@ -17,13 +18,13 @@ def make_run(tmp_path: Path) -> MakeRun:
 
 def make(make_run: MakeRun, name: str, ranks: int, seconds: float, **changes: Any) -> Run:
     """A run whose first epoch is slow and whose others take `seconds`."""
-    lines = [epoch_line(0, 10 * seconds), epoch_line(1, seconds), epoch_line(2, seconds)]
+    lines = [epoch_record(0, 10 * seconds), epoch_record(1, seconds), epoch_record(2, seconds)]
     return read_run(make_run(name, record=run_record(ranks, **changes), lines=lines))
 
 
 def test_medians_leave_out_the_first_epoch(make_run: MakeRun) -> None:
-    lines = [epoch_line(0, 90.0, peak_memory_bytes=7), epoch_line(1, 1.0), epoch_line(2, 2.0)]
-    lines += [epoch_line(3, 30.0), epoch_line(4, 3.0, peak_memory_bytes=9 * 2**30)]
+    lines = [epoch_record(0, 90.0, peak_memory_bytes=7), epoch_record(1, 1.0), epoch_record(2, 2.0)]
+    lines += [epoch_record(3, 30.0), epoch_record(4, 3.0, peak_memory_bytes=9 * 2**30)]
     timing = time_run(read_run(make_run(lines=lines)))
     assert timing.epochs == 4
     assert timing.epoch_seconds == 2.5
@@ -32,18 +33,18 @@ def test_medians_leave_out_the_first_epoch(make_run: MakeRun) -> None:
 
 
 def test_one_epoch_counts_and_is_said_to_be_cold(make_run: MakeRun) -> None:
-    run = read_run(make_run(lines=[epoch_line(0, 4.0)]))
+    run = read_run(make_run(lines=[epoch_record(0, 4.0)]))
     assert time_run(run).epoch_seconds == 4.0
     assert "include the warm-up" in " ".join(compare([run]).notes)
 
 
 def test_mean_shares_sum_to_one(make_run: MakeRun) -> None:
     shares = [
-        {"exchange": 0.5, "compute": 0.5, "reduce": 0.0, "data": 0.0},
-        {"exchange": 0.1, "compute": 0.2, "reduce": 0.3, "data": 0.4},
-        {"exchange": 0.0, "compute": 0.7, "reduce": 0.2, "data": 0.1},
+        Shares(exchange=0.5, compute=0.5, reduce=0.0, data=0.0),
+        Shares(exchange=0.1, compute=0.2, reduce=0.3, data=0.4),
+        Shares(exchange=0.0, compute=0.7, reduce=0.2, data=0.1),
     ]
-    lines = [epoch_line(epoch, shares=share) for epoch, share in enumerate(shares)]
+    lines = [epoch_record(epoch, shares=share) for epoch, share in enumerate(shares)]
     mean = time_run(read_run(make_run(lines=lines))).shares
     assert mean is not None
     assert mean.exchange == pytest.approx(0.05)
@@ -78,12 +79,11 @@ def test_baseline_is_of_the_same_engine_where_there_is_one(make_run: MakeRun) ->
 
 def test_weak_scaling_compares_speed_per_edge(make_run: MakeRun) -> None:
     """The first and last rows of the table of Lazar et al.: about 23 times on 32 devices."""
-    small = run_record(1)
-    large = run_record(32)
-    large["data"]["edges"] = 32 * small["data"]["edges"]
-    rate = small["data"]["edges"]
-    one = [epoch_line(0, 34.36, edges_per_second=rate / 34.36)]
-    many = [epoch_line(0, 47.6, edges_per_second=32 * rate / 47.6)]
+    rate = 51000
+    small = run_record(1, data=DATA.model_copy(update={"edges": rate}))
+    large = run_record(32, data=DATA.model_copy(update={"edges": 32 * rate}))
+    one = [epoch_record(0, 34.36, edges_per_second=rate / 34.36)]
+    many = [epoch_record(0, 47.6, edges_per_second=32 * rate / 47.6)]
     runs = [
         read_run(make_run("one", record=small, lines=one)),
         read_run(make_run("many", record=large, lines=many)),
@@ -95,7 +95,7 @@ def test_weak_scaling_compares_speed_per_edge(make_run: MakeRun) -> None:
 
 
 def test_other_model_or_accelerator_is_not_compared(make_run: MakeRun) -> None:
-    gpu = {**run_record()["machine"], "accelerator": "NVIDIA H200"}
+    gpu = MACHINE.model_copy(update={"accelerator": "NVIDIA H200"})
     runs = [
         make(make_run, "cpu", 1, 10.0),
         make(make_run, "gpu", 2, 1.0, machine=gpu),
@@ -118,6 +118,6 @@ def test_run_without_an_epoch_has_no_figures_and_is_no_baseline(make_run: MakeRu
 
 @pytest.mark.parametrize(("host", "said"), [("node01", True), ("node02", False)])
 def test_shared_cores_are_pointed_out(make_run: MakeRun, host: str, said: bool) -> None:
-    elsewhere = {**run_record()["machine"], "host": host}
+    elsewhere = MACHINE.model_copy(update={"host": host})
     runs = [make(make_run, "n1", 1, 5.0), make(make_run, "n2", 2, 5.0, machine=elsewhere)]
     assert ("more ranks add no cores" in " ".join(compare(runs).notes)) == said

@@ -6,19 +6,25 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from bigtrk.records.metrics import EpochRecord, MeanEdgeMetrics, ValidationRecord
 from bigtrk.reports.study import StudyReport
-from tests.reports.run_folders import epoch_line, run_record, run_writer, step_line
+from tests.reports.run_folders import (
+    epoch_record,
+    run_record,
+    run_writer,
+    step_record,
+    validation_record,
+)
 
 
-def epoch(number: int, seconds: float, auc: float | None, **changes: Any) -> dict[str, Any]:
-    validation = {"auc": auc, "efficiency": 0.9, "purity": 0.8}
+def epoch(number: int, seconds: float, auc: float | None, **changes: Any) -> EpochRecord:
+    validation = MeanEdgeMetrics(auc=auc, efficiency=0.9, purity=0.8)
     shown = {"planned_steps": 3, "spikes": 0, "validation": validation}
-    return epoch_line(number, seconds, **shown, **changes)
+    return epoch_record(number, seconds, **shown, **changes)
 
 
-def between(step: int, seconds: float, auc: float) -> dict[str, Any]:
-    metrics = {"auc": auc, "efficiency": 0.7, "purity": 0.6}
-    return {"kind": "validation", "step": step, "seconds": seconds, "validation": metrics}
+def between(step: int, seconds: float, auc: float) -> ValidationRecord:
+    return validation_record(step, seconds, auc=auc, efficiency=0.7, purity=0.6)
 
 
 @pytest.fixture
@@ -31,8 +37,8 @@ def report(tmp_path: Path) -> StudyReport:
     slow = [between(1, 7, 0.81), epoch(0, 14, 0.82, edges=204_000)]
     slow += [between(4, 24, 0.93), epoch(1, 14, 0.95, edges=204_000)]
     folders = {
-        "fast": make("fast", run_record(), [step_line(i) for i in range(8)] + fast),
-        "slow": make("slow", run_record(), [step_line(i) for i in range(6)] + slow),
+        "fast": make("fast", run_record(), [step_record(i) for i in range(8)] + fast),
+        "slow": make("slow", run_record(), [step_record(i) for i in range(6)] + slow),
     }
     return StudyReport(folders)
 

@@ -2,21 +2,22 @@
 
 import io
 import json
-import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
+from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.run import RunRecord
 from bigtrk.reports import Run, read_run, show, show_evaluation, summarise
 from tests.reports.run_folders import (
     MakeRun,
-    epoch_line,
+    epoch_record,
     evaluation_record,
     run_record,
     run_writer,
-    step_line,
+    step_record,
+    track_record,
 )
 
 
@@ -43,7 +44,11 @@ def row_of(text: str, table: str, first: str) -> list[str]:
 def pair(make_run: MakeRun) -> list[Run]:
     """One rank with an evaluation, and two ranks at nearly twice the speed."""
     second = run_record(2, engine="deepspeed", engine_detail="ZeRO-1", launcher="deepspeed")
-    lines = [step_line(0, micro_steps=None, imbalance=None), epoch_line(0, 9.0), epoch_line(1, 1.0)]
+    lines = [
+        step_record(0, micro_steps=None, imbalance=None),
+        epoch_record(0, 9.0),
+        epoch_record(1, 1.0),
+    ]
     return [
         read_run(make_run("one", evaluation=evaluation_record())),
         read_run(make_run("two", record=second, lines=lines)),
@@ -76,8 +81,8 @@ def test_other_tables(pair: list[Run]) -> None:
     assert row_of(text, "Routes", "two")[-1] == "-"
     metrics = ["99.600", "87.831", "99.249", "-", "98.577", "0.00406"]
     last = row_of(text, "Validation after the last epoch", "two")
-    assert last == ["two", "2", "1", *metrics, "1.00", "0.33"]
-    assert row_of(text, "Epochs of one", "2") == ["2", "0.60000", *metrics, "1.00", "0.33"]
+    assert last == ["two", "2", "2", *metrics, "1.00", "0.33"]
+    assert row_of(text, "Epochs of one", "3") == ["3", "0.60000", *metrics, "1.00", "0.33"]
     edges = row_of(text, "Evaluation: edges", "one")
     assert edges[1:6] == ["graphs", "2", "34.0 K", "93.000", "-"]
     tracks = row_of(text, "Evaluation: tracks", "one")
@@ -128,7 +133,7 @@ def test_plain_output_is_100_wide_without_colour_codes(
 
 
 def test_run_without_an_epoch_says_so(make_run: MakeRun) -> None:
-    run = read_run(make_run("young", lines=[step_line(0)]))
+    run = read_run(make_run("young", lines=[step_record(0)]))
     text = printed([run])
     assert "0 of 3 epochs, 1 step" in text
     assert "No epoch has finished yet; steps recorded: 1." in text
@@ -136,7 +141,7 @@ def test_run_without_an_epoch_says_so(make_run: MakeRun) -> None:
 
 
 def test_almost_empty_record_still_shows(make_run: MakeRun) -> None:
-    run = read_run(make_run("bare", record={"world_size": 3, "engine": "ddp"}, lines=[]))
+    run = read_run(make_run("bare", record=RunRecord(world_size=3, engine="ddp"), lines=[]))
     assert "DDP on 3 ranks" in printed([run])
     json.dumps(summarise([run]), allow_nan=False)
 
@@ -157,8 +162,11 @@ def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None
 
 
 def test_diverged_loss_shows_as_nan_and_is_null_in_json(make_run: MakeRun) -> None:
-    run = read_run(make_run("bad", lines=[epoch_line(0, train_loss=math.nan)]))
-    assert row_of(printed([run]), "Epochs of bad", "0")[1] == "nan"
+    folder = make_run("bad", lines=[epoch_record(0, train_loss=0.123)])
+    metrics = folder / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("0.123", "NaN"))
+    run = read_run(folder)
+    assert row_of(printed([run]), "Epochs of bad", "1")[1] == "nan"
     assert summarise([run])["runs"][0]["epochs"][0]["train_loss"] is None
 
 
@@ -167,7 +175,7 @@ def test_markup_in_names_is_text(make_run: MakeRun) -> None:
     assert "[red]x[/red]" in printed([read_run(make_run("[bold]", record=record))])
 
 
-def shown_evaluation(record: dict[str, Any]) -> str:
+def shown_evaluation(record: EvaluationRecord) -> str:
     out = io.StringIO()
     show_evaluation(record, Console(file=out))
     return out.getvalue()
@@ -180,7 +188,6 @@ def test_show_evaluation_alone() -> None:
 
 
 def test_a_missing_score_has_its_reason() -> None:
-    record = evaluation_record()
-    record["tracks"]["trackml_score"] = None
+    record = evaluation_record(tracks=track_record(trackml_score=None))
     text = " ".join(shown_evaluation(record).split())
     assert "TrackML score unknown, since the truth does not give every hit a weight." in text

@@ -11,27 +11,29 @@ from typing import Any
 
 import pytest
 
+from bigtrk.records.metrics import StepRecord
 from tests.programs import CHECKOUT, run_shell
-from tests.reports.run_folders import run_record, run_writer, step_line
+from tests.reports.run_folders import run_record, run_writer, step_record
 
 SCRIPTS = CHECKOUT / "scripts"
+REHEARSALS = SCRIPTS / "rehearsals"
 
 
-def compare(folder: Path, other: list[dict[str, Any]], options: str = "") -> tuple[int, str]:
+def compare(folder: Path, other: list[StepRecord], options: str = "") -> tuple[int, str]:
     """Exit status and output of comparing five steps with `other`."""
     write = run_writer(folder)
-    write("a", lines=[step_line(step) for step in range(5)])
+    write("a", lines=[step_record(step) for step in range(5)])
     write("b", record=run_record(world_size=4), lines=other)
-    command = f"python {SCRIPTS}/compare_losses.py a b {options} 2>&1; echo status $?"
+    command = f"python {REHEARSALS}/compare_losses.py a b {options} 2>&1; echo status $?"
     *printed, status = run_shell(command, folder).splitlines()
     return int(status.split()[1]), "\n".join(printed)
 
 
 def test_equal_losses_agree_and_the_last_line_is_json(tmp_path: Path) -> None:
     # Step 3 was trained twice, as after a requeue: the later line counts.
-    other = [step_line(step) for step in range(5)]
-    other.insert(3, step_line(3, loss=9.0))
-    other[5]["loss"] *= 1 + 5e-6
+    other = [step_record(step) for step in range(5)]
+    other.insert(3, step_record(3, loss=9.0))
+    other[5] = step_record(4, loss=0.7 / 5 * (1 + 5e-6))
     status, printed = compare(tmp_path, other, "--nodes 2 --seconds 31")
     assert status == 0
     assert "5 step losses of b (on 4 ranks) agree with a (on 1) within 1e-05" in printed
@@ -41,8 +43,8 @@ def test_equal_losses_agree_and_the_last_line_is_json(tmp_path: Path) -> None:
 
 
 def test_a_loss_beyond_the_tolerance_is_an_error(tmp_path: Path) -> None:
-    other = [step_line(step) for step in range(5)]
-    other[2]["loss"] *= 1 - 2e-5
+    other = [step_record(step) for step in range(5)]
+    other[2] = step_record(2, loss=0.7 / 3 * (1 - 2e-5))
     status, printed = compare(tmp_path, other)
     assert status == 1
     assert "DIFFER" in printed
@@ -51,7 +53,7 @@ def test_a_loss_beyond_the_tolerance_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", [range(4), range(6), range(0)])
 def test_runs_of_other_steps_are_not_compared(tmp_path: Path, steps: range) -> None:
-    status, printed = compare(tmp_path, [step_line(step) for step in steps])
+    status, printed = compare(tmp_path, [step_record(step) for step in steps])
     assert status == 2
     assert f"b: holds {len(steps)} steps, a 5" in printed
 
@@ -245,7 +247,7 @@ def test_a_job_fails_as_its_training_does(job: dict[str, str], tmp_path: Path) -
 def test_rehearsals_refuse_what_they_do_not_know(
     tmp_path: Path, command: str, complaint: str
 ) -> None:
-    refused = f"export TMPDIR=$PWD; {SCRIPTS}/{command} 2>&1; test $? = 2"
+    refused = f"export TMPDIR=$PWD; {REHEARSALS}/{command} 2>&1; test $? = 2"
     assert complaint in run_shell(refused, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -254,7 +256,7 @@ def rehearse(command: str, programs: str, folder: Path) -> dict[str, Any]:
     """The last line of a rehearsal, which must leave nothing in its temporary folder."""
     if programs and (os.geteuid() != 0 or not all(map(shutil.which, programs.split()))):
         pytest.skip(f"needs root, and {programs}")
-    printed = run_shell(f"TMPDIR=$PWD {SCRIPTS}/{command}", folder, timeout=1500)
+    printed = run_shell(f"TMPDIR=$PWD {REHEARSALS}/{command}", folder, timeout=1500)
     assert list(folder.glob("bigtrk-*")) == []
     last: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return last

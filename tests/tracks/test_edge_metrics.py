@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigtrk.errors import InputError
-from bigtrk.tracks.edge_metrics import (
-    edge_metrics,
-    mean_over_events,
-    total_counts,
-    undefined_note,
-)
+from bigtrk.tracks.edge_metrics import edge_metrics, summarise_edges
 
 NAMES = {
     "eff": "efficiency",
@@ -65,28 +60,23 @@ def test_means_skip_what_is_undefined_and_say_so() -> None:
     good = edge_metrics(torch.tensor([1.0, -1.0]), y, torch.ones(2))
     half = edge_metrics(torch.tensor([1.0, 1.0]), y, torch.ones(2))
     without_target = edge_metrics(torch.tensor([1.0, 1.0]), ~y & False, torch.ones(2))
-    means = mean_over_events([good, half, without_target])
-    assert means["efficiency"] == 1.0
-    assert means["auc"] == 0.75
-    assert means["purity"] == pytest.approx(1.5 / 3)
-    assert means["events_skipped"] == 1
-    assert mean_over_events([good])["events_skipped"] == 0
-    assert mean_over_events([without_target])["efficiency"] is None
-    assert means["events_without_auc"] == 1
-
-
-def test_undefined_metrics_in_words() -> None:
-    assert undefined_note(None, None) == undefined_note(0.0, 0.0) == ""
-    assert undefined_note(1.0, 0.0) == "1 event lacks a metric"
-    assert undefined_note(3.0, 2.0).startswith("3 events lack a metric, 2 AUC: undefined unless")
+    means = summarise_edges([good, half, without_target])
+    assert means.efficiency == 1.0
+    assert means.auc == 0.75
+    assert means.purity == pytest.approx(1.5 / 3)
+    assert means.events_skipped == 1
+    assert summarise_edges([good]).events_skipped == 0
+    assert summarise_edges([without_target]).efficiency is None
+    assert means.events_without_auc == 1
 
 
 def test_counts_are_what_the_ratios_are_made_of() -> None:
     logits = torch.tensor([2.0, 2.0, 2.0, 2.0, -2.0])
     y = torch.tensor([True, True, True, False, True])
     weights = torch.tensor([1.0, 1.0, 0.0, 1.0, 1.0])  # the third is true, but no target
-    counts = total_counts([edge_metrics(logits, y, weights)] * 2)
-    assert counts == {"n_target": 6, "n_predicted": 8, "n_found": 4, "n_true_predicted": 6}
+    total = summarise_edges([edge_metrics(logits, y, weights)] * 2)
+    assert (total.n_target, total.n_predicted) == (6, 8)
+    assert (total.n_found, total.n_true_predicted) == (4, 6)
 
 
 def test_diverged_logits_are_an_error() -> None:

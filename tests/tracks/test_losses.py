@@ -6,8 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigtrk.tracks.evaluation import TrackOptions, score_tracks, summarise_tracks
+from bigtrk.tracks.evaluation import TrackOptions, score_tracks
 from bigtrk.tracks.losses import CATEGORIES
+from bigtrk.tracks.summary import summarise_tracks
 from tests.tracks.small_event import small_event
 
 OPTIONS = TrackOptions(pt_min=1.0)
@@ -37,16 +38,13 @@ def by_category(
     event = small_event(hits, [edge[:3] for edge in edges], pt, lost_hits=lost)
     scores = torch.tensor([score for *_, score in edges], dtype=torch.float64)
     summary = summarise_tracks([score_tracks(event, scores, OPTIONS)], OPTIONS)
-    strict = summary["matching"][1]
-    assert (strict["style"], strict["mode"]) == ("ATLAS", "strict")
-    assert summary["losses"]["found"] == strict["n_reconstructed"]
+    strict = summary.model.matchings[1]
+    assert (strict.matching.style, strict.matching.mode) == ("ATLAS", "strict")
+    assert summary.losses["found"] == strict.metrics.n_reconstructed
     for name in CATEGORIES:
         for axis in ("pt", "eta"):
-            bins = summary["loss_bins"][f"{name}_by_{axis}"]
-            parts = (*bins["part"], bins["outside"][0], bins["unknown"][0])
-            assert sum(parts) == summary["losses"][name]
-    losses: dict[str, int] = summary["losses"]
-    return losses, strict["n_particles"]
+            assert summary.loss_bins[f"{name}_by_{axis}"].part.sum() == summary.losses[name]
+    return summary.losses, strict.metrics.n_particles
 
 
 def test_one_particle_of_each_kind() -> None:
@@ -72,11 +70,12 @@ def test_perfect_scores_beside_the_model_and_whatever_the_cut() -> None:
     scores = torch.tensor([score for *_, score in edges], dtype=torch.float64)
     for options in (OPTIONS, TrackOptions(score_cut=1.0)):
         summary = summarise_tracks([score_tracks(event, scores, options)], options)
-        perfect = summary["perfect"]["matching"][1]
+        perfect = summary.perfect.matchings[1]
         # 1, 4, 5 and 6 of the seven.
-        assert (perfect["n_reconstructed"], perfect["n_particles"]) == (4, 7)
-        assert perfect["fake_rate"] == 0
-        assert sum(perfect["bins"]["efficiency_by_pt"]["part"]) == 4
+        assert (perfect.metrics.n_reconstructed, perfect.metrics.n_particles) == (4, 7)
+        assert perfect.metrics.fake_rate == 0
+        assert perfect.bins is not None
+        assert perfect.bins["efficiency_by_pt"].part.sum() == 4
 
 
 @given(

@@ -8,17 +8,11 @@ import pytest
 from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.run_folder import METRICS, RUN, append_metrics
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.monitoring.profiling import profiled
-from bigtrk.training.run_folder import (
-    CHECKPOINTS,
-    METRICS,
-    RUN,
-    append_record,
-    create_run,
-    hold,
-    remove_run,
-)
+from bigtrk.training.run_folder import CHECKPOINTS, create_run, hold, remove_run
+from tests.reports.run_folders import run_record, step_record
 from tests.training.checkpoint.test_files import write
 
 LINK = "is a symbolic link, which may lead to another's files; remove it"
@@ -40,7 +34,7 @@ def test_links_at_what_a_run_writes_are_refused(tmp_path: Path, name: str, dangl
     said = link(run / name, outside)
     with FolderLock() as lock:
         with pytest.raises(InputError, match=said):
-            create_run(lock, run, {})
+            create_run(lock, run, run_record())
         with pytest.raises(InputError, match=said):
             hold(lock, run)
     assert list(run.iterdir()) == [run / name]
@@ -51,7 +45,7 @@ def test_links_at_what_a_run_writes_are_refused(tmp_path: Path, name: str, dangl
 def test_a_record_is_not_written_through_a_link(tmp_path: Path) -> None:
     said = link(tmp_path / METRICS, tmp_path / "outside")
     with pytest.raises(InputError, match=said):
-        append_record(tmp_path, {"step": 1})
+        append_metrics(tmp_path, step_record(1))
     assert not (tmp_path / "outside").exists()
 
 
@@ -60,8 +54,8 @@ def test_the_run_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.symlink_to(tmp_path / "scratch")
     with FolderLock() as lock:
-        assert create_run(lock, run, {"config": {}}) == run
-        append_record(run, {"step": 1})
+        assert create_run(lock, run, run_record()) == run
+        append_metrics(run, step_record(1))
         lock.check()
         assert {path.name for path in (tmp_path / "scratch").iterdir()} == {LOCK, METRICS, RUN}
     write(run, 4)
@@ -135,5 +129,5 @@ def test_a_link_is_not_removed_as_a_run(tmp_path: Path) -> None:
 def test_a_folder_that_holds_part_of_a_run_is_not_taken(tmp_path: Path, left: str) -> None:
     (tmp_path / left).touch()
     with FolderLock() as lock, pytest.raises(InputError, match="already holds a run"):
-        create_run(lock, tmp_path, {})
+        create_run(lock, tmp_path, run_record())
     assert list(tmp_path.iterdir()) == [tmp_path / left]

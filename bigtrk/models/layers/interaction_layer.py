@@ -9,7 +9,6 @@ from torch import Tensor
 from bigtrk.models.layers.chunked_mlp import Activation
 from bigtrk.models.layers.interaction import GraphPass, Interact, Layer
 from bigtrk.models.layers.mlp import Perceptrons, activations
-from bigtrk.models.settings import InteractionGNNConfig
 
 
 class EdgeDecoder(Perceptrons):
@@ -38,38 +37,54 @@ class EdgeDecoder(Perceptrons):
         return [*shared, torch.cat([weight, pt_weight]), torch.cat([bias, pt_bias])]
 
     def forward(
-        self, layer: "InteractionLayer", graph: GraphPass, i: int, e: Tensor, x: Tensor
-    ) -> Tensor:
-        """Decodes edges e [E, H] and nodes x [N, H], not yet updated by `layer`, the i-th: logits
-        [E], or logits and log pT [E, 2].
+        self,
+        layer: "InteractionLayer",
+        i: int,
+        graphs: list[GraphPass],
+        nodes: list[Tensor],
+        edges: list[Tensor],
+    ) -> list[Tensor]:
+        """Decodes nodes [N, H] and edges [E, H], not yet updated by `layer`, the i-th: logits [E]
+        of each sector, or logits and log pT [E, 2].
         """
-        made: Tensor = layer(graph, i, e, x, self)[0]
-        return made if self._pt_head else made.squeeze(-1)
+        made: list[Tensor] = layer(i, graphs, nodes, edges, self)[1]
+        return made if self._pt_head else [logits.squeeze(-1) for logits in made]
 
 
 class InteractionLayer(Perceptrons):
     """Updates all edges, then, unless it is the last layer, the owned nodes."""
 
-    def __init__(self, config: InteractionGNNConfig, has_node_update: bool) -> None:
+    def __init__(
+        self, hidden: int, layers: int, *, concatenate: bool, in_out: bool, has_node_update: bool
+    ) -> None:
         super().__init__()
-        parts, sums = (2 if config.concatenate else 1), (2 if config.in_out else 1)
-        self._activations, self._in_out = activations(config.mlp_layers), config.in_out
-        hidden, layers = config.hidden, config.mlp_layers
+        parts, sums = (2 if concatenate else 1), (2 if in_out else 1)
+        self._activations, self._in_out = activations(layers), in_out
         self.add_mlp("edge_mlp", 3 * parts * hidden, hidden, layers)
         if has_node_update:
             self.add_mlp("node_mlp", (sums + parts) * hidden, hidden, layers)
 
     def forward(
-        self, graph: GraphPass, i: int, e: Tensor, x: Tensor, head: EdgeDecoder | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Runs as the i-th layer: edges e [E, H] and nodes x [N, H] -> edges [E, H] and owned nodes
-        [n_owned, H]; with a `head`, its results for the edges [E, 1 or 2] and None.
+        self,
+        i: int,
+        graphs: list[GraphPass],
+        nodes: list[Tensor],
+        edges: list[Tensor],
+        head: EdgeDecoder | None = None,
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Runs as the i-th layer on each sector: nodes [N, H] and edges [E, H] -> owned nodes
+        [n_owned, H] and edges [E, H]; with a `head` no nodes, and its results for edges [E, 1 or
+        2].
         """
         edge, node, weights = self._activations, self._activations, self.weights("edge_mlp")
         if head is None:
             weights += self.weights("node_mlp")
         else:
             edge, node, weights = edge + head.activations, [], weights + head.weights()
-        layer = Layer(graph, i, edge, node, self._in_out)
-        result: tuple[Tensor, Tensor | None] = Interact.apply(layer, e, x, *weights)
-        return result
+        updated, made = [], []
+        for graph, x, e in zip(graphs, nodes, edges, strict=True):
+            layer = Layer(graph, i, edge, node, self._in_out)
+            of_edges, owned = Interact.apply(layer, e, x, *weights)
+            made.append(of_edges)
+            updated.append(owned)
+        return ([] if head else updated), made

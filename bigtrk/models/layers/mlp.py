@@ -46,13 +46,13 @@ class Perceptrons(nn.Module):
 
 
 class Encoder(Perceptrons):
-    """An MLP of features: [M, n_inputs] -> [M, H] in the workspace's type."""
+    """An MLP of features: of each sector [M, n_inputs] -> [M, H] in the workspace's type."""
 
     def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
         super().__init__()
         self._activations = activations(layers)
         self.add_mlp("mlp", n_inputs, hidden, layers)
 
-    def forward(self, features: Tensor, work: Workspace) -> Tensor:
-        made: Tensor = Encode.apply(work, self._activations, features, *self.weights())
-        return made
+    def forward(self, features: list[Tensor], work: Workspace) -> list[Tensor]:
+        weights = self.weights()
+        return [Encode.apply(work, self._activations, values, *weights) for values in features]

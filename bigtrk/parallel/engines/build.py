@@ -2,7 +2,6 @@
 
 from torch import nn
 
-from bigtrk.parallel.engines.coalesced import CoalescedEngine
 from bigtrk.parallel.engines.ddp import DDPEngine
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
@@ -13,10 +12,9 @@ def make_engine(
     settings: EngineSettings, model: nn.Module, optimizer: OptimizerSettings, stopwatch: Stopwatch
 ) -> tuple[Engine, str]:
     """The configured engine around `model`, and its name for people ("ZeRO-1"). Collective."""
-    if settings.name == "ddp" and settings.coalesced:
-        return CoalescedEngine(model, optimizer, stopwatch), "DDP, coalesced"
     if settings.name == "ddp":
-        return DDPEngine(model, optimizer, stopwatch), "DDP"
+        name = "DDP, coalesced" if settings.coalesced else "DDP"
+        return DDPEngine(model, optimizer, stopwatch, settings.coalesced), name
     if settings.name == "fsdp2":
         return _make_fsdp2(model, optimizer, settings.shard_ranks)
     # Importing DeepSpeed takes seconds, which other runs should not pay.

@@ -13,6 +13,8 @@ from bigtrk.parallel.engines.pieces import Piece, replica_pieces
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 
+_ONE_BUCKET = 2**20  # MB, of which only what the gradients fill is allocated
+
 
 class ReplicaEngine(TorchEngine):
     """A whole copy of `replica` and of its optimizer's state on each rank."""
@@ -36,14 +38,27 @@ class ReplicaEngine(TorchEngine):
 
 
 class DDPEngine(ReplicaEngine):
-    """PyTorch's DDP: gradients are averaged bucket by bucket while the backward pass runs."""
+    """PyTorch's DDP: gradients are averaged bucket by bucket while the backward pass runs.
+
+    coalesced: all gradients in one bucket, so that a step pays the network's latency once, and
+    nothing is sent while the backward pass runs (Tripathy et al., "Scaling graph neural networks
+    for particle track reconstruction").
+    """
 
     def __init__(
-        self, model: nn.Module, optimizer: OptimizerSettings, stopwatch: Stopwatch
+        self,
+        model: nn.Module,
+        optimizer: OptimizerSettings,
+        stopwatch: Stopwatch,
+        coalesced: bool = False,
     ) -> None:
         super().__init__(model, optimizer)
-        # Otherwise each gradient exists twice, in a bucket and beside it.
-        self.model = self._ddp = DistributedDataParallel(model, gradient_as_bucket_view=True)
+        self.model = self._ddp = DistributedDataParallel(
+            model,
+            bucket_cap_mb=_ONE_BUCKET if coalesced else None,
+            # Otherwise each gradient exists twice, in a bucket and beside it.
+            gradient_as_bucket_view=True,
+        )
         self._ddp.register_comm_hook(stopwatch, _timed_mean)
         with stopwatch.paused():
             self._settle_buckets()

@@ -29,7 +29,7 @@ class Engine(ABC):
     """One replica or shard of the model with its optimizer.
 
     Gradients are averaged over the whole world and summed over the micro-steps of a step, so a
-    rank scales its part of the loss by the world size (DESIGN.md, "Exact halo training" 5).
+    rank scales its part of the loss by the world size (docs/design.md, "Exact halo training" 5).
     """
 
     model: nn.Module

@@ -13,7 +13,7 @@ def count(value: float | None) -> str:
     if value is None:
         return DASH
     if abs(value) < 9_999.5:
-        return f"{value:,.0f}"
+        return f"{value:z,.0f}"
     for unit in ("K", "M"):
         value /= 1000
         if abs(value) < 999.5:
@@ -23,7 +23,7 @@ def count(value: float | None) -> str:
 
 def rate(value: float | None) -> str:
     """Edges per second."""
-    return DASH if value is None else count(value) if value >= 10 else f"{value:.2f}"
+    return DASH if value is None else count(value) if value >= 10 else f"{value:z.2f}"
 
 
 def memory(value: float | None) -> str:
@@ -31,19 +31,19 @@ def memory(value: float | None) -> str:
     if value is None:
         return DASH
     mebibytes = value / 2**20
-    return f"{mebibytes:,.0f} MiB" if mebibytes < 1023.5 else f"{mebibytes / 1024:,.1f} GiB"
+    return f"{mebibytes:z,.0f} MiB" if mebibytes < 1023.5 else f"{mebibytes / 1024:,.1f} GiB"
 
 
 def seconds(value: float | None) -> str:
     """Seconds, two decimals as in the table of Lazar et al.; more digits below 0.1 s."""
     if value is None:
         return DASH
-    return f"{value:,.2f}" if value >= 0.1 else f"{value:.4f}"
+    return f"{value:,.2f}" if value >= 0.1 else f"{value:z.4f}"
 
 
 def percent(value: float | None, decimals: int = 3) -> str:
     """A ratio in percent, three decimals as in the table of Lazar et al."""
-    return DASH if value is None else f"{100 * value:.{decimals}f}"
+    return DASH if value is None else f"{100 * value:z.{decimals}f}"
 
 
 def share(value: float | None) -> str:
@@ -53,7 +53,7 @@ def share(value: float | None) -> str:
 
 def loss(value: float | None) -> str:
     """A loss, five decimals as in the table of Lazar et al."""
-    return DASH if value is None else f"{value:.5f}"
+    return DASH if value is None else f"{value:z.5f}"
 
 
 def norm(value: float | None) -> str:
@@ -63,7 +63,7 @@ def norm(value: float | None) -> str:
 
 def decimal(value: float | None) -> str:
     """A factor such as the imbalance or the speed-up."""
-    return DASH if value is None else f"{value:.2f}"
+    return DASH if value is None else f"{value:z.2f}"
 
 
 def small(value: float | None) -> str:

@@ -1,8 +1,7 @@
 """Edge metrics as the columns of a table."""
 
-from bigtrk.records.run import EdgeMetrics
+from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.reports.elements import figures
-from bigtrk.tracks.edge_metrics import undefined_note
 
 METRIC_COLUMNS = (
     "efficiency %",
@@ -15,9 +14,9 @@ METRIC_COLUMNS = (
 PAPER = "Columns and precision as in the table of Lazar et al.; metrics are means over events."
 
 
-def metric_cells(metrics: EdgeMetrics | None) -> tuple[str, ...]:
+def metric_cells(metrics: MeanEdgeMetrics | None) -> tuple[str, ...]:
     """The cells of METRIC_COLUMNS."""
-    known = metrics or EdgeMetrics()
+    known = metrics or MeanEdgeMetrics()
     return (
         figures.percent(known.efficiency),
         figures.percent(known.target_purity),
@@ -26,8 +25,3 @@ def metric_cells(metrics: EdgeMetrics | None) -> tuple[str, ...]:
         figures.percent(known.auc),
         figures.loss(known.loss),
     )
-
-
-def undefined(metrics: EdgeMetrics | None) -> str:
-    """Which means leave out how many events, in words; "" where none does."""
-    return undefined_note(metrics.events_skipped, metrics.events_without_auc) if metrics else ""

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import Any
 
-from bigtrk.config import parse
 from bigtrk.records.evaluation import Binned, EvaluationRecord, Judged, TrackRecord
 from bigtrk.reports.elements.binned import BINNED_RULE, curve
 from bigtrk.reports.elements.page_parts import legend, table_section, write_page
@@ -21,9 +19,8 @@ PLACES = dict(zip(NAMES, (0.44, 0.56, 0.5, 0.38, 0.46, 0.54, 0.62), strict=True)
 AXES = (("pt", "pT, GeV"), ("eta", "eta"))
 
 
-def write_evaluation_html(evaluation: dict[str, Any], path: Path) -> None:
-    """Write the page of one evaluation, in the form of `evaluation.json`, to `path`, atomically."""
-    record = parse(EvaluationRecord, evaluation, "evaluation")
+def write_evaluation_html(record: EvaluationRecord, path: Path) -> None:
+    """Write the page of one evaluation to `path`, atomically."""
     write_page(
         path,
         title=f"bigtrk evaluation: {record.data}",

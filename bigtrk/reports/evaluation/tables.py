@@ -1,16 +1,14 @@
 """The tables of evaluations, the same for terminal and page."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 
-from bigtrk.config import parse
 from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.binned import BINNED_RULE, cell
 from bigtrk.reports.elements.layout import Table, at_width, show_table
-from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric_cells, undefined
+from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric_cells
 from bigtrk.reports.evaluation.binned_tables import binned_tables
 
 TRACK_COLUMNS = (
@@ -37,9 +35,8 @@ LIMITS_RULE = (
 Evaluated = tuple[str, EvaluationRecord]
 
 
-def show_evaluation(evaluation: dict[str, Any], console: Console) -> None:
-    """Print the tables of one evaluation, in the form of `evaluation.json`."""
-    record = parse(EvaluationRecord, evaluation, "evaluation")
+def show_evaluation(record: EvaluationRecord, console: Console) -> None:
+    """Print the tables of one evaluation."""
     for table in evaluation_tables([("", record)]):
         show_table(table, at_width(console))
 
@@ -104,7 +101,7 @@ def _evaluated_edges(evaluated: Sequence[Evaluated]) -> Table:
     seen += [
         f"{name + ': ' if name else ''}{note}."
         for name, record in evaluated
-        if (note := undefined(record.edge_metrics))
+        if (note := record.edge_metrics.undefined)
     ]
     return Table("Evaluation: edges", columns, rows, (PAPER, *seen), text_columns=1 + len(run))
 

@@ -6,7 +6,7 @@ from html import escape
 from itertools import accumulate
 from pathlib import Path
 
-from bigtrk.records.run import EpochRecord
+from bigtrk.records.metrics import EpochRecord
 from bigtrk.reports.elements.estimates import Estimate
 from bigtrk.reports.elements.layout import Table
 from bigtrk.reports.elements.page_parts import header, legend, table_section, write_page

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from bigtrk.config import load_settings
-from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
 from bigtrk.planning.command import read_ranks, split_arguments
-from bigtrk.studies.scaling.series import SERIES, SeriesRecord, is_series, read_record, run_name
+from bigtrk.records.series import SeriesRecord, read_series_record, write_series_record
+from bigtrk.studies.scaling.series import is_series, run_name
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration
 
@@ -129,7 +129,7 @@ def open_series(series: ScalingSeries) -> None:
             each still has as many cores.
     """
     if is_series(series.folder):
-        there = read_record(series.folder)
+        there = read_series_record(series.folder)
         for what in ("kind", "events", "validation", "configuration", "cores_per_rank"):
             old, new = getattr(there, what), getattr(series.record, what)
             if old != new:
@@ -139,7 +139,7 @@ def open_series(series: ScalingSeries) -> None:
                 )
     elif series.folder.exists() and any(series.folder.iterdir()):
         raise InputError(f"{series.folder}: holds something else; choose another --out")
-    write_json(series.folder / SERIES, series.record.model_dump(mode="json"))
+    write_series_record(series.folder, series.record)
 
 
 def _difference(old: object, new: object, key: str = "") -> str:

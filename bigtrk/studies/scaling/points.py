@@ -7,7 +7,7 @@ from statistics import fmean
 from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
 from bigtrk.errors import InputError
 from bigtrk.planning.check import predict_epoch
-from bigtrk.records.run import EdgeMetrics, PowerRecord, Shares
+from bigtrk.records.metrics import MeanEdgeMetrics, PowerRecord, Shares
 from bigtrk.records.run_folder import Run
 from bigtrk.reports.elements.estimates import Estimate, estimate, ratio, wilson
 from bigtrk.reports.scaling import Timing, mean_shares, time_run
@@ -165,7 +165,7 @@ def _predicted(series: Series, run: Run, machine: MachineConstants) -> float | N
 
 
 def _intervals(
-    metrics: dict[str, Estimate | None], runs: Sequence[EdgeMetrics | None]
+    metrics: dict[str, Estimate | None], runs: Sequence[MeanEdgeMetrics | None]
 ) -> dict[str, tuple[float, float]]:
     """Wilson's interval of each ratio of counts, over the edges of one run (the mean of them)."""
     found = {}
@@ -178,13 +178,13 @@ def _intervals(
     return found
 
 
-def _purity_edges(found: EdgeMetrics) -> int | None:
+def _purity_edges(found: MeanEdgeMetrics) -> int | None:
     if found.n_predicted is None or found.n_true_predicted is None or found.n_found is None:
         return None
     return found.n_predicted - (found.n_true_predicted - found.n_found)
 
 
-DENOMINATORS: dict[str, Callable[[EdgeMetrics], int | None]] = {
+DENOMINATORS: dict[str, Callable[[MeanEdgeMetrics], int | None]] = {
     "efficiency": lambda found: found.n_target,
     "target_purity": lambda found: found.n_predicted,
     "total_purity": lambda found: found.n_predicted,

@@ -1,12 +1,12 @@
 """The progress of a run, between two steps."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from bigtrk.config import Count
+from bigtrk.records.metrics import StepRecord
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.spikes import LossHistory
 
@@ -27,18 +27,19 @@ class EpochTotals:
     seconds: Annotated[float, Field(ge=0)] = 0.0
     left_out: tuple[Count, ...] = ()
 
-    def after(self, record: Mapping[str, Any]) -> "EpochTotals":
+    def after(self, record: StepRecord) -> "EpochTotals":
         """Returns the totals after a step of this record."""
-        timed = replace(self, seconds=self.seconds + record["seconds"])
-        if record["spike"]:
-            return replace(timed, left_out=(*self.left_out, record["step"]))
+        timed = replace(self, seconds=self.seconds + record.seconds)
+        if record.spike:
+            return replace(timed, left_out=(*self.left_out, record.step))
+        assert record.loss is not None, "what is not finite is not learnt from"
         return replace(
             timed,
             steps=self.steps + 1,
-            events=self.events + record["events"],
-            edges=self.edges + record["edges"],
+            events=self.events + record.events,
+            edges=self.edges + record.edges,
             # Weighting by events lets a short last step count for what it holds.
-            loss=self.loss + record["loss"] * record["events"],
+            loss=self.loss + record.loss * record.events,
         )
 
     def before(self, step: int) -> "EpochTotals":

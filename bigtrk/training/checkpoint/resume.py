@@ -1,23 +1,27 @@
 """Resuming a run: its configuration, its checkpoint and its record."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
 
-from pydantic import ConfigDict
-
-from bigtrk.config import Settings, apply_overrides, parse
+from bigtrk.config import apply_overrides
 from bigtrk.console import say
-from bigtrk.disk.files import disk_errors, read_json, write_atomically, write_json
-from bigtrk.disk.json_lines import Line, read_lines
+from bigtrk.disk.files import disk_errors, write_atomically
 from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.metrics import EpochRecord, MetricsRecord
+from bigtrk.records.run import Resumption, RunRecord
+from bigtrk.records.run_folder import (
+    METRICS,
+    RUN,
+    read_metrics,
+    read_run_record,
+    write_run_record,
+)
 from bigtrk.training.checkpoint.checkpointer import find
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.progress import Progress
 from bigtrk.training.data.events import Events
 from bigtrk.training.model_files import check_shapes
-from bigtrk.training.run_folder import METRICS, RUN
 from bigtrk.training.settings import Configuration
 
 # The settings that may change: any other change would make it another run. Engines and ranks may
@@ -34,32 +38,8 @@ CHANGEABLE = (
     "run.stalled_seconds",
     "profile",
 )
-
-
-class _Begun(Settings):
-    """`run.json`, as far as resuming needs it. resumed: its earlier continuations."""
-
-    model_config = ConfigDict(extra="allow")
-
-    config: dict[str, Any]
-    resumed: tuple[dict[str, Any], ...] = ()
-
-
-class _OfEpoch(Settings):
-    """An epoch's line of `metrics.jsonl`, as far as resuming needs it."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    epoch: int
-
-
-class _OfStep(Settings):
-    """A step's line, or that of a validation on the way."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-    kind: Literal["step", "validation"]
-    step: int
+# The entries that a resumed run's record keeps from its start.
+STARTED = ("bigtrk", "git", "software", "machine", "started")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
@@ -68,7 +48,9 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
     Raises:
         InputError: `run` holds no run, or an override would make it another one.
     """
-    content = _begun(run).config
+    content = read_run_record(run).config
+    if not content:
+        raise InputError(f"{run / RUN}: holds no config, without which no run is resumed")
     for override in overrides:
         if not override.startswith(CHANGEABLE):
             raise InputError(
@@ -76,13 +58,6 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
                 f"start a new run for others"
             )
     return apply_overrides(Configuration, content, overrides, str(run / RUN))
-
-
-def _begun(run: Path) -> _Begun:
-    content = read_json(run / RUN)
-    if not isinstance(content, dict) or "config" not in content:
-        raise InputError(f"{run / RUN}: not the record of a bigtrk run")
-    return parse(_Begun, content, str(run / RUN))
 
 
 def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
@@ -128,41 +103,44 @@ def check_place(found: Found, per_epoch: int) -> None:
         )
 
 
-def continue_record(run: Path, facts: dict[str, Any], progress: Progress) -> None:
-    """Writes how a run continues, and drops from its record what came after its checkpoint.
+def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
+    """Writes how a run continues, from `record`, and drops from its records what came after its
+    checkpoint.
 
     Steps computed after the checkpoint will be computed again; a crash may also have left half a
     line.
 
     Raises:
-        InputError: the record is not one of a bigtrk run (names the file, and the line in it), or
-            the disk refuses.
+        InputError: the records are not those of a bigtrk run (names the file, and the line in it),
+            or the disk refuses.
     """
-    before = _begun(run)
-    resumed = [*before.resumed, {"step": progress.step, **_where(facts)}]
+    before = read_run_record(run)
+    resumed = Resumption(
+        step=progress.step,
+        launcher=record.launcher,
+        world_size=record.world_size,
+        engine_detail=record.engine_detail,
+    )
+    started = {name: getattr(before, name) for name in STARTED}
     with disk_errors():
         if (run / METRICS).exists():
-            write_atomically(run / METRICS, lambda path: _write_kept(run / METRICS, progress, path))
-        write_json(run / RUN, {**before.model_dump(), **facts, "resumed": resumed})
+            write_atomically(run / METRICS, lambda path: _write_kept(run, progress, path))
+        write_run_record(
+            run, record.model_copy(update={**started, "resumed": (*before.resumed, resumed)})
+        )
 
 
-def _write_kept(record: Path, progress: Progress, out: Path) -> None:
+def _write_kept(run: Path, progress: Progress, out: Path) -> None:
     with out.open("wb") as kept:
-        kept.writelines(_kept(record, progress))
+        kept.writelines(
+            line.raw
+            for line in read_metrics(run)
+            if _is_before(line.record, progress) and line.raw.endswith(b"\n")
+        )
 
 
-def _kept(record: Path, progress: Progress) -> Iterator[bytes]:
-    for line in read_lines(record):
-        if _is_before(line, progress) and line.raw.endswith(b"\n"):
-            yield line.raw
-
-
-def _is_before(line: Line, progress: Progress) -> bool:
-    """Says whether a line comes before the checkpoint; that of an unfinished epoch does not."""
-    if line.content.get("kind") == "epoch":
-        return parse(_OfEpoch, line.content, line.place).epoch < progress.epoch
-    return parse(_OfStep, line.content, line.place).step < progress.step
-
-
-def _where(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: facts[name] for name in ("launcher", "world_size", "engine_detail")}
+def _is_before(record: MetricsRecord, progress: Progress) -> bool:
+    """Says whether a record precedes the checkpoint; that of an unfinished epoch does not."""
+    if isinstance(record, EpochRecord):
+        return record.epoch < progress.epoch
+    return record.step < progress.step

@@ -8,18 +8,21 @@ from typing import Any
 import torch
 
 from bigtrk.console import follow
-from bigtrk.disk.files import disk_errors, write_json
-from bigtrk.graphs.sector import Sector
+from bigtrk.disk.files import disk_errors
 from bigtrk.parallel.collectives import gather_items, on_first_rank
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
-from bigtrk.tracks.bins import Bins, records
+from bigtrk.parallel.world import make_world
+from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
+from bigtrk.records.run_folder import write_evaluation
+from bigtrk.tracks.bins import Bins, added
 from bigtrk.tracks.edge_bins import edge_bins
-from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks, summarise_tracks
+from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks
+from bigtrk.tracks.summary import summarise_tracks
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
+from bigtrk.training.evaluation.track_records import edge_bins_record, track_record
 from bigtrk.training.evaluation.validation import EventMetrics, measure, summary
 from bigtrk.training.model_files import load_model, trained_on
 from bigtrk.training.settings import TrainingSettings
@@ -35,7 +38,7 @@ class _Evaluated:
 
 def evaluate_run(
     run: Path, data: Path, options: TrackOptions | None, ranks: Ranks
-) -> dict[str, Any]:
+) -> EvaluationRecord:
     """Evaluate the model of `run` on the events of `data`; also writes RUN/evaluation.json.
 
     Events that the run trained on are left out, unless no others are there. Events in sectors are
@@ -50,29 +53,30 @@ def evaluate_run(
     found = open_events([data])
     sources, seen = _unseen(found, trained_on(run))
     left_out = len(found) - len(sources)
-    blocks = BlockGroups(ranks, scoring_router(sources, ranks.world_size).widths)
-    maker = BatchMaker(configuration, ranks.device, blocks)
-    scored = score_events(model, maker, blocks, sources, _progress(ranks))
-    mine = [_evaluated(event, sources, configuration.training, options) for event in scored]
+    world = make_world(ranks, scoring_router(sources, ranks.world_size).widths)
+    maker = BatchMaker(configuration, world)
+    # Only the model's memory asks for sectors: the graph itself fits the host.
+    scored = score_events(model, maker, sources, _progress(ranks), whole=True)
+    mine = [_evaluated(event, configuration.training, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)
-    evaluation = {
-        "data": str(data),
-        "events": len(events),
-        "events_trained_on": seen,
-        "events_left_out": left_out,
-        "edges": sum(event.edges.metrics.n_edges for event in events),
-        "edge_metrics": summary([event.edges for event in events]),
-        "edge_bins": records([event.edge_bins for event in events]),
-        "tracks": _summarise(events, options),
-    }
-    on_first_rank(lambda: _write(run / "evaluation.json", evaluation))
+    evaluation = EvaluationRecord(
+        data=str(data),
+        events=len(events),
+        events_trained_on=seen,
+        events_left_out=left_out,
+        edges=sum(event.edges.metrics.n_edges for event in events),
+        edge_metrics=summary([event.edges for event in events]),
+        edge_bins=edge_bins_record(added([event.edge_bins for event in events])),
+        tracks=_track_record(events, options),
+    )
+    on_first_rank(lambda: _write(run, evaluation))
     return evaluation
 
 
-def _write(path: Path, evaluation: dict[str, Any]) -> None:
+def _write(run: Path, evaluation: EvaluationRecord) -> None:
     with disk_errors():
-        write_json(path, evaluation)
+        write_evaluation(run, evaluation)
 
 
 def _unseen(sources: list[EventSource], trained: set[str]) -> tuple[list[EventSource], int]:
@@ -91,15 +95,9 @@ def _progress(ranks: Ranks) -> Any:
 
 
 def _evaluated(
-    scored: ScoredEvent,
-    sources: list[EventSource],
-    settings: TrainingSettings,
-    options: TrackOptions | None,
+    scored: ScoredEvent, settings: TrainingSettings, options: TrackOptions | None
 ) -> _Evaluated:
-    whole: Sector = scored.sector
-    if whole.parts > 1:
-        # Only the model's memory asks for sectors: the graph itself fits the host.
-        whole = sources[scored.event].read(part=0, parts=1)
+    whole = scored.sector
     scores = torch.sigmoid(scored.logits)[whole.edge_id]
     return _Evaluated(
         measure(scored, settings),
@@ -108,7 +106,8 @@ def _evaluated(
     )
 
 
-def _summarise(events: list[_Evaluated], options: TrackOptions | None) -> dict[str, Any] | None:
+def _track_record(events: list[_Evaluated], options: TrackOptions | None) -> TrackRecord | None:
     if options is None:
         return None
-    return summarise_tracks([event.tracks for event in events if event.tracks], options)
+    known = [event.tracks for event in events if event.tracks]
+    return track_record(summarise_tracks(known, options))

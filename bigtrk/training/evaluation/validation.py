@@ -1,7 +1,7 @@
 """Loss and edge metrics of events, the same however they are cut."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 
 import torch
@@ -10,13 +10,8 @@ from torch import Tensor, nn
 
 from bigtrk.errors import RankError
 from bigtrk.parallel.collectives import gather_items
-from bigtrk.parallel.groups import BlockGroups
-from bigtrk.tracks.edge_metrics import (
-    EdgeMetrics,
-    edge_metrics,
-    mean_over_events,
-    total_counts,
-)
+from bigtrk.records.metrics import MeanEdgeMetrics
+from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, summarise_edges
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
@@ -62,25 +57,24 @@ def _mean_error(errors: Tensor | None) -> float | None:
     return float(errors.nanmean())
 
 
-def summary(events: Sequence[EventMetrics]) -> dict[str, float | None]:
-    """Means, and numbers of edges, over events, by the names of the run record."""
-    loss = sum(event.loss for event in events) / len(events)
-    metrics = [event.metrics for event in events]
+def summary(events: Sequence[EventMetrics]) -> MeanEdgeMetrics:
+    """The record of events' metrics (at least one event)."""
     errors = [event.log_pt_error for event in events if event.log_pt_error is not None]
-    error = fmean(errors) if errors else None
-    means = {"loss": loss, **mean_over_events(metrics), "log_pt_error": error}
-    return {**means, **total_counts(metrics)}
+    return MeanEdgeMetrics(
+        loss=sum(event.loss for event in events) / len(events),
+        log_pt_error=fmean(errors) if errors else None,
+        **asdict(summarise_edges([event.metrics for event in events])),
+    )
 
 
 def validate(
     model: nn.Module,
     maker: BatchMaker,
-    blocks: BlockGroups,
     sources: list[EventSource],
     settings: TrainingSettings,
-) -> dict[str, float | None]:
+) -> MeanEdgeMetrics:
     """Mean loss and metrics over `sources`; the same on all ranks. Collective."""
-    mine = [measure(scored, settings) for scored in score_events(model, maker, blocks, sources)]
+    mine = [measure(scored, settings) for scored in score_events(model, maker, sources)]
     events = [event for events in gather_items(mine) for event in events]
     # Sorted, so that the sum does not depend on which rank had which event.
     return summary(sorted(events, key=lambda event: event.event))

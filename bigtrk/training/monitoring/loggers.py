@@ -7,13 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
-from bigtrk.training.run_folder import RUN
+from bigtrk.records.metrics import MetricsRecord
+from bigtrk.records.run_folder import read_run_record
 
-Record = dict[str, Any]
-Logger = Callable[[Record], None]
-X_AXES = ("step", "epoch")
+Logger = Callable[[MetricsRecord], None]
+# What the scalars of each kind of record are drawn against: a key of it.
+X_AXES = {"step": "step", "epoch": "epoch", "validation": "step"}
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -35,12 +35,10 @@ def open_logger(name: str, folder: Path) -> Logger:
     return _tensorboard(folder) if name == "tensorboard" else _wandb(folder)
 
 
-def scalars(record: Record) -> Iterator[tuple[str, float]]:
+def scalars(record: MetricsRecord) -> Iterator[tuple[str, float]]:
     """The numbers of a record by name, "epoch/validation/auc"; what is not known is left out."""
-    kind = record["kind"]
-    for key, value in record.items():
-        if key not in ("kind", "routes", *X_AXES):
-            yield from _numbers(f"{kind}/{key}", value)
+    left_out = {"kind", "routes", *X_AXES.values()}
+    yield from _numbers(record.kind, record.model_dump(mode="json", exclude=left_out))
 
 
 def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
@@ -57,9 +55,10 @@ def _tensorboard(folder: Path) -> Logger:
 
     writer = SummaryWriter(folder)
 
-    def log(record: Record) -> None:
+    def log(record: MetricsRecord) -> None:
+        place = getattr(record, X_AXES[record.kind])
         for name, value in scalars(record):
-            writer.add_scalar(name, value, record[record["kind"]])
+            writer.add_scalar(name, value, place)
         writer.flush()
 
     return log
@@ -69,8 +68,8 @@ def _wandb(folder: Path) -> Logger:
     """A run of the project "bigtrk", or of WANDB_PROJECT; a resumed run continues its own."""
     import wandb
 
-    started = read_json(folder / RUN)
-    begun = f"{folder.resolve()} {started.get('started')}"
+    record = read_run_record(folder)
+    begun = f"{folder.resolve()} {record.started}"
     identity = hashlib.sha256(begun.encode()).hexdigest()[:16]
     run = wandb.init(
         project=os.environ.get("WANDB_PROJECT", "bigtrk"),
@@ -78,13 +77,13 @@ def _wandb(folder: Path) -> Logger:
         id=identity,
         resume="allow",
         dir=folder,
-        config=started["config"],
+        config=record.config,
     )
-    for axis in X_AXES:
-        run.define_metric(f"{axis}/*", step_metric=axis)
+    for kind, axis in X_AXES.items():
+        run.define_metric(f"{kind}/*", step_metric=axis)
 
-    def log(record: Record) -> None:
-        axis = record["kind"]
-        run.log({axis: record[axis], **dict(scalars(record))})
+    def log(record: MetricsRecord) -> None:
+        axis = X_AXES[record.kind]
+        run.log({axis: getattr(record, axis), **dict(scalars(record))})
 
     return log

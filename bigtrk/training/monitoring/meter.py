@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.metrics import PowerRecord
 from bigtrk.training.monitoring.nvml import Accelerator, Sample, open_accelerator
 from bigtrk.training.monitoring.rapl import HostEnergy
 
@@ -110,19 +110,19 @@ def open_meter(ranks: Ranks) -> Meter:
     return Meter(accelerator, host, absent)
 
 
-def pooled(readings: Sequence[Reading]) -> dict[str, Any]:
+def pooled(readings: Sequence[Reading]) -> PowerRecord:
     """All ranks' readings as one: joules of distinct devices and hosts summed, shares their means;
     None where one of them is not known.
     """
     devices = {reading.accelerator: reading for reading in readings}
     hosts = [reading for reading in readings if reading.host]
-    return {
-        "accelerator_joules": _sum([reading.accelerator_joules for reading in devices.values()]),
-        "host_joules": _sum([reading.host_joules for reading in hosts]),
-        "utilisation": _mean([reading.utilisation for reading in devices.values()]),
-        "memory": _mean([reading.memory for reading in devices.values()]),
-        "absent": {kind: why for reading in readings for kind, why in reading.absent.items()},
-    }
+    return PowerRecord(
+        accelerator_joules=_sum([reading.accelerator_joules for reading in devices.values()]),
+        host_joules=_sum([reading.host_joules for reading in hosts]),
+        utilisation=_mean([reading.utilisation for reading in devices.values()]),
+        memory=_mean([reading.memory for reading in devices.values()]),
+        absent={kind: why for reading in readings for kind, why in reading.absent.items()},
+    )
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

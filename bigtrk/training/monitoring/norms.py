@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from bigtrk.parallel.engines.engine import Engine
+from bigtrk.records.metrics import NormsRecord
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,13 @@ class Norms:
     def finite_gradient(self) -> bool:
         return all(math.isfinite(norm) for norm in self.gradient.values())
 
-    def record(self) -> dict[str, dict[str, float | None]]:
+    def record(self) -> NormsRecord:
         """As the step's record has them; None for what is not finite."""
-        return {
-            kind: {name: x if math.isfinite(x) else None for name, x in norms.items()}
-            for kind, norms in (("gradient", self.gradient), ("weight", self.weight))
-        }
+        return NormsRecord(gradient=_finite(self.gradient), weight=_finite(self.weight))
+
+
+def _finite(norms: dict[str, float]) -> dict[str, float | None]:
+    return {name: x if math.isfinite(x) else None for name, x in norms.items()}
 
 
 @torch.no_grad()

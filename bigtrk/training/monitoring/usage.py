@@ -1,39 +1,48 @@
 """What an epoch used: shares of time, imbalance, memory, energy."""
 
 import resource
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
 from bigtrk.parallel.collectives import all_max, gather_items
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import World
+from bigtrk.records.metrics import PowerRecord, Shares
 from bigtrk.training.monitoring.meter import Meter, pooled
 
 MEASURED = ("data", "exchange", "reduce")
 
 
-def usage(
-    stopwatch: Stopwatch, meter: Meter, seconds: float, device: torch.device
-) -> dict[str, Any]:
-    """Shares of `seconds` per activity (mean over ranks; what is not measured is computing),
-    imbalance (slowest rank's computing / mean), peak memory of the largest rank in bytes, and
-    what the meters read (training/monitoring/meter.py).
-
-    Collective.
+@dataclass(frozen=True)
+class Usage:
+    """Shares of the mean rank's time (None of no time), imbalance (the slowest rank's computing
+    over the mean's), peak memory of the largest rank in bytes, and what the meters read.
     """
-    taken = stopwatch.take()
+
+    shares: Shares | None
+    imbalance: float
+    peak_memory_bytes: int
+    power: PowerRecord
+
+
+def usage(world: World, meter: Meter, seconds: float) -> Usage:
+    """What `seconds` of training used since the last call; what the stopwatch does not measure of
+    them is computing. Collective.
+    """
+    taken = world.stopwatch.take()
     mine = {activity: taken.get(activity, 0.0) for activity in MEASURED}
     mine["compute"] = max(seconds - sum(mine.values()), 0.0)
     ranks = gather_items(mine)
     mean = {activity: sum(rank[activity] for rank in ranks) / len(ranks) for activity in mine}
     total = sum(mean.values())
     slowest = max(rank["compute"] for rank in ranks)
-    return {
-        "shares": {activity: value / total for activity, value in mean.items()} if total else None,
-        "imbalance": slowest / mean["compute"] if mean["compute"] else 1.0,
-        "peak_memory_bytes": int(all_max([peak_memory(device)], device)),
-        "power": pooled(gather_items(meter.take())),
-    }
+    shares = {activity: value / total for activity, value in mean.items()} if total else None
+    return Usage(
+        shares=None if shares is None else Shares(**shares),
+        imbalance=slowest / mean["compute"] if mean["compute"] else 1.0,
+        peak_memory_bytes=int(all_max([peak_memory(world.device)], world.device)),
+        power=pooled(gather_items(meter.take())),
+    )
 
 
 def peak_memory(device: torch.device) -> int:

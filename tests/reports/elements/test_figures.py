@@ -26,6 +26,11 @@ def test_count(value: float | None, text: str) -> None:
     assert figures.count(value) == text
 
 
+def test_no_zero_is_negative() -> None:
+    shown = (figures.count, figures.memory, figures.seconds, figures.share, figures.loss)
+    assert not [show.__name__ for show in (*shown, figures.decimal) if "-" in show(-1e-12)]
+
+
 @given(st.floats(0, 1e15))
 def test_count_is_right_to_three_digits(value: float) -> None:
     number, _, unit = figures.count(value).partition(" ")

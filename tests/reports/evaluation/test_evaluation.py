@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bigtrk.records.evaluation import Binned
+from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.reports import read_run, show_evaluation, write_evaluation_html, write_html
 from bigtrk.reports.elements.binned import cell, curve
 from bigtrk.reports.elements.estimates import wilson
@@ -16,14 +16,14 @@ from bigtrk.reports.elements.plots import Axis, Line, line_plot
 from bigtrk.reports.evaluation.tables import CATEGORIES as TITLES
 from bigtrk.tracks.losses import CATEGORIES
 from tests.reports.run_folders import (
+    binned,
     binned_evaluation_record,
-    binned_record,
     evaluation_record,
     run_writer,
 )
 
 
-def shown(record: dict[str, object]) -> str:
+def shown(record: EvaluationRecord) -> str:
     out = io.StringIO()
     show_evaluation(record, Console(file=out))
     return out.getvalue()
@@ -58,7 +58,7 @@ def test_bins_that_count_nothing_have_no_row_and_unknown_ones_do() -> None:
 
 
 def test_edges_alone_have_their_table() -> None:
-    record = {**binned_evaluation_record(), "tracks": None}
+    record = binned_evaluation_record().model_copy(update={"tracks": None})
     text = shown(record)
     assert row(text, "Evaluation by eta", "-1 to 1") == ["10", cell(9, 10)]
     assert "by pT" not in text
@@ -71,16 +71,16 @@ def test_a_cell_without_counts_is_a_dash() -> None:
 
 
 def test_curves_have_wilson_intervals_and_no_point_in_an_empty_bin() -> None:
-    binned = Binned.model_validate(binned_record((60, 80), (0, 0), (15, 20)))
-    line = curve("a", binned, 2, log=True)
+    ratio = binned((60, 80), (0, 0), (15, 20))
+    line = curve("a", ratio, 2, log=True)
     assert [x for x, _ in line.points] == pytest.approx([2**0.5, 32**0.5])
     assert [y for _, y in line.points] == [75, 75]
     low, high = wilson(0.75, 20)
     assert line.errors[1] == pytest.approx((32**0.5, 100 * low, 100 * high))
-    assert [x for x, _ in curve("a", binned, 2, place=0.25).points] == [1.25, 5]
-    shifted = curve("a", binned, 2, log=True, place=0.25)
+    assert [x for x, _ in curve("a", ratio, 2, place=0.25).points] == [1.25, 5]
+    shifted = curve("a", ratio, 2, log=True, place=0.25)
     assert [x for x, _ in shifted.points] == pytest.approx([2**0.25, 4 * 2**0.25])
-    assert curve("a", binned, 2, dashed=True).errors == ()
+    assert curve("a", ratio, 2, dashed=True).errors == ()
     assert curve("a", None, 2).points == ()
 
 

@@ -13,17 +13,26 @@ from rich.console import Console
 
 from bigtrk.cost.machine_constants import A100, CPU
 from bigtrk.errors import InputError
+from bigtrk.records.metrics import EpochRecord, MetricsRecord, PowerRecord
+from bigtrk.records.series import SeriesRecord, read_series_record, write_series_record
 from bigtrk.reports.elements.estimates import wilson
 from bigtrk.studies.scaling.points import Point, machine_of, points
 from bigtrk.studies.scaling.report import SeriesReport
-from bigtrk.studies.scaling.series import SERIES, SeriesRecord, read_series, run_name
-from tests.reports.run_folders import epoch_line, run_record, run_writer, step_line
+from bigtrk.studies.scaling.series import read_series, run_name
+from tests.reports.run_folders import (
+    MACHINE,
+    METRICS,
+    epoch_record,
+    run_record,
+    run_writer,
+    step_record,
+)
 from tests.reports.test_page import parsed
 from tests.reports.test_summary import row_of
 
 CONFIG = {"model": {"hidden": 16, "layers": 2}, "training": {"epochs": 3}}
 COUNTS = {"n_target": 2000, "n_predicted": 2500, "n_found": 1992, "n_true_predicted": 2300}
-POWER = {"accelerator_joules": 7.2e6, "host_joules": 3.6e6, "utilisation": 0.6, "memory": 0.25}
+POWER = PowerRecord(accelerator_joules=7.2e6, host_joules=3.6e6, utilisation=0.6, memory=0.25)
 # Seconds of the epochs of each run, the first of which warms up.
 WEAK = {1: (10.0, 11.0, 12.0), 2: (12.0, 13.0, 14.0)}
 
@@ -32,7 +41,7 @@ def series_folder(
     folder: Path,
     kind: str = "weak",
     seconds: Mapping[int, tuple[float, ...]] = WEAK,
-    power: dict[str, Any] | None = None,
+    power: PowerRecord | None = None,
     price: float | None = None,
     **changes: Any,
 ) -> Path:
@@ -52,18 +61,19 @@ def series_folder(
     make = run_writer(folder)
     for ranks, times in seconds.items():
         for repeat, time in enumerate(times, start=1):
-            lines = [step_line(step, routes={f"event{step % 3}": 1}) for step in range(9)]
-            lines += [_epoch(e, time if e else 99.0, repeat, power or {}) for e in range(3)]
+            lines: list[MetricsRecord] = [
+                step_record(step, routes={f"event{step % 3}": 1}) for step in range(9)
+            ]
+            lines += [_epoch(e, time if e else 99.0, repeat, power) for e in range(3)]
             own = run_record(ranks, config=CONFIG, **changes)
             make(run_name(ranks, repeat), own, lines)
-    (folder / SERIES).write_text(record.model_dump_json())
+    write_series_record(folder, record)
     return folder
 
 
-def _epoch(epoch: int, seconds: float, repeat: int, power: dict[str, Any]) -> dict[str, Any]:
-    line = epoch_line(epoch, seconds, power=power)
-    line["validation"] = {**line["validation"], **COUNTS, "auc": 0.98 + 0.001 * repeat}
-    return line
+def _epoch(epoch: int, seconds: float, repeat: int, power: PowerRecord | None) -> EpochRecord:
+    validation = METRICS.model_copy(update={**COUNTS, "auc": 0.98 + 0.001 * repeat})
+    return epoch_record(epoch, seconds, power=power or PowerRecord(), validation=validation)
 
 
 def measured(folder: Path) -> dict[int, Point]:
@@ -145,8 +155,8 @@ def test_energy_and_cost_of_an_epoch(tmp_path: Path) -> None:
 
 
 def test_absent_readings_and_prices_are_dashes_with_a_reason(tmp_path: Path) -> None:
-    power = {"absent": {"accelerator": "there is no accelerator", "host": "no RAPL"}}
-    folder = series_folder(tmp_path / "cpu", power=power)
+    absent = {"accelerator": "there is no accelerator", "host": "no RAPL"}
+    folder = series_folder(tmp_path / "cpu", power=PowerRecord(absent=absent))
     text = " ".join(printed(folder).split())
     assert row_of(printed(folder), "Memory, energy and cost per epoch", "cpu")[3:] == ["-"] * 6
     assert "cpu: no reading of the accelerator: there is no accelerator." in text
@@ -191,7 +201,7 @@ def test_run_that_cannot_be_predicted_is_still_reported(tmp_path: Path) -> None:
 def test_prediction_is_for_the_runs_kind_of_machine(
     tmp_path: Path, accelerator: str, machine: str
 ) -> None:
-    own = {**run_record()["machine"], "accelerator": accelerator}
+    own = MACHINE.model_copy(update={"accelerator": accelerator})
     assert machine_of(read_series(series_folder(tmp_path, machine=own))).accelerator == machine
 
 
@@ -290,9 +300,8 @@ def test_two_series_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def with_cores(folder: Path, per_rank: int, of_host: int) -> Path:
     """The series on one host."""
-    record = json.loads((folder / SERIES).read_text())
-    record |= {"cores_per_rank": per_rank, "host_cores": of_host}
-    (folder / SERIES).write_text(json.dumps(record))
+    cores = {"cores_per_rank": per_rank, "host_cores": of_host}
+    write_series_record(folder, read_series_record(folder).model_copy(update=cores))
     return folder
 
 

@@ -11,17 +11,19 @@ from typing import Any
 
 import pytest
 
-from bigtrk.disk.files import write_json
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
+from bigtrk.records.run import RunRecord
+from bigtrk.records.run_folder import write_run_record
+from bigtrk.records.series import read_series_record
 from bigtrk.studies.launch import tail, torchrun_command, train_logged
 from bigtrk.studies.scaling import run_series as running
 from bigtrk.studies.scaling.plan_series import ScalingSeries, open_series, plan_series
 from bigtrk.studies.scaling.run_series import run_series
-from bigtrk.studies.scaling.series import read_record, read_series
+from bigtrk.studies.scaling.series import read_series
 from bigtrk.studies.scaling.slurm_series import slurm_script
 from bigtrk.training.checkpoint.folder import commit, make_temporary
 from bigtrk.training.checkpoint.manifest import Checkpoint
@@ -172,7 +174,7 @@ def test_shadow_scales_strongly_alone(plan: Plan) -> None:
 def test_a_folder_holds_one_series(plan: Plan, tmp_path: Path) -> None:
     open_series(plan(ranks="2,3", repeats=1))
     open_series(plan("weak", "graphs", "run.price_per_device_hour=2"))
-    record = read_record(tmp_path / "out")
+    record = read_series_record(tmp_path / "out")
     assert (record.ranks, record.repeats, record.price_per_device_hour) == ((1, 3), 2, 2.0)
     for kind, arguments, changes, message in (
         ("weak", ("graphs",), {"events": 1}, r"of another events \(2 instead of 1\)"),
@@ -214,8 +216,9 @@ class Report:
 
 def checkpoint(run: Path, epochs_done: int) -> None:
     """What a run leaves on disk that ended after its last checkpoint."""
-    record = {"world_size": 1, "engine": "ddp", "config": {"training": {"epochs": 2}}}
-    write_json(run / "run.json", record)
+    run.mkdir(parents=True, exist_ok=True)
+    config = {"training": {"epochs": 2}}
+    write_run_record(run, RunRecord(world_size=1, engine="ddp", config=config))
     progress = Progress(epochs_done, 0, 4, Plateau(), LossHistory(), EpochTotals())
     root, written = run / "checkpoints", Checkpoint(progress, {}, (), "", "DDP", {}, {})
     make_temporary(root, written.name)
@@ -331,7 +334,7 @@ def test_slurm_script_submits_an_array_per_number_of_ranks(plan: Plan, tmp_path:
             f"--ntasks-per-node={per_node} {batch} training.seed=7 data.train="
         )
         assert settings(shlex.split(call, posix=False))["data.events"] == str(2 * ranks)
-    record = read_record(tmp_path / "out")
+    record = read_series_record(tmp_path / "out")
     assert (record.ranks_per_node, record.cores_per_rank, record.shares) == (2, None, 1)
 
 

@@ -16,6 +16,7 @@ from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.run_folder import append_metrics, write_run_record
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger, scalars
@@ -23,7 +24,12 @@ from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
-from tests.reports.run_folders import epoch_line, step_line
+from tests.reports.run_folders import (
+    epoch_record,
+    run_record,
+    step_record,
+    validation_record,
+)
 
 READ_BACK = """
 import json, sys
@@ -34,12 +40,13 @@ tags = events.Tags()["scalars"]
 print(json.dumps({tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in tags}))
 """
 WRITE = """
-import json, pathlib, sys
+import pathlib, sys
+from bigtrk.records.run_folder import read_metrics
 from bigtrk.training.monitoring.loggers import open_logger
 folder = pathlib.Path(sys.argv[1])
 log = open_logger("tensorboard", folder)
-for line in json.loads(sys.argv[2]):
-    log(line)
+for line in read_metrics(folder):
+    log(line.record)
 """
 
 
@@ -76,35 +83,39 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
 
 def run_folder(folder: Path, started: str) -> Path:
     folder.mkdir()
-    (folder / "run.json").write_text(json.dumps({"config": {"a": 1}, "started": started}))
+    write_run_record(folder, run_record(config={"a": 1}, started=started))
     return folder
 
 
 def test_scalars_are_the_numbers_that_are_known() -> None:
-    found = dict(scalars(epoch_line(3)))
+    found = dict(scalars(epoch_record(3)))
     assert found["epoch/validation/auc"] == 0.98577
     assert found["epoch/shares/compute"] == 0.85
     assert "epoch/validation/purity" not in found
-    assert dict(scalars(step_line(0, loss=None))).keys() & {"step/loss", "step/routes"} == set()
+    assert dict(scalars(step_record(0, loss=None))).keys() & {"step/loss", "step/routes"} == set()
 
 
 def test_wandb_gets_the_configuration_and_every_record(tmp_path: Path, wandb: FakeWandb) -> None:
     log = open_logger("wandb", run_folder(tmp_path / "0007", "now"))
-    log(step_line(4))
-    log(epoch_line(1))
+    log(step_record(4))
+    log(epoch_record(1))
+    log(validation_record(7, 2.5, auc=0.9))
     started = wandb.started[0]
     assert (started["name"], started["config"]) == ("0007", {"a": 1})
-    assert wandb.run.axes == {"step/*": "step", "epoch/*": "epoch"}
-    step, epoch = wandb.run.logged
+    axes = {"step/*": "step", "epoch/*": "epoch", "validation/*": "step"}
+    assert wandb.run.axes == axes
+    step, epoch, validation = wandb.run.logged
     assert (step["step"], step["step/lr"]) == (4, 0.001)
     assert (epoch["epoch"], epoch["epoch/train_loss"]) == (1, 0.6)
+    expected = {"step": 7, "validation/seconds": 2.5, "validation/validation/auc": 0.9}
+    assert validation == expected
 
 
 def test_resumed_run_continues_its_own_in_wandb(tmp_path: Path, wandb: FakeWandb) -> None:
     first = run_folder(tmp_path / "a", "now")
     for folder in (first, first, run_folder(tmp_path / "b", "now")):
         open_logger("wandb", folder)
-    (first / "run.json").write_text(json.dumps({"config": {}, "started": "later"}))
+    write_run_record(first, run_record(started="later"))
     open_logger("wandb", first)
     names = [options["id"] for options in wandb.started]
     assert names[0] == names[1]
@@ -115,10 +126,12 @@ def test_resumed_run_continues_its_own_in_wandb(tmp_path: Path, wandb: FakeWandb
 def test_tensorboard_files_hold_every_record(tmp_path: Path) -> None:
     if find_spec("tensorboard") is None:
         pytest.skip("tensorboard is not installed: pip install 'bigtrk[tensorboard]'")
-    lines = json.dumps([step_line(0), step_line(1), epoch_line(0), epoch_line(1)])
+    records = (step_record(0), step_record(1), epoch_record(0), epoch_record(1))
+    for record in (*records, validation_record(1, 2.5, auc=0.75)):
+        append_metrics(tmp_path, record)
     # Programs of their own: TensorBoard's imports warn.
-    for script, *arguments in ((WRITE, lines), (READ_BACK,)):
-        command = [sys.executable, "-c", script, str(tmp_path), *arguments]
+    for script in (WRITE, READ_BACK):
+        command = [sys.executable, "-c", script, str(tmp_path)]
         printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = json.loads(printed.splitlines()[-1])
     assert found["step/loss"] == [[0, pytest.approx(0.7)], [1, pytest.approx(0.35)]]
@@ -126,6 +139,36 @@ def test_tensorboard_files_hold_every_record(tmp_path: Path) -> None:
         [0, pytest.approx(0.98577)],
         [1, pytest.approx(0.98577)],
     ]
+    assert found["validation/validation/auc"] == [[1, 0.75]]
+
+
+class FakeWriter:
+    """Stands for TensorBoard's."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[str, float, int]] = []
+        self.flushed = 0
+
+    def add_scalar(self, *point: Any) -> None:
+        self.points.append(point)
+
+    def flush(self) -> None:
+        self.flushed = len(self.points)
+
+
+def test_tensorboard_draws_what_was_validated_on_the_way_at_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, module = FakeWriter(), ModuleType("torch.utils.tensorboard")
+    module.SummaryWriter = lambda _: writer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    log = open_logger("tensorboard", tmp_path)
+    log(validation_record(7, 2.5, auc=0.9))
+    expected = [("validation/seconds", 2.5, 7), ("validation/validation/auc", 0.9, 7)]
+    assert writer.points == expected
+    log(epoch_record(3, train_loss=0.4))
+    assert ("epoch/train_loss", 0.4, 3) in writer.points
+    assert writer.flushed == len(writer.points)
 
 
 def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

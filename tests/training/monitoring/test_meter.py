@@ -203,16 +203,16 @@ def test_ranks_are_pooled_by_device_and_host() -> None:
     shared = Reading("GPU-a", 100.0, 0.5, 0.2, "h", None, {"host": "no counters"})
     other = Reading("GPU-b", 50.0, 0.9, 0.4)
     found = pooled([shared, Reading("GPU-a", 101.0, 0.5, 0.2), other])
-    assert found["accelerator_joules"] == pytest.approx(151.0)
-    assert found["utilisation"] == pytest.approx(0.7)
-    assert found["host_joules"] is None
-    assert found["absent"] == {"host": "no counters"}
+    assert found.accelerator_joules == pytest.approx(151.0)
+    assert found.utilisation == pytest.approx(0.7)
+    assert found.host_joules is None
+    assert found.absent == {"host": "no counters"}
 
 
 def test_one_unread_host_leaves_the_sum_unknown() -> None:
     hosts = [Reading(host="a", host_joules=3.0), Reading(), Reading(host="b", host_joules=None)]
-    assert pooled(hosts[:2])["host_joules"] == 3.0
-    assert pooled(hosts)["host_joules"] is None
+    assert pooled(hosts[:2]).host_joules == 3.0
+    assert pooled(hosts).host_joules is None
 
 
 def test_only_the_first_rank_of_a_host_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:

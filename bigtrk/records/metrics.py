@@ -1,0 +1,162 @@
+"""The lines of `metrics.jsonl`: a record of each step and epoch, and of validation on the way.
+
+What a record does not know is None.
+"""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from bigtrk.config import Count
+from bigtrk.records.quantities import Loss, Measure, Number, Parts, Place, Ratio, Text, some
+from bigtrk.records.record import Record
+
+
+class NormsRecord(Record):
+    """Euclidean norms by part of the model: of a step's gradients before clipping, of the weights
+    before the update; None where not finite.
+    """
+
+    gradient: dict[Text, Number | None] = some()
+    weight: dict[Text, Number | None] = some()
+
+
+class StepRecord(Record):
+    """One optimizer step; `step` counts from the start of the run.
+
+    `micro_steps`: how many events or sectors each rank had one after another. `routes`: in how many
+    sectors each event was trained, by name. `imbalance`: the most loaded rank's predicted seconds
+    over the mean's. A `spike` was left out of the training. `loss` is that of edges, `pt_loss` the
+    auxiliary one, before its weight.
+    """
+
+    kind: Literal["step"] = "step"
+    epoch: Place
+    step: Place
+    loss: Loss | None = None
+    pt_loss: Loss | None = None
+    spike: bool = False
+    lr: Number | None = None
+    events: Count
+    edges: Count
+    micro_steps: Count | None = None
+    imbalance: Number | None = None
+    routes: dict[Text, Parts] = Field(default_factory=dict)
+    norms: NormsRecord | None = None
+    seconds: Measure
+
+
+class MeanEdgeMetrics(Record):
+    """Means over events of per-event ratios in [0, 1] and of the absolute error of log pT, and
+    numbers of edges over all events.
+
+    events_skipped: how many events at least one mean leaves out, since their ratio is undefined.
+    """
+
+    loss: Loss | None = None
+    efficiency: Ratio | None = None
+    target_purity: Ratio | None = None
+    total_purity: Ratio | None = None
+    purity: Ratio | None = None
+    auc: Number | None = None
+    log_pt_error: Number | None = None
+    events_skipped: Number | None = None
+    events_without_auc: Number | None = None
+    n_target: Count | None = None
+    n_predicted: Count | None = None
+    n_found: Count | None = None
+    n_true_predicted: Count | None = None
+
+    @model_validator(mode="after")
+    def _counts_fit(self) -> Self:
+        """Each of these edges is among the next."""
+        chains = (
+            (self.n_found, self.n_true_predicted, self.n_predicted),
+            (self.n_found, self.n_target),
+        )
+        for chain in chains:
+            known = [count for count in chain if count is not None]
+            if known != sorted(known):
+                raise ValueError(
+                    "of the edges n_found are among n_true_predicted, these among n_predicted, and "
+                    "n_found among n_target"
+                )
+        return self
+
+    @property
+    def undefined(self) -> str:
+        """Which means leave out how many events, in words; "" where none does."""
+        skipped, without_auc = self.events_skipped, self.events_without_auc
+        if not skipped:
+            return ""
+        events = "1 event lacks" if skipped == 1 else f"{skipped:.0f} events lack"
+        note = f"{events} a metric"
+        if without_auc:
+            note += f", {without_auc:.0f} AUC: undefined unless target and other edges are there"
+        return note
+
+
+class ValidationRecord(Record):
+    """Validation on the way; `seconds` of training until then, from the start or a resumption."""
+
+    kind: Literal["validation"] = "validation"
+    epoch: Place
+    step: Place
+    seconds: Measure
+    validation: MeanEdgeMetrics | None = None
+
+
+class Shares(Record):
+    """Shares of the mean rank's time; they sum to 1."""
+
+    exchange: Number
+    compute: Number
+    reduce: Number
+    data: Number
+
+
+class PowerRecord(Record):
+    """Of an epoch: energy of all accelerators and of all hosts; mean shares of time that a kernel
+    ran and of memory in use. What was not read is None; `absent` says why, by kind of device.
+    """
+
+    accelerator_joules: Number | None = None
+    host_joules: Number | None = None
+    utilisation: Number | None = None
+    memory: Number | None = None
+    absent: dict[Text, Text] = some()
+
+
+class EpochRecord(Record):
+    """One epoch; `seconds` is its training part, `batch_seconds` the median step. What it counts
+    are the steps trained, without the `spikes` left out; time may have ended before all that were
+    planned.
+
+    `imbalance` is the slowest rank's compute time over the mean's, `peak_memory_bytes` the
+    largest rank's.
+    """
+
+    kind: Literal["epoch"] = "epoch"
+    epoch: Place
+    steps: Count
+    spikes: Count | None = None
+    planned_steps: Count | None = None
+    events: Count
+    edges: Count
+    train_loss: Loss | None = None
+    seconds: Measure
+    edges_per_second: Measure
+    batch_seconds: Measure | None = None
+    shares: Shares | None = None
+    imbalance: Number | None = None
+    peak_memory_bytes: Count
+    power: PowerRecord = PowerRecord()
+    validation: MeanEdgeMetrics | None = None
+
+    @property
+    def number(self) -> int:
+        """The epoch as people count it, from 1."""
+        return self.epoch + 1
+
+
+MetricsRecord = StepRecord | EpochRecord | ValidationRecord

@@ -1,0 +1,69 @@
+"""What a record is, and the files that hold one: written and read through the same class."""
+
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, TypeVar
+
+from pydantic import ConfigDict
+
+from bigtrk.config import Settings, parse
+from bigtrk.disk.files import read_json, write_json
+from bigtrk.errors import InputError, one_line
+
+FORMAT: Final = 1  # of all files of records; files of versions before formats have none
+
+
+class Record(Settings):
+    """Immutable; unlike a configuration it tolerates keys that it does not know."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class FileRecord(Record):
+    """A record that has a file of its own, and says of which format that is.
+
+    made_again: how a user makes the file anew.
+    """
+
+    made_again: ClassVar[str]
+
+    format: Literal[1] = FORMAT
+
+
+Kind = TypeVar("Kind", bound=FileRecord)
+
+
+def write_record(path: Path, record: FileRecord) -> None:
+    """Write a record, atomically.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    write_json(path, record.model_dump(mode="json"))
+
+
+def read_record(kind: type[Kind], path: Path) -> Kind:
+    """Read the record that `path` holds.
+
+    Raises:
+        InputError: the file is missing, is of another format, or says what no such record can;
+            the message names it and the key.
+    """
+    content = read_json(path)
+    if isinstance(content, dict):
+        _check_format(content, path, kind.made_again)
+    return parse(kind, content, str(path))
+
+
+def _check_format(content: dict[str, Any], path: Path, made_again: str) -> None:
+    found = content.get("format")
+    if type(found) is int and found == FORMAT:
+        return
+    told = (
+        f"format {one_line(repr(found))}"
+        if "format" in content
+        else "no format, as older versions wrote it"
+    )
+    remedy = f"{made_again}, or use the version of bigtrk that wrote it"
+    if type(found) is int and found > FORMAT:
+        remedy = "update bigtrk"
+    raise InputError(f"{path}: has {told}; this bigtrk reads format {FORMAT}: {remedy}")

@@ -1,0 +1,56 @@
+"""`series.json`: what a scaling series asks for."""
+
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from bigtrk.config import Count
+from bigtrk.records.quantities import Number, Ranks
+from bigtrk.records.record import FileRecord, read_record, write_record
+
+SERIES = "series.json"
+MOST_REPEATS = 1000
+
+
+class SeriesRecord(FileRecord):
+    """`series.json`: what the series asks for.
+
+    events, validation: per rank (weak) or in all (strong). configuration: that of all its runs, but
+    for what differs by design. price_per_device_hour: in dollars. ranks_per_node: None for all
+    ranks on one host. cores_per_rank: of the `host_cores` of one host; None on a cluster.
+    """
+
+    made_again: ClassVar[str] = "run the series again in another folder"
+
+    kind: Literal["weak", "strong"]
+    ranks: Annotated[tuple[Ranks, ...], Field(max_length=4096)]
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS)]
+    events: Count
+    validation: Count
+    ranks_per_node: Ranks | None = None
+    cores_per_rank: Ranks | None = None
+    host_cores: Ranks | None = None
+    price_per_device_hour: Number | None = None
+    configuration: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def shares(self) -> int:
+        """For how many ranks the host has cores."""
+        if self.cores_per_rank is None or self.host_cores is None:
+            return 1
+        return self.host_cores // self.cores_per_rank
+
+
+def write_series_record(folder: Path, record: SeriesRecord) -> None:
+    """Write `series.json`, atomically."""
+    write_record(folder / SERIES, record)
+
+
+def read_series_record(folder: Path) -> SeriesRecord:
+    """Read `series.json`.
+
+    Raises:
+        InputError: it is missing, of another format, or says what no series can.
+    """
+    return read_record(SeriesRecord, folder / SERIES)

@@ -1,0 +1,73 @@
+"""The tracks of several events, judged as one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bigtrk.tracks.bins import Bins, added
+from bigtrk.tracks.evaluation import EventTracks, JudgedTracks, TrackOptions
+from bigtrk.tracks.losses import CATEGORIES
+from bigtrk.tracks.matching import Matching, TrackMetrics, pooled
+
+
+@dataclass(frozen=True)
+class MatchingSummary:
+    """Tracks and particles of all events by one matching; bins are None where it has none."""
+
+    matching: Matching
+    metrics: TrackMetrics
+    bins: Bins | None
+
+
+@dataclass(frozen=True)
+class JudgedSummary:
+    """All events' tracks from one set of scores: in the order of TrackOptions.matchings, and the
+    mean TrackML score over the events that have one, None if none has.
+    """
+
+    matchings: tuple[MatchingSummary, ...]
+    trackml_score: float | None
+
+
+@dataclass(frozen=True)
+class TracksSummary:
+    """All events' tracks from the model's scores and from perfect ones, and the loss budget:
+    particles by category.
+    """
+
+    options: TrackOptions
+    model: JudgedSummary
+    perfect: JudgedSummary
+    losses: dict[str, int]
+    loss_bins: Bins
+
+
+def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> TracksSummary:
+    """Rates over all events' tracks and particles (at least one event)."""
+    losses = np.sum([event.losses for event in events], axis=0).tolist()
+    return TracksSummary(
+        options=options,
+        model=_summary([event.model for event in events], options),
+        perfect=_summary([event.perfect for event in events], options),
+        losses=dict(zip(CATEGORIES, losses, strict=True)),
+        loss_bins=added([event.loss_bins for event in events]),
+    )
+
+
+def _summary(events: Sequence[JudgedTracks], options: TrackOptions) -> JudgedSummary:
+    matchings = tuple(
+        MatchingSummary(
+            matching=matching,
+            metrics=pooled([event.metrics[i] for event in events]),
+            bins=_bins([event.bins[i] for event in events]),
+        )
+        for i, matching in enumerate(options.matchings())
+    )
+    known = [event.trackml_score for event in events if event.trackml_score is not None]
+    return JudgedSummary(matchings, sum(known) / len(known) if known else None)
+
+
+def _bins(events: Sequence[Bins | None]) -> Bins | None:
+    known = [bins for bins in events if bins is not None]
+    return added(known) if known else None

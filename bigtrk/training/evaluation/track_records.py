@@ -1,0 +1,73 @@
+"""The records of what `tracks` measures."""
+
+from bigtrk.records.evaluation import (
+    Binned,
+    EdgeBins,
+    Judged,
+    MatchingRecord,
+    TrackBins,
+    TrackRecord,
+)
+from bigtrk.tracks.bins import BinnedRatio, Bins
+from bigtrk.tracks.summary import JudgedSummary, MatchingSummary, TracksSummary
+
+
+def edge_bins_record(bins: Bins) -> EdgeBins:
+    """The record of edges in bins."""
+    return EdgeBins(**_binned(bins))
+
+
+def track_record(summary: TracksSummary) -> TrackRecord:
+    """The record of tracks."""
+    options, model = summary.options, _judged(summary.model)
+    return TrackRecord(
+        trackml_score=model.trackml_score,
+        matching=model.matching,
+        score_cut=options.score_cut,
+        min_hits=options.min_hits,
+        pt_min=options.pt_min,
+        matching_fraction=options.matching_fraction,
+        perfect=_judged(summary.perfect),
+        losses=summary.losses,
+        loss_bins=_binned(summary.loss_bins),
+    )
+
+
+def _judged(summary: JudgedSummary) -> Judged:
+    return Judged(
+        trackml_score=summary.trackml_score,
+        matching=tuple(_matching(each) for each in summary.matchings),
+    )
+
+
+def _matching(summary: MatchingSummary) -> MatchingRecord:
+    metrics = summary.metrics
+    return MatchingRecord(
+        style=summary.matching.style,
+        mode=summary.matching.mode,
+        efficiency=metrics.efficiency,
+        fake_rate=metrics.fake_rate,
+        duplicate_rate=metrics.duplicate_rate,
+        n_particles=metrics.n_particles,
+        n_reconstructed=metrics.n_reconstructed,
+        n_tracks=metrics.n_tracks,
+        n_matched=metrics.n_matched,
+        bins=None if summary.bins is None else TrackBins(**_binned(summary.bins)),
+    )
+
+
+def _binned(bins: Bins) -> dict[str, Binned]:
+    return {name: binned(ratio) for name, ratio in bins.items()}
+
+
+def binned(ratio: BinnedRatio) -> Binned:
+    """The record of a ratio in bins."""
+    bins = len(ratio.edges) - 1
+    part, whole = ratio.part.tolist(), ratio.whole.tolist()
+    return Binned(
+        edges=ratio.edges,
+        part=part[:bins],
+        whole=whole[:bins],
+        outside=(part[bins], whole[bins]),
+        unknown=(part[bins + 1], whole[bins + 1]),
+    )

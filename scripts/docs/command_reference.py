@@ -1,0 +1,124 @@
+"""Print the command reference, made from the programs themselves.
+
+python scripts/docs/command_reference.py
+"""
+
+import argparse
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from typer.models import OptionInfo, ParameterInfo, ParamMeta
+from typer.utils import get_params_from_function
+
+from bigtrk import cli
+from bigtrk.train import argument_parser
+from partition import cli as partition_cli
+from scripts.docs.table import Table
+from scripts.docs.wording import cell, kind_of
+
+HEAD = """# Commands
+
+`bigtrk COMMAND --help` says the same; `bigtrk --version` prints the version, and `bigtrk
+--install-completion` completes commands and options in bash, zsh and fish.
+"""
+_COLUMNS = ("argument or option", "type", "default", "meaning")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An argument or an option as it is typed."""
+
+    name: str
+    kind: str
+    default: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """What can be typed after a program's name."""
+
+    name: str
+    text: str
+    parameters: list[Parameter]
+
+
+def commands() -> Iterator[Command]:
+    """Every command of `bigtrk`; two of them are programs, too."""
+    programs = {"train": _training, "partition": _partitioning}
+    for registered in cli.app.registered_commands:
+        assert registered.callback is not None
+        name = registered.name or registered.callback.__name__
+        yield programs[name]() if name in programs else _command(name, registered.callback)
+
+
+def _partitioning() -> Command:
+    """`python -m partition`, which has one command."""
+    (only,) = partition_cli.app.registered_commands
+    assert only.callback is not None
+    return _command("partition", only.callback)
+
+
+def _training() -> Command:
+    """`bigtrk/train.py`, whose launchers do not wait for typer."""
+    parser = argument_parser("bigtrk train")
+    parameters = [
+        Parameter(_typed(action), "", "", action.help or "")
+        for action in parser._actions
+        if action.help != argparse.SUPPRESS and action.dest != "help"
+    ]
+    return Command("train", parser.description or "", parameters)
+
+
+def _typed(action: argparse.Action) -> str:
+    name = action.option_strings[-1] if action.option_strings else ""
+    return f"{name} {action.metavar or ''}".strip()
+
+
+def _command(name: str, callback: Callable[..., Any]) -> Command:
+    given = get_params_from_function(callback).values()
+    return Command(name, inspect.getdoc(callback) or "", list(map(_parameter, given)))
+
+
+def _parameter(given: ParamMeta) -> Parameter:
+    told, default = given.default, given.default.default
+    default = default.value if isinstance(default, Enum) else default
+    limits = [
+        f"{sign} {end}" for sign, end in (("≥", told.min), ("≤", told.max)) if end is not None
+    ]
+    # What need not be given is no value that could be typed.
+    kind = kind_of(given.annotation, *limits).replace(" or `null`", "")
+    return Parameter(
+        name=_option(given.name, told) if isinstance(told, OptionInfo) else _argument(given, told),
+        kind="" if given.annotation is bool else kind,
+        default="" if default in (None, ...) or default is False else f"`{default}`",
+        meaning=told.help or "",
+    )
+
+
+def _option(name: str, told: OptionInfo) -> str:
+    return told.param_decls[0] if told.param_decls else f"--{name.replace('_', '-')}"
+
+
+def _argument(given: ParamMeta, told: ParameterInfo) -> str:
+    return str(told.metavar or given.name.upper())
+
+
+def command_reference() -> str:
+    """The page, in Markdown."""
+    parts = [HEAD]
+    for command in commands():
+        rows = [
+            (f"`{cell(one.name)}`", one.kind, one.default, cell(one.meaning))
+            for one in command.parameters
+        ]
+        grid = Table(_COLUMNS, rows, texts=len(_COLUMNS)).markdown()
+        parts.append(f"## bigtrk {command.name}\n\n{command.text}\n\n{grid}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(command_reference())

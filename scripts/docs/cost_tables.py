@@ -1,0 +1,108 @@
+"""Tables of what trainings take: time, memory, and how well these are predicted."""
+
+from typing import Any
+
+from scripts.docs.table import Table, percent
+
+
+def hot_path(found: Any) -> Table:
+    """Every form of a training step at 300,000 edges, with both settings of the allocator."""
+    at = {
+        (row["side"], row["keep_freed"]): [
+            f"{row['seconds']:.1f} s",
+            f"{row['bytes'] / 1e9:.2f} GB",
+        ]
+        for row in found["rows"]
+        if row["size"] == "300 K" and not row["infer"]
+    }
+    sides = dict.fromkeys(side for side, _ in at)
+    columns = ("", "step", "memory", "step, freed memory kept", "memory")
+    rows = [[_side(s), *at[s, False], *at.get((s, True), ["", ""])] for s in sides]
+    return Table(columns, rows)
+
+
+def _side(name: str) -> str:
+    if name == "reference":
+        return "plain, as acorn"
+    recompute, precision = name.split()
+    return f"`{recompute}`, {precision}"
+
+
+def hot_path_sizes(found: Any) -> Table:
+    """The step that is chosen for large events, by size."""
+    chosen = [row for row in found["rows"] if row["side"] == "chunk bf16" and not row["keep_freed"]]
+    rows = [
+        [
+            row["size"] + (", scored only" if row["infer"] else ""),
+            f"{row['nodes']:,}",
+            f"{row['edges']:,}",
+            f"{row['seconds']:.1f} s",
+            f"{row['seconds'] / row['edges'] * 1e6:.1f} us",
+            f"{row['bytes'] / 1e9:.2f} GB",
+            f"{row['bytes'] / row['edges']:,.0f}",
+        ]
+        for row in sorted(chosen, key=lambda row: int(row["edges"]))
+    ]
+    return Table(("", "nodes", "edges", "step", "per edge", "memory", "bytes per edge"), rows)
+
+
+def attention(found: Any) -> Table:
+    """Every form of the attention network's step."""
+    rows = [
+        [
+            row["graph"],
+            row["side"],
+            f"{row['nodes']:,}",
+            f"{row['edges']:,}",
+            f"{row['seconds'] * 1e3:,.0f} ms",
+            f"{row['bytes'] / 1e6:,.0f} MB",
+        ]
+        for row in found["rows"]
+    ]
+    return Table(("graph", "form", "nodes", "edges", "step", "memory"), rows, texts=2)
+
+
+def sharding(found: Any) -> Table:
+    """MB that the fullest rank holds of the model, by engine and ranks."""
+    parts = ("parameters", "gradients", "optimizer", "other")
+    rows = []
+    for row in found["measured"]:
+        held = [row["bytes"][part] for part in parts]
+        offload = ", CPU offload" if row["case"].endswith("offload") else ""
+        name = row["engine"].removeprefix("DeepSpeed ") + offload
+        rows.append([name, str(row["ranks"]), *(f"{n / 1e6:,.0f}" for n in [*held, sum(held)])])
+    columns = ("engine", "ranks", "parameters", "gradients", "optimizer", "buffers", "sum")
+    return Table(columns, rows)
+
+
+def checkpoint(found: Any) -> Table:
+    """How long training waits for a checkpoint, by engine."""
+    rows = [
+        [
+            row["engine"],
+            f"{row['bytes'] / 2**20:.1f} MiB",
+            *(f"{1000 * row['blocked'][way]:.1f} ms" for way in ("thread", "synchronous")),
+            percent(row["ratio"]),
+            *(f"{1000 * row['round'][way]:.0f} ms" for way in ("none", "thread", "synchronous")),
+        ]
+        for row in found["engines"].values()
+    ]
+    columns = (
+        "engine", "checkpoint", "blocked, thread", "blocked, synchronous", "ratio",
+        "round without", "round, thread", "round, synchronous",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def plan_accuracy(found: Any) -> Table:
+    """Errors of predicted memory and time, with a calibration and without."""
+    rows = []
+    for job in found["jobs"]:
+        errors = [
+            percent(figures.get(name), signed=True)
+            for figures in (job, job.get("uncalibrated", {}))
+            for name in ("memory_error", "time_error")
+        ]
+        rows.append([job["name"], *errors])
+    columns = ("run", "memory", "time", "memory, not calibrated", "time, not calibrated")
+    return Table(columns, rows)

@@ -1,0 +1,120 @@
+"""Tables of training on several ranks: exactness, launches, exchanges, scaling, balance."""
+
+from typing import Any
+
+from scripts.docs.table import Table, percent
+
+LEAST_SHARE = 1e-4
+
+
+def parity_matrix(found: Any) -> Table:
+    """The largest relative difference by engine, precision and kind of graph."""
+    cases = found["rows"]
+    kinds = dict.fromkeys(case["kind"] for case in cases)
+    rows = []
+    for engine, precision in dict.fromkeys((case["engine"], case["precision"]) for case in cases):
+        own = [c for c in cases if (c["engine"], c["precision"]) == (engine, precision)]
+        worst = [max(_difference(case) for case in own if case["kind"] == kind) for kind in kinds]
+        failed = sum(not case["passed"] for case in own)
+        differences = [f"{value:.0e}" for value in worst]
+        rows.append([engine, precision, *differences, str(len(own)), str(failed)])
+    return Table(("engine", "", *kinds, "cases", "failed"), rows, texts=2)
+
+
+def _difference(case: Any) -> float:
+    return max(float(case[name]) for name in ("logits", "gradients", "weights"))
+
+
+def exchange_cost(found: Any) -> Table:
+    """What exchanges take of a step, by the number of sectors."""
+    rows = [
+        [
+            str(row["parts"]),
+            f"{row['step']:.1f} s",
+            percent(row["waiting"] / row["step"], 1),
+            _share(row["transfer"] / row["step"]),
+            _share(row["packing"] / row["step"]),
+        ]
+        for row in found["measured"]
+    ]
+    columns = ("sectors", "step", "in exchanges, with waiting", "transfer alone", "packing")
+    return Table(columns, rows, texts=0)
+
+
+def _share(part: float) -> str:
+    return percent(part, 2) if part >= LEAST_SHARE else f"< {percent(LEAST_SHARE, 2)}"
+
+
+def rehearsals(found: Any) -> Table:
+    """Launches on several hosts: how far losses are from those of one host."""
+    rows = [
+        [
+            launch,
+            str(row["nodes"]),
+            str(row["ranks"]),
+            str(row["steps"]),
+            f"{row['max_relative_difference']:.1e}",
+            f"{row['seconds']:.0f}",
+        ]
+        for launch, row in found["summary"].items()
+    ]
+    columns = ("launch", "hosts", "ranks", "steps", "largest relative difference", "seconds")
+    return Table(columns, rows)
+
+
+def scaling(found: Any) -> Table:
+    """Weak and strong series: measured beside what was predicted."""
+    rows, last = [], None
+    for point in found["points"]:
+        label, last = "" if point["series"] == last else _series(point), point["series"]
+        predicted = point["predicted"]
+        rows.append(
+            [
+                label,
+                str(point["ranks"]),
+                f"{point['epoch_seconds']['mean']:.2f} s",
+                f"{predicted['epoch_seconds']:.2f} s",
+                percent(point["efficiency"]["mean"]),
+                percent(predicted["efficiency"]),
+                percent(point["shares"]["reduce"]),
+                f"{point['imbalance']['mean']:.2f}",
+                percent(point["metrics"]["auc"]["mean"], 2),
+            ]
+        )
+    columns = (
+        "", "ranks", "epoch", "predicted", "efficiency", "predicted", "in reductions", "imbalance",
+        "AUC",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def _series(point: Any) -> str:
+    data, per_rank = point["data"], " per rank" if point["kind"] == "weak" else ""
+    events = [data[name] // (point["ranks"] if per_rank else 1) for name in _EVENTS]
+    return f"{point['kind']}, {events[0]} + {events[1]} events{per_rank}"
+
+
+_EVENTS = ("train_events", "validation_events")
+
+
+def balance(found: Any) -> Table:
+    """Ways of batching: predicted for 64 ranks, and measured; epochs over those of `plain`."""
+    shown = [row for row in found["rows"] if row["kind"] == "measured" or row["ranks"] == 64]
+    plain = {_launch(row): row["epoch"] for row in shown if row["way"] == "plain"}
+    rows = [
+        [
+            f"{row['ranks']} ({row['kind']})",
+            row["way"],
+            str(row["per_rank"]),
+            f"{row['imbalance']:.3f}",
+            percent(row["spread"], 1),
+            f"{row['epoch'] / plain[_launch(row)]:.3f}",
+        ]
+        for row in shown
+    ]
+    columns = ("ranks", "batching", "events per rank", "imbalance", "spread", "epoch")
+    return Table(columns, rows, texts=2)
+
+
+def _launch(row: Any) -> tuple[str, int, int]:
+    return row["kind"], row["ranks"], row["per_rank"]

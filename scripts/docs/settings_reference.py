@@ -1,0 +1,113 @@
+"""Print the settings reference, made from the classes of the configuration.
+
+python scripts/docs/settings_reference.py
+"""
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic.fields import FieldInfo
+
+from bigtrk.config import Settings
+from bigtrk.training.settings import Configuration
+from scripts.docs.table import Table
+from scripts.docs.wording import cell, kind_of
+
+HEAD = """# Settings
+
+Every setting of `bigtrk/train.py`, `bigtrk plan`, `scale` and `study`: in a YAML file
+
+```yaml
+model:
+  hidden: 128
+```
+
+or on the command line, `model.hidden=128`. An unknown key is an error that names the nearest one.
+`bigtrk/configs/default.yaml` is used without a file; what it leaves out has the defaults below.
+"""
+_COLUMNS = ("key", "type", "default", "unit", "meaning")
+_SIGNS = ((Ge, "ge", "≥"), (Gt, "gt", ">"), (Le, "le", "≤"), (Lt, "lt", "<"))
+# Limits from here on only keep numbers within what machines can hold.
+_LARGEST = 2**31
+_UNIT = re.compile(r"\s*\[([^\]]+)\]\.?$")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A key of the configuration. `unit` is empty where a value has none."""
+
+    key: str
+    kind: str
+    default: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """Keys that are documented together."""
+
+    title: str
+    text: str
+    settings: list[Setting]
+
+
+def sections() -> Iterator[Section]:
+    """The sections of the configuration in its order; of the models one each."""
+    alone = {}
+    for name, field in Configuration.model_fields.items():
+        kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if _holds(kind)]
+        if not kinds:
+            alone[name] = field
+        for kind in kinds:
+            title = f"{name}: {kind().name}" if field.discriminator else name
+            text = inspect.getdoc(kind) or ""
+            yield Section(title, text, _settings(kind, kind.model_fields, f"{name}."))
+    yield Section("At the top", "In no section.", _settings(Configuration, alone, ""))
+
+
+def _holds(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Settings)
+
+
+def _settings(kind: type[Settings], fields: dict[str, FieldInfo], prefix: str) -> list[Setting]:
+    defaults = kind().model_dump(mode="json")
+    return [_setting(f"{prefix}{name}", fields[name], defaults[name]) for name in fields]
+
+
+def _setting(key: str, field: FieldInfo, default: Any) -> Setting:
+    said = " ".join((field.description or "").split())
+    unit = _UNIT.search(said)
+    meaning = f"{said[: unit.start()].rstrip('.')}." if unit else said
+    kind = kind_of(field.annotation, *_limits(field))
+    return Setting(key, kind, json.dumps(default), unit[1] if unit else "", meaning)
+
+
+def _limits(field: FieldInfo) -> Iterator[str]:
+    for kind, attribute, sign in _SIGNS:
+        for limit in field.metadata:
+            value = getattr(limit, attribute) if isinstance(limit, kind) else _LARGEST
+            if value < _LARGEST:
+                yield f"{sign} {value:g}"
+
+
+def settings_reference() -> str:
+    """The page, in Markdown."""
+    parts = [HEAD]
+    for section in sections():
+        rows = [
+            (f"`{one.key}`", one.kind, f"`{one.default}`", one.unit, cell(one.meaning))
+            for one in section.settings
+        ]
+        grid = Table(_COLUMNS, rows, texts=len(_COLUMNS)).markdown()
+        parts.append(f"## {section.title}\n\n{section.text}\n\n{grid}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    print(settings_reference())

@@ -1,0 +1,38 @@
+"""A table in Markdown, and how its numbers are written."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Table:
+    """rows: of cells, as many as there are columns. texts: of how many columns, from the left, the
+    cells are words; the others hold numbers and are aligned right.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    texts: int = 1
+
+    def markdown(self) -> str:
+        """Lines, without a line break at the end."""
+        numbers = len(self.columns) - self.texts
+        lines = [_line(self.columns), f"|{'---|' * self.texts}{'--:|' * numbers}"]
+        return "\n".join([*lines, *map(_line, self.rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "".join(f"| {cell} " if cell else "| " for cell in cells) + "|"
+
+
+def percent(part: float | None, digits: int = 0, signed: bool = False) -> str:
+    """0.05 as "5 %"; nothing for None."""
+    if part is None:
+        return ""
+    return f"{part:{'+' if signed else ''}z.{digits}%}".replace("%", " %")
+
+
+def span(low: float, high: float, digits: int = 0) -> str:
+    """`low` to `high`, or the one number that both are."""
+    ends = [f"{value:.{digits}f}" for value in (low, high)]
+    return " to ".join(dict.fromkeys(ends))

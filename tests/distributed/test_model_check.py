@@ -1,0 +1,71 @@
+"""Ranks whose models would wait for each other end in one line, before they train."""
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bigtrk.errors import InputError
+from bigtrk.models.build import make_model
+from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.parallel.model_check import check_on_all_ranks
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.training.model_files import build_model
+from bigtrk.training.settings import Configuration
+from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import settings, train, write_events
+
+
+def checked(ranks: Ranks, layers: list[int]) -> str:
+    model = make_model(InteractionGNNConfig(hidden=4, layers=layers[ranks.rank]), 4, 6)
+    return told(lambda: check_on_all_ranks(model, 4, 6))
+
+
+def told(call: Any) -> str:
+    try:
+        call()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("layers", [[3, 2], [3, 3, 1]])
+def test_other_numbers_of_exchanges_are_told_on_all_ranks(layers: list[int]) -> None:
+    last = len(layers) - 1
+    had = f"{layers[last] - 1} of widths {[4] * (layers[last] - 1)}"
+    assert run_ranks(len(layers), checked, layers) == len(layers) * [
+        f"rank {last} has another number of halo exchanges in its model than rank 0: {had} "
+        f"instead of 2 of widths [4, 4]; start all ranks with the same"
+    ]
+
+
+def test_models_that_agree_train() -> None:
+    assert run_ranks(2, checked, [2, 2]) == ["", ""]
+
+
+def trained_with_others(ranks: Ranks, folder: Path) -> str:
+    """A run whose model on rank 1 gives a column for each edge."""
+
+    def other(configuration: Configuration) -> nn.Module:
+        model = build_model(configuration)
+        if ranks.rank == 1:
+            model.forward = _column
+        return model
+
+    with mock.patch("bigtrk.training.run.build_model", other):
+        return told(lambda: train(ranks, settings(folder, folder / "run", 1, {"name": "ddp"})))
+
+
+def _column(_: Tensor, edge_features: Tensor, *__: Any) -> Tensor:
+    return torch.ones(len(edge_features), 1)
+
+
+def test_a_run_ends_before_its_first_step(tmp_path: Path) -> None:
+    write_events(tmp_path, 3)
+    lines = run_ranks(2, trained_with_others, tmp_path)
+    assert lines[0] == lines[1]
+    assert lines[0].startswith("rank 1: model InteractionGNN: gives a result of shape [40, 1] ")
+    assert not (tmp_path / "run").exists()

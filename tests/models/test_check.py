@@ -1,0 +1,197 @@
+"""A model that breaks its contract is told in one line how; one that keeps it passes."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bigtrk.errors import InputError
+from bigtrk.models.build import make_model
+from bigtrk.models.check import Kind, check_model
+from bigtrk.models.cut_check import check_cut
+from bigtrk.models.protocol import Exchange
+from bigtrk.models.settings import (
+    AttentionGNNConfig,
+    EdgeMLPConfig,
+    InteractionGNNConfig,
+    ModelConfig,
+)
+from tests.models.graphs import F, G
+
+CONFIGS: list[tuple[ModelConfig, list[int]]] = [
+    (InteractionGNNConfig(hidden=6, layers=3), [6, 6]),
+    (InteractionGNNConfig(hidden=6, layers=3, recompute="none", precision="bf16"), [6, 6]),
+    (InteractionGNNConfig(hidden=6, layers=1, recompute="offload"), []),
+    (AttentionGNNConfig(hidden=5, layers=2), [5, 5]),
+    (EdgeMLPConfig(hidden=6), []),
+]
+
+
+@pytest.mark.parametrize(("config", "widths"), CONFIGS)
+def test_our_models_keep_the_contract(config: ModelConfig, widths: list[int]) -> None:
+    model = make_model(config, F, G)
+    before, state = torch.get_rng_state(), {k: v.clone() for k, v in model.state_dict().items()}
+    assert check_model(model, F, G) == widths
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    if config.precision == "fp32":
+        assert check_cut(model, F, G) < 1e-13
+
+
+class Simple(nn.Module):
+    """A model of the simple form that keeps the contract: two sums over edges, then a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes, self.edges, self.last = nn.Linear(F, 4), nn.Linear(G, 4), nn.Linear(4, 1)
+
+    def forward(
+        self, x: Tensor, e: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange
+    ) -> Tensor:
+        source, destination = edge_index
+        x, e = self.nodes(x), self.edges(e)
+        for _ in range(2):
+            sums = x.index_add(0, destination, (x[source] * e).tanh())
+            x = self.exchanged(sums, n_owned, exchange)
+        made: Tensor = self.last(x[source] * x[destination])[:, 0]
+        return made
+
+    def exchanged(self, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:
+        return exchange(rows[:n_owned])
+
+
+def test_the_simple_form_keeps_the_contract() -> None:
+    assert check_model(Simple(), F, G) == [4, 4]
+    assert check_cut(Simple(), F, G) < 1e-13
+
+
+class Column(Simple):
+    def forward(self, *inputs: Any) -> Tensor:
+        return super().forward(*inputs)[:, None]
+
+
+class Half(Simple):
+    def forward(self, *inputs: Any) -> Tensor:
+        return super().forward(*inputs).half()
+
+
+class Pair(Simple):
+    def forward(self, *inputs: Any) -> Any:
+        return super().forward(*inputs), 1
+
+
+class Infinite(Simple):
+    def forward(self, *inputs: Any) -> Tensor:
+        return super().forward(*inputs) / 0
+
+
+class HaloToo(Simple):
+    def exchanged(self, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:  # noqa: ARG002
+        return exchange(rows)
+
+
+class IdleWhereEmpty(Simple):
+    def exchanged(self, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:
+        return exchange(rows[:n_owned]) if n_owned else rows
+
+
+class Stumbles(Simple):
+    def exchanged(self, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:
+        return exchange(rows[:n_owned] / rows.abs().max())
+
+
+class Unused(Simple):
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Linear(2, 2)
+
+
+class Detached(Simple):
+    def forward(self, *inputs: Any) -> Tensor:
+        return super().forward(*inputs).detach()
+
+
+class MeanOfNodes(Simple):
+    def forward(self, x: Tensor, *inputs: Any) -> Tensor:
+        return super().forward(x, *inputs) + self.last.bias * x.mean()
+
+
+class ReadsMissing(Simple):
+    def forward(self, x: Tensor, *inputs: Any) -> Tensor:
+        return super().forward(x[:, [F]], *inputs)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "line"),
+    [
+        (Column, "edge", r"gives a result of shape \[40, 1\] for a sector of .* return \[E\] or"),
+        (Simple, "hit", r"gives a result of shape \[40\] for a sector of 12 nodes .* \[N, D\]"),
+        (Half, "edge", r"gives a result of torch.float16 for a sector; return float32"),
+        (Pair, "edge", r"gives a tuple for a sector; return a tensor"),
+        (Infinite, "edge", r"gives a result that is not finite for a sector"),
+        (HaloToo, "edge", r"gives the exchange rows of shape \[12, 4\] for a sector that owns 8"),
+        (IdleWhereEmpty, "edge", r"makes 2 exchanges .* for a sector and no exchange for an empty"),
+        (Stumbles, "edge", r"fails for an empty sector \(\w*Error: .*\)"),
+        (Unused, "edge", r"gives its parameter spare.weight no gradient for a sector"),
+        (Detached, "edge", r"gives its parameter nodes.weight no gradient for a sector"),
+        (MeanOfNodes, "edge", r"parameter last.bias a gradient that is not zero for an empty"),
+        (ReadsMissing, "edge", r"fails for a sector \(IndexError: index 3 is out of bounds"),
+    ],
+)
+def test_each_breach_has_its_line(model: Callable[[], nn.Module], kind: Kind, line: str) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(InputError) as caught:
+        check_model(model(), F, G, kind)
+    assert re.search(line, str(caught.value)), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+class Embedding(nn.Module):
+    """A hit model: a node's embedding from its features and the sum of its incoming edges'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes, self.edges = nn.Linear(F, 5), nn.Linear(G, 5)
+
+    def forward(
+        self, x: Tensor, e: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange
+    ) -> Tensor:
+        sums = self.nodes(x).index_add(0, edge_index[1], self.edges(e))
+        return exchange(sums[:n_owned])
+
+
+def test_a_hit_model_gives_rows_of_nodes() -> None:
+    assert check_model(Embedding(), F, G, "hit") == [5]
+    assert check_cut(Embedding(), F, G, "hit") < 1e-13
+
+
+class OwnSums(Simple):
+    """Sums of halo nodes, which lack edges, stay: the exchange is called and not heeded."""
+
+    def exchanged(self, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:
+        exchange(rows[:n_owned])
+        return rows
+
+
+class Normalised(Simple):
+    """BatchNorm's habit: by the mean of a sector's nodes."""
+
+    def exchanged(self, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:
+        return exchange(rows[:n_owned] - rows.mean(0))
+
+
+class Dropped(Simple):
+    def exchanged(self, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:
+        return exchange(torch.dropout(rows[:n_owned], 0.5, train=True))
+
+
+@pytest.mark.parametrize("model", [OwnSums, Normalised, Dropped])
+def test_what_differs_between_a_sector_and_the_whole_is_found(model: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    check_model(OwnSums(), F, G)
+    with pytest.raises(InputError, match="between a sector and the whole graph; sum over"):
+        check_cut(model(), F, G)

@@ -1,0 +1,128 @@
+"""A rank's sectors, taken layer by layer, give the whole graph's results and gradients."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bigtrk.models.attention_gnn import AttentionGNN
+from bigtrk.models.edge_mlp import EdgeMLP
+from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.protocol import LayeredModel, SectorInputs, no_exchange, units
+from bigtrk.models.runner import run_layers
+from bigtrk.models.settings import AttentionGNNConfig, EdgeMLPConfig, InteractionGNNConfig
+from tests.models.graphs import Cut, F, G, gradients, make_graph
+
+Model = LayeredModel[Any]
+
+
+def interaction(pt_head: bool = False, **options: Any) -> Model:
+    config = InteractionGNNConfig(**{"hidden": 6, "layers": 3, **options})
+    return InteractionGNN(config, F, G, pt_head)
+
+
+def attention(**options: Any) -> Model:
+    return AttentionGNN(AttentionGNNConfig(**{"hidden": 6, "layers": 2, **options}), F, G)
+
+
+MODELS = {
+    "interaction in chunks": interaction(recompute="chunk"),
+    "interaction by layer": interaction(recompute="layer", shared_weights=True),
+    "interaction keeping all": interaction(recompute="none", concatenate=False),
+    "interaction on the host": interaction(recompute="offload"),
+    "interaction with pT": interaction(pt_head=True),
+    "attention": attention(),
+    "attention keeping all": attention(recompute="none"),
+    "mlp": EdgeMLP(EdgeMLPConfig(hidden=6), F, G),
+}
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_sectors_of_one_process_train_like_the_whole_graph(model: Model) -> None:
+    """Loss and gradients of sectors whose rows are exchanged, with one that owns nothing."""
+    model, graph = model.double(), make_graph()
+    expected = model(*graph, len(graph[0]), no_exchange)
+    wanted = gradients(model, expected)
+    cut = Cut(graph)
+    made = cut.merged(model.forward_all(cut.sectors, cut.exchange))
+    torch.testing.assert_close(made, expected, rtol=1e-12, atol=1e-12)
+    found = gradients(model, made)
+    assert found.keys() == wanted.keys() == {name for name, _ in model.named_parameters()}
+    for name, gradient in wanted.items():
+        scale = float(gradient.abs().max())
+        torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-12 * scale, msg=name)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_what_is_gathered_at_once_is_called_as_often_for_many_sectors(model: Model) -> None:
+    """Hooks of these calls gather and free parameters: ranks must come by them in step."""
+    model, cut = model.double(), Cut(make_graph())
+    one, many = (calls(model, sectors, cut) for sectors in (cut.sectors[:1], cut.sectors))
+    assert one == many
+    assert min(one.values()) >= 1
+    assert len(one) == sum(1 for _ in units(model))
+
+
+def calls(model: Model, sectors: list[SectorInputs], cut: Cut) -> Counter[int]:
+    """How often each of the model's units is called in one pass."""
+    counted: Counter[int] = Counter()
+    hooks = [
+        unit.register_forward_hook(lambda *_, i=i: counted.update([i]))
+        for i, unit in enumerate(units(model))
+    ]
+
+    def exchange(owned: list[Tensor]) -> list[Tensor]:
+        if len(owned) == len(cut.sectors):
+            return cut.exchange(owned)
+        halo = len(sectors[0].x) - sectors[0].n_owned
+        return [torch.cat([rows, rows.new_zeros(halo, rows.shape[1])]) for rows in owned]
+
+    model.forward_all(sectors, exchange)
+    for hook in hooks:
+        hook.remove()
+    return counted
+
+
+class OneLayer(LayeredModel[SectorInputs]):
+    """As short as a layered model can be: `layers` are called as they stand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([SumOfNeighbours()])
+
+    def encode(
+        self, sectors: list[SectorInputs]
+    ) -> tuple[list[SectorInputs], list[Tensor], list[Tensor]]:
+        return sectors, [s.x for s in sectors], [s.edge_features for s in sectors]
+
+    def decode(
+        self,
+        graphs: list[SectorInputs],
+        nodes: list[Tensor],
+        edges: list[Tensor],  # noqa: ARG002
+    ) -> list[Tensor]:
+        return [x[s.edge_index[0]].sum(1) for x, s in zip(nodes, graphs, strict=True)]
+
+
+class SumOfNeighbours(nn.Module):
+    def forward(
+        self, graphs: list[SectorInputs], nodes: list[Tensor], edges: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        owned = []
+        for x, sector in zip(nodes, graphs, strict=True):
+            source, destination = sector.edge_index
+            sums = torch.zeros_like(x).index_add(0, destination, x[source])
+            owned.append(sums[: sector.n_owned])
+        return owned, edges
+
+
+def test_layers_run_in_order_unless_the_model_says_otherwise() -> None:
+    graph = make_graph()
+    cut, (x, _, (source, destination)) = Cut(graph), graph
+    made = run_layers(OneLayer(), cut.sectors, cut.exchange)
+    adjacency = torch.zeros(len(x), len(x), dtype=torch.float64)
+    adjacency.index_put_((destination, source), torch.ones(len(source)).double(), accumulate=True)
+    expected = (adjacency @ x).sum(1)[source]
+    torch.testing.assert_close(cut.merged(made), expected, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,94 @@
+"""Files of records say of which format they are; another one is refused in one line."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.disk.files import read_json, write_json
+from bigtrk.errors import InputError
+from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.record import FileRecord, read_record
+from bigtrk.records.run import RunRecord
+from bigtrk.records.series import SeriesRecord, write_series_record
+from bigtrk.studies.scaling.series import run_name
+from bigtrk.training.settings import Configuration
+from tests.programs import run_here
+from tests.reports.run_folders import evaluation_record, run_record, run_writer
+
+FILES: dict[str, tuple[type[FileRecord], str]] = {
+    "run.json": (RunRecord, "train again"),
+    "evaluation.json": (EvaluationRecord, "evaluate again"),
+    "series.json": (SeriesRecord, "run the series again in another folder"),
+}
+# What stands there, and what is said of it; None: nothing.
+OLDER = [
+    (None, "has no format, as older versions wrote it"),
+    (0, "has format 0"),
+    (-1, "has format -1"),
+    (1.0, "has format 1.0"),
+    (True, "has format True"),
+    ("1\n", "has format '1\\n'"),
+    ([1], "has format [1]"),
+    ({"a": 1}, "has format {'a': 1}"),
+]
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    """A series of one run, which was evaluated."""
+    config = Configuration().model_dump(mode="json")
+    name = run_name(1, 1)
+    run_writer(tmp_path)(name, run_record(config=config), evaluation=evaluation_record())
+    record = SeriesRecord(kind="weak", ranks=(1,), repeats=1, events=6, validation=2)
+    write_series_record(tmp_path, record)
+    return tmp_path
+
+
+def spoilt(series: Path, name: str, found: Any) -> Path:
+    """The file, with another format or, if None, without one."""
+    (path,) = series.rglob(name)
+    content = read_json(path)
+    assert content.pop("format") == 1
+    write_json(path, content if found is None else {**content, "format": found})
+    return path
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(("found", "told"), OLDER)
+def test_an_older_format_is_named_with_the_remedy(
+    series: Path, name: str, found: Any, told: str
+) -> None:
+    path, (kind, again) = spoilt(series, name, found), FILES[name]
+    with pytest.raises(InputError) as error:
+        read_record(kind, path)
+    remedy = f"{again}, or use the version of bigtrk that wrote it"
+    assert str(error.value) == f"{path}: {told}; this bigtrk reads format 1: {remedy}"
+
+
+CHECK = "bigtrk plan --machine cpu --check"
+READERS = [
+    ("run.json", "bigtrk report"),
+    ("run.json", CHECK),
+    ("run.json", "bigtrk resume"),
+    ("run.json", "bigtrk/train.py --resume"),
+    ("evaluation.json", "bigtrk report"),
+    ("evaluation.json", CHECK),
+    ("series.json", "bigtrk report"),
+]
+
+
+@pytest.mark.parametrize(("name", "command"), READERS)
+def test_programs_end_in_one_line(
+    series: Path,
+    name: str,
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = spoilt(series, name, 2)
+    status, printed, errors = run_here([*command.split(), str(path.parent)], monkeypatch, capsys)
+    assert (status, printed) == (2, "")
+    told = f"error: {path}: has format 2; this bigtrk reads format 1: update bigtrk\n"
+    assert errors.endswith(told)
+    assert errors.count("\n") == 1

@@ -1,0 +1,73 @@
+"""The references that are made from the program: nothing is left out, and all has a meaning."""
+
+import pytest
+from pydantic import BaseModel
+
+from bigtrk import cli
+from bigtrk.training.settings import Configuration
+from scripts.docs.command_reference import Command, command_reference, commands
+from scripts.docs.settings_reference import Section, sections, settings_reference
+from tests.test_every_option import options
+
+UNITS = {
+    "",
+    "GeV",
+    "GiB",
+    "any currency/h",
+    "edges",
+    "epochs",
+    "events",
+    "hits",
+    "hops",
+    "median absolute deviations",
+    "min",
+    "mini-batches",
+    "nodes",
+    "ranks",
+    "s",
+    "steps",
+}
+
+
+@pytest.mark.parametrize("section", list(sections()), ids=lambda section: section.title)
+def test_every_setting_has_a_meaning_and_a_known_unit(section: Section) -> None:
+    assert section.text
+    for setting in section.settings:
+        assert setting.meaning.endswith("."), f"{setting.key} has no meaning: {setting.meaning!r}"
+        assert setting.unit in UNITS, f"{setting.key} is in {setting.unit!r}"
+
+
+def test_the_settings_are_all_of_the_configuration() -> None:
+    """Every value of a configuration with each of the models, whatever the reference walks."""
+    models = [{"name": name} for name in ("interaction", "attention", "mlp")]
+    there = {key for one in models for key in keys(Configuration.model_validate({"model": one}))}
+    assert {setting.key for section in sections() for setting in section.settings} == there
+    written = settings_reference()
+    assert [key for key in there if f"| `{key}` |" not in written] == []
+
+
+def keys(settings: BaseModel, prefix: str = "") -> list[str]:
+    found = []
+    for name, value in settings:
+        if isinstance(value, BaseModel):
+            found += keys(value, f"{prefix}{name}.")
+        else:
+            found.append(prefix + name)
+    return found
+
+
+@pytest.mark.parametrize("command", list(commands()), ids=lambda command: command.name)
+def test_every_command_and_option_says_what_it_is(command: Command) -> None:
+    assert command.text
+    for parameter in command.parameters:
+        assert parameter.meaning, f"{command.name} {parameter.name} has no help"
+
+
+def test_the_commands_are_all_that_the_program_has() -> None:
+    written = command_reference()
+    for command, flags in options(cli.app):
+        (_, part) = written.split(f"\n## bigtrk {command}\n")
+        for flag in flags:
+            assert f"| `{flag.split()[0]}` |" in part.split("\n## ")[0]
+    assert "| `--parts` | integer ≥ 1 |" in written
+    assert "| `--resume RUN` |" in written

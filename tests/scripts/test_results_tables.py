@@ -1,0 +1,170 @@
+"""Tables in the documentation are what the result files say."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.planning.check import Checked
+from scripts.bench.bench_checkpoint import WAYS, figures
+from scripts.bench.plan_accuracy import Compared, Job
+from scripts.docs import cost_tables, parallel_tables, results_tables
+from scripts.docs.results_tables import TABLES, Page, pages
+from scripts.docs.table import percent, span
+from tests.programs import CHECKOUT
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+EXCHANGES = {"parts": 2, "step": 4.0, "waiting": 0.1, "transfer": 0.02, "packing": 0.0001}
+TABLE = "Text\n\n<!-- results: exchange_cost --><!-- /results -->\n\nMore\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """With a page below docs, and one result file."""
+    (tmp_path / "docs/how").mkdir(parents=True)
+    (tmp_path / "README.md").write_text("No table\n")
+    publish(tmp_path, COMMIT)
+    return tmp_path
+
+
+def publish(checkout: Path, commit: str | None, **changed: float) -> None:
+    path = checkout / "docs/results/exchange_cost.json"
+    path.parent.mkdir(exist_ok=True)
+    summary = {"2": 0.005, "share": 0.25}
+    found = {"commit": commit, "summary": summary, "measured": [{**EXCHANGES, **changed}]}
+    path.write_text(json.dumps(found))
+
+
+def page(checkout: Path, text: str) -> Page:
+    path = checkout / "docs/how/page.md"
+    path.write_text(text)
+    return Page(path, checkout)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, checkout: Path, *arguments: str) -> Any:
+    monkeypatch.setattr(results_tables, "CHECKOUT", checkout)
+    monkeypatch.setattr(sys, "argv", ["results_tables.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        results_tables.main()
+    return ended.value.code
+
+
+def test_the_documentation_says_what_the_result_files_do() -> None:
+    read = [Page(path, CHECKOUT) for path in pages(CHECKOUT)]
+    differing = [f"{one.path.name}: {what}" for one in read for what in one.differing]
+    assert differing == [], "run scripts/docs/results_tables.py"
+    shown = set(re.findall(r"<!-- results: (\w+) -->", "".join(one.text for one in read)))
+    assert shown == set(TABLES)
+
+
+@pytest.mark.parametrize("path", sorted((CHECKOUT / "docs/results").glob("*.json")), ids=str)
+def test_a_result_file_names_its_commit_or_is_of_earlier_code(path: Path) -> None:
+    found = json.loads(path.read_text())
+    if found["commit"] is None:
+        assert found["of_earlier_code"] is True
+    else:
+        assert re.fullmatch("[0-9a-f]{40}", found["commit"])
+        assert found["clean"] is True
+        assert {"summary", "machine", "software"} <= found.keys()
+
+
+def test_a_table_is_made_from_its_file(checkout: Path) -> None:
+    assert page(checkout, TABLE).filled == (
+        "Text\n\n<!-- results: exchange_cost -->\n\n"
+        "| sectors | step | in exchanges, with waiting | transfer alone | packing |\n"
+        "|--:|--:|--:|--:|--:|\n"
+        "| 2 | 4.0 s | 2.5 % | 0.50 % | < 0.01 % |\n\n"
+        "Measured at 0123456: [results/exchange_cost.json](../results/exchange_cost.json).\n\n"
+        "<!-- /results -->\n\nMore\n"
+    )
+
+
+def test_figures_of_earlier_code_say_so(checkout: Path) -> None:
+    publish(checkout, None)
+    assert "\nOf earlier code: [" in page(checkout, TABLE).filled
+    (checkout / "docs/results/exchange_cost.json").unlink()
+    assert "-->\n\nNot measured yet.\n\n<!--" in page(checkout, TABLE).filled
+
+
+def test_what_differs_is_named_and_rewritten(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number = "Of <!-- result: exchange_cost/summary/share .1% --><!-- /result --> of a step\n"
+    path = page(checkout, TABLE + number).path
+    assert run(monkeypatch, checkout) == 0
+    assert "-->25.0 %<!--" in path.read_text()
+    assert run(monkeypatch, checkout, "--check") == 0
+    publish(checkout, COMMIT, step=8.0)
+    before = path.read_text()
+    capsys.readouterr()
+    assert run(monkeypatch, checkout, "--check") == 1
+    assert "docs/how/page.md: exchange_cost is not what" in capsys.readouterr().err
+    assert path.read_text() == before
+    assert run(monkeypatch, checkout) == 0
+    assert "| 2 | 8.0 s |" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("<!-- results: nonsense --><!-- /results -->", "no table nonsense"),
+        ("<!-- results: exchange_cost -->", "no end"),
+        ("<!-- /results -->", "no beginning"),
+        ("<!-- results: faults -->" + TABLE, "no end"),
+        ("a <!-- result: exchange_cost/nothing .1f --><!-- /result -->", "no number"),
+        ("a <!-- result: exchange_cost/measured .1f --><!-- /result -->", "no number"),
+        ("a <!-- result: missing/summary .1f --><!-- /result -->", "no such file"),
+        ("a\n<!-- result: exchange_cost/summary/2 g --><!-- /result -->", "begins a line"),
+    ],
+)
+def test_comments_that_cannot_be_filled_are_refused(
+    checkout: Path, text: str, complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        page(checkout, text)
+
+
+def test_the_worst_of_a_matrix_is_shown() -> None:
+    case = {"engine": "DDP", "precision": "fp64", "passed": True}
+    good = {**case, "kind": "directed", "logits": 1e-16, "gradients": 3e-15, "weights": 0.0}
+    bad = {
+        **case,
+        "kind": "directed",
+        "logits": 2e-9,
+        "gradients": 0,
+        "weights": 0,
+        "passed": False,
+    }
+    other = {**good, "kind": "symmetric"}
+    found = parallel_tables.parity_matrix({"rows": [good, bad, other]})
+    assert found.columns == ("engine", "", "directed", "symmetric", "cases", "failed")
+    assert found.rows == [["DDP", "fp64", "2e-09", "3e-15", "3", "1"]]
+
+
+def test_errors_of_predictions_are_shown_with_a_calibration_and_without() -> None:
+    """The row that plan_accuracy.py writes."""
+    fitted = Checked("runs/0", 9e8, 1e9, 1.1, 1.0)
+    default = Checked("runs/0", 1.002e9, 1e9, 0.5, 1.0)
+    row = Compared(Job("event 1000", 1, 32, 4), fitted, default).row()
+    found = cost_tables.plan_accuracy({"jobs": [json.loads(json.dumps(row))]})
+    assert [list(cells)[1:] for cells in found.rows] == [["-10 %", "+10 %", "+0 %", "-50 %"]]
+
+
+def test_checkpoints_are_shown_by_engine() -> None:
+    """The row that bench_checkpoint.py writes."""
+    seconds = {"none": [0.0, 0.1], "thread": [0.01, 0.2], "synchronous": [0.04, 0.3]}
+    row = figures({way: [[9.0, 9.0], seconds[way]] for way in WAYS})
+    engine = {"engine": "DDP", "parameters": 10, "bytes": 2**20, **row}
+    assert cost_tables.checkpoint({"engines": {"ddp": engine}}).rows == [
+        ["DDP", "1.0 MiB", "10.0 ms", "40.0 ms", "25 %", "100 ms", "200 ms", "300 ms"]
+    ]
+
+
+def test_numbers_are_written_as_elsewhere() -> None:
+    assert [percent(part, 1) for part in (0.0512, None, 0)] == ["5.1 %", "", "0.0 %"]
+    assert [percent(part, signed=True) for part in (-0.001, 0.051)] == ["+0 %", "+5 %"]
+    assert [span(1, 2), span(3, 3), span(1.25, 1.26, 1)] == ["1 to 2", "3", "1.2 to 1.3"]
