@@ -104,8 +104,8 @@ def check_place(found: Found, per_epoch: int) -> None:
 
 
 def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
-    """Write how a run continues, of which `record` tells, and drop from its records what came after
-    its checkpoint.
+    """Writes how a run continues, of which `record` tells, and drops from its records what came
+    after its checkpoint.
 
     Steps computed after the checkpoint will be computed again; a crash may also have left half a
     line.
@@ -140,7 +140,7 @@ def _write_kept(run: Path, progress: Progress, out: Path) -> None:
 
 
 def _is_before(record: MetricsRecord, progress: Progress) -> bool:
-    """An unfinished epoch's is not."""
+    """Says whether a record is of before the checkpoint; an unfinished epoch's is not."""
     if isinstance(record, EpochRecord):
         return record.epoch < progress.epoch
     return record.step < progress.step

@@ -48,8 +48,8 @@ def print_epoch(ranks: Ranks, record: EpochRecord, epochs: int) -> None:
 
 
 def _scores(validation: MeanEdgeMetrics | None) -> str:
-    """The means that are known. Events without target or predicted edges are missing from some:
-    said when there are any.
+    """Shows the means that are known. Events without target or predicted edges are missing from
+    some: said when there are any.
     """
     if validation is None:
         return "-"

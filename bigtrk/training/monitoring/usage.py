@@ -26,8 +26,8 @@ class Usage:
 
 
 def usage(stopwatch: Stopwatch, meter: Meter, seconds: float, device: torch.device) -> Usage:
-    """What `seconds` of training used since the last call; what the stopwatch does not measure of
-    them is computing. Collective.
+    """Measures what `seconds` of training used since the last call; what the stopwatch does not
+    measure of them is computing. Collective.
     """
     taken = stopwatch.take()
     mine = {activity: taken.get(activity, 0.0) for activity in MEASURED}
