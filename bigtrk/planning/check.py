@@ -12,7 +12,7 @@ from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
 from bigtrk.planning.dry_run import predict_step
 from bigtrk.records.metrics import StepRecord
-from bigtrk.records.run_folder import Run, read_run
+from bigtrk.records.run_folder import RUN, Run, read_run
 from bigtrk.reports.scaling import time_run
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import open_events
@@ -82,7 +82,7 @@ def _cost(
 
 
 def _configuration(run: Run) -> Configuration:
-    return parse(Configuration, run.record.config, str(run.folder / "run.json"))
+    return parse(Configuration, run.record.config, str(run.folder / RUN))
 
 
 def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize, int]]]:

@@ -13,7 +13,7 @@ from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
-from bigtrk.graphs.builders.builder import build_graph, graph_record
+from bigtrk.graphs.builders.builder import build_with_record
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, builtin_windows, read_windows, write_windows
 from bigtrk.graphs.event_graph import EventGraph
@@ -72,8 +72,7 @@ def _tasks(events: Path, names: list[str], windows: Windows) -> Iterator[Task]:
 
 def _maker(event: Event, windows: Windows) -> Make:
     def make() -> tuple[EventGraph, dict[str, Any]]:
-        graph = build_graph(event, windows)
-        return graph, graph_record(event, graph, windows)
+        return build_with_record(event, windows)
 
     return make
 
