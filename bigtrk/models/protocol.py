@@ -4,7 +4,7 @@ Two kinds: an edge model gives a logit for each edge, [E] (or [E, 2]: the logit,
 pT of the edge's particle in GeV); a hit model gives an embedding of each node, [N, D]. Results are
 float32 at least, whatever the model computes in.
 
-Two forms, both called as `EdgeOrHitModel` says: the layered one derives from `LayeredModel`; the
+Two forms, both called as `Model` says: the layered one derives from `LayeredModel`; the
 simple one has a `forward` of its own, which calls the exchange between its layers itself.
 
 Whatever the form:
@@ -52,7 +52,7 @@ class SectorInputs(NamedTuple):
     n_owned: int
 
 
-class EdgeOrHitModel(Protocol):
+class Model(Protocol):
     """How every model is called, and all that one of the simple form has to offer."""
 
     def __call__(
@@ -109,7 +109,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         n_owned: int,
         exchange: Exchange,
     ) -> Tensor:
-        """Computes what the model gives for one sector, as `EdgeOrHitModel`.
+        """Computes what the model gives for one sector, as `Model`.
 
         Raises:
             IndexError: an edge ends outside of the N nodes.
