@@ -98,7 +98,13 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         return list(self.layers)
 
     def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
-        """Computes what the model gives for each sector."""
+        """Computes what the model gives for each sector.
+
+        Raises:
+            IndexError: an edge ends outside of the nodes of its sector.
+        """
+        for sector in sectors:
+            check_edges(sector.edge_index, len(sector.x))
         return run_layers(self, sectors, exchange)
 
     def forward(
@@ -114,7 +120,6 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         Raises:
             IndexError: an edge ends outside of the N nodes.
         """
-        check_edges(edge_index, len(x))
         sector = SectorInputs(x, edge_features, edge_index, n_owned)
         return self.forward_all([sector], lambda owned: [exchange(rows) for rows in owned])[0]
 
