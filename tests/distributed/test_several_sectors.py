@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bigtrk.models.attention_gnn import AttentionGNN
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.protocol import ExchangeAll, LayeredModel, SectorInputs, no_exchange
+from bigtrk.models.protocol import LayeredModel, no_exchange
 from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
@@ -19,6 +19,7 @@ from bigtrk.parallel.stopwatch import Stopwatch
 from tests.distributed.parity import difference, whole_gradients
 from tests.distributed.ranks import run_ranks
 from tests.models.graphs import Cut, F, G, Graph, gradients, make_graph
+from tests.test_adding import example
 
 ENGINES = {
     "DDP": (EngineSettings(), torch.float64, 1e-12),
@@ -27,27 +28,20 @@ ENGINES = {
 }
 
 
-class _Interaction(InteractionGNN):
-    """The same model, called with a list of sectors."""
-
-    def forward(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:  # type: ignore[override]
-        return self.forward_all(sectors, exchange)
-
-
-class _Attention(AttentionGNN):
-    def forward(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:  # type: ignore[override]
-        return self.forward_all(sectors, exchange)
-
-
 def models(lists: bool) -> dict[str, LayeredModel[Any]]:
     """Models of the same weights on every rank, called with `lists` of sectors or with one."""
     torch.manual_seed(0)
-    interaction, attention = InteractionGNNConfig(hidden=6, layers=3), AttentionGNNConfig(hidden=6)
-    kinds = (_Interaction, _Attention) if lists else (InteractionGNN, AttentionGNN)
-    return {
-        "interaction": kinds[0](interaction, F, G),
-        "attention": kinds[1](attention, F, G),
+    page = example("model.md")
+    configs = {
+        InteractionGNN: InteractionGNNConfig(hidden=6, layers=3),
+        AttentionGNN: AttentionGNNConfig(hidden=6),
+        page.Sums: page.SumsConfig(hidden=6),
     }
+    made = {}
+    for kind, config in configs.items():
+        called_with = {"forward": kind.forward_all} if lists else {}
+        made[kind.__name__] = type(kind.__name__, (kind,), called_with)(config, F, G)
+    return made
 
 
 def loss_of(made: Tensor) -> Tensor:
@@ -83,11 +77,12 @@ def ranks_2() -> list[dict[tuple[str, str], dict[str, Tensor]]]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ["interaction", "attention"])
+@pytest.mark.parametrize("name", ["InteractionGNN", "AttentionGNN", "Sums"])
 def test_gradients_are_those_of_whole_graphs(
     engine: str, name: str, ranks_2: list[dict[tuple[str, str], dict[str, Tensor]]]
 ) -> None:
-    model, expected = models(lists=False)[name].double(), {}
+    model = models(lists=False)[name].double()
+    expected: dict[str, Tensor] = {}
     for rank in range(2):
         x, *others = graph_of(rank, torch.float64)
         for key, gradient in gradients(model, model(x, *others, len(x), no_exchange)).items():
