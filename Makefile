@@ -1,14 +1,15 @@
-# The two commands of the README. Each sets up `.venv` by itself.
+# The commands of the README. Each sets up `.venv` by itself.
 PYTHON ?= python3
 VENV := .venv
 DEMO ?= demo
 INSTALLED := $(VENV)/.installed
+DOCUMENTED := $(VENV)/.documented
 # DeepSpeed compiles an operation at its first use. In the user's shared cache two environments
 # overwrite each other's, and a job killed while compiling leaves a lock that blocks all others.
 export TORCH_EXTENSIONS_DIR ?= $(CURDIR)/$(VENV)/torch_extensions
 export BIGTRK_TESTDATA ?= $(realpath ../shared)
 
-.PHONY: demo test install
+.PHONY: demo test docs install
 install: $(INSTALLED)
 
 # torch first, by exact version: an open range would fetch gigabytes of CUDA on a CPU machine.
@@ -17,6 +18,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(VENV)/bin/python -m pip install --quiet --upgrade pip
 	$(VENV)/bin/python -m pip install --quiet torch==2.13.0 -c constraints.txt
 	$(VENV)/bin/python -m pip install --quiet -e '.[dev]' -c constraints.txt
+	touch $@
+
+$(DOCUMENTED): $(INSTALLED)
+	$(VENV)/bin/python -m pip install --quiet -e '.[docs]' -c constraints.txt
 	touch $@
 
 demo: $(INSTALLED)
@@ -29,3 +34,7 @@ test: $(INSTALLED)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/python -m pytest -m 'not slow'
+
+# A link or an anchor that leads nowhere ends it; mkdocs overlooks both when told to be --quiet.
+docs: $(DOCUMENTED)
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --strict

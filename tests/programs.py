@@ -1,5 +1,6 @@
 """The programs as a user runs them, in this process (fast) or in their own."""
 
+import json
 import os
 import socket
 import subprocess
@@ -18,6 +19,17 @@ MAINS = {
     "bigtrk/train.py": train.main,
 }
 CHECKOUT = Path(bigtrk.__file__).parent.parent
+_RUN_IN_ONE = """
+import json, sys
+from tests.programs import MAINS
+for line in json.loads(sys.argv[1]):
+    sys.argv = line.split()
+    try:
+        MAINS[sys.argv[0]]()
+    except SystemExit as end:
+        if end.code:
+            sys.exit(f"{line}: {end.code}")
+"""
 
 
 def run_here(
@@ -33,6 +45,21 @@ def run_here(
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     printed = capsys.readouterr()
     return status, printed.out, printed.err
+
+
+def run_in_one(commands: list[str], folder: Path) -> None:
+    """Run the mains of commands in `folder`, one after another in one process of their own: it
+    imports torch once.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN_IN_ONE, json.dumps(commands)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def run_shell(command: str, folder: Path, timeout: float = 600) -> str:

@@ -1,10 +1,6 @@
 """Every option of the programs runs, and every value of those that have a list of them."""
 
 import inspect
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -16,7 +12,7 @@ from bigtrk import cli
 from bigtrk.cost.machine_constants import DEFAULTS
 from bigtrk.planning.event_sizes import PAPERS
 from partition import cli as partition_cli
-from tests.programs import CHECKOUT
+from tests.programs import run_in_one
 from tests.test_bad_input import write_heptrkx
 
 COMMANDS = [
@@ -48,17 +44,6 @@ ELSEWHERE = {
     "scale": "tests/studies/scaling/test_series.py",
     "study": "tests/studies/test_sampling_study.py",
 }
-RUN_ALL = """
-import json, sys
-from tests.programs import MAINS
-for line in json.loads(sys.argv[1]):
-    sys.argv = line.split()
-    try:
-        MAINS[sys.argv[0]]()
-    except SystemExit as end:
-        if end.code:
-            sys.exit(f"{line}: {end.code}")
-"""
 
 
 def options(app: typer.Typer) -> Iterator[tuple[str, list[str]]]:
@@ -97,14 +82,6 @@ def test_no_option_is_left_out() -> None:
 
 def test_every_option_runs(tmp_path: Path) -> None:
     write_heptrkx(tmp_path / "npz")
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_ALL, json.dumps(COMMANDS)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_in_one(COMMANDS, tmp_path)
     for page in ("report.html", "evaluation.html"):
         assert "<svg" in (tmp_path / page).read_text()

@@ -16,13 +16,15 @@ from typer.utils import get_params_from_function
 from bigtrk import cli
 from bigtrk.train import argument_parser
 from partition import cli as partition_cli
-from scripts.docs.wording import kind_of, table
+from scripts.docs.table import Table
+from scripts.docs.wording import cell, kind_of
 
 HEAD = """# Commands
 
 `bigtrk COMMAND --help` says the same; `bigtrk --version` prints the version, and `bigtrk
 --install-completion` completes commands and options in bash, zsh and fish.
 """
+_COLUMNS = ("argument or option", "type", "default", "meaning")
 
 
 @dataclass(frozen=True)
@@ -109,8 +111,11 @@ def command_reference() -> str:
     """The page, in Markdown."""
     parts = [HEAD]
     for command in commands():
-        rows = [(f"`{one.name}`", one.kind, one.default, one.meaning) for one in command.parameters]
-        grid = table(("argument or option", "type", "default", "meaning"), rows)
+        rows = [
+            (f"`{cell(one.name)}`", one.kind, one.default, cell(one.meaning))
+            for one in command.parameters
+        ]
+        grid = Table(_COLUMNS, rows, texts=len(_COLUMNS)).markdown()
         parts.append(f"## bigtrk {command.name}\n\n{command.text}\n\n{grid}\n")
     return "\n".join(parts)
 

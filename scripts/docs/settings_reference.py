@@ -15,7 +15,8 @@ from pydantic.fields import FieldInfo
 
 from bigtrk.config import Settings
 from bigtrk.training.settings import Configuration
-from scripts.docs.wording import kind_of, table
+from scripts.docs.table import Table
+from scripts.docs.wording import cell, kind_of
 
 HEAD = """# Settings
 
@@ -29,6 +30,7 @@ model:
 or on the command line, `model.hidden=128`. An unknown key is an error that names the nearest one.
 `bigtrk/configs/default.yaml` is used without a file; what it leaves out has the defaults below.
 """
+_COLUMNS = ("key", "type", "default", "unit", "meaning")
 _SIGNS = ((Ge, "ge", "≥"), (Gt, "gt", ">"), (Le, "le", "≤"), (Lt, "lt", "<"))
 # Limits from here on only keep numbers within what machines can hold.
 _LARGEST = 2**31
@@ -99,10 +101,10 @@ def settings_reference() -> str:
     parts = [HEAD]
     for section in sections():
         rows = [
-            (f"`{one.key}`", one.kind, f"`{one.default}`", one.unit, one.meaning)
+            (f"`{one.key}`", one.kind, f"`{one.default}`", one.unit, cell(one.meaning))
             for one in section.settings
         ]
-        grid = table(("key", "type", "default", "unit", "meaning"), rows)
+        grid = Table(_COLUMNS, rows, texts=len(_COLUMNS)).markdown()
         parts.append(f"## {section.title}\n\n{section.text}\n\n{grid}\n")
     return "\n".join(parts)
 

@@ -1,4 +1,4 @@
-"""What both references are made of: types in words, and tables."""
+"""How both references write types and texts."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -34,11 +34,6 @@ def _either(kinds: Iterable[Any], limits: Sequence[str]) -> str:
     return " or ".join(kind_of(kind, *limits) for kind in kinds)
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; line ends and bars in cells do not end them."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
-
-
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """A text in a cell of a table, which neither line ends nor bars end."""
     return " ".join(text.split()).replace("|", r"\|")

@@ -1,0 +1,33 @@
+"""Adds to the site what mkdocs.yml does not name: references made from the program, pages of the
+checkout's root, where people look for them, and every page of docs/adding.
+"""
+
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from scripts.docs.command_reference import command_reference
+from scripts.docs.settings_reference import settings_reference
+
+ROOT = Path(__file__).parents[2]
+FROM_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.md"}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Called by mkdocs once it has read mkdocs.yml."""
+    folder = Path(config.docs_dir)
+    adding = [path.relative_to(folder).as_posix() for path in sorted(folder.glob("adding/*.md"))]
+    if adding and config.nav:
+        config.nav.append({"Add a ...": adding})
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Called by mkdocs before it reads pages."""
+    pages = {"settings.md": settings_reference(), "commands.md": command_reference()}
+    for name, source in FROM_THE_ROOT.items():
+        pages[name] = (ROOT / source).read_text().replace("](docs/", "](")
+    for name, content in pages.items():
+        files.append(File.generated(config, name, content=content))
+    return files

@@ -1,0 +1,42 @@
+"""Every command of the tutorial, in its order; those of its first two blocks are the README's."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.programs import CHECKOUT, run_here, run_in_one, run_shell
+
+TUTORIAL = (CHECKOUT / "docs" / "tutorial.md").read_text()
+FOUND = re.findall(r"```sh\n(.*?)```", TUTORIAL, flags=re.DOTALL)
+COMMANDS = [line for block in FOUND for line in block.splitlines()]
+ELSEWHERE = ["make demo", ". .venv/bin/activate"]
+
+
+def test_the_tutorial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On smaller events; the last commands here, where torch has been imported already."""
+    assert COMMANDS[:2] == ELSEWHERE
+    assert all(command in (CHECKOUT / "README.md").read_text() for command in ELSEWHERE)
+    commands = [command.replace("--particles 500", "--particles 100") for command in COMMANDS[2:]]
+    (launch,) = (one for one in commands if one.startswith("torchrun "))
+    run_in_one(commands[: commands.index(launch)], tmp_path)
+    run_shell(launch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for command in commands[commands.index(launch) + 1 :]:
+        status, out, error = run_here(command.split(), monkeypatch, capsys)
+        assert (status, bool(out)) == (0, True), error
+    assert "<svg" in (tmp_path / "evaluation.html").read_text()
+    assert "<svg" in (tmp_path / "report.html").read_text()
+    whole, cut = losses(tmp_path / "runs" / "0001"), losses(tmp_path / "runs" / "0002")
+    assert len(whole) == 8 * 5
+    # "The losses are those of the first run, but for rounding", which Adam magnifies.
+    assert cut == pytest.approx(whole[: len(cut)], rel=1e-2)
+    assert cut[:5] == pytest.approx(whole[:5], rel=1e-4)
+
+
+def losses(run: Path) -> list[float]:
+    records = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [record["loss"] for record in records if record["kind"] == "step"]
