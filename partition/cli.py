@@ -13,7 +13,8 @@ from bigtrk.console import console, follow, run_commands
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, write_manifest
-from partition.one_event import Method, Settings
+from partition.one_event import Settings
+from partition.partitioners import Method
 from partition.program import Failures, check, cores, cut_events, pending, share, too_small
 from partition.report import table, write_report
 

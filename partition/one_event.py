@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +14,13 @@ from bigtrk.graphs.storage.manifest import file_of
 from bigtrk.graphs.storage.sector_folder import check_sectors, write_sectors
 from bigtrk.graphs.storage.tensor_files import SectionFile
 from partition.adjacency import Integers, adjacency
-from partition.metis import bisect, check_parts
+from partition.metis import check_parts
+from partition.partitioners import PARTITIONERS, Method
 from partition.quality import computed_edges, figures
 from partition.sectors import cut
-from partition.wedges import wedges
 
 # What `write_manifest` says of a file; a sector file has its own.
 _OF_THE_FILE = ("file", "bytes", "digests")
-
-
-class Method(StrEnum):
-    """How nodes are dealt out to parts."""
-
-    METIS = "metis"
-    WEDGES = "wedges"
 
 
 @dataclass(frozen=True)
@@ -82,10 +74,8 @@ def divide(graph: EventGraph, settings: Settings) -> tuple[Integers, int, float]
     while True:
         check_parts(graph.name, graph.n_nodes, parts)
         started = time.perf_counter()
-        if settings.method is Method.WEDGES:
-            part = wedges(graph, parts)
-        else:
-            part = bisect(undirected, parts, settings.seed)
+        part = PARTITIONERS[settings.method](graph, undirected, parts, settings.seed)
+        if settings.method is Method.METIS:
             seconds += time.perf_counter() - started
         largest = int(computed_edges(edge_index, part, parts).max())
         if settings.max_edges is None or largest <= settings.max_edges:

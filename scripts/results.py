@@ -59,10 +59,15 @@ def _git(checkout: Path, *arguments: str) -> str | None:
     return None if done.returncode else done.stdout.rstrip("\n")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Let a script be told where its result file goes."""
+def add_options(parser: argparse.ArgumentParser, quick: str | None = None) -> None:
+    """Let a script be told where its result file goes; quick: what its --quick does, which is too
+    little to be published.
+    """
     parser.add_argument("--output", type=Path, metavar="FILE", help="write a result file")
-    parser.add_argument(
+    extent = parser.add_mutually_exclusive_group()
+    if quick:
+        extent.add_argument("--quick", action="store_true", help=quick)
+    extent.add_argument(
         "--publish",
         action="store_true",
         help=f"write the result file of the documentation, in {RESULTS}; from a clean tree only",

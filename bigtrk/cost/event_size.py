@@ -1,4 +1,4 @@
-"""How large an event is, whole and in sectors."""
+"""The size of an event, whole and in sectors."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 # METIS on event 1000 with 3.0 M edges: cut edges and halo rows in 8 parts, and how they grow with
 # the number of parts, as surfaces do (measured for 2 to 256 parts on 0.34 M and 3.0 M edges).
 CUT_8, HALO_8, GROWTH, IMBALANCE = 0.09, 0.36, 0.55, 1.03
-# Sectors that a sector exchanges rows with: 23 of 64, 27 of 256 in the same cuts.
+# Number of sectors that a sector exchanges rows with: 23 of 64, 27 of 256 in the same cuts.
 NEIGHBOURS = 27
 
 
 @dataclass(frozen=True)
 class SectorSize:
-    """Largest sector of an event: local edges (cut ones included), owned nodes, halo rows."""
+    """The largest sector of an event: local edges (cut ones included), owned nodes, halo rows."""
 
     edges: float
     owned: float
@@ -37,7 +37,7 @@ class EventSize:
     imbalance: float = IMBALANCE
 
     def sector(self, parts: int) -> SectorSize:
-        """The size of the largest of `parts` sectors."""
+        """Estimates the size of the largest of `parts` sectors."""
         if parts == 1:
             return SectorSize(self.edges, self.nodes)
         growth = (parts / 8) ** GROWTH
@@ -48,7 +48,7 @@ class EventSize:
 
 
 def event_size(record: dict[str, Any]) -> EventSize:
-    """The size that the record of a graph or of a cut event gives."""
+    """Returns the size that the record of a graph or of a cut event gives."""
     quality, parts = record.get("quality"), record.get("parts", 1)
     if not quality or parts == 1:
         return EventSize(record["nodes"], record["edges"], parts)

@@ -1,4 +1,4 @@
-"""What one training pass of the model holds, computes and moves, counted without doing it.
+"""Counts what a training pass of the model holds, computes and moves, without running it.
 
 The model itself runs forward and backward on meta tensors (shapes without data), so the count
 follows the model as it is, whatever it recomputes and in which precision. All counts are linear in
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -25,26 +25,26 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from bigtrk.cost.zero_memory import Weights
-from bigtrk.models.build import Model, make_model
+from bigtrk.models.build import make_model
 from bigtrk.models.layers.workspace import chunk_rows
 from bigtrk.models.protocol import units
 from bigtrk.models.settings import ModelConfig
 
 Columns = NDArray[np.float64]
-# Edges, nodes and owned nodes, in chunks; independent in all columns, and a halo in each that is
-# cut, so that all passes run the same operations.
+# Edges, nodes and owned nodes, in chunks. They are independent in all columns, and each that is cut
+# has a halo, so that all passes run the same operations.
 _CUT_SIZES = ((2, 2, 1), (3, 2, 1), (2, 3, 1), (3, 3, 2))
 _WHOLE_SIZES = ((2, 1, 1), (3, 1, 1), (2, 2, 2))
-_ROWS = 1000  # of such a chunk where a layer is computed at once
+_ROWS = 1000  # of a chunk where a layer is computed at once
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """live [T, 4]: bytes alive at each moment; weights, their gradients and inputs left out. saved
-    [4]: bytes alive between forward and backward. host [4]: bytes that meanwhile are in the memory
-    of an accelerator's host. flops [4]: of matrix products. traffic [4]: bytes that operations read
-    and write. operations [4]: how many there are. exchanged: bytes of a row in each halo exchange
-    of the forward pass.
+    """The counts of a pass. live [T, 4]: bytes alive at each moment, without weights, their
+    gradients and inputs. saved [4]: bytes alive between forward and backward. host [4]: bytes that
+    meanwhile are in the memory of an accelerator's host. flops [4]: those of matrix products.
+    traffic [4]: bytes that operations read and write. operations [4]: their number. exchanged:
+    bytes of a row in each halo exchange of the forward pass.
     """
 
     live: Columns
@@ -65,9 +65,9 @@ def footprint(
     cut: bool,
     to_host: bool = False,
 ) -> Footprint:
-    """The footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows.
+    """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows.
 
-    to_host: what the model offloads goes to the memory of an accelerator's host; a CPU's has it
+    to_host: offloaded tensors go to the memory of an accelerator's host; on a CPU they are there
     already.
     """
     passes = []
@@ -87,9 +87,10 @@ def footprint(
             exchange = _Halo(size[1] - size[2] if cut else 0)
             passes.append(_run(model, inputs, size, exchange, _Host() if to_host else None))
     design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
-    # Of a whole graph nodes and owned nodes are the same number; lstsq shares it between them.
+    # In a whole graph nodes and owned nodes are equally many; the pseudo-inverse shares their
+    # coefficient.
     solve = np.linalg.pinv(design)
-    # In chunks the number of moments grows with the edges, and what is alive at each does not.
+    # In chunks the number of moments grows with the edges, but the bytes alive at each do not.
     moments = [[max(count.live)] if chunk else count.live for count in passes]
     live = (solve @ np.array(moments)).T
     return Footprint(
@@ -120,14 +121,14 @@ class _Pass:
 
 
 def _run(
-    model: Model,
+    model: nn.Module,
     inputs: tuple[Any, ...],
     size: tuple[int, int, int],
     exchange: "_Halo",
     host: "_Host | None",
 ) -> _Pass:
-    """One forward and backward pass, which keeps its activations on `host` if there is one."""
-    # Made before, as by engines with buckets: what a pass adds to them is gone when it is added.
+    """Runs one forward and backward pass, which keeps its activations on `host` if there is one."""
+    # They are made before, as engines with buckets do: what a pass adds to them is freed at once.
     gradients = [torch.empty_like(parameter) for parameter in model.parameters()]
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
@@ -177,13 +178,13 @@ class _Halo:
         return torch.cat([owned, owned.new_empty(self._n_halo, owned.shape[1])])
 
 
-def _numel(module: torch.nn.Module) -> int:
+def _numel(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 class _Host(saved_tensors_hooks):
-    """What save_on_cpu does on an accelerator: a copy on the host of each tensor that a node keeps,
-    also of one that another keeps, and in the backward pass a copy of that.
+    """Counts as save_on_cpu works on an accelerator: each tensor that a node keeps is copied to the
+    host, even if another node keeps it too, and copied back in the backward pass.
     """
 
     def __init__(self) -> None:
@@ -216,7 +217,7 @@ class _Counter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        # What is given as `out` is only written.
+        # A tensor given as `out` is only written.
         read = _tensors((args, {name: kwargs[name] for name in kwargs if name != "out"}))
         written = _tensors(result)
         for tensor in written:

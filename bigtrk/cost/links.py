@@ -1,8 +1,8 @@
-"""How long collectives take: a latency and a bandwidth per link.
+"""The time of collectives: a latency and a bandwidth per link.
 
-Source: R. Thakur et al., "Optimization of collective communication operations in MPICH" (2005);
-a ring all-reduce moves 2 (n - 1) / n of its bytes in 2 (n - 1) messages, a tree all of them twice
-in 2 log2 n messages. Libraries choose by size, so the faster of both counts here.
+Source: R. Thakur et al., "Optimization of collective communication operations in MPICH" (2005); a
+ring all-reduce moves 2 (n - 1) / n of its bytes in 2 (n - 1) messages, a tree all of them twice in
+2 log2 n messages. Libraries choose by size, so the faster of the two is taken here.
 """
 
 import math
@@ -13,7 +13,9 @@ from bigtrk.config import Settings
 
 
 class Link(Settings):
-    """Seconds of one message without content, and bytes per second and direction of one rank."""
+    """A link: seconds of one message without content, and bytes per second and direction of one
+    rank.
+    """
 
     latency: float = Field(ge=0)
     bandwidth: float = Field(gt=0)
@@ -29,12 +31,12 @@ class Network(Settings):
     between: Link
 
     def slowest(self, ranks: int, ranks_per_node: int) -> Link:
-        """What a collective of `ranks` neighbouring ranks waits for."""
+        """Returns the link that a collective of `ranks` neighbouring ranks waits for."""
         return self.within if ranks <= ranks_per_node else self.between
 
 
 def all_reduce(link: Link, ranks: int, n_bytes: float) -> float:
-    """Seconds to sum `n_bytes` over `ranks`, by ring or tree."""
+    """Returns the seconds to sum `n_bytes` over `ranks`, by ring or tree."""
     if ranks == 1:
         return 0.0
     ring = link.seconds(2 * (ranks - 1), 2 * (ranks - 1) / ranks * n_bytes)
@@ -42,12 +44,12 @@ def all_reduce(link: Link, ranks: int, n_bytes: float) -> float:
 
 
 def all_gather(link: Link, ranks: int, n_bytes: float) -> float:
-    """Seconds to gather shards of `n_bytes` in all, or to reduce and scatter them."""
+    """Returns the seconds to gather shards of `n_bytes` in all, or to reduce and scatter them."""
     if ranks == 1:
         return 0.0
     return link.seconds(math.log2(ranks), (ranks - 1) / ranks * n_bytes)
 
 
 def exchange(link: Link, neighbours: int, n_bytes: float) -> float:
-    """Seconds to swap `n_bytes` in all with `neighbours` other ranks."""
+    """Returns the seconds to swap `n_bytes` in all with `neighbours` other ranks."""
     return link.seconds(neighbours, n_bytes)

@@ -1,4 +1,4 @@
-"""What the cost model knows of a machine: fitted by `bigtrk plan --calibrate`, else defaults."""
+"""The cost model's constants of a machine: fitted by `bigtrk plan --calibrate`, else defaults."""
 
 from typing import Annotated, Any
 
@@ -6,7 +6,7 @@ from pydantic import Field
 
 from bigtrk.config import Settings
 from bigtrk.cost.links import Link, Network
-from bigtrk.models.settings import Precision
+from bigtrk.models.options import Precision
 
 # A step's seconds per edge rise by a quarter where its tensors grow from 3 to 6 MB (one thread of
 # an AMD EPYC with 32 MB of shared cache).
@@ -17,20 +17,20 @@ Rate = Annotated[float, Field(gt=0)]  # per second
 class MachineConstants(Settings):
     """A machine as the cost model sees it.
 
-    Fitted to measured steps: flops (matrix products per second in fp32 and in bf16), traffic
-    (bytes per second that operations read and write), cached (the same for tensors below
-    CACHED_BYTES, which stay near the core), operation (seconds to start one),
-    process_bytes. Measured alone: deepspeed_bytes (what its modules add to a process), zero_bytes
-    (what those of ZeRO 1 to 3 add to that: torch's compiler), sharing. Not measured: network,
-    transfer (bytes per second between an accelerator and its host).
+    Fitted to measured steps: flops (matrix products per second in fp32 and in bf16), traffic (bytes
+    per second that operations read and write), cached (the same for tensors below CACHED_BYTES,
+    which stay near the core), operation (seconds to start one), process_bytes. Measured separately:
+    deepspeed_bytes (what its modules add to a process), zero_bytes (what those of ZeRO 1 to 3 add
+    to that: torch's compiler), sharing. Not measured: network, transfer (bytes per second between
+    an accelerator and its host).
 
-    On a CPU all ranks of a host share these; on accelerators each rank has its own. sharing: how
-    long R ranks that share a host take for R pieces of work, relative to one rank that does them
-    one after the other (below 1, since threads of one rank wait for each other), where its tensors
-    are at least CACHED_BYTES; sharing_cached: where they are smaller.
+    On a CPU all ranks of a host share these; on accelerators each rank has its own. sharing: the
+    time that R ranks that share a host take for R pieces of work, relative to one rank that does
+    them one after the other (below 1, since threads of one rank wait for each other), if its
+    tensors are at least CACHED_BYTES; sharing_cached: the same if they are smaller.
 
-    exceeded: of defaults, up to how many times what they predict runs took of "memory" and of
-    "seconds"; empty where they were compared with none.
+    exceeded: for defaults, the largest ratio of the "memory" and of the "seconds" that runs took to
+    those predicted; empty where they were compared with no runs.
     """
 
     name: str
@@ -51,12 +51,12 @@ class MachineConstants(Settings):
 
     @property
     def shared(self) -> bool:
-        """Whether the ranks of a host share its cores."""
+        """Says whether the ranks of a host share its cores."""
         return self.accelerator == "cpu"
 
     @property
     def calibrated(self) -> bool:
-        """Whether these were measured on the machine they are for, and not assumed."""
+        """Says whether these were measured on the machine they are for, and not assumed."""
         return bool(self.fit)
 
 

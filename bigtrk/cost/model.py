@@ -1,8 +1,8 @@
 """Memory and time of an event on K ranks, predicted from counts and a few machine constants.
 
-Memory: counted exactly (footprint.py); only the process's own share is fitted.
-Time: matrix products, bytes moved, operations started, each at a fitted rate; exchange and
-reduction by latency and bandwidth (links.py).
+Memory is counted exactly (footprint.py); only the process's own part is fitted. Time is that of
+matrix products, bytes moved and operations started, each at a fitted rate; exchange and reduction
+follow from latency and bandwidth (links.py).
 """
 
 import math
@@ -21,19 +21,19 @@ from bigtrk.models.settings import ModelConfig
 
 # AdamW's elementwise operations read and write 20 words per weight, 12 operations per tensor.
 _OPTIMIZER_WORDS = 20
-# Of a weight a checkpoint has the value and two moments. Three copies are made in the host's
-# memory, the state as it was and what is written of it twice, and most are gone again before the
-# next pass has its activations (hidden 512 on 1 to 4 ranks).
+# A checkpoint has each weight's value and two moments. Three copies are made in the host's memory,
+# one of the state and two of what is written, and most are freed before the next pass has its
+# activations (hidden 512 on 1 to 4 ranks).
 _CHECKPOINT_WORDS = 3 * 3
-# Of a batch beside its features: edge ids and ends, three loss columns, flags; ids of nodes.
+# A batch beside its features: edge ids and ends, three loss columns, flags; ids of nodes.
 _EDGE_BYTES, _NODE_BYTES = 8 + 16 + 12 + 2, 8 + 8 + 8 + 4
 _EDGE_BYTES_ON_DEVICE = 16 + 8
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak bytes of one rank, by lever. buffers: of the engine, and by how much the activations are
-    exceeded when they are gone, by what reduces gradients, updates weights or writes a checkpoint.
+    """Peak bytes of one rank, by lever. buffers: those of the engine, and what reducing gradients,
+    updating weights or writing a checkpoint takes beyond the activations, once these are freed.
     """
 
     process: float
@@ -53,11 +53,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class CostModel:
-    """Predicts for one model, engine, world and machine.
+    """Predicts memory and time for one model, engine, world and machine.
 
-    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: into
-    how many shares the cores of a CPU host are split for a rank each, if more than it has ranks.
-    events_per_step: of which a rank holds its own all at once.
+    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: the
+    number of shares that the cores of a CPU host are split into, one for a rank, if more than it
+    has ranks. events_per_step: a rank holds all of its own at once.
     """
 
     model: ModelConfig
@@ -75,13 +75,14 @@ class CostModel:
         return footprint(self.model, self.n_node_features, self.n_edge_features, cut, to_host)
 
     def memory(self, event: EventSize, parts: int) -> Memory:
-        """Peak memory of the rank with the largest of the event's `parts` sectors."""
+        """Returns the peak memory of the rank with the largest of the event's `parts` sectors."""
         size = event.sector(parts)
         count = self.footprint(cut=parts > 1)
         saved, peak = self._activations(count, size)
         halo = 0.0
         if size.halo:
-            # Without the halo, but with its cut edges; then what is packed to be sent.
+            # This is the sector without the halo, but with its cut edges; then come the rows packed
+            # to be sent.
             _, lean = self._activations(count, SectorSize(size.edges, size.owned))
             packed = 2 * size.halo * max(count.exchanged, default=0)
             halo, peak = peak - lean + packed, lean
@@ -101,12 +102,12 @@ class CostModel:
         )
 
     def host_bytes(self, event: EventSize, parts: int) -> float:
-        """Activations that the same rank keeps in the memory of its accelerator's host."""
+        """Returns the bytes of activations that the rank keeps on its accelerator's host."""
         return float(self.footprint(cut=parts > 1).host @ _sizes(event.sector(parts)))
 
     def smallest_parts(self, event: EventSize, budget: float) -> int | None:
-        """The smallest power of two of sectors that fits `budget` bytes; None if the world's
-        largest does not.
+        """Returns the smallest power of two of sectors that fits `budget` bytes; None if the
+        world's largest does not.
         """
         parts = 1
         while parts <= self.world:
@@ -116,13 +117,13 @@ class CostModel:
         return None
 
     def seconds(self, event: EventSize, parts: int) -> float:
-        """Seconds to train one event in `parts` sectors, without the step's reduction."""
+        """Returns the seconds to train an event in `parts` sectors, without a step's reduction."""
         return self.compute_seconds(event.sector(parts), parts) + self.exchange_seconds(
             event, parts
         )
 
     def compute_seconds(self, size: SectorSize, parts: int) -> float:
-        """Seconds of a rank's forward and backward pass."""
+        """Returns the seconds of a rank's forward and backward pass."""
         machine, count = self.machine, self.footprint(cut=parts > 1)
         sizes = _sizes(size)
         near = self._near(np.array([size.edges, size.nodes, size.nodes, 0]))
@@ -137,7 +138,7 @@ class CostModel:
         return float(busy * self._sharers(near[0]) + to_host_and_back + started)
 
     def exchange_seconds(self, event: EventSize, parts: int) -> float:
-        """Seconds of the halo exchanges of forward and backward."""
+        """Returns the seconds of the halo exchanges of forward and backward."""
         if parts == 1:
             return 0.0
         size = event.sector(parts)
@@ -146,7 +147,7 @@ class CostModel:
         return 2 * sum(exchange(link, neighbours, size.halo * n_bytes) for n_bytes in rows)
 
     def step_seconds(self) -> float:
-        """Seconds that a step adds to its events: reduction and optimizer."""
+        """Returns the seconds that a step adds to its events: reduction and optimizer."""
         count = self.footprint(cut=False)
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
         layers = len(count.exchanged) + 1
@@ -155,12 +156,12 @@ class CostModel:
         return reduced + updated / self.machine.traffic * self._sharers(False)
 
     def _activations(self, count: Footprint, size: SectorSize) -> tuple[float, float]:
-        """Bytes saved between forward and backward, and at the peak."""
+        """Returns the bytes saved between forward and backward, and at the peak."""
         sizes = _sizes(size)
         return float(count.saved @ sizes), float((count.live @ sizes).max())
 
     def _process_bytes(self) -> float:
-        """Of the interpreter and of what it imports."""
+        """Returns the bytes of the interpreter and of what it imports."""
         machine, zero = self.machine, self.sharding.zero
         if zero is None:
             return machine.process_bytes
@@ -168,29 +169,35 @@ class CostModel:
         return machine.process_bytes + modules
 
     def _checkpoint_bytes(self, count: Footprint) -> float:
-        """What writing this rank's share of a checkpoint takes, where the host's memory counts."""
+        """Returns the bytes that writing this rank's part of a checkpoint takes, where host memory
+        counts.
+        """
         if not self.machine.shared:
             return 0.0
         return BYTES * _CHECKPOINT_WORDS * count.weights.total / self.world
 
     def _batches(self, parts: int) -> int:
-        """How many batches a rank has at once: a step's and, read meanwhile, the next one's."""
+        """Returns how many batches a rank has at once: a step's and, read meanwhile, the next
+        one's.
+        """
         return 2 * max(1, math.ceil(self.events_per_step * parts / self.world))
 
     def _input_bytes(self, size: SectorSize) -> float:
-        """Bytes of one batch where its memory counts: on the device, or in all on a CPU."""
+        """Returns the bytes of one batch where its memory counts: on the device, or in all on a
+        CPU.
+        """
         edge, node = BYTES * self.n_edge_features, BYTES * self.n_node_features
         if not self.machine.shared:
             return (edge + _EDGE_BYTES_ON_DEVICE) * size.edges + node * size.nodes
-        # Features as stored and as normalised.
+        # Features are held as stored and as normalised.
         return (2 * edge + _EDGE_BYTES) * size.edges + (2 * node + _NODE_BYTES) * size.nodes
 
     def _near(self, rows: Any) -> Any:
-        """Whether tensors of as many `rows` stay near the core."""
+        """Says whether tensors of so many `rows` stay near the core."""
         return rows * self.model.hidden * BYTES < CACHED_BYTES
 
     def _sharers(self, near: bool) -> float:
-        """How much longer computing takes since other ranks share the host."""
+        """Returns how many times longer computing takes since other ranks share the host."""
         sharers = 1
         if self.machine.shared:
             sharers = max(self.shares, min(self.world, self.ranks_per_node))

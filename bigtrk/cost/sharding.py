@@ -1,4 +1,4 @@
-"""What each engine keeps of parameters, gradients and optimizer state, and what it sends."""
+"""The parameters, gradients and optimizer state that each engine keeps, and what it sends."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,9 +14,9 @@ _STAGES: tuple[Level, ...] = ("none", "optimizer", "gradients", "parameters")
 
 @dataclass(frozen=True)
 class Sharding:
-    """What is divided over `ranks` ranks: nothing, or everything up to `level` (ZeRO 1, 2, 3).
+    """The state divided over `ranks` ranks: nothing, or everything up to `level` (ZeRO 1, 2, 3).
 
-    zero: what DeepSpeed's file says of its buffers; None for torch's own engines.
+    zero: the buffers that DeepSpeed's file sets; None for torch's own engines.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Sharding:
 
     @property
     def in_step(self) -> bool:
-        """Whether ranks wait for each other in every micro-step, and not only at the end of a step.
+        """Says whether ranks wait for each other in every micro-step, and not only at a step's end.
 
         Sharded parameters are gathered layer by layer in each pass, by all ranks together, so all
         must run the same number of passes; a rank without an event runs an empty one.
@@ -34,12 +34,12 @@ class Sharding:
         return self.level == "parameters"
 
     def held(self, weights: Weights, on_host: bool) -> Held:
-        """What a rank holds of a model's weights, on a CPU if `on_host`."""
+        """Counts what a rank holds of a model's weights, on a CPU if `on_host`."""
         if self.zero:
             return self.zero.held(weights, self.ranks, on_host)
         n, part = weights.total, weights.total / self.ranks
         if self.level == "none":
-            # AdamW makes two tensors of a parameter's size while it updates that.
+            # AdamW makes two tensors of a parameter's size while it updates the parameter.
             return Held(n, n, 2 * n, after=2 * weights.parameter)
         # A layer is gathered flat and copied from there; its gradients are flattened to be reduced.
         whole = weights.layer * (2 if self.ranks > 1 else 1)
@@ -47,7 +47,9 @@ class Sharding:
         return Held(part, part, 2 * part, buffers=whole, after=after)
 
     def seconds(self, link: Link, world: int, weights: int, layers: int) -> float:
-        """Seconds of a step's reductions, and of gathering what is sharded, over `link`."""
+        """Returns the seconds of a step's reductions, and of gathering what is sharded, over
+        `link`.
+        """
         if self.level == "none":
             return all_reduce(link, world, BYTES * weights)
         # Gradients are scattered and the updated weights gathered; where parameters are sharded
@@ -58,7 +60,7 @@ class Sharding:
 
 
 def sharding(engine: EngineSettings, world: int) -> Sharding:
-    """The sharding of a configured engine.
+    """Returns the sharding of a configured engine.
 
     Raises:
         InputError: the DeepSpeed file cannot be read.

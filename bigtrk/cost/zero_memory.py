@@ -1,4 +1,4 @@
-"""What a rank of DeepSpeed's ZeRO has in memory, by what its sources allocate.
+"""The memory of a rank of DeepSpeed's ZeRO, by what its sources allocate.
 
 Source: deepspeed/runtime/zero and deepspeed/runtime/engine.py of DeepSpeed 0.19.8. All weights,
 gradients and moments are float32, so everything here is counted in numbers of four bytes.
@@ -11,7 +11,7 @@ from bigtrk.parallel.engines.ds_config import zero_settings
 
 @dataclass(frozen=True)
 class Weights:
-    """How many numbers a model has: in all, in its largest layer, in its largest parameter."""
+    """The numbers of a model: in all, in its largest layer, in its largest parameter."""
 
     total: int
     layer: int
@@ -20,10 +20,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Held:
-    """Numbers in the memory of a rank while it computes a pass, activations left out.
+    """The numbers in the memory of a rank while it computes a pass, without activations.
 
-    buffers: what the engine has beside them. after: what reducing the gradients and updating the
-    weights take beyond all of this at most, when the pass is over and no activations are left.
+    buffers: those of the engine beside them. after: what reducing the gradients and updating the
+    weights takes at most beyond all of this, when the pass is over and no activations are left.
     """
 
     parameters: float
@@ -35,11 +35,11 @@ class Held:
 
 @dataclass(frozen=True)
 class Zero:
-    """A stage of ZeRO, and what its file says of buffers, in numbers.
+    """A stage of ZeRO, and the sizes of buffers in its file, in numbers.
 
-    bucket: gradients that are reduced at once. reuse: weights that a pass may come by before it
-    needs one again that stays gathered until then. prefetched: weights that are gathered ahead.
-    offload: whether the optimizer's part is in the memory of the host.
+    bucket: gradients that are reduced at once. reuse: a gathered weight is kept if at most so many
+    weights are passed before it is needed again. prefetched: weights that are gathered ahead.
+    offload: true if the optimizer's part is in the memory of the host.
     """
 
     stage: int
@@ -49,7 +49,7 @@ class Zero:
     offload: bool
 
     def held(self, weights: Weights, ranks: int, on_host: bool) -> Held:
-        """What one of `ranks` holds, on a CPU if `on_host`."""
+        """Counts what one of `ranks` holds, on a CPU if `on_host`."""
         match self.stage:
             case 0:
                 return self._replicated(weights)
@@ -64,11 +64,11 @@ class Zero:
         return Held(n, n, 2 * n, after=max(n, 2 * weights.parameter))
 
     def _divided(self, weights: Weights, ranks: int, on_host: bool) -> Held:
-        """Stages 1 and 2 update a float32 copy of this rank's part, of which AdamW's moments are.
+        """Stages 1 and 2 update a float32 copy of this rank's part, and have AdamW's moments of it.
 
-        A bucket takes the gradients in, at once (stage 2) or at the step's end (stage 1). It is
-        flattened into another to be reduced, this rank's part of which is flattened again for
-        AdamW, which makes two tensors of its size.
+        A bucket collects the gradients, at once (stage 2) or at the step's end (stage 1). It is
+        flattened into another to be reduced; this rank's part of that is flattened again for AdamW,
+        which makes two tensors of its size.
         """
         n, part, copied = weights.total, weights.total / ranks, min(weights.total, self.bucket)
         gradients = n if self.stage == 1 else min(n, copied + part)
@@ -85,9 +85,9 @@ class Zero:
     def _gathered(self, weights: Weights, ranks: int, on_host: bool) -> Held:
         """Stage 3 keeps a bucket and this rank's part of the gradients from the first step on.
 
-        A weight is gathered once and stays whole until the pass has come by `reuse` numbers: it
-        does so twice, forward and backward, between the uses of one. What is gathered together is
-        copied once more, and a bucket is, to be reduced, by DeepSpeed and by gloo.
+        A weight is gathered once and stays whole until the pass has moved on by `reuse` numbers; it
+        moves past the others twice, forward and backward, between two uses of one. Weights gathered
+        together are copied once more, and so is a bucket to be reduced, by DeepSpeed and by gloo.
         """
         n, part, copied = weights.total, weights.total / ranks, min(weights.total, self.bucket)
         whole, ahead = 0, 0
@@ -108,10 +108,10 @@ class Zero:
 
 
 def read_zero(name: str) -> Zero:
-    """The buffers of a shipped DeepSpeed file ("zero1") or of one's own.
+    """Reads the buffers of a shipped DeepSpeed file ("zero1") or of one's own.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the file cannot be read.
     """
     section = zero_settings(name)
     return Zero(

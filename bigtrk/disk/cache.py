@@ -12,8 +12,8 @@ _ALL_USERS = ["0", "0", str(2**32 - 1)]  # of /proc/self/uid_map
 
 
 def user_cache() -> Path:
-    """$XDG_CACHE_HOME, else ~/.cache. What is empty or relative counts as unset, as the XDG base
-    directory specification has it: it would name another folder in each working folder.
+    """Returns $XDG_CACHE_HOME, else ~/.cache. An empty or relative path counts as unset, as the XDG
+    base directory specification has it: it would name another folder in each working folder.
 
     Raises:
         OSError: this user has no home folder.
@@ -26,7 +26,7 @@ def user_cache() -> Path:
 
 
 def _entered_home() -> str:
-    """The home in the system's list of users, which need not have the user of a container."""
+    """Returns the home by the system's list of users, which may lack the user of a container."""
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -34,7 +34,7 @@ def _entered_home() -> str:
 
 
 def cache_folder() -> Path:
-    """The folder of bigtrk in the user's cache, which may not be there yet.
+    """Returns the folder of bigtrk in the user's cache, which may not be there yet.
 
     Raises:
         OSError: this user has no home folder.
@@ -45,9 +45,9 @@ def cache_folder() -> Path:
 def make_private(folder: Path) -> None:
     """Make an absolute `folder`, where it is missing, and refuse one that others could change.
 
-    It and all folders and symbolic links on the way belong to the user or to root, and nobody else
-    may write to them; into those above it others may put their own (/tmp, by its sticky bit).
-    Folders are made for the user alone.
+    The folder and all folders and symbolic links on the way must belong to the user or to root, and
+    nobody else may write to them; in those above it others may make files of their own (as in /tmp,
+    by its sticky bit). Folders are made for the user alone.
 
     Raises:
         OSError: it cannot be made, or others could change it; the message has the remedy.
@@ -81,13 +81,14 @@ def _made(place: Path) -> os.stat_result:
 
 
 def open_private(path: Path) -> int:
-    """A descriptor of a file, for reading, that the user or root owns and nobody else may write.
+    """Opens a file to read that the user or root owns and nobody else may write; returns its
+    descriptor.
 
     Raises:
-        OSError: there is none, or it is a symbolic link or no file or belongs to somebody else or
-            others may write to it.
+        OSError: the file is missing, is a symbolic link or no regular file, belongs to somebody
+            else, or others may write to it.
     """
-    # A pipe would wait for its writer.
+    # Without O_NONBLOCK a pipe would wait for its writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         state = os.fstat(descriptor)
@@ -106,8 +107,8 @@ def _owners() -> set[int]:
 
 
 def _owners_above() -> set[int]:
-    """The user and root, and nobody in a container that does not know the host's users: there the
-    folders of the host's root, such as /home, belong to nobody.
+    """Returns the user and root, and also nobody in a container that does not know the host's
+    users: there the folders of the host's root, such as /home, belong to nobody.
     """
     known = Path("/proc/self/uid_map")
     if not known.exists() or known.read_text().split() == _ALL_USERS:

@@ -25,7 +25,7 @@ def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """
     # Host and process keep two writers of one file (srun tasks) out of each other's way.
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
-    # What a killed process left, or a link somebody laid; touch follows none.
+    # A killed process may have left a file, or somebody laid a link; touch follows none.
     temporary.unlink(missing_ok=True)
     temporary.touch(exist_ok=False)
     try:
@@ -41,7 +41,7 @@ def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
 
 def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
+    """Returns the process's umask, which can only be read by setting it."""
     current = os.umask(0)
     os.umask(current)
     return current
@@ -70,10 +70,10 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def unlinked(path: Path) -> Path:
-    """`path`, for what is to be written, or removed, at it or in it.
+    """Returns `path`, at or in which something is to be written or removed.
 
     Raises:
-        InputError: it is a symbolic link, which leads out of its folder.
+        InputError: `path` is a symbolic link, which leads out of its folder.
     """
     if path.is_symlink():
         raise InputError(
@@ -84,10 +84,10 @@ def unlinked(path: Path) -> Path:
 
 
 def open_to_append(path: Path) -> TextIO:
-    """Open a text file, made if it is missing, to write at its end.
+    """Open a text file to append to; it is made if it is missing.
 
     Raises:
-        InputError: it is a symbolic link, which is not followed.
+        InputError: the file is a symbolic link, which is not followed.
     """
     return open(unlinked(path), "a", opener=_open_no_link)
 
@@ -101,17 +101,17 @@ _SEAL = b',\n "sha256": "'
 
 
 def seal(content: dict[str, Any]) -> bytes:
-    """Indented JSON of `content`, which is not empty, whose last entry vouches for all before it:
-    "sha256" is the digest of the bytes up to there.
+    """Encodes `content`, which is not empty, as indented JSON whose last entry vouches for all
+    before it: "sha256" is the digest of the bytes up to there.
     """
     return _sealed(json.dumps(content, indent=1, allow_nan=False).encode().removesuffix(b"\n}"))
 
 
 def unseal(raw: bytes) -> dict[str, Any]:
-    """The content of what `seal` made.
+    """Decodes what `seal` made.
 
     Raises:
-        ValueError: there is no digest, or a byte is not as it was.
+        ValueError: there is no digest, or a byte has changed.
     """
     before, found, _ = raw.rpartition(_SEAL)
     if not found:
@@ -128,7 +128,7 @@ def _sealed(text: bytes) -> bytes:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what cannot be read to its end, such as a pipe or a device.
+    """Refuse a path that cannot be read to its end, such as a pipe or a device.
 
     Raises:
         InputError: `path` is missing or is not a file.
@@ -140,7 +140,7 @@ def check_file(path: Path) -> None:
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """The content of a file, of which `most` bytes are read.
+    """Returns the content of a file of at most `most` bytes.
 
     Raises:
         InputError: the file is missing, larger, or cannot be read.
@@ -162,7 +162,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON file of text, numbers and no more nesting than a record has.
 
     Raises:
-        InputError: the file cannot be read, is not JSON, or too large.
+        InputError: the file cannot be read, is not JSON, or is too large.
     """
     content = read_bytes(path, MAX_JSON_BYTES)
     try:
@@ -172,7 +172,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """The content of JSON text, which holds no NaN.
+    """Parses JSON text, which holds no NaN.
 
     Raises:
         ValueError: it is not JSON, or nests too deep.
@@ -189,7 +189,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """What the disk refuses (it is full, read-only, gone) becomes bad input, which ranks can tell
+    """Turns errors of the disk (it is full, read-only, gone) into bad input, which ranks can tell
     each other; the message names the file.
 
     Raises:

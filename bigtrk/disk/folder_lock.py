@@ -2,11 +2,11 @@
 
     FOLDER/lock/HOST-PROCESS-STARTED-SPACE
 
-is there as long as a process holds the folder, and was changed when that last gave a sign of life.
-Locks of the kernel are not to be had on every shared file system (NFS, Lustre), but a rename is one
-operation on all: a new owner renames a folder that holds its file to `lock`, which fails while that
-has another's; or it renames the file of a dead owner, whose name is its own, to its own, which of
-those who try one alone can do.
+is there as long as a process holds the folder; its time of change is the last sign of life. Not
+every shared file system (NFS, Lustre) has the kernel's locks, but a rename is one operation on all
+of them: a new owner renames a folder that holds its file to `lock`, which fails while that holds
+another owner's; or it renames a dead owner's file, which has that owner's name, to its own name,
+which only one of those who try can do.
 """
 
 import errno
@@ -27,8 +27,8 @@ from bigtrk.errors import InputError
 LOCK = "lock"
 BEAT = 5.0  # s between two signs of life
 DEAD = 60.0  # s without one
-# Who judges by signs of life looks for some: a file system that stood still did so for the owner,
-# too, and on Lustre times are those of clients' clocks.
+# A lock is watched for so long before its owner is judged dead: a file system that stood still did
+# so for the owner, too, and on Lustre times are those of clients' clocks.
 WATCHED = 3 * BEAT
 POLL = 0.5  # s
 
@@ -47,8 +47,8 @@ class FolderLock:
         return self._folder / LOCK
 
     def take(self, folder: Path) -> None:
-        """Hold `folder`, and give signs of life in a thread. A dead owner's lock is taken over, and
-        that is said; where its process is elsewhere, after a minute without a sign of life.
+        """Hold `folder`, and give signs of life in a thread. A dead owner's lock is taken over with
+        a message; where its process runs elsewhere, after a minute without a sign of life.
 
         Raises:
             InputError: another process holds the folder, or the disk refuses.
@@ -61,11 +61,11 @@ class FolderLock:
         threading.Thread(target=self._beat, name="lock", daemon=True).start()
 
     def check(self) -> None:
-        """Look whether the folder is still held, as before writing in it: a process that was
-        suspended, or whose host was cut off, may have been taken for dead.
+        """Check that the folder is still held, for instance before writing in it: a process that
+        was suspended, or whose host was cut off, may have been taken for dead.
 
         Raises:
-            InputError: it is not.
+            InputError: the folder is no longer held.
         """
         ends = "so that this process, which held it, ends; what it saved can be resumed"
         try:
@@ -78,7 +78,7 @@ class FolderLock:
 
     @contextmanager
     def _prepared(self, folder: Path) -> Iterator[Path]:
-        """A folder to become the lock."""
+        """Yields a folder that is to become the lock."""
         new = folder / f".{LOCK}-{self._own.name}"
         new.mkdir()
         try:
@@ -90,7 +90,7 @@ class FolderLock:
                 new.rmdir()
 
     def _takes_over(self, place: Path, new: Path) -> bool:
-        """Whether the lock of a dead owner was taken over; if not, it has been released.
+        """Takes over the lock of a dead owner; returns False if it has been released meanwhile.
 
         Raises:
             InputError: the owner lives.
@@ -112,8 +112,8 @@ class FolderLock:
         return False
 
     def _is_dead(self, owner: Owner, held: Path, new: Path) -> bool:
-        """Raises:
-        FileNotFoundError: it has released the lock, or somebody has taken it over.
+        """Says whether the owner has ended; watches for signs of life where that cannot be known.
+        Raises FileNotFoundError once it has released the lock, or somebody has taken it over.
         """
         ended = owner.has_ended()
         if ended is not None:
@@ -150,7 +150,7 @@ class FolderLock:
 
 
 def _replaces(new: Path, place: Path) -> bool:
-    """Whether `new` became `place`, where nothing but an empty folder may be."""
+    """Renames `new` to `place`, or returns False where anything but an empty folder is there."""
     try:
         new.rename(place)
     except OSError as error:
@@ -168,6 +168,6 @@ def _owner(held: Path) -> Owner:
 
 
 def _changed(path: Path) -> float:
-    """When a file last was, in seconds. Opened for it: so NFS does not tell what it remembers."""
+    """Returns when a file last changed, in seconds. Opening it makes NFS ask its server anew."""
     with path.open("rb") as handle:
         return os.fstat(handle.fileno()).st_mtime

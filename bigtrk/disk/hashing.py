@@ -1,10 +1,10 @@
-"""Hashes of integers, 64 bits each, held in int64, which wraps."""
+"""Hashes of integers: 64 bits each, held in int64, which wraps."""
 
 from torch import Tensor
 
 
 def signed(bits: int) -> int:
-    """The int64 of 64 bits."""
+    """Returns the int64 that has these 64 bits."""
     return bits - 2**64 if bits >= 2**63 else bits
 
 
@@ -13,7 +13,7 @@ MIXERS = signed(0xBF58476D1CE4E5B9), signed(0x94D049BB133111EB)
 
 
 def mixed(bits: Tensor) -> Tensor:
-    """Each of `bits` int64 as one of 2**64 others (SplitMix64, doi:10.1145/2714064.2660195)."""
+    """Mixes each of `bits`, int64, one to one (SplitMix64, doi:10.1145/2714064.2660195)."""
     bits = (bits ^ shifted(bits, 30)) * MIXERS[0]
     bits = (bits ^ shifted(bits, 27)) * MIXERS[1]
     result: Tensor = bits ^ shifted(bits, 31)
@@ -21,6 +21,6 @@ def mixed(bits: Tensor) -> Tensor:
 
 
 def shifted(bits: Tensor, places: int) -> Tensor:
-    """To the right; zeros, not the sign, move in."""
+    """Shifts bits to the right by `places`, filling with zeros, not with the sign."""
     result: Tensor = (bits >> places) & (2 ** (64 - places) - 1)
     return result

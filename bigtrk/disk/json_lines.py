@@ -14,7 +14,7 @@ MOST_LINES = 1 << 22  # steps of a training, which a reader keeps
 
 
 class Line(NamedTuple):
-    """A line: where it is, for messages; its bytes; and what they say. Numbers may be NaN."""
+    """A line: its place, for messages; its bytes; and the object in them. Numbers may be NaN."""
 
     place: str
     raw: bytes
@@ -22,11 +22,12 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """The lines of a file. Blank ones, and a half-written last one, as a crash leaves it, are left
-    aside.
+    """Yields the lines of a file. Blank lines are skipped, and so is a last line that a crash left
+    half-written.
 
     Raises:
-        InputError: the file is missing or cannot be read; or a line is no JSON object, or too long.
+        InputError: the file is missing or cannot be read; or a line is no JSON object or is too
+            long.
     """
     check_file(path)
     for number, raw in enumerate(_raw_lines(path), start=1):
@@ -47,7 +48,7 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def _object(raw: bytes, place: str) -> dict[str, Any] | None:
-    """None for half a line."""
+    """Parses a line; returns None for one that is half-written."""
     try:
         content = checked(json.loads(raw))
     except (ValueError, RecursionError) as error:

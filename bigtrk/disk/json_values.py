@@ -1,4 +1,4 @@
-"""What JSON from anywhere may hold: what can be shown, computed with, and written again."""
+"""Limits on JSON from anywhere: its values can be shown, computed with, and written again."""
 
 import math
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ MAX_DEPTH = 100  # Python reads nesting ten times as deep, of which it cannot wr
 
 
 def checked(content: Any) -> Any:
-    """The content of JSON as it is.
+    """Returns the content of JSON unchanged, once it has been checked.
 
     Raises:
         ValueError: it nests too deep, a number is infinite, or text holds half of a character.

@@ -1,4 +1,4 @@
-"""Who holds a lock: a process, known by more than its number, wherever it is looked for from."""
+"""The owner of a lock: a process, identified by more than its number, from whatever host."""
 
 import hashlib
 import os
@@ -11,8 +11,8 @@ ENDED = 0  # in place of a time of start
 
 @dataclass(frozen=True)
 class Owner:
-    """A process. started: when, in ticks since the kernel's start, as another process may get the
-    same number later. space: where numbers mean the same, a boot of a kernel and a container.
+    """A process. started: in ticks since the kernel's start, as another process may get the same
+    number later. space: the boot of a kernel and the container, within which numbers mean the same.
     """
 
     host: str
@@ -22,15 +22,13 @@ class Owner:
 
     @staticmethod
     def here() -> "Owner":
-        """This process."""
+        """Returns this process."""
         host, process = platform.node().replace("/", "_"), os.getpid()
         return Owner(host, process, _started(process) or ENDED, _space())
 
     @staticmethod
     def parse(name: str) -> "Owner":
-        """Raises:
-        ValueError: it is no owner's name.
-        """
+        """Parses an owner's name; any other raises ValueError."""
         host, process, started, space = name.rsplit("-", 3)
         return Owner(host, int(process), int(started), space)
 
@@ -39,8 +37,8 @@ class Owner:
         return f"{self.host}-{self.process}-{self.started}-{self.space}"
 
     def has_ended(self) -> bool | None:
-        """Whether the process has; None where that cannot be known here: it is elsewhere, or hidden
-        as another user's.
+        """Says whether the process has ended; None where that cannot be known here: it runs
+        elsewhere, or is hidden as another user's.
         """
         if self.space != _space():
             return None
@@ -58,7 +56,7 @@ class Owner:
 
 
 def _started(process: int) -> int | None:
-    """When a process was, in ticks since the kernel's start, or ENDED; None if it is not shown."""
+    """Returns a process's start in ticks since the kernel's, or ENDED; None where it is hidden."""
     try:
         stat = Path(f"/proc/{process}/stat").read_text()
     except OSError:
@@ -68,7 +66,7 @@ def _started(process: int) -> int | None:
 
 
 def _space() -> str:
-    """A short name of the kernel's boot and of this process's container."""
+    """Returns a short name of the kernel's boot and of this process's container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         facts = f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  # it names no file

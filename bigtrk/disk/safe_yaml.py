@@ -12,10 +12,10 @@ NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 def parse_yaml(text: str) -> Any:
-    """The content of YAML text; tags of Python objects are refused.
+    """Parses YAML text; tags of Python objects are refused.
 
     Raises:
-        ValueError: it is not YAML, or larger than a configuration; the message is one line.
+        ValueError: the text is not YAML or is larger than a configuration; the message is one line.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
@@ -33,7 +33,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """The number of values in `node`, aliases written out.
+    """Counts the values in `node`, aliases written out.
 
     Raises:
         ValueError: there are too many, endlessly many, or one is a number of too many digits.

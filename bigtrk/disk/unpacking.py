@@ -17,12 +17,12 @@ MAX_BYTES = 2 << 30
 
 
 def limit_of(packed: int) -> int:
-    """How many bytes `packed` bytes on disk may unpack to, however often they are packed."""
+    """Returns how many bytes `packed` bytes on disk may unpack to, however often packed."""
     return min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * packed))
 
 
 def check_members(path: Path, archive: ZipFile) -> None:
-    """Refuse what no archive of data needs: names that lead out of it, and links.
+    """Refuse members that no archive of data needs: names that lead out of it, and links.
 
     Raises:
         InputError: a member's name is absolute or has "..", or a member is a symbolic link.
@@ -44,10 +44,10 @@ def check_members(path: Path, archive: ZipFile) -> None:
 
 
 def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
-    """The content of one member of the zip archive at `path`, and its limit (`limit_of`).
+    """Returns the content of one member of the zip archive at `path`, and its limit (`limit_of`).
 
     Raises:
-        InputError: it unpacks to more than that, or is packed by another method than deflate.
+        InputError: the member unpacks to more than that, or is not packed by deflate.
         Exception: whatever zipfile raises for damage.
     """
     info = archive.getinfo(member)
@@ -60,20 +60,20 @@ def read_member(path: Path, archive: ZipFile, member: str) -> tuple[bytes, int]:
     if info.file_size > limit:
         raise too_large(str(path / member), limit)
     with archive.open(info) as stream:
-        # One byte more, so that the end is reached and the checksum verified.
+        # Asking for one byte more reaches the end, where the checksum is verified.
         return stream.read(info.file_size + 1), limit
 
 
 def _limit_in(path: Path, info: ZipInfo) -> int:
-    """The sizes that the archive tells may be lies; that of the file is none."""
+    """Returns the limit by the file's size, since the sizes that the archive states may be lies."""
     return limit_of(min(info.compress_size, path.stat().st_size))
 
 
 def gunzip(content: bytes, limit: int, where: str) -> bytes:
-    """As gzip.decompress, up to `limit` bytes.
+    """Unpacks as gzip.decompress does, up to `limit` bytes.
 
     Raises:
-        InputError: there are more.
+        InputError: the content is longer.
         EOFError, gzip.BadGzipFile, zlib.error: the stream is damaged.
     """
     size = int.from_bytes(content[-4:], "little")
@@ -89,7 +89,7 @@ def gunzip(content: bytes, limit: int, where: str) -> bytes:
 
 
 def too_large(where: str, limit: int) -> InputError:
-    """The complaint about a file that unpacks to more than `limit` bytes."""
+    """Returns the error for a file that unpacks to more than `limit` bytes."""
     return InputError(
         f"{where}: unpacks to more than {limit / 2**20:,.0f} MiB, as an archive bomb does; if it "
         "is what you expect, unpack it yourself and name the folder"

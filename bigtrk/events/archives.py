@@ -1,4 +1,4 @@
-"""Where tables lie: a folder, or a zip archive, which is read in memory and never extracted."""
+"""The source of tables: a folder, or a zip archive, which is read in memory and never extracted."""
 
 import gzip
 import zlib
@@ -24,15 +24,15 @@ class Source:
     members: dict[str, str]
 
     def find(self, name: str) -> str | None:
-        """The file called `name` or `name`.gz, if there is one."""
+        """Returns the file called `name` or `name`.gz, if there is one."""
         return next((file for file in (name, name + ".gz") if file in self.members), None)
 
     def where(self, file: str) -> str:
-        """How messages name `file`."""
+        """Returns the name of `file` in messages."""
         return str(self.path / self.members[file])
 
     def read(self, file: str) -> bytes:
-        """The content of `file`, unpacked.
+        """Returns the content of `file`, unpacked.
 
         Raises:
             InputError: the file cannot be read, its archive or gzip stream is damaged, or it
@@ -50,7 +50,7 @@ class Source:
             ) from None
 
     def _read_member(self, member: str) -> tuple[bytes, int]:
-        """The content of a file as it is stored, and how many bytes it may unpack to."""
+        """Returns the content of a file as it is stored, and how many bytes it may unpack to."""
         if self.path.is_dir():
             content = read_bytes(self.path / member)
             return content, limit_of(len(content))
@@ -66,7 +66,7 @@ class Source:
 
 
 def open_source(path: Path) -> Source:
-    """The files of a folder (not of its subfolders) or of a zip archive (of all its folders).
+    """Lists the files of a folder (not of its subfolders) or of a zip archive (of all its folders).
 
     Raises:
         InputError: `path` is neither, or is a damaged or unsafe archive.

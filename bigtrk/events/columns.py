@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, eq=False)
 class TableSpec:
-    """What one table must and may hold.
+    """The columns that one table must and may hold.
 
     ids: required, int64, never blank. finite: required, float64, never blank, NaN or infinite.
     floats: required, float64, blank becomes NaN. optional_ids and optional_floats likewise.

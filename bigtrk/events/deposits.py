@@ -1,4 +1,4 @@
-"""What particles and noise leave in the modules, before it is measured."""
+"""The deposits of particles and noise in the modules, before they are measured."""
 
 from dataclasses import dataclass, fields
 
@@ -21,7 +21,7 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 INEFFICIENCY = 0.02
-# Chance to stop in a module (nuclear interactions): gives TrackML's eight hits per particle.
+# Chance to stop in a module (nuclear interactions); it gives TrackML's eight hits per particle.
 STOPPED_PER_MODULE = 0.04
 CHARGE_PER_MM = 1.5  # gives the 0.30 to 0.35 per pixel cluster of TrackML's cells
 MAX_SLOPE = 15.0  # of a track to the module's normal, bounds the length of clusters
@@ -55,12 +55,12 @@ class Deposits:
         return len(self.particle)
 
     def take(self, rows: NDArray[np.generic]) -> "Deposits":
-        """The deposits of `rows` (indices or a mask)."""
+        """Returns the deposits of `rows` (indices or a mask)."""
         return Deposits(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def concatenate(first: Deposits, second: Deposits) -> Deposits:
-    """Both tables, one after the other."""
+    """Appends the second table to the first."""
     pairs = ((getattr(first, f.name), getattr(second, f.name)) for f in fields(Deposits))
     return Deposits(*(np.concatenate(pair) for pair in pairs))
 
@@ -68,7 +68,9 @@ def concatenate(first: Deposits, second: Deposits) -> Deposits:
 def particle_deposits(
     particles: Columns, layers: DetectorLayers, rng: np.random.Generator
 ) -> Deposits:
-    """Deposits of particles in a 2 T solenoid: no scattering, no energy loss, half a turn."""
+    """Simulates deposits of particles in a 2 T solenoid: no scattering, no energy loss, half a
+    turn.
+    """
     helix = helices(particles)
     crossings = [_crossings(helix, layers, side) for side in (0, 1)]
     particle, layer, angle, side = (np.concatenate(parts) for parts in zip(*crossings, strict=True))
@@ -83,7 +85,7 @@ def particle_deposits(
 def noise_deposits(
     signal: Deposits, share: float, layers: DetectorLayers, rng: np.random.Generator
 ) -> Deposits:
-    """Deposits without a particle, `share` of the sum, on layers as busy as the signal's."""
+    """Draws deposits without a particle, `share` of the sum, on layers as busy as the signal's."""
     count = round(len(signal) * share / (1 - share))
     layer = signal.layer[rng.integers(len(signal), size=count)] if len(signal) else signal.layer
     count = len(layer)
@@ -101,7 +103,7 @@ def noise_deposits(
 def _crossings(
     helix: Helices, layers: DetectorLayers, side: int
 ) -> tuple[Int64, Int64, Float64, Int64]:
-    """Particle, layer, turning angle and side of all crossings of the layers' even or odd side."""
+    """Finds crossings of the layers' even or odd side: particle, layer, turning angle and side."""
     every = np.arange(len(layers))
     surface = layers.surface(every, np.full(len(layers), side))
     angle = np.full((len(helix.pt), len(layers)), np.nan)
@@ -113,7 +115,7 @@ def _crossings(
 
 
 def _survives(particle: Int64, angle: Float64, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Whether the particle still exists at each crossing."""
+    """Says whether the particle still exists at each crossing."""
     order = np.lexsort((angle, particle))
     ordered = particle[order]
     rank = np.empty(len(order), dtype=np.int64)
@@ -131,7 +133,9 @@ def _in_modules(
     side: Int64,
     layers: DetectorLayers,
 ) -> tuple[Deposits, NDArray[np.bool_]]:
-    """Deposits of crossings in the nearest column of their side, and whether a module is there."""
+    """Returns crossings' deposits in the nearest column of their side, and whether a module is
+    there.
+    """
     x, y, z = position(track, angle)
     px, py, pz = momentum(track, angle)
     phi, radius = np.arctan2(y, x), np.hypot(x, y)
@@ -154,7 +158,7 @@ def _in_modules(
 
 
 def _nearest_column(phi: Float64, side: Int64, n_phi: Int64) -> Int64:
-    """The column of parity `side` whose centre is nearest to `phi`."""
+    """Returns the column of parity `side` whose centre is nearest to `phi`."""
     place = (phi + np.pi) / (2 * np.pi) * n_phi - 0.5
     column: Int64 = np.mod(2 * np.rint((place - side) / 2).astype(np.int64) + side, n_phi)
     return column

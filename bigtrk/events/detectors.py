@@ -17,8 +17,9 @@ from bigtrk.events.geometry import (
 from bigtrk.events.tables import FIX_VALUES, fail_at
 from bigtrk.events.writer import write_table
 
-# Far around what detectors have (mm); other columns are within FARTHEST of 0. A track leaves as
-# many cells as its path has pitches, and a module's place is told by its angle around the beam.
+# Far beyond the size of any detector (mm); other columns are within FARTHEST of 0. A track leaves
+# as many cells as its path has pitches, and a module's place follows from its angle around the
+# beam.
 FARTHEST = 1e5
 LIMITS = {
     "module_t": (1e-3, 100.0),
@@ -27,17 +28,17 @@ LIMITS = {
     "pitch_v": (1e-3, FARTHEST),
     "radius": (1e-3, 2 * FARTHEST),
 }
-# Rows of modules lie further apart than this, modules of one row closer together (mm).
+# Rows of modules are further apart than this, modules of one row closer together (mm).
 ROW_SPACING = 5.0
 
 
 def layers_from_detectors(detectors: Columns) -> DetectorLayers:
-    """The layers that a table of modules forms, sorted by volume, then layer.
+    """Derives the layers that a table of modules forms, sorted by volume, then layer.
 
     A layer is a cylinder where its modules face outwards, a disc where they face along z.
 
     Raises:
-        InputError: the table is empty, or a module is none of a detector; names the row.
+        InputError: the table is empty, or a row describes no module of a detector; names the row.
     """
     _check_modules(detectors)
     volume, layer = (detectors[name].astype(np.int64) for name in ("volume_id", "layer_id"))
@@ -88,7 +89,7 @@ def _layer_row(modules: dict[str, Float64]) -> tuple[float, ...]:
 
 
 def module_table(layers: DetectorLayers = TRACKML_LAYERS) -> Columns:
-    """One row per module, [M], in the columns of TrackML's detectors.csv.
+    """Tabulates the modules, one per row [M], in the columns of TrackML's detectors.csv.
 
     u points along phi, v along z (barrel) or outwards (disc), w is the normal.
     """
@@ -123,7 +124,7 @@ def write_detectors(folder: Path, layers: DetectorLayers = TRACKML_LAYERS) -> Pa
 
 
 def module_places(layers: DetectorLayers) -> tuple[Int64, Int64, Int64]:
-    """Layer, column and row of every module, each [M], in order of layer and module_id."""
+    """Returns layer, column and row of every module, each [M], in order of layer and module_id."""
     counts = layers.n_phi * layers.n_rows
     layer = np.repeat(np.arange(len(layers)), counts)
     number = np.arange(len(layer)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,4 +1,4 @@
-"""Deposits to measured hits and to the cells that fired."""
+"""Digitisation: deposits become measured hits and the cells that fired."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ STRIP_PITCH = 1.0  # mm; modules of a longer pitch_v are strips, whose cells rea
 
 
 def merge_deposits(deposits: Deposits, layers: DetectorLayers) -> tuple[Int64, Int64]:
-    """Deposits in the same cell of a module become one hit.
+    """Merges deposits in the same cell of a module into one hit.
 
     Returns the hit of each deposit, [D], and each hit's deposit of largest charge, [N]; hits
     are in order of layer and module.
@@ -33,7 +33,7 @@ def merge_deposits(deposits: Deposits, layers: DetectorLayers) -> tuple[Int64, I
 def measure(
     deposits: Deposits, hit: Int64, layers: DetectorLayers, rng: np.random.Generator
 ) -> tuple[Float64, Float64]:
-    """Measured u and v of each hit, [N] (mm): the charge's mean, with error pitch / sqrt(12)."""
+    """Measures u and v of each hit, [N] (mm): the charge's mean, with error pitch / sqrt(12)."""
     weight = np.bincount(hit, deposits.charge)
     layer = np.zeros(len(weight), dtype=np.int64)
     layer[hit] = deposits.layer
@@ -47,7 +47,7 @@ def measure(
 def to_global(
     lead: Deposits, u: Float64, v: Float64, layers: DetectorLayers
 ) -> tuple[Float64, Float64, Float64]:
-    """The x, y, z (mm) of the points u, v on the modules of `lead`, each [N]."""
+    """Returns x, y, z (mm) of the points u, v on the modules of `lead`, each [N]."""
     barrel = layers.is_barrel[lead.layer]
     across = layers.surface(lead.layer, lead.column)
     along = layers.row_centre(lead.layer, lead.row) + v
@@ -58,7 +58,7 @@ def to_global(
 
 
 def fired_cells(deposits: Deposits, hit: Int64, layers: DetectorLayers) -> Columns:
-    """Cells of each hit: hit [C] (0-based), ch0 ch1 [C] int64, value [C] float64.
+    """Returns the cells of each hit: hit [C] (0-based), ch0 ch1 [C] int64, value [C] float64.
 
     A deposit's track is a straight line through the sensor; each cell it passes gets the charge
     of its part of the line. Cells that several deposits of a hit share are summed; strips read 1.
@@ -87,7 +87,7 @@ def fired_cells(deposits: Deposits, hit: Int64, layers: DetectorLayers) -> Colum
 
 
 def _groups(*keys: Int64) -> tuple[Int64, NDArray[np.intp]]:
-    """The order that sorts by `keys` and the places in it where a new combination starts."""
+    """Returns the order that sorts by `keys` and the places where a new combination starts."""
     order = np.lexsort(keys[::-1])
     starts = np.ones(len(order), dtype=bool)
     starts[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
@@ -97,7 +97,7 @@ def _groups(*keys: Int64) -> tuple[Int64, NDArray[np.intp]]:
 def _cell_position(
     deposits: Deposits, u: Float64, v: Float64, layers: DetectorLayers
 ) -> tuple[Float64, Float64]:
-    """Position in cells from the module's corner; what leaves the module stays at its edge."""
+    """Returns positions in cells from the module's corner, clipped at its edges."""
     layer = deposits.layer
     half_v = layers.row_length[layer] / 2
     half_u = layers.half_angle[layer] * layers.arc_radius(layer, deposits.column, deposits.row)
@@ -114,7 +114,7 @@ def _in_cells(along: Float64, half: Float64, pitch: Float64) -> Float64:
 def _segments(
     entry: tuple[Float64, ...], leave: tuple[Float64, ...]
 ) -> tuple[Int64, Float64, Float64]:
-    """Each track cut at the borders of cells: deposit [S] int64, start and end [S] (0 to 1)."""
+    """Cuts each track at the borders of cells: deposit [S] int64, start and end [S] (0 to 1)."""
     every = np.arange(len(entry[0]))
     cuts = [(every, np.zeros(len(every))), (every, np.ones(len(every)))]
     cuts += [_border_crossings(a, b) for a, b in zip(entry, leave, strict=True)]
@@ -126,7 +126,7 @@ def _segments(
 
 
 def _border_crossings(entry: Float64, leave: Float64) -> tuple[Int64, Float64]:
-    """Which tracks cross a whole number between `entry` and `leave`, and after which part."""
+    """Finds tracks that cross a whole number from `entry` to `leave`, and after which fraction."""
     low, high = np.minimum(entry, leave), np.maximum(entry, leave)
     first = np.floor(low).astype(np.int64) + 1
     count = np.maximum(np.ceil(high).astype(np.int64) - first, 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# One table: column name -> [rows]; ids int64, positions and momenta float64 (mm, GeV).
+# A table: column name -> [rows]; ids int64, positions and momenta float64 (mm, GeV).
 Columns = dict[str, NDArray[np.generic]]
 
 NOISE = 0  # particle_id of a hit that no particle made

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-# Of the particles that cross a TrackML layer 20 to 28 % leave two hits or more on it.
+# 20 to 28 % of the particles that cross a TrackML layer leave two hits or more on it.
 OVERLAP = 0.2
 
 
@@ -45,29 +45,30 @@ class DetectorLayers:
 
     @property
     def row_length(self) -> Float64:
-        """Length of a module along its row's axis, [L] (mm)."""
+        """Returns the length of a module along its row's axis, [L] (mm)."""
         return (self.high - self.low) / self.n_rows
 
     @property
     def half_angle(self) -> Float64:
-        """Half of the angle a module covers, overlap included, [L] (rad)."""
+        """Returns half of the angle a module covers, overlap included, [L] (rad)."""
         return np.pi / self.n_phi * (1 + OVERLAP)
 
     def surface(self, layer: Int64, column: Int64) -> Float64:
-        """Radius or z of the modules in `column` of `layer`: [M], [M] -> [M] (mm)."""
+        """Returns radius or z of the modules in `column` of `layer`: [M], [M] -> [M] (mm)."""
         side = 1.0 - 2.0 * (column % 2)
         return self.position[layer] + side * self.gap[layer]
 
     def column_phi(self, layer: Int64, column: Int64) -> Float64:
-        """Azimuth of the centre of a column: [M], [M] -> [M] (rad)."""
+        """Returns the azimuth of the centre of a column: [M], [M] -> [M] (rad)."""
         return (column + 0.5) * 2 * np.pi / self.n_phi[layer] - np.pi
 
     def row_centre(self, layer: Int64, row: Int64) -> Float64:
-        """The z (barrel) or r (disc) of the centre of a row: [M], [M] -> [M] (mm)."""
+        """Returns z (barrel) or r (disc) of the centre of a row: [M], [M] -> [M] (mm)."""
         return self.low[layer] + (row + 0.5) * self.row_length[layer]
 
     def arc_radius(self, layer: Int64, column: Int64, row: Int64) -> Float64:
-        """Radius at which a module's u is counted: its cylinder's, on a disc its row's centre.
+        """Returns the radius at which a module's u is measured: its cylinder's, on a disc its row's
+        centre.
 
         [M], [M], [M] -> [M] (mm). Strips of a disc are radial: one strip, one azimuth.
         """
@@ -94,7 +95,7 @@ _STRIP_DISCS = (1220.0, 1500.0, 1800.0, 2150.0, 2550.0, 2950.0)
 
 
 def _end_caps(left: int, right: _Volume) -> tuple[_Volume, _Volume]:
-    """Both end caps; TrackML numbers discs by ascending z on either side."""
+    """Returns both end caps; TrackML numbers discs by ascending z on either side."""
     mirrored = tuple(-z for z in reversed(right.positions))
     return right._replace(volume_id=left, positions=mirrored), right
 
@@ -128,7 +129,7 @@ def _layers_of(volume: _Volume) -> list[tuple[float, ...]]:
 
 
 def layers_from_rows(rows: list[tuple[float, ...]]) -> DetectorLayers:
-    """A table from one tuple per layer, in the order of DetectorLayers' fields."""
+    """Makes a table from one tuple per layer, in the order of DetectorLayers' fields."""
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     integers, floats = np.int64, np.float64
     kinds = (

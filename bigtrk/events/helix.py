@@ -21,7 +21,7 @@ HALF_TURN = np.pi
 
 @dataclass(frozen=True)
 class Helices:
-    """P particles' helices: each field [P] float64.
+    """The helices of P particles: each field [P] float64.
 
     vx vy vz (mm): production vertex. phi0 (rad), pt (GeV), cot_theta: direction there.
     charge: +1 or -1. radius (mm) and centre_x, centre_y (mm) of the turning circle.
@@ -40,7 +40,7 @@ class Helices:
 
 
 def helices(particles: Columns, field: float = FIELD) -> Helices:
-    """Helices of a particle table (vx vy vz mm, px py pz GeV, q = +1 or -1), field in T."""
+    """Computes the helices of particles (vx vy vz mm, px py pz GeV, q = +1 or -1), field in T."""
     vx, vy, vz, px, py, pz, charge = (
         particles[name].astype(np.float64) for name in ("vx", "vy", "vz", "px", "py", "pz", "q")
     )
@@ -52,12 +52,12 @@ def helices(particles: Columns, field: float = FIELD) -> Helices:
 
 
 def take(helix: Helices, rows: NDArray[np.int64]) -> Helices:
-    """The helices of `rows`: [P] fields -> [M] fields."""
+    """Returns the helices of `rows`: [P] fields -> [M] fields."""
     return Helices(*(values[rows] for values in vars(helix).values()))
 
 
 def position(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]:
-    """The x, y, z (mm) of each helix after turning by its `angle`: [P] -> 3 x [P]."""
+    """Returns x, y, z (mm) of each helix after turning by its `angle`: [P] -> 3 x [P]."""
     phi = helix.phi0 - helix.charge * angle
     x = helix.centre_x - helix.charge * helix.radius * np.sin(phi)
     y = helix.centre_y + helix.charge * helix.radius * np.cos(phi)
@@ -65,13 +65,13 @@ def position(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]
 
 
 def momentum(helix: Helices, angle: Float64) -> tuple[Float64, Float64, Float64]:
-    """The px, py, pz (GeV) of each helix after turning by its `angle`: [P] -> 3 x [P]."""
+    """Returns px, py, pz (GeV) of each helix after turning by its `angle`: [P] -> 3 x [P]."""
     phi = helix.phi0 - helix.charge * angle
     return helix.pt * np.cos(phi), helix.pt * np.sin(phi), helix.pt * helix.cot_theta
 
 
 def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
-    """Turning angle at which each helix first crosses each cylinder, [P], [S] -> [P, S] (rad).
+    """Returns the angle at which each helix first crosses each cylinder, [P], [S] -> [P, S] (rad).
 
     NaN where it does not within its first half turn.
     """
@@ -91,7 +91,8 @@ def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
 
 
 def disc_crossings(helix: Helices, z: Float64) -> Float64:
-    """Turning angle at which each helix crosses each plane of constant z, [P], [S] -> [P, S].
+    """Returns the angle at which each helix crosses each plane of constant z, [P], [S] -> [P, S]
+    (rad).
 
     NaN where it does not within its first half turn.
     """

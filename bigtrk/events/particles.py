@@ -15,7 +15,7 @@ PT_SCALE = 1.75  # GeV
 PT_POWER = 5.0
 MAX_ETA = 4.0
 ETA_SIGMA = 2.5
-BEAM_SIGMA_Z = 5.5  # mm, as event 1000 of the challenge's training set
+BEAM_SIGMA_Z = 5.5  # mm, as in event 1000 of the challenge's training set
 BEAM_SIGMA_XY = 0.01  # mm
 # Event 1000, particles of >= 3 hits: 42 % start more than 1 mm from the beam at 0.15 GeV, 31 % at
 # 0.3 GeV, 8 % above 1 GeV; half of them within 35 to 75 mm.
@@ -30,7 +30,7 @@ PION = 211
 
 
 def generate_particles(n_particles: int, rng: np.random.Generator) -> Columns:
-    """A particle table without nhits: P = `n_particles` rows, ascending by particle_id.
+    """Generates a particle table without nhits: P = `n_particles` rows, ascending by particle_id.
 
     pT falls as (1 + pT / 1.75 GeV)^-6 from 0.1 GeV; some particles, soft ones above all, start at
     a secondary vertex, displaced roughly along their own direction.
@@ -74,7 +74,7 @@ def _displacements(
     displaced: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> tuple[Float64, Float64, Float64]:
-    """Flight of a neutral parent, off the particle's direction by its decay momentum."""
+    """Draws the flight of a neutral parent, off the particle's direction by its decay momentum."""
     angle = np.minimum(DECAY_MOMENTUM / pt, 1.0)
     flight = np.where(displaced, rng.exponential(DISPLACED_MEAN, len(phi)), 0.0)
     parent_phi = phi + angle * rng.normal(size=len(phi))
@@ -87,7 +87,7 @@ def _displacements(
 
 
 def _particle_ids(vertex: NDArray[np.int64], displaced: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Ids packed as in TrackML: vertex (from bit 52), number (24), generation (16), child (0)."""
+    """Packs ids as TrackML does: vertex (from bit 52), number (24), generation (16), child (0)."""
     number = np.arange(len(vertex)) - np.searchsorted(vertex, vertex)
     assert number.max(initial=0) < 2**28, "more particles than the id can number"
     return (vertex + 1 << 52) + (number + 1 << 24) + displaced * ((1 << 16) + number % 997 + 1)

@@ -18,7 +18,7 @@ HITS_FILE = re.compile(r"(event\d+)-hits\.csv(\.gz)?")
 
 
 def find_events(path: Path) -> list[str]:
-    """Names of the events in a folder or zip archive, sorted: "event000001000", ...
+    """Returns the names of the events in a folder or zip archive, sorted: "event000001000", ...
 
     Raises:
         InputError: `path` is neither, or holds no event.
@@ -34,7 +34,7 @@ def read_event(path: Path, name: str | None = None) -> Event:
     other than hits are None where their file is absent.
 
     Raises:
-        InputError: no such event, or a table is damaged, incomplete or inconsistent.
+        InputError: there is no such event, or a table is damaged, incomplete or inconsistent.
     """
     path, name = _split_prefix(path, name)
     source = open_source(path)
@@ -60,7 +60,7 @@ def read_event(path: Path, name: str | None = None) -> Event:
 
 
 def read_detectors(path: Path) -> Columns:
-    """The module table `detectors.csv` that lies beside events: one row per module.
+    """Reads the module table `detectors.csv` beside the events: one row per module.
 
     volume_id layer_id module_id [M] int64; cx cy cz, the half widths module_minhu module_maxhu
     module_hv, module_t, pitch_u pitch_v (mm) and the rotation rot_xu ... rot_zw [M] float64.
@@ -80,7 +80,7 @@ def read_detectors(path: Path) -> Columns:
 
 
 def _split_prefix(path: Path, name: str | None) -> tuple[Path, str | None]:
-    """`DIR/event1-hits.csv` and `DIR/event1` become (`DIR`, `event1`)."""
+    """Splits `DIR/event1-hits.csv` and `DIR/event1` into (`DIR`, `event1`)."""
     if path.is_dir():
         return path, name
     match = EVENT_FILE.fullmatch(path.name)

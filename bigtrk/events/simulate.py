@@ -105,7 +105,7 @@ def _truth_table(
 
 
 def _weights(lead: Deposits, particles: Columns) -> Float64:
-    """Weights in the manner of TrackML's, [N], of sum 1: 0.2 below 0.5 GeV, 1 above 3 GeV."""
+    """Returns weights like TrackML's, [N], of sum 1: 0.2 below 0.5 GeV, 1 above 3 GeV."""
     nhits = particles["nhits"].astype(np.int64)
     pt = np.hypot(particles["px"].astype(np.float64), particles["py"].astype(np.float64))
     counts = (lead.particle != NO_PARTICLE) & (nhits[lead.particle] >= MIN_WEIGHTED_HITS)
@@ -122,7 +122,7 @@ def _rounded(table: Columns) -> Columns:
 
 
 def _to_digits(values: Float64) -> Float64:
-    """Values rounded to DIGITS significant decimal digits."""
+    """Rounds values to DIGITS significant decimal digits."""
     magnitude = np.floor(np.log10(np.maximum(np.abs(values), SMALLEST)))
     scale = 10.0 ** np.abs(DIGITS - 1 - magnitude)
     # Dividing by a power of ten is exact to the last bit, multiplying by its inverse is not.

@@ -20,18 +20,18 @@ FIX_VALUES = "correct the value or export the table again"
 
 
 def fail_at(where: str, row: int, problem: str, remedy: str) -> NoReturn:
-    """Raise InputError for table row `row` (0-based), told as the 1-based line of the file."""
+    """Raise InputError for table row `row` (0-based), naming the 1-based line of the file."""
     raise InputError(f"{where}, row {row + HEADER_LINES + 1}: {problem}; {remedy}")
 
 
 def parse_table(content: bytes, spec: TableSpec, where: str) -> Columns:
-    """The known columns of a CSV file, each [rows], int64 or float64; others are ignored.
+    """Parses the known columns of a CSV file, each [rows], int64 or float64; others are ignored.
 
     Raises:
-        InputError: no rows, missing columns, ragged rows, values of the wrong type, or blanks
-            where `spec` allows none.
+        InputError: there are no rows, missing columns, ragged rows, values of the wrong type, or
+            blanks where `spec` allows none.
     """
-    # Blank lines at the end are harmless, within the table they are an error.
+    # Blank lines at the end are harmless; within the table they are an error.
     if content.endswith((b"\n\n", b"\n\r\n")):
         content = content.rstrip(b"\r\n")
     content = content.removeprefix(b"\xef\xbb\xbf")
@@ -141,7 +141,7 @@ def _parses(text: str, kind: pa.DataType) -> bool:
 
 
 def unpack_geometry_id(packed: NDArray[np.generic]) -> Columns:
-    """volume_id, layer_id and module_id from ACTS geometry ids, each [N] int64.
+    """Unpacks volume_id, layer_id and module_id from ACTS geometry ids, each [N] int64.
 
     `packed` is [N] uint64. Source: the masks of ACTS' GeometryIdentifier (volume bits 56 to 63,
     layer bits 36 to 47, sensitive surface bits 8 to 27).

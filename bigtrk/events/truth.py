@@ -1,4 +1,4 @@
-"""What the truth of an event says: particles of hits, true edges, kinematics."""
+"""The truth of an event: particles of hits, true edges, kinematics."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ Float64 = NDArray[np.float64]
 
 
 def hit_particles(event: Event) -> Int64:
-    """Particle of each hit row, [N]; 0 for noise and for hits the truth does not mention.
+    """Returns the particle of each hit row, [N]; 0 for noise and for hits the truth does not list.
 
     Where the truth lists a hit more than once (ACTS, merged hits) its first row counts.
 
@@ -22,13 +22,13 @@ def hit_particles(event: Event) -> Int64:
     hit_id = event.hits["hit_id"].astype(np.int64, copy=False)
     listed, first = np.unique(truth["hit_id"].astype(np.int64, copy=False), return_index=True)
     row = _rows_of(hit_id, listed)
-    # Row -1, of hits the truth does not mention, is the noise appended at the end.
+    # Row -1, of hits the truth does not list, is the noise appended at the end.
     particle: Int64 = np.append(truth["particle_id"].astype(np.int64, copy=False)[first], NOISE)
     return particle[row]
 
 
 def true_edges(event: Event) -> Int64:
-    """Pairs of hit rows that are consecutive on a particle, [2, T], inner to outer.
+    """Returns the pairs of hit rows that are consecutive on a particle, [2, T], inner to outer.
 
     A particle's hits are ordered by distance from its production vertex (the origin where the
     particle is not listed). Consecutive hits on one layer form a group, and every hit of a group
@@ -53,7 +53,7 @@ def true_edges(event: Event) -> Int64:
 
 
 def particle_kinematics(event: Event) -> Columns:
-    """One row per particle that has a hit in the truth or is listed, ascending by id.
+    """Tabulates the particles that have a hit in the truth or are listed, ascending by id.
 
     particle_id [P] int64, pt (GeV) eta vx vy vz (mm) [P] float64, NaN where the particle is not
     listed, nhits [P] int64: its hits in this event's truth.
@@ -89,7 +89,7 @@ def _ids(particles: Columns) -> Int64:
 
 
 def _rows_of(ids: Int64, ascending: Int64) -> Int64:
-    """Position of each id in `ascending`, -1 where it is absent."""
+    """Returns the position of each id in `ascending`, -1 where it is absent."""
     if len(ascending) == 0:
         return np.full(len(ids), -1, dtype=np.int64)
     position = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
@@ -97,7 +97,7 @@ def _rows_of(ids: Int64, ascending: Int64) -> Int64:
 
 
 def _of_particles(event: Event, ids: Int64, name: str) -> Float64:
-    """Column `name` of the particle table for each of `ids`, NaN where one is not listed."""
+    """Returns column `name` of the particle table for each of `ids`, NaN where not listed."""
     if event.particles is None:
         return np.full(len(ids), np.nan)
     listed = _ids(event.particles)
@@ -121,7 +121,7 @@ def _differs_from_previous(*keys: NDArray[np.generic]) -> NDArray[np.bool_]:
 
 
 def _all_pairs(start_a: Int64, size_a: Int64, start_b: Int64, size_b: Int64) -> tuple[Int64, Int64]:
-    """All pairs of a member of range a with a member of range b, for each pair of ranges."""
+    """Pairs each member of range a with each member of range b, for each pair of ranges."""
     pairs = size_a * size_b
     group = np.repeat(np.arange(len(pairs)), pairs)
     within = np.arange(len(group)) - np.repeat(np.cumsum(pairs) - pairs, pairs)

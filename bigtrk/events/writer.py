@@ -21,7 +21,7 @@ def write_event(event: Event, folder: Path, compress: bool = True) -> list[Path]
     as in TrackML's own files; NaN is written as a blank.
     """
     tables = {
-        # Hits last: an event is found by its hits file, and is then whole.
+        # Hits come last: an event is found by its hits file, and is then whole.
         "cells": event.cells,
         "particles": event.particles,
         "truth": event.truth,

@@ -1,4 +1,4 @@
-"""What the tensors of a stored graph or sector must be, so that no index leads outside."""
+"""Checks of the tensors of a stored graph or sector, so that no index leads outside."""
 
 import torch
 from torch import Tensor
@@ -6,8 +6,8 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.tensor_files import Section
 
-# Name -> type, and a letter for each dimension: N nodes, E edges, F and G features of them,
-# P particles, S rows sent; a digit is itself.
+# Name -> type, and a letter for each dimension: N nodes, E edges, F and G features of them, P
+# particles, S rows sent; a digit stands for itself.
 Layout = dict[str, tuple[torch.dtype, str]]
 
 LABELS: Layout = {
@@ -39,9 +39,9 @@ PARTICLES: Layout = {
 
 
 def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where: str) -> None:
-    """Refuse tensors that are not of `layout`, of which only `LABELS` may be absent.
+    """Refuse tensors that do not follow `layout`, of which only `LABELS` may be absent.
 
-    `sizes`: the known ones by letter; others need only agree.
+    `sizes`: the known sizes by letter; the others need only agree.
 
     Raises:
         InputError: a tensor is missing, unknown, or of another type or shape.
@@ -72,7 +72,7 @@ def check_rows(index: Tensor, rows: int, where: str) -> None:
     """Refuse an index of any shape that leads outside `rows` rows.
 
     Raises:
-        InputError: it does.
+        InputError: it leads outside.
     """
     if index.numel() == 0:
         return

@@ -15,30 +15,30 @@ R_MIN = 1e-6  # mm
 
 
 def cylindrical(x: Floats, y: Floats, z: Floats) -> dict[str, Floats]:
-    """The columns r (mm), phi (rad), z (mm) and eta of points x, y, z [N] (mm)."""
+    """Returns the columns r (mm), phi (rad), z (mm) and eta of points x, y, z [N] (mm)."""
     return with_eta(np.hypot(x, y), np.arctan2(y, x), z)
 
 
 def with_eta(r: Floats, phi: Floats, z: Floats) -> dict[str, Floats]:
-    """The columns r, phi, z and eta of points r, phi, z [N] (mm, rad)."""
+    """Returns the columns r, phi, z and eta of points r, phi, z [N] (mm, rad)."""
     return {"r": r, "phi": phi, "z": z, "eta": np.arcsinh(z / np.maximum(r, R_MIN))}
 
 
 def hit_coordinates(hits: Columns) -> dict[str, Floats]:
-    """The columns r, phi, z and eta of `hits` [N]."""
+    """Returns the columns r, phi, z and eta of `hits` [N]."""
     x, y, z = (hits[axis].astype(np.float64) for axis in "xyz")
     return cylindrical(x, y, z)
 
 
 def wrapped(angle: Floats) -> Floats:
-    """A difference of two angles in [-pi, pi] brought into [-pi, pi]."""
+    """Wraps a difference of two angles in [-pi, pi] into [-pi, pi]."""
     return np.where(
         angle > np.pi, angle - 2 * np.pi, np.where(angle < -np.pi, angle + 2 * np.pi, angle)
     )
 
 
 def doublet_columns(nodes: Mapping[str, Floats], pairs: Ints) -> dict[str, Floats]:
-    """What windows cut on, for hit pairs [2, K], each [K].
+    """Returns the columns that windows cut on, for hit pairs [2, K], each [K].
 
     dr (mm), dphi (rad), phi_slope = dphi / dr (rad/mm), deta, and z0 (mm), where the straight
     line through both hits in (r, z) meets the beam line. dr = 0 gives infinities and NaN.

@@ -44,10 +44,10 @@ PHISLOPE_LIMIT = 100.0 * math.pi / 1000.0  # rad/mm
 
 
 def edge_columns(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Floats]:
-    """The features `EDGE_FEATURES` of edges [2, E], each [E], from the columns of their nodes.
+    """Computes `EDGE_FEATURES` of edges [2, E], each [E], from the columns of their nodes.
 
-    As acorn defines them (`acorn/utils/loading_utils.py`): phislope = dphi / dr, clamped,
-    rphislope = mean r x phislope; both are 0 where dr is 0.
+    They follow acorn (`acorn/utils/loading_utils.py`): phislope = dphi / dr, clamped, rphislope =
+    mean r x phislope; both are 0 where dr is 0.
     """
     source, destination = edge_index
     dr, dz, deta = (nodes[c][destination] - nodes[c][source] for c in ("r", "z", "eta"))
@@ -60,7 +60,7 @@ def edge_columns(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Flo
 
 
 def cluster_columns(hit_id: Ints, cells: Columns) -> dict[str, Floats]:
-    """The features `CELL_FEATURES` [N] of hits `hit_id` [N]; 0 for a hit without cells.
+    """Computes `CELL_FEATURES` [N] of hits `hit_id` [N]; 0 for a hit without cells.
 
     cluster_count: number of cells; cluster_value: their summed charge; cluster_u, cluster_v:
     channels spanned in ch0 and ch1.
@@ -89,14 +89,14 @@ def _extent(row: Ints, channel: Ints, n_hits: int) -> Floats:
 
 
 def as_tensor(columns: Mapping[str, Floats]) -> Tensor:
-    """Columns [rows] side by side in their order: [rows, len(columns)] float32."""
+    """Joins columns [rows] side by side in their order: [rows, len(columns)] float32."""
     return torch.from_numpy(np.stack(list(columns.values()), axis=1).astype(np.float32))
 
 
 def normalised(
     features: Tensor, names: Sequence[str], scales: Mapping[str, float], chosen: Sequence[str]
 ) -> Tensor:
-    """The columns `chosen`, divided by their scales: [rows, len(names)] -> [rows, len(chosen)].
+    """Divides the columns `chosen` by their scales: [rows, len(names)] -> [rows, len(chosen)].
 
     Raises:
         InputError: a chosen feature is not among `names`, or has no scale.

@@ -1,4 +1,4 @@
-"""A sector: one rank's share of an event graph, with the halo it needs from other sectors."""
+"""A sector: a rank's part of an event graph, with the halo it needs from other sectors."""
 
 from dataclasses import dataclass
 
@@ -16,11 +16,11 @@ class Sector:
     (owner, node id). Edges: those among owned nodes first, then cut edges, each block sorted by
     (destination, source) in the event's node ids. A cut edge lies in both sectors it touches.
 
-    node_id [N], edge_id [E] int64: positions in the event.
-    owns_edge [E] bool: true in exactly one sector per edge, the one that owns its destination.
-    send_index [S] int64: owned rows the other sectors asked for, grouped by receiver, of which
-    `send_splits` counts those for each part and `recv_splits` this sector's halo rows by owner.
-    Other fields as in EventGraph, restricted to this sector; edge_index holds local rows.
+    node_id [N], edge_id [E] int64: positions in the event. owns_edge [E] bool: true in exactly one
+    sector per edge, the one that owns its destination. send_index [S] int64: owned rows the other
+    sectors asked for, grouped by receiver; `send_splits` counts those for each part, and
+    `recv_splits` this sector's halo rows by owner. Other fields are those of EventGraph, restricted
+    to this sector; edge_index holds local rows.
     """
 
     event: str
@@ -56,12 +56,12 @@ class Sector:
 
 
 def edge_order(edge_index: Tensor, n_nodes: int) -> Tensor:
-    """Permutation that sorts edges by (destination, source): [2, E] -> [E]."""
+    """Returns the permutation that sorts edges by (destination, source): [2, E] -> [E]."""
     return torch.argsort(edge_index[1] * max(n_nodes, 1) + edge_index[0], stable=True)
 
 
 def whole_sector(graph: EventGraph) -> Sector:
-    """The only sector of an uncut graph."""
+    """Returns the only sector of an uncut graph."""
     order = edge_order(graph.edge_index, graph.n_nodes)
     return Sector(
         event=graph.name,
@@ -92,7 +92,9 @@ def whole_sector(graph: EventGraph) -> Sector:
 def empty_sector(
     node_feature_names: tuple[str, ...], edge_feature_names: tuple[str, ...]
 ) -> Sector:
-    """A sector without nodes: what a rank computes when a micro-step has no event for it."""
+    """Returns a sector without nodes, which a rank computes in a micro-step without an event for
+    it.
+    """
     none = torch.empty(0, dtype=torch.int64)
     return Sector(
         event="",

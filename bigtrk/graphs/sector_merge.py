@@ -1,4 +1,4 @@
-"""Several sectors of an event become one sector of a coarser cut, without the event's graph."""
+"""Merging: several sectors of an event become one of a coarser cut, without the event's graph."""
 
 import torch
 from torch import Tensor
@@ -7,14 +7,14 @@ from bigtrk.graphs.sector import Sector, edge_order
 
 
 def group(part: int, parts: int, stored: int) -> list[int]:
-    """The parts of a cut into `stored` that become `part` of a cut into `parts`."""
+    """Lists the parts of a cut into `stored` that become `part` of a cut into `parts`."""
     return [old for old in range(stored) if old * parts // stored == part]
 
 
 def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
-    """Sector `part` of `parts` out of `group(part, parts, K)` of the event's K sectors, in order.
+    """Merges sectors `group(part, parts, K)` of the event's K, in order, into `part` of `parts`.
 
-    Equals what cutting the event's graph by `old_part * parts // K` would give.
+    The result equals what cutting the event's graph by `old_part * parts // K` would give.
     """
     first = sectors[0]
     stored = first.parts
@@ -54,7 +54,7 @@ def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
 
 
 def _owners(sector: Sector) -> Tensor:
-    """The old part that owns each row, [N] int64."""
+    """Returns the old part that owns each row, [N] int64."""
     return torch.cat(
         [
             torch.full((sector.n_owned,), sector.part),
@@ -66,7 +66,9 @@ def _owners(sector: Sector) -> Tensor:
 def _nodes(
     sectors: list[Sector], owner: Tensor, part: int, parts: int
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Rows to keep of all sectors' nodes, in the new order; their node ids; halo rows by owner."""
+    """Returns the rows to keep of all sectors' nodes, in the new order; their node ids; halo rows
+    by owner.
+    """
     node_id = torch.cat([s.node_id for s in sectors])
     # Owned nodes sort before the halo, whose owners count from 1.
     block = torch.where(owner == part, 0, owner + 1)
@@ -77,7 +79,9 @@ def _nodes(
 
 
 def _edges(sectors: list[Sector], owner: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Rows to keep of all sectors' edges, [E], in the new order; their ends' node ids [2, E]."""
+    """Returns the rows to keep of all sectors' edges, [E], in the new order; their ends' node ids
+    [2, E].
+    """
     rows = _first_of_each(torch.cat([s.edge_id for s in sectors]))
     ends = torch.cat([s.node_id[s.edge_index] for s in sectors], dim=1)[:, rows]
     end_owner = [o[s.edge_index] for s, o in zip(sectors, owner, strict=True)]
@@ -88,7 +92,7 @@ def _edges(sectors: list[Sector], owner: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _sent(sectors: list[Sector], part: int, parts: int) -> tuple[Tensor, tuple[int, ...]]:
-    """Node ids that the other new sectors ask for, by (receiver, node id), and their numbers."""
+    """Returns the node ids other new sectors ask for, by (receiver, node id), and their numbers."""
     stored = sectors[0].parts
     node = torch.cat([s.node_id[s.send_index] for s in sectors])
     splits = torch.tensor([s.send_splits for s in sectors])
@@ -101,7 +105,7 @@ def _sent(sectors: list[Sector], part: int, parts: int) -> tuple[Tensor, tuple[i
 
 
 def _first_of_each(key: Tensor) -> Tensor:
-    """Position of the first occurrence of each key, in ascending order of the keys: [M] -> [U]."""
+    """Returns where each key first occurs, in ascending order of the keys: [M] -> [U]."""
     order = key.argsort(stable=True)
     ordered = key[order]
     new = torch.ones(len(key), dtype=torch.bool)
@@ -110,6 +114,6 @@ def _first_of_each(key: Tensor) -> Tensor:
 
 
 def _pick(columns: list[Tensor | None], rows: Tensor) -> Tensor | None:
-    """The joined columns at `rows`, None where the event does not know them."""
+    """Joins the columns and takes `rows` of them; None where the event does not know them."""
     known = [column for column in columns if column is not None]
     return torch.cat(known)[rows] if known else None

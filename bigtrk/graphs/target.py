@@ -1,4 +1,6 @@
-"""Which true edges a training is after, and how much they weigh: derived when a graph is loaded."""
+"""The target: the true edges a training is to find, and their weights; derived when a graph is
+loaded.
+"""
 
 import torch
 from pydantic import Field
@@ -28,12 +30,12 @@ class Target(Settings):
 
     @property
     def takes_all(self) -> bool:
-        """Whether every true edge is a target, so that no particle need be known."""
+        """Says whether every true edge is a target, so that no particle need be known."""
         return self.pt_min == 0 and self.hits_min == 0 and self.eta_max is None
 
 
 def edge_weights(y: Tensor, is_target: Tensor, target: Target) -> Tensor:
-    """Weight of each edge in the loss: y, is_target [E] bool -> [E] float32."""
+    """Returns the weight of each edge in the loss: y, is_target [E] bool -> [E] float32."""
     of_true = torch.where(is_target, target.weight, target.other_weight)
     return torch.where(y, of_true, 1.0)
 
@@ -45,7 +47,7 @@ def target_edges(
     particles: ParticleTable | None,
     target: Target,
 ) -> Tensor:
-    """Which edges are true, and of a particle in the target.
+    """Says which edges are true and belong to a particle in the target.
 
     y [E] bool, edge_index [2, E], particle_id [N] -> [E] bool.
 
@@ -61,7 +63,7 @@ def target_edges(
             "all true edges"
         )
     row = particles.rows_of(particle_id[edge_index[1]])
-    # A spare last row, never a target, is what -1 (not in the table) selects.
+    # The index -1 (not in the table) selects a spare last row, never a target.
     in_target = torch.cat([_in_target(particles, target), torch.tensor([False])])
     return y & in_target[row]
 

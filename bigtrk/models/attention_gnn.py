@@ -13,6 +13,7 @@ edge features, H = hidden, D = H + F the width of a state with the input feature
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,9 +23,48 @@ from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.layers.mlp import Perceptrons
 from bigtrk.models.layers.neighbours import BothEnds, Neighbours, WeightedSums
 from bigtrk.models.layers.recomputed import recomputed
+from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
 from bigtrk.models.protocol import LayerCall, LayeredModel, SectorInputs
-from bigtrk.models.settings import AttentionGNNConfig
 from bigtrk.tracing import traced
+
+
+class AttentionGNNConfig(ModelSettings):
+    """The attention network of HEP.TrkX; that of 2018 has mlp_layers 2 without layer_norm, that of
+    2019 has 4 with it, and neither has edge_features.
+    """
+
+    name: Literal["attention"] = "attention"
+    """The attention network of HEP.TrkX."""
+    hidden: Width = 64
+    """Width of a node's state."""
+    layers: Layers = 8
+    """Times that the edge network weighs the edges and the node network reads their weighted sums;
+    both have one set of weights."""
+    mlp_layers: Linears = 2
+    """Linear layers of each network."""
+    layer_norm: bool = True
+    """LayerNorm before each activation."""
+    edge_features: bool = True
+    """The edge network reads them beside the states of the nodes, which are all that HEP.TrkX's
+    reads."""
+    recompute: Literal["none", "layer"] = "layer"
+    """What the backward pass computes anew: `none` of the networks, or in each `layer` both, from
+    the nodes' states and one number per edge."""
+    precision: Precision = "fp32"
+    """`bf16` computes the edge network in bfloat16; weights, nodes and sums stay float32."""
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass, of rows as wide as `hidden`."""
+        return self.layers
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool,  # noqa: ARG002
+    ) -> "AttentionGNN":
+        return AttentionGNN(self, n_node_features, n_edge_features)
 
 
 @dataclass(frozen=True)

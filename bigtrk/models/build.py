@@ -1,24 +1,16 @@
 """The model that a configuration names."""
 
-from bigtrk.models.attention_gnn import AttentionGNN
-from bigtrk.models.edge_mlp import EdgeMLP
-from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig, ModelConfig
+from torch import nn
 
-Model = InteractionGNN | AttentionGNN | EdgeMLP
+from bigtrk.models.settings import ModelConfig
 
 
 def make_model(
     config: ModelConfig, n_node_features: int, n_edge_features: int, pt_head: bool = False
-) -> Model:
+) -> nn.Module:
     """The model of `config` for so many features; weights are drawn by torch's generator.
 
-    pt_head: with a head for log pT, which the Interaction GNN alone has.
+    pt_head: with a head for log pT, where the model has one.
     """
-    features = n_node_features, n_edge_features
-    if isinstance(config, InteractionGNNConfig):
-        return InteractionGNN(config, *features, pt_head)
-    assert not pt_head, f"{config.name} has no head for log pT"
-    if isinstance(config, AttentionGNNConfig):
-        return AttentionGNN(config, *features)
-    return EdgeMLP(config, *features)
+    assert config.has_pt_head or not pt_head, f"{config.name} has no head for log pT"
+    return config.build(n_node_features, n_edge_features, pt_head)

@@ -3,6 +3,8 @@
 Shapes: N nodes, E edges, F and G node and edge features.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -10,8 +12,41 @@ from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.layers.encoding import Encode
 from bigtrk.models.layers.mlp import Perceptrons, activations
 from bigtrk.models.layers.workspace import Workspace
+from bigtrk.models.options import Linears, ModelSettings, Precision, Width
 from bigtrk.models.protocol import LayeredModel, SectorInputs
-from bigtrk.models.settings import EdgeMLPConfig
+
+
+class EdgeMLPConfig(ModelSettings):
+    """An MLP of an edge's features and of those of its two nodes, without message passing."""
+
+    name: Literal["mlp"] = "mlp"
+    """The MLP of single edges."""
+    hidden: Width = 64
+    """Width of its hidden layers."""
+    mlp_layers: Linears = 3
+    """Number of its hidden layers."""
+    recompute: Literal["none", "layer", "chunk"] = "chunk"
+    """As of the Interaction GNN."""
+    precision: Precision = "fp32"
+    """As of the Interaction GNN."""
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass."""
+        return 0
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether edges are computed in chunks that stay in cache."""
+        return self.recompute != "layer"
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool,  # noqa: ARG002
+    ) -> "EdgeMLP":
+        return EdgeMLP(self, n_node_features, n_edge_features)
 
 
 class EdgeMLP(LayeredModel[None]):

@@ -9,6 +9,7 @@ edge features, H = hidden.
 
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +20,54 @@ from bigtrk.models.layers.encoding import Encoded
 from bigtrk.models.layers.interaction import GraphPass
 from bigtrk.models.layers.interaction_layer import EdgeDecoder, InteractionLayer
 from bigtrk.models.layers.mlp import Encoder
-from bigtrk.models.layers.workspace import Workspace
+from bigtrk.models.layers.workspace import Recompute, Workspace
+from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
 from bigtrk.models.protocol import ExchangeAll, LayerCall, LayeredModel, SectorInputs
-from bigtrk.models.settings import InteractionGNNConfig
+
+
+class InteractionGNNConfig(ModelSettings):
+    """The Interaction GNN; its number of parameters and its memory follow from these."""
+
+    has_pt_head: ClassVar[bool] = True
+
+    name: Literal["interaction"] = "interaction"
+    """The Interaction GNN."""
+    hidden: Width = 64
+    """Width of every layer."""
+    layers: Layers = 8
+    """Message-passing layers."""
+    mlp_layers: Linears = 2
+    """Linear layers of each MLP."""
+    shared_weights: bool = False
+    """Use one set of weights for all layers."""
+    concatenate: bool = True
+    """Each layer also reads the encoded features."""
+    in_out: bool = True
+    """A node sums incoming and outgoing edges apart."""
+    recompute: Recompute = "chunk"
+    """What the backward pass computes anew from the edges between layers: `none` of the matrix
+    products, `layer` a layer at once, `chunk` a layer in chunks that stay in cache; `offload` is
+    `chunk` with what is kept between layers in the memory of the host."""
+    precision: Precision = "fp32"
+    """`bf16` computes in bfloat16 where that is safe; weights and sums stay float32."""
+
+    @property
+    def exchanges(self) -> int:
+        """Halo exchanges of a forward pass, of rows as wide as `hidden`."""
+        return self.layers - 1
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether edges are computed in chunks that stay in cache."""
+        return self.recompute != "layer"
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool,
+    ) -> "InteractionGNN":
+        return InteractionGNN(self, n_node_features, n_edge_features, pt_head)
 
 
 class InteractionGNN(LayeredModel[GraphPass]):
@@ -44,7 +90,13 @@ class InteractionGNN(LayeredModel[GraphPass]):
         self.edge_encoder = Encoder(n_edge_features, hidden, mlp_layers)
         distinct = 1 if config.shared_weights else config.layers
         self.layers = nn.ModuleList(
-            InteractionLayer(config, has_node_update=config.layers > distinct or i + 1 < distinct)
+            InteractionLayer(
+                hidden,
+                mlp_layers,
+                concatenate=config.concatenate,
+                in_out=config.in_out,
+                has_node_update=config.layers > distinct or i + 1 < distinct,
+            )
             for i in range(distinct)
         )
         self.decoder = EdgeDecoder(hidden, mlp_layers, pt_head)

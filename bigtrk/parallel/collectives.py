@@ -13,21 +13,21 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import named
 from bigtrk.tracing import waiting
 
-MOST_DIFFERENCES = 5  # told of many
+MOST_DIFFERENCES = 5  # named in a message; there may be many more
 ABSENT = "none"
 Item = TypeVar("Item")
 
 
-Group = dist.ProcessGroup | None  # None: the world's, of the thread that trains
+Group = dist.ProcessGroup | None  # None: the world's group, of the thread that trains
 
 
 def collective_device(group: Group = None) -> torch.device:
-    """Where tensors must lie for the group's backend to take them."""
+    """Returns the device on which the group's backend takes tensors."""
     return torch.device("cuda" if dist.get_backend(group) == "nccl" else "cpu")
 
 
 def all_sum(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
-    """Elementwise sum over the world, in float64 on the CPU: [n] -> [n]."""
+    """Sums elementwise over the world, in float64 on the CPU: [n] -> [n]."""
     total = torch.as_tensor(values, dtype=torch.float64).to(device)
     with waiting():
         dist.all_reduce(total)
@@ -35,7 +35,7 @@ def all_sum(values: Sequence[float] | Tensor, device: torch.device) -> Tensor:
 
 
 def all_max(values: Sequence[float], device: torch.device, group: Group = None) -> Tensor:
-    """Elementwise maximum over the group, in float64 on the CPU: [n] -> [n]."""
+    """Takes the elementwise maximum over the group, in float64 on the CPU: [n] -> [n]."""
     largest = torch.as_tensor(values, dtype=torch.float64).to(device)
     with _waiting(group):
         dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
@@ -43,7 +43,7 @@ def all_max(values: Sequence[float], device: torch.device, group: Group = None) 
 
 
 def gather_items(item: Item, group: Group = None) -> list[Item]:
-    """Every rank's (small, picklable) item, by rank."""
+    """Gathers every rank's (small, picklable) item, by rank."""
     items: list[Item | None] = [None] * dist.get_world_size(group)
     with _waiting(group):
         dist.all_gather_object(items, item, group)
@@ -68,8 +68,8 @@ def gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
 
 
 def attempted(call: Callable[[], Item]) -> Future[Item]:
-    """The outcome of `call`: bad input is raised where the result is asked for, such as `together`,
-    once ranks have met.
+    """Returns the outcome of `call`: bad input is raised where the result is asked for, such as in
+    `together`, once ranks have met.
     """
     outcome: Future[Item] = Future()
     try:
@@ -82,10 +82,10 @@ def attempted(call: Callable[[], Item]) -> Future[Item]:
 def together(call: Callable[[], Item], group: Group = None) -> Item:
     """Run `call` on every rank; if any meets bad input, all ranks raise alike. Collective.
 
-    group: one of all ranks, for threads, which must not share the world's own.
+    group: a group of all ranks for use in a thread, which must not share the world's own.
 
     Raises:
-        InputError: naming the first rank that met bad input, where not all did.
+        InputError: a rank met bad input; names the first such rank, unless all did.
     """
     result, error = None, None
     try:
@@ -101,10 +101,10 @@ def together(call: Callable[[], Item], group: Group = None) -> Item:
 
 
 def check_agreement(facts: Mapping[str, str]) -> None:
-    """All ranks must hold the same `facts`, each a name and what this rank has. Collective.
+    """Checks that all ranks hold the same `facts`, each a name and this rank's value. Collective.
 
     Raises:
-        InputError: on all ranks, naming the facts that differ, the ranks, and both values.
+        InputError: facts differ; on all ranks, names these facts, the ranks, and both values.
     """
     everyone = gather_items(dict(facts))
     said = [
@@ -119,7 +119,7 @@ def check_agreement(facts: Mapping[str, str]) -> None:
 
 
 def _differences(everyone: Sequence[Mapping[str, str]]) -> dict[tuple[str, str], list[int]]:
-    """The ranks that do not have what rank 0 has, by name and what they have."""
+    """Returns the ranks whose value is not rank 0's, by name and value."""
     found: dict[tuple[str, str], list[int]] = {}
     for name in dict.fromkeys(name for facts in everyone for name in facts):
         values = [facts.get(name, ABSENT) for facts in everyone]
@@ -138,5 +138,5 @@ def on_first_rank(call: Callable[[], Item]) -> Item:
 
 
 def _waiting(group: Group) -> AbstractContextManager[None]:
-    """Nothing in other threads than the one that trains: a process is in one place."""
+    """Marks waiting in the thread that trains, in no other: a process is in one place."""
     return waiting() if group is None else nullcontext()

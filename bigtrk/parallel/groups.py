@@ -8,7 +8,7 @@ from bigtrk.parallel.ranks import Ranks
 
 
 class BlockGroups:
-    """For each size K the group of this rank's aligned block of K ranks."""
+    """The group of this rank's aligned block of K ranks, for each size K."""
 
     def __init__(self, ranks: Ranks, sizes: Iterable[int]) -> None:
         """Collective: all ranks pass the same `sizes`, since all take part in making a group."""

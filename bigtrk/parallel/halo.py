@@ -15,7 +15,7 @@ from bigtrk.tracing import waiting
 
 @dataclass(frozen=True)
 class HaloPlan:
-    """What this sector sends and receives, rank by rank of its group.
+    """The rows that this sector sends and receives, rank by rank of its group.
 
     send_index [S] int64: owned rows, grouped by receiver as `send_splits` counts them.
     recv_splits: halo rows by owner. Their order is the sector's.

@@ -1,4 +1,4 @@
-"""What ranks tell each other while they train: where they are, and what is wrong with one."""
+"""Heartbeats: ranks tell each other while they train where they are, and which one has failed."""
 
 import json
 import os
@@ -11,13 +11,13 @@ from typing import Any
 from bigtrk.tracing import is_waiting, place
 
 BEAT = 1.0  # s
-ANSWERS = 3 * BEAT  # within that a store has
+ANSWERS = 3 * BEAT  # within which a store answers
 
 
 @dataclass(frozen=True)
 class Patience:
-    """For how many seconds a rank may say nothing, before all have met: no other rank may come
-    (`silent`); and for how many it may be in the same operation (`stalled`).
+    """The seconds for which a rank may say nothing or, before all have met, no other rank may come
+    (`silent`), and those for which a rank may be in the same operation (`stalled`).
     """
 
     silent: float = 30.0
@@ -26,7 +26,7 @@ class Patience:
 
 @dataclass
 class Still:
-    """For how many seconds a value has been the same, counted in looks at it of one beat at most: a
+    """Counts the seconds for which a value has been the same. A look at it adds one beat at most: a
     process that was stopped itself, such as a suspended job's, has not been looking.
     """
 
@@ -44,8 +44,8 @@ class Still:
 
 @dataclass(frozen=True)
 class Beat:
-    """A rank's `number`-th word. still: seconds since it began or ended an operation. waits: for
-    other ranks.
+    """A rank's `number`-th heartbeat. still: seconds since it began or ended an operation. waits:
+    true if it waits for other ranks.
     """
 
     number: int
@@ -57,7 +57,7 @@ class Beat:
 
     @staticmethod
     def now(number: int, still: float) -> "Beat":
-        """This process's."""
+        """Returns this process's beat."""
         return Beat(number, still, place(), is_waiting(), platform.node(), os.getpid())
 
     def encode(self) -> str:
@@ -76,14 +76,14 @@ class Beat:
 
 
 def key_of(rank: int) -> str:
-    """Of its newest beat in the store."""
+    """Returns the key of a rank's newest beat in the store."""
     return f"rank {rank}"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why the run must end. stalled: the ranks at fault. silent: their processes, as (host,
-    process), where they do not answer. found_by: the rank that says so.
+    """The reason why the run must end. stalled: the ranks at fault. silent: their processes, as
+    (host, process), where they do not answer. found_by: the rank that found it.
     """
 
     text: str
@@ -102,14 +102,16 @@ class Verdict:
 
 
 def silence(silent: Mapping[int, Beat], others: Mapping[int, Beat], seconds: float) -> Verdict:
-    """Of ranks that say nothing: last words, by rank."""
+    """Makes the verdict on ranks that say nothing, from the last beat of each."""
     said = _listed(silent, f"has been silent for {seconds:.0f} s, last seen")
     processes = tuple((beat.host, beat.process) for beat in silent.values())
     return Verdict(f"{said}. {_summary(others)}", tuple(silent), processes)
 
 
 def stall(beats: Mapping[int, Beat], seconds: float) -> Verdict:
-    """Of ranks that answer, while none gets on: those are at fault that do not wait for others."""
+    """Makes the verdict if ranks answer but none moves on: those not waiting for others are at
+    fault.
+    """
     busy = {rank: beat for rank, beat in beats.items() if not beat.waits}
     stalled = busy or dict(beats)
     others = {rank: beat for rank, beat in beats.items() if rank not in stalled}
@@ -122,7 +124,7 @@ def _listed(beats: Mapping[int, Beat], what: str) -> str:
 
 
 def _summary(beats: Mapping[int, Beat]) -> str:
-    """Ranks by place: there may be hundreds."""
+    """Lists ranks by place: there may be hundreds."""
     by_place: dict[str, list[int]] = {}
     for rank, beat in beats.items():
         by_place.setdefault(beat.place, []).append(rank)

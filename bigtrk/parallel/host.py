@@ -1,4 +1,4 @@
-"""What a rank takes of its host: cores and memory."""
+"""A rank's part of its host: cores and memory."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ _THRESHOLD, _HUGE_PAGES = "MALLOC_MMAP_THRESHOLD_", "THP_MEM_ALLOC_ENABLE"
 def settle(ranks: Ranks) -> None:
     """Give this rank its share of the host's cores, and large tensors huge pages.
 
-    Before the first tensor is made.
+    Call it before the first tensor is made.
     """
     torch.set_num_threads(cores_of_rank(ranks, len(os.sched_getaffinity(0))))
     use_huge_pages()
@@ -26,7 +26,7 @@ def settle(ranks: Ranks) -> None:
 def cores_of_rank(
     ranks: Ranks, open_cores: int, environment: Mapping[str, str] = os.environ
 ) -> int:
-    """How many of the `open_cores`, which this process may run on, are this rank's.
+    """Returns how many of the `open_cores`, which this process may run on, are this rank's.
 
     OMP_NUM_THREADS is the user's word. Else what srun was asked for with --cpus-per-task, at most
     those open (srun binds a task to its own where the cluster lets it); elsewhere the ranks of a
@@ -52,14 +52,14 @@ def _omp_threads(ranks: Ranks, environment: Mapping[str, str]) -> int | None:
 
 
 def use_huge_pages() -> None:
-    """Tensors of a huge page or more come from the system and go back to it when freed.
+    """Makes tensors of a huge page or more come from the system and go back to it when freed.
 
     By default glibc keeps freed blocks below 32 MiB, in pieces that later blocks do not fill, and
-    larger ones cost a page fault per 4 KiB. 200,000 edges, hidden 64, 4 layers on two cores: a
-    step of 3.8 s and a peak of 1.18 GB by default, 2.2 s and 1.05 GB (to 0.1 % in every run) so;
-    keeping everything that is freed took 1.6 s and 1.85 GB.
+    larger ones cost a page fault per 4 KiB. With 200,000 edges, hidden 64, 4 layers on two cores a
+    step took 3.8 s and a peak of 1.18 GB by default, and so 2.2 s and 1.05 GB (to 0.1 % in every
+    run); keeping everything that is freed took 1.6 s and 1.85 GB.
 
-    Both settings are the user's where the environment has them; glibc alone knows the first.
+    Settings of the user's in the environment win; only glibc knows the first of the two.
     """
     os.environ.setdefault(_HUGE_PAGES, "1")  # torch reads it at its first allocation
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -68,9 +68,10 @@ def use_huge_pages() -> None:
 
 
 def memory_of_rank(ranks: Ranks) -> float:
-    """Bytes that this rank may fill: nine tenths of its accelerator, or of its share of the host.
+    """Returns the bytes that this rank may fill: nine tenths of its accelerator's, or of its share
+    of the host's.
 
-    The tenth is for what is not predicted: libraries, fragments, other processes.
+    The last tenth is for what is not predicted: libraries, fragments, other processes.
     """
     if ranks.device.type == "cuda":
         return 0.9 * float(torch.cuda.get_device_properties(ranks.device).total_memory)

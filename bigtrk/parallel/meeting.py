@@ -1,11 +1,11 @@
-"""Where ranks meet before they train, for a bounded time: then those that are missing are named.
+"""The meeting of ranks before they train: after a bounded time, the missing ones are named.
 
-torch waits without a word: half an hour for a rank that does not come, for ever where another
-program has the port. Here each rank checks in at a store of rank 0's, whose port the rendezvous
-tells, and waits as long as others come.
+torch waits without a message: half an hour for a rank that does not come, for ever where another
+program has the port. Here each rank checks in at a store of rank 0's, whose port it gets from the
+rendezvous, and waits as long as others come.
 
-No operation on the store of a stopped process returns, whatever its timeout (torch 2.13): a thread
-does them. What torch prints where nothing listens at an address is spared by looking first.
+No operation on the store of a stopped process returns, whatever its timeout (torch 2.13): so a
+thread does them. Looking first avoids what torch prints where nothing listens at an address.
 """
 
 import os
@@ -31,14 +31,14 @@ from bigtrk.errors import RankError, reason
 from bigtrk.parallel.heartbeat import ANSWERS, Beat, Still, key_of
 from bigtrk.parallel.ranks import Ranks, named
 
-LOOK = 0.2  # s, from one look to the next
+LOOK = 0.2  # s, between two looks
 FIRST, WORLD, COUNT, END = "first", "world", "count", "end"
 
 
 @dataclass(frozen=True)
 class Met:
-    """store: the rendezvous's, for the process group. beats: rank 0's own, in which every rank has
-    checked in with a first beat. first: rank 0's.
+    """The outcome of a meeting. store: the rendezvous's, for the process group. beats: rank 0's own
+    store, in which every rank has checked in with a first beat. first: the first beat of rank 0.
     """
 
     store: Store
@@ -50,7 +50,7 @@ def meet(ranks: Ranks, seconds: float) -> Met:
     """Wait for all ranks at MASTER_ADDR and MASTER_PORT. Collective.
 
     Raises:
-        RankError: for so many seconds no other rank came; ranks differ in WORLD_SIZE, or have the
+        RankError: no other rank came for so many seconds; ranks differ in WORLD_SIZE, or have the
             same RANK; or another program has the port.
     """
     meeting = _Meeting(ranks, seconds)
@@ -67,8 +67,8 @@ def meet(ranks: Ranks, seconds: float) -> Met:
 
 
 class _Meeting:
-    """One rank's part. seen: changes while others come. over: set when none has for too long.
-    wrong: what it means that an operation fails or does not return.
+    """One rank's part in the meeting. seen: changes while others come. over: set when none has come
+    for too long. wrong: the meaning of an operation that fails or does not return.
     """
 
     def __init__(self, ranks: Ranks, seconds: float) -> None:
@@ -85,7 +85,7 @@ class _Meeting:
         )
 
     def attend(self) -> None:
-        """In a thread: the outcome is in `met`."""
+        """Runs in a thread; the outcome is in `met`."""
         try:
             self.met.set_result(self._attend())
         except dist.DistError as error:
@@ -96,10 +96,10 @@ class _Meeting:
     def _attend(self) -> Met:
         if self._rank > 0:
             self._await_listener()
-        # Of a world of one: else torch's rank 0 would wait for the others in there.
+        # The world's size is given as one: else torch's rank 0 would wait for the others in there.
         waits = timedelta(seconds=self._seconds)
         opened, _, _ = next(rendezvous("env://", self._rank, 1, timeout=waits))
-        # That of torchrun's agent still holds what the ranks before a restart left.
+        # The store of torchrun's agent still holds what the ranks before a restart left.
         store = PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), opened)
         beats, first = self._open(store) if self._rank == 0 else self._find(store)
         self._check_in(beats, first)
@@ -124,7 +124,7 @@ class _Meeting:
         self._until(listens, lambda: RankError(self._missing([0], f" ({refused})")))
 
     def _open(self, store: Store) -> tuple[TCPStore, Beat]:
-        """Rank 0's store of beats, and rank 0."""
+        """Opens rank 0's store of beats; returns it and rank 0's own beat."""
         own, waits = Beat.now(0, 0), timedelta(seconds=self._seconds)
         beats = TCPStore(self._host, 0, None, True, waits, wait_for_workers=False)
         beats.set(WORLD, str(self._world))
@@ -192,7 +192,9 @@ class _Meeting:
         )
 
     def _ended(self, beats: TCPStore, text: str) -> RankError:
-        """What whoever is first tells all that are there. Rank 0's store ends when they know."""
+        """Ends the meeting with the text of whoever is first. Rank 0 waits until the others have
+        read it, since its store ends with it.
+        """
         told = beats.compare_set(END, "", text).decode()
         if self._rank == 0:
             time.sleep(ANSWERS)

@@ -19,8 +19,8 @@ from bigtrk.tracing import traced, waiting
 
 @contextmanager
 def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[None]:  # noqa: B008
-    """The world's process group (nccl on accelerators, gloo on CPUs) while the block runs. Several
-    ranks are watched, from their meeting on.
+    """Holds the world's process group (nccl on accelerators, gloo on CPUs) while the block runs.
+    Several ranks are watched from their meeting on.
 
     Raises:
         RankError: the ranks do not meet.
@@ -33,7 +33,7 @@ def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[Non
     os.environ.update(publish(ranks))
     backend = "nccl" if on_cuda else "gloo"
     if ranks.world_size == 1:
-        # No port to take: several single-rank runs share a host.
+        # It takes no port, as several single-rank runs may share a host.
         with _joined(backend, ranks, HashStore()):
             yield
         return

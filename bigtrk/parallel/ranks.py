@@ -1,4 +1,4 @@
-"""Who this process is among the ranks, whatever launched it."""
+"""The place of this process among the ranks, whatever launched it."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from bigtrk.errors import RankError
 
 _MOST_NAMED = 8
 _LAST_PORT = 65535
-_SET_PLACE = ("torchrun", "deepspeed")  # launchers, and who sets RANK by hand
+_SET_PLACE = ("torchrun", "deepspeed")  # launchers, and users who set RANK by hand
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Ranks:
 
     @property
     def device(self) -> torch.device:
-        """The accelerator of this rank where there is one, else the CPU."""
+        """Returns the accelerator of this rank where there is one, else the CPU."""
         if torch.cuda.is_available():
             return torch.device("cuda", self.local_rank % torch.cuda.device_count())
         return torch.device("cpu")
@@ -42,15 +42,15 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
     Without any of them this is rank 0 of 1 (plain python).
 
     Raises:
-        RankError: a variable is missing, no number, or does not fit another.
+        RankError: a variable is missing, is no number, or does not fit another.
     """
     if "RANK" in environment and "WORLD_SIZE" in environment:
         return _from_launcher(environment)
-    # The tasks of the step: SLURM_NTASKS, the job's, is also set in the batch script and in the
-    # shell that salloc opens, which are one plain process each.
+    # The step's number of tasks counts: SLURM_NTASKS, the job's, is also set in the batch script
+    # and in the shell that salloc opens, which are one plain process each.
     if whole({"SLURM_STEP_NUM_TASKS": "1", **environment}, "SLURM_STEP_NUM_TASKS") > 1:
         return _from_slurm(environment)
-    # WORLD_SIZE alone is set by some batch scripts, for whatever they start.
+    # Some batch scripts set WORLD_SIZE alone, for whatever they start.
     if "RANK" in environment:
         raise RankError("RANK is set, but WORLD_SIZE is not; set both, or neither")
     return Ranks(0, 1, 0, 1, "python")
@@ -80,7 +80,7 @@ def _from_slurm(environment: Mapping[str, str]) -> Ranks:
 
 
 def _tasks_per_node(text: str) -> list[int]:
-    """Tasks by node of the step: "4(x2),3" is [4, 4, 3]."""
+    """Parses the step's tasks by node: "4(x2),3" is [4, 4, 3]."""
     tasks = []
     for item in text.split(","):
         count, _, repeats = item.rstrip(")").partition("(x")
@@ -89,10 +89,10 @@ def _tasks_per_node(text: str) -> list[int]:
 
 
 def whole(environment: Mapping[str, str], name: str) -> int:
-    """The whole number that the variable `name` is.
+    """Reads the whole number in the variable `name`.
 
     Raises:
-        RankError: it is not set, or no whole number of 0 or more.
+        RankError: it is not set, or is no whole number of 0 or more.
     """
     text = environment.get(name)
     if text is None:
@@ -103,7 +103,7 @@ def whole(environment: Mapping[str, str], name: str) -> int:
 
 
 def _index(environment: Mapping[str, str], name: str, size: str) -> int:
-    """One of the numbers 0, 1, ... below that of the variable `size`."""
+    """Reads one of the numbers 0, 1, ... below that of the variable `size`."""
     index, end = whole(environment, name), whole(environment, size)
     if index >= end:
         raise RankError(f"{name}={index}: must be below {size}={end}, since the first is 0")
@@ -111,22 +111,25 @@ def _index(environment: Mapping[str, str], name: str, size: str) -> int:
 
 
 def _first_host(nodes: str) -> str:
-    """The first of a SLURM node list, where rank 0 is: "nid[0012-0014,0020],x1" is "nid0012"."""
+    """Returns the first of a SLURM node list, where rank 0 is: "nid0012" of
+    "nid[0012-0014,0020],x1".
+    """
     # A list may have several brackets in a name ("rack[0-1]n[3-5]"): each gives its first number.
     name = re.split(r",(?![^\[]*\])", nodes)[0]
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", name)
 
 
 def publish(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that torch.distributed and DeepSpeed read, for launchers that set others.
+    """Sets the variables that torch.distributed and DeepSpeed read, for launchers that set others.
 
     Raises:
-        RankError: the environment does not say where several ranks meet, or no such port can be.
+        RankError: the environment does not say where several ranks meet, or the port is impossible.
     """
-    # Not SLURM_LAUNCH_NODE_IPADDR: srun may run on a login node, or outside the step's nodes.
+    # SLURM_LAUNCH_NODE_IPADDR is no help: srun may run on a login node, or outside the step's
+    # nodes.
     slurm = ranks.launcher == "srun"
     first_host = _first_host(environment["SLURM_STEP_NODELIST"]) if slurm else "127.0.0.1"
-    # Derived from the job id, so that two jobs sharing a node do not meet.
+    # The port follows from the job id, so that two jobs sharing a node do not meet.
     port = str(20000 + int(environment.get("SLURM_JOB_ID", "0")) % 20000)
     place = {"MASTER_ADDR": first_host, "MASTER_PORT": port}
     if ranks.world_size > 1:
@@ -149,7 +152,7 @@ def _check_place(environment: Mapping[str, str], needed: Iterable[str]) -> None:
 
 
 def named(ranks: Iterable[int]) -> str:
-    """Ascending `ranks` for people: "rank 3", "ranks 0-2, 7"."""
+    """Writes ascending `ranks` for people: "rank 3", "ranks 0-2, 7"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:

@@ -1,7 +1,7 @@
-"""Which rank computes which sector in which micro-step.
+"""The routes of a step: the sector that each rank computes in each micro-step.
 
-A function of the step's events, of what they are predicted to cost and of the world size alone, so
-every rank computes the same answer and no rank needs to be told.
+They are a function of the step's events, of their predicted costs and of the world size alone, so
+every rank computes the same routes and no rank needs to be told.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-# Bounds on the longest event that are tried for a step, from no bound to the tightest.
+# Number of bounds on the longest event that are tried for a step, from no bound to the tightest.
 _BOUNDS = 16
 
 
@@ -20,7 +20,7 @@ _BOUNDS = 16
 class Share:
     """Part `part` of `parts` of event number `event`; `parts` ranks from `first_rank` hold it.
 
-    Of an event trained in mini-batches, a part is one of them, and `first_rank` has it alone, or
+    If an event is trained in mini-batches, a part is one of them, and `first_rank` has it alone, or
     (0) all ranks have a share of their own in it.
     """
 
@@ -30,7 +30,7 @@ class Share:
     first_rank: int
 
 
-# One micro-step: what each rank computes, None for an empty sector.
+# A micro-step: the share that each rank computes, None for an empty sector.
 MicroStep = Sequence[Share | None]
 
 
@@ -46,7 +46,7 @@ class Task:
 @dataclass(frozen=True)
 class Layout:
     """A step laid over the ranks. `loads` [W]: seconds until each rank is done; `seconds`: until
-    all are.
+    all are done.
     """
 
     micro_steps: list[MicroStep]
@@ -55,7 +55,7 @@ class Layout:
 
     @property
     def imbalance(self) -> float:
-        """The most loaded rank's seconds over the mean's."""
+        """Returns the most loaded rank's seconds over the mean."""
         return float(self.loads.max() / self.loads.mean()) if self.loads.any() else 1.0
 
 
@@ -64,8 +64,8 @@ class Router:
     """Lays steps over `world_size` ranks.
 
     seconds: by event, the predicted seconds in each number of sectors that it may be trained in.
-    in_step: whether ranks wait for each other in every micro-step, as those of an engine that
-    gathers sharded weights do, and not only at the end.
+    in_step: true if ranks wait for each other in every micro-step, as with an engine that gathers
+    sharded weights, and not only at the end.
     """
 
     seconds: Sequence[Mapping[int, float]]
@@ -74,24 +74,25 @@ class Router:
 
     @property
     def widths(self) -> list[int]:
-        """All numbers of sectors that an event may be trained in."""
+        """Lists all numbers of sectors that an event may be trained in."""
         return sorted({parts for choices in self.seconds for parts in choices})
 
     def route(self, events: Sequence[int]) -> list[MicroStep]:
-        """The micro-steps of `layout`."""
+        """Returns the micro-steps of `layout`."""
         return self.layout(events).micro_steps
 
     def layout(self, events: Sequence[int]) -> Layout:
         """Lay `events` over the ranks, each in as many sectors as end the step soonest.
 
-        An event of K sectors occupies K ranks from a multiple of K on, so that groups of one size
-        never overlap. Every rank has a place in every micro-step.
+        An event of K sectors occupies K ranks, the first a multiple of K, so that groups of one
+        size never overlap. Every rank has a place in every micro-step.
         """
         layouts = (self._bounded(events, bound) for bound in self._bounds(events))
         return min(layouts, key=lambda layout: layout.seconds)
 
     def _bounds(self, events: Sequence[int]) -> list[float]:
-        """Longest times to try for a single event, longest first: narrow where nothing is won.
+        """Lists the bounds on a single event's time to try, longest first: ties go to fewer
+        sectors.
 
         Source: G. Mounié et al., "A 3/2-approximation algorithm for scheduling independent
         monotonic malleable tasks" (2007) also choose the widths by a bound.
@@ -101,7 +102,7 @@ class Router:
         return [times[round(i)] for i in picked]
 
     def _bounded(self, events: Sequence[int], bound: float) -> Layout:
-        """A layout with each event in the fewest sectors that end within `bound`."""
+        """Lays out each event in the fewest sectors that end within `bound`."""
         tasks = []
         for event in events:
             choices = self.seconds[event]
@@ -112,7 +113,7 @@ class Router:
 
 
 def usable_parts(stored: int, world_size: int) -> int:
-    """Over how many ranks at most an event cut into `stored` sectors is laid.
+    """Returns over how many ranks at most an event cut into `stored` sectors is laid.
 
     Sectors merge into any smaller power of two when they are read (docs/design.md).
     """
@@ -122,13 +123,15 @@ def usable_parts(stored: int, world_size: int) -> int:
 
 
 def possible_parts(stored: int, world_size: int) -> list[int]:
-    """All numbers of ranks that an event cut into `stored` sectors may be laid over, ascending."""
+    """Lists the numbers of ranks that an event cut into `stored` sectors may be laid over,
+    ascending.
+    """
     most = usable_parts(stored, world_size)
     return sorted({1 << i for i in range(most.bit_length())} | {most})
 
 
 def as_stored(sizes: Iterable[tuple[int, float]], world_size: int, in_step: bool = False) -> Router:
-    """A router of events, given by (stored sectors, edges), in as many sectors as they can be."""
+    """Makes a router of events, given by (stored sectors, edges), in as many parts as possible."""
     known = [(usable_parts(stored, world_size), edges) for stored, edges in sizes]
     return Router([{parts: edges / parts} for parts, edges in known], world_size, in_step)
 
@@ -136,8 +139,8 @@ def as_stored(sizes: Iterable[tuple[int, float]], world_size: int, in_step: bool
 def lay_out(tasks: Iterable[Task], world_size: int, in_step: bool = False) -> Layout:
     """Give each task, widest and then longest first, the aligned ranks that are free first.
 
-    Where ranks wait `in_step`, those with the fewest micro-steps: so tasks of like length share
-    one.
+    Where ranks wait `in_step`, it takes those with the fewest micro-steps, so that tasks of like
+    length share one.
     """
     board = _Board(world_size)
     widest = sorted(tasks, key=lambda task: (-task.parts, -task.seconds, task.event))
@@ -163,7 +166,7 @@ class _Board:
         self._used = np.zeros(world_size, dtype=np.int64)
 
     def free(self, first: int, parts: int, in_step: bool) -> float:
-        """When ranks `first` to `first + parts` are free: in micro-steps or in seconds."""
+        """Returns when ranks `first` to `first + parts` are free: in micro-steps or in seconds."""
         return float((self._used if in_step else self.loads)[first : first + parts].max())
 
     def place(self, task: Task, first: int) -> None:

@@ -1,4 +1,4 @@
-"""Where a step's time goes: seconds added up per activity."""
+"""The time of a step: seconds added up per activity."""
 
 import time
 from collections import defaultdict
@@ -40,7 +40,7 @@ class Stopwatch:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What is timed inside is not added."""
+        """Leaves out what is timed inside the block."""
         seconds = self.take()
         try:
             yield
@@ -49,7 +49,7 @@ class Stopwatch:
             self._seconds.update(seconds)
 
     def take(self) -> dict[str, float]:
-        """The seconds since the last call, per activity; starts again from zero."""
+        """Returns the seconds since the last call, per activity, and starts again from zero."""
         seconds = dict(self._seconds)
         self._seconds.clear()
         return seconds

@@ -1,11 +1,12 @@
-"""Ends a run in which a rank stalls, and says which one and where it was last.
+"""The watchdog ends a run in which a rank stalls, and says which one and where it was last.
 
-Without it the others wait: half an hour for gloo, ten minutes for NCCL, and then name no rank.
+Without it the others wait, half an hour for gloo, ten minutes for NCCL, and then name no rank.
 
-Each rank writes a beat into a store every second and reads that of the next rank: work that does
-not grow with the number of ranks. The store is rank 0's. Whoever finds that the next rank is
-silent reads all beats, prints the verdict, and leaves it to the others, who end, too; so does rank
-0 if nobody moves. Main threads are in collectives that nothing interrupts, so processes just exit.
+Each rank writes a beat into a store every second and reads that of the next rank, so the work does
+not grow with the number of ranks. The store is rank 0's. A rank that finds the next one silent
+reads all beats, prints the verdict and leaves it in the store for the others, which end, too; so
+does rank 0 if no rank moves. Main threads are in collectives that nothing interrupts, so processes
+just exit.
 """
 
 import faulthandler
@@ -36,18 +37,18 @@ from bigtrk.parallel.meeting import Met
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.tracing import moves
 
-LATER = 10 * BEAT  # is when all ranks have noticed
+LATER = 10 * BEAT  # by then all ranks have noticed
 VERDICT, LEFT = "verdict", "left"
 STALLED = 1  # exit status
 
 
 class Watchdog:
-    """Watches several ranks while it is entered, after they have `met`. Collective to leave, but
-    for a rank that alone met an error.
+    """Watches several ranks while it is entered, after they have `met`. Leaving it is collective,
+    except for a rank that alone met an error.
 
-    A rank that says nothing ends the run after `patience.silent`, one that is in the same operation
-    after `patience.stalled`. Either only once the rank that looks has not moved for as long: it
-    waits.
+    A rank that says nothing ends the run after `patience.silent`, one that stays in the same
+    operation after `patience.stalled`. In either case the rank that looks must not have moved for
+    as long: it waits.
     """
 
     def __init__(self, ranks: Ranks, met: Met, patience: Patience) -> None:
@@ -89,7 +90,7 @@ class Watchdog:
         self._store.set(key_of(self._rank), Beat.now(self._round, self._own.seconds).encode())
 
     def _beat(self) -> None:
-        """In a thread, which a store that is stopped keeps waiting."""
+        """Runs in a thread, which a stopped store keeps waiting."""
         try:
             while not self._left.wait(BEAT):
                 self._say()
@@ -101,7 +102,7 @@ class Watchdog:
             self._lost = True
 
     def _leave(self) -> None:
-        """Rank 0's store is there until the others, too, have looked at it for the last time."""
+        """Keeps rank 0's store until the others have looked at it for the last time."""
         left, end = self._store.add(LEFT, 1), time.monotonic() + ANSWERS
         if self._rank == 0 and self._agreed:
             while left < self._world and time.monotonic() < end:
@@ -118,10 +119,10 @@ class Watchdog:
                 self._end(verdict)
 
     def _find(self) -> Verdict | None:
-        """What is wrong, if anything; then it is also printed, and told the others."""
+        """Returns the verdict, if there is one, after printing it and telling the others."""
         own, rounds = self._own.look(moves()), self._rounds.look(self._round)
         voice = self._voice.look(self._seen and self._seen.number)
-        if rounds >= ANSWERS:  # to ask it now would keep this thread waiting, too
+        if rounds >= ANSWERS:  # asking it now would keep this thread waiting, too
             return self._store_is_silent() if min(own, rounds) >= self._silent else None
         if min(own, voice) >= self._silent:
             return self._tell(self._silence())
@@ -130,7 +131,9 @@ class Watchdog:
         return None
 
     def _store_is_silent(self) -> Verdict:
-        """Nobody can be told: all find out, and let the one speak who hears rank 0's beats."""
+        """Makes the verdict on rank 0. Nobody can be told: all find out, and only the rank that
+        hears rank 0's beats prints it.
+        """
         last = self._seen if self._next == 0 and self._seen else self._first
         verdict = silence(
             {0: last}, {self._rank: Beat.now(self._round, self._own.seconds)}, self._silent
@@ -142,7 +145,7 @@ class Watchdog:
         return replace(verdict, silent=()) if self._lost else verdict
 
     def _silence(self) -> Verdict | None:
-        """Of all ranks that say nothing now; None if the next one does again."""
+        """Makes the verdict on all ranks that are silent now; None if the next one speaks again."""
         before = self._all()
         self._left.wait(ANSWERS)
         after = self._all()
@@ -151,7 +154,7 @@ class Watchdog:
         return silence(silent, others, self._silent) if self._next in silent else None
 
     def _stall(self) -> Verdict | None:
-        """Of ranks of which none has moved: one that gets on may well keep the others waiting."""
+        """Makes the verdict if no rank has moved: one that moves may keep the others waiting."""
         beats = self._all()
         least = min(beat.still for beat in beats.values())
         return stall(beats, self._stalled) if least >= self._stalled - ANSWERS else None
@@ -161,7 +164,7 @@ class Watchdog:
         return {rank: Beat.decode(beat) for rank, beat in enumerate(found)}
 
     def _tell(self, verdict: Verdict | None) -> Verdict | None:
-        """The first to tell prints it."""
+        """Tells the others the verdict; the first rank to do so prints it."""
         if verdict is None:
             return None
         found = replace(verdict, found_by=self._rank)
@@ -173,7 +176,7 @@ class Watchdog:
     def _end(self, verdict: Verdict) -> None:
         if self._rank in verdict.stalled:
             faulthandler.dump_traceback(all_threads=True)
-        # The first to exit makes launchers end the others, who may have something to say.
+        # The first to exit makes launchers end the others, which may still have something to print.
         time.sleep(ANSWERS)
         for host, process in verdict.silent:
             if host == platform.node() and process != os.getpid():

@@ -22,7 +22,7 @@ from bigtrk.parallel.host import settle
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import as_stored
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
@@ -97,13 +97,14 @@ def _values(names: list[str], rows: int, generator: torch.Generator) -> torch.Te
 
 def measure(case: Case, ranks: Ranks) -> Measured:
     """Train as a run does: the same engine, step and loader."""
-    configuration, stopwatch = case.configuration(), Stopwatch(ranks.device)
+    configuration, world = case.configuration(), make_world(ranks)
+    stopwatch = world.stopwatch
     graph = synthetic_graph(case.nodes, case.edges, configuration)
     source = _Synthetic("synthetic", 1, folder=None, graph=graph)  # type: ignore[arg-type]
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
-    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
-    loader = Loader(BatchMaker(configuration, ranks.device).of([source]), 0, stopwatch)
+    runner = StepRunner(engine, configuration.training, world)
+    loader = Loader(BatchMaker(configuration, world).of([source]), world)
     seconds = []
     start = stopwatch.now()
     for batches in loader.steps([as_stored([(1, case.edges)], 1).route([0])] * (case.steps + 1)):

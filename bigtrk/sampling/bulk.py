@@ -1,4 +1,4 @@
-"""Several mini-batches sampled at once, by the engine that is fastest here."""
+"""Several mini-batches sampled at once, by the engine that is fastest on this machine."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ from bigtrk.sampling.walk import Bulk, Engine, Walk
 
 
 def fastest(device: torch.device) -> Engine:
-    """Products on a GPU; on a CPU the compiled engine (docs/results/sampling.json), if there is a
-    C compiler.
+    """Chooses products on a GPU, and on a CPU the compiled engine (docs/results/sampling.json), if
+    there is a C compiler.
     """
     if device.type == "cpu" and native.library() is not None:
         return native.sample
@@ -23,7 +23,7 @@ def fastest(device: torch.device) -> Engine:
 def sample_bulk(
     graph: InEdges, batches: Sequence[Rows], walk: Walk, key: int, engine: Engine
 ) -> list[Subgraphs]:
-    """The subgraphs of each of `batches`, lists of roots; the same whatever else is in the bulk."""
+    """Samples the subgraphs of each of `batches`, lists of roots, whatever else is in the bulk."""
     begin = first_rows([len(roots) for roots in batches])
     roots = np.concatenate([np.empty(0, np.int64), *batches])
     assert not len(roots) or 0 <= roots.min() <= roots.max() < graph.n_nodes, "roots are nodes"

@@ -1,8 +1,8 @@
 """Random numbers that depend on what they are drawn for, not on when: all engines draw the same.
 
-A draw is a hash of (seed, epoch, root, counter). The counter is that of the walk from the root:
-`fanout` numbers for each step of the walk, in the order of the walk. So a root's subgraph depends
-on no other root, batch, rank, thread, device or engine. Its 64 bits are held in int64, which wraps.
+A draw is a hash of (seed, epoch, root, counter). The counter runs along the walk from the root:
+`fanout` numbers for each step, in the walk's order. So a root's subgraph depends on no other root,
+batch, rank, thread, device or engine. Its 64 bits are held in int64, which wraps.
 """
 
 import numpy as np
@@ -11,32 +11,33 @@ from torch import Tensor
 
 from bigtrk.disk.hashing import GOLDEN, mixed, shifted
 
-# Of a run, or of an event in it.
+# The seed of a run, or of an event in it.
 Seed = int | tuple[int, int]
 
 
 def epoch_key(seed: Seed, epoch: int) -> int:
-    """The 64 bits that all draws of an epoch share."""
+    """Returns the 64 bits that all draws of an epoch share."""
     return int(np.random.SeedSequence(entropy(seed, epoch)).generate_state(1, np.uint64)[0])
 
 
 def entropy(seed: Seed, epoch: int) -> tuple[int, ...]:
-    """What numpy's generators of an epoch are seeded with."""
+    """Returns the seed of numpy's generators in an epoch."""
     return (*seed, epoch) if isinstance(seed, tuple) else (seed, epoch)
 
 
 def drawn(key: Tensor | int, counter: Tensor) -> Tensor:
-    """64 random bits for each pair of key and counter (SplitMix64)."""
+    """Draws 64 random bits for each pair of key and counter (SplitMix64)."""
     return mixed(key + GOLDEN * (counter + 1))
 
 
 def below(bits: Tensor, n: Tensor) -> Tensor:
-    """Integers from 0 to n - 1, n <= 2**31; unequal by at most n / 2**32."""
+    """Draws integers from 0 to n - 1, n <= 2**31; their odds differ by at most n / 2**32."""
     return (shifted(bits, 32) * n) >> 32
 
 
 def distinct_below(n: Tensor, size: int, key: Tensor, counter: Tensor) -> Tensor:
-    """`size` distinct integers below each n > size, every set as likely: [M] -> [M, size].
+    """Draws `size` distinct integers below each n > size, all sets equally likely: [M] -> [M,
+    size].
 
     Floyd's algorithm (doi:10.1145/30401.315746). `counter` is the first of each row's draws.
     """

@@ -17,7 +17,7 @@ CODE = "sampling", Path(__file__).with_name("shadow.c")
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled sampler; None where it cannot be compiled or loaded."""
+    """Loads the compiled sampler; None where it cannot be compiled or loaded."""
     found = compiled(*CODE)
     if found is not None:
         found.shadow_sample.restype = ctypes.c_void_p
@@ -26,7 +26,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
-    """The compiled engine (walk.Engine).
+    """Samples with the compiled engine (walk.Engine).
 
     Raises:
         MemoryError: the walks do not fit into memory.
@@ -58,7 +58,7 @@ def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
 
 
 def take_rows(table: Tensor, row: Tensor) -> Tensor:
-    """table[row]: [M, ...], [L] int64 -> [L, ...].
+    """Returns table[row]: [M, ...], [L] int64 -> [L, ...].
 
     On event 1000 with two threads the features of a mini-batch's edges take 0.6 ms instead of the
     1.1 to 1.9 ms of index_select, which does not fetch ahead and was most of sampling.

@@ -17,13 +17,13 @@ from bigtrk.sampling.draws import distinct_below, drawn
 from bigtrk.sampling.subgraphs import InEdges, Rows
 from bigtrk.sampling.walk import Bulk, Walk
 
-# torch says of the first such matrix of a process that they are in beta.
+# torch warns at a process's first such matrix that they are in beta.
 with warnings.catch_warnings(action="ignore"):
     torch.eye(1).to_sparse_csr()
 
 
 class _Ones(NamedTuple):
-    """A matrix of zeros and ones: the places of its ones, by row, then column."""
+    """A matrix of zeros and ones: the places of its ones, sorted by row, then column."""
 
     row: Tensor
     column: Tensor
@@ -45,9 +45,9 @@ class Products:
 def _sampled(
     into: _Ones, source: Tensor, roots: Tensor, walk: Walk, key: int
 ) -> tuple[Tensor, ...]:
-    """The columns of a bulk."""
+    """Samples the columns of a bulk."""
     touched = _touched(into, source, roots, walk, key)
-    # Edges of each root whose destination is touched; then those whose source is, too.
+    # First come each root's edges whose destination is touched; then those whose source is, too.
     root, edge = _product(touched, into)
     cells, starts = _cells(touched), root * touched.shape[1] + source[edge]
     row = torch.searchsorted(cells, starts).clamp(max=len(cells) - 1)
@@ -64,7 +64,7 @@ def _sampled(
 
 
 def _incidence(graph: InEdges, device: torch.device) -> tuple[_Ones, Tensor]:
-    """B, and the columns of S's ones: [E]."""
+    """Returns B, and the columns of S's ones: [E]."""
     first, source = torch.from_numpy(graph.first).to(device), torch.from_numpy(graph.source)
     destination = torch.arange(graph.n_nodes, device=device).repeat_interleave(first.diff())
     edge = torch.arange(len(source), device=device)
@@ -72,7 +72,7 @@ def _incidence(graph: InEdges, device: torch.device) -> tuple[_Ones, Tensor]:
 
 
 def _touched(into: _Ones, source: Tensor, roots: Tensor, walk: Walk, key: int) -> _Ones:
-    """F [R, N]: the nodes that the walk from each root touches."""
+    """Computes F [R, N]: the nodes that the walk from each root touches."""
     n_nodes, n_roots = into.shape[0], len(roots)
     at, owner = roots, torch.arange(n_roots, device=roots.device)  # Q: its columns, their roots
     keys = drawn(signed(key), roots)
@@ -93,7 +93,7 @@ def _touched(into: _Ones, source: Tensor, roots: Tensor, walk: Walk, key: int) -
 def _chosen(
     steps: tuple[Tensor, Tensor], n_rows: int, fanout: int, key: Tensor, counter: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """`fanout` nonzeros of each row of P, all of a row that has no more: rows, columns."""
+    """Draws `fanout` nonzeros of each row of P, all of a row that has no more: rows, columns."""
     begin = _begins(steps[0], n_rows)
     degree = begin.diff()
     many = degree > fanout
@@ -105,7 +105,7 @@ def _chosen(
 
 
 def _product(a: _Ones, b: _Ones) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the nonzeros of A B, by row, then column."""
+    """Returns rows and columns of the nonzeros of A B, by row, then column."""
     if not len(a.row) or not len(b.row):
         return a.row[:0], b.column[:0]
     row, column = torch.sparse.mm(_sparse(a), _sparse(b))._indices()
@@ -122,22 +122,22 @@ def _sparse(matrix: _Ones) -> Tensor:
 
 
 def _one_each(column: Tensor, n_columns: int) -> _Ones:
-    """Q: a row with one nonzero for each column given."""
+    """Makes Q, with a row of one nonzero for each column given."""
     rows = torch.arange(len(column), device=column.device)
     return _Ones(rows, column, (len(column), n_columns))
 
 
 def _cells(matrix: _Ones) -> Tensor:
-    """A number for each place, in order."""
+    """Numbers the places of the ones, in order."""
     return matrix.row * matrix.shape[1] + matrix.column
 
 
 def _places(cells: Tensor, n_columns: int) -> tuple[Tensor, Tensor]:
-    """Rows and columns of numbered places."""
+    """Returns the rows and columns of numbered places."""
     row = cells // n_columns
     return row, cells - row * n_columns
 
 
 def _begins(row: Tensor, n_rows: int) -> Tensor:
-    """Where each of `n_rows` rows begins among ascending `row`, and where the last ends."""
+    """Returns where each of `n_rows` rows begins among ascending `row`, and where the last ends."""
     return torch.searchsorted(row, torch.arange(n_rows + 1, device=row.device))

@@ -1,4 +1,4 @@
-"""Which nodes are the roots of which mini-batch: a function of (seed, epoch) alone."""
+"""The roots of each mini-batch: a function of (seed, epoch) alone."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from bigtrk.sampling.subgraphs import Rows
 def epoch_roots(
     n_nodes: int, batch_size: int, seed: Seed, epoch: int, rank: int = 0, ranks: int = 1
 ) -> list[Rows]:
-    """This rank's roots in each mini-batch of an epoch, shuffled.
+    """Returns this rank's roots in each mini-batch of an epoch, shuffled.
 
     `batch_size` roots are shared out among all ranks, so a step does not depend on their number.
-    Every node is a root exactly once. The last mini-batch has what is left; every rank has
-    the same number of mini-batches, with no roots where there are fewer than ranks.
+    Every node is a root exactly once. The last mini-batch has the rest; every rank has the same
+    number of mini-batches, with no roots where there are fewer roots than ranks.
 
     Raises:
         InputError: batch_size is below 1.

@@ -1,11 +1,11 @@
 """ShaDow mini-batches of an event, sampled while the ones before are computed.
 
-ShaDow (Zeng et al., NeurIPS 2021, algorithm 2 of Tripathy et al.): from each root a random walk of
-`depth` hops along `fanout` edges of each node it reaches, and all edges among the nodes touched.
-As PyG's ShaDowKHopSampler and acorn do, the walk goes against the edges, from destination to
-source (inwards, in a graph of inner to outer hits), and a node that two steps reach is expanded
-twice. The edges of a node are drawn uniformly, which PyG's (torch-sparse 0.6.18) are not: it never
-draws the upper bound in Floyd's algorithm, so that the last of n edges has (s - 1) / (n - 1)
+ShaDow (Zeng et al., NeurIPS 2021, algorithm 2 of Tripathy et al.): a random walk from each root, of
+`depth` hops along `fanout` edges of each node it reaches, and all edges among the nodes touched. As
+PyG's ShaDowKHopSampler and acorn do, the walk goes against the edges, from destination to source
+(inwards, in a graph of inner to outer hits), and a node that two steps reach is expanded twice. The
+edges of a node are drawn uniformly, unlike PyG's (torch-sparse 0.6.18), which never draws the upper
+bound in Floyd's algorithm, so that the last of n edges has the probability (s - 1) / (n - 1)
 instead of s / n, and earlier ones more than that.
 
 As in Tripathy et al. and acorn, the loss is taken on all edges of all subgraphs. An edge that lies
@@ -55,8 +55,8 @@ class ShaDow:
         ranks: int = 1,
         first: int = 0,
     ) -> Iterator[tuple[Sector, Subgraphs]]:
-        """This rank's mini-batches of an epoch over an event from the `first` on, in CPU memory;
-        sampled on `device`, one bulk ahead in a thread.
+        """Yields this rank's mini-batches of an epoch over an event from the `first` on, in CPU
+        memory; they are sampled on `device`, one bulk ahead in a thread.
 
         Raises:
             InputError: batch_size is below 1.
@@ -85,7 +85,7 @@ class ShaDow:
 
 
 def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
-    """The subgraphs as one sector, what they hold looked up in the event's only sector.
+    """Joins the subgraphs into one sector, with the values of the event's only sector.
 
     A node or edge has a row in each subgraph it lies in, so node_id and edge_id repeat, and nodes
     and edges are sorted within each subgraph only.

@@ -14,8 +14,8 @@ Rows = NDArray[np.int64]
 class InEdges:
     """The edges of a graph by the node they end at.
 
-    Those that end at node v are rows first[v] to first[v + 1] - 1: first [N + 1] int64. source [E]
-    int32, ascending among the edges of a node.
+    Edges that end at node v are rows first[v] to first[v + 1] - 1: first [N + 1] int64. source [E]
+    int32 ascends among the edges of a node.
     """
 
     first: Rows
@@ -27,7 +27,7 @@ class InEdges:
 
 
 def in_edges(edge_index: Tensor, n_nodes: int) -> InEdges:
-    """Of edges [2, E] sorted by (destination, source), as a sector's are."""
+    """Indexes edges [2, E] that are sorted by (destination, source), as a sector's are."""
     destination = edge_index[1]
     assert bool((destination[1:] >= destination[:-1]).all()), "edges by destination"
     assert max(n_nodes, edge_index.shape[1]) < 2**31, "nodes and edges are counted in 32 bits"
@@ -54,11 +54,11 @@ class Subgraphs:
 
     @property
     def root_row(self) -> Tensor:
-        """The row of each root in `node`: [R]."""
+        """Returns the row of each root in `node`: [R]."""
         component = torch.arange(len(self.roots)).repeat_interleave(self.node_at.diff())
         return (self.node == self.roots[component]).nonzero()[:, 0]
 
 
 def first_rows(sizes: ArrayLike) -> Rows:
-    """Where each of consecutive pieces begins, and where the last ends: [K] -> [K + 1]."""
+    """Returns where each of consecutive pieces begins, and where the last ends: [K] -> [K + 1]."""
     return np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))])

@@ -1,4 +1,4 @@
-"""How subgraphs are sampled, and what an engine returns."""
+"""The parameters of sampling, and the result of an engine."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -9,7 +9,7 @@ from bigtrk.sampling.subgraphs import InEdges, Rows
 
 @dataclass(frozen=True)
 class Walk:
-    """`depth` hops (d) against the edges, along `fanout` of a node's edges at most (s).
+    """A walk of `depth` hops (d) against the edges, along `fanout` of a node's edges at most (s).
 
     Raises:
         InputError: either is below 1, or too large to count in 32 bits.
@@ -28,8 +28,8 @@ class Walk:
 class Bulk(NamedTuple):
     """The subgraphs of R roots one after another, all int64.
 
-    node [M], node_at [R + 1], edge [L] as in Subgraphs; edge_at [R + 1]: where each root's edges
-    begin, as node_at; source, destination [L]: rows of `node`.
+    node [M], node_at [R + 1], edge [L] as in Subgraphs; edge_at [R + 1]: the row where each root's
+    edges begin, like node_at; source, destination [L]: rows of `node`.
     """
 
     node: Rows
@@ -41,6 +41,6 @@ class Bulk(NamedTuple):
 
 
 class Engine(Protocol):
-    """Samples the subgraphs of `roots` [R]; `key` of the epoch (draws.epoch_key)."""
+    """Samples the subgraphs of `roots` [R]; `key` is that of the epoch (draws.epoch_key)."""
 
     def __call__(self, graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk: ...

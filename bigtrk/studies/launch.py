@@ -14,24 +14,24 @@ from bigtrk.errors import InputError
 
 _TAIL = 8
 _EPOCH = re.compile(r"epoch \d+/\d+ +train loss")
-# Where torchrun begins to report that a rank failed.
+# torchrun's own report of a failed rank begins with this.
 _REPORT = re.compile(r"torch[/.]distributed[/.]elastic|^Traceback .*torchrun")
 
 
 def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list[str]:
-    """The command that runs `script` on so many ranks of this host."""
+    """Returns the command that runs `script` on so many ranks of this host."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     return [*command, f"--nproc-per-node={ranks}", str(script), *arguments]
 
 
 def torchrun_environment() -> dict[str, str]:
-    """Each rank settles its own threads; said here only to keep torchrun from warning."""
+    """Sets OMP_NUM_THREADS only to keep torchrun from warning: each rank sets its own threads."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 @contextmanager
 def on_cores(number: int) -> Iterator[None]:
-    """What the block starts runs on so many of this process's cores, or all where it has fewer."""
+    """Keeps what the block starts to so many of this process's cores, or all where it has fewer."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(cores)[:number])
     try:
@@ -44,8 +44,8 @@ def train_logged(command: Sequence[str], log: Path) -> None:
     """Run a training; all that it prints goes to the end of `log`, its epochs are also shown.
 
     Raises:
-        InputError: it failed; the end of what it printed is on stderr by then. Or `log` is a
-            symbolic link, or its folder is one.
+        InputError: the training failed; the end of what it printed is on stderr by then. Or `log`
+            is a symbolic link, or its folder is one.
     """
     unlinked(log.parent).mkdir(parents=True, exist_ok=True)
     with (
@@ -83,7 +83,7 @@ def show_end(log: Path) -> None:
 
 
 def tail(log: Path) -> list[str]:
-    """The last lines of a log before torchrun's own report, which says nothing of the cause."""
+    """Returns a log's last lines before torchrun's own report, which does not name the cause."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     end = next((i for i, line in enumerate(lines) if _REPORT.search(line)), len(lines))
     return lines[:end][-_TAIL:]

@@ -28,7 +28,7 @@ SET_HERE = (
     "training.minutes",
     "training.validate_minutes",
 )
-# Name, kind of data folder, what it sets.
+# Name, kind of data folder, overrides.
 METHODS = (
     ("full graph", "graphs", ()),
     ("ShaDow", "graphs", ("sampling.method=shadow",)),
@@ -41,8 +41,8 @@ ENDLESS = 100_000  # epochs: time ends a run
 
 @dataclass(frozen=True)
 class SamplingStudy:
-    """Runs of `minutes` each in `folder`, by `settings` (YAML) and `overrides`; `data`: a folder of
-    graphs and one of their sectors.
+    """Runs of `minutes` each in `folder`, configured by `settings` (YAML) and `overrides`; `data`:
+    a folder of graphs and one of their sectors.
     """
 
     folder: Path
@@ -94,10 +94,11 @@ class SamplingStudy:
 def plan_study(
     arguments: Sequence[str], default: Path, folder: Path, minutes: float, ranks: int
 ) -> SamplingStudy:
-    """The study of a command line: CONFIG.yaml, key.sub=value, and two data folders.
+    """Makes the study of a command line: CONFIG.yaml, key.sub=value, and two data folders.
 
     Raises:
-        InputError: a bad argument, or not one folder of graphs and one of sectors of them.
+        InputError: an argument is bad, or there is not one folder of graphs and one of sectors of
+            them.
     """
     path, overrides, folders = split_arguments(arguments, default)
     for override in overrides:

@@ -6,12 +6,13 @@ from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from bigtrk.config import Settings, parse
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import SCALES
-from bigtrk.models.build import Model, make_model
+from bigtrk.models.build import make_model
 from bigtrk.training.checkpoint.tensor_headers import Shape, read_header
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
@@ -31,7 +32,7 @@ class Description(Settings):
     trained_on: tuple[str, ...]
 
 
-def build_model(configuration: Configuration) -> Model:
+def build_model(configuration: Configuration) -> nn.Module:
     """A fresh model; the same weights for the same seed, on every rank and engine."""
     torch.manual_seed(configuration.training.seed)
     pt_head = configuration.training.pt_weight > 0
@@ -62,7 +63,7 @@ def model_configuration(run: Path) -> Configuration:
     return parse(Configuration, _description(path).configuration, str(path))
 
 
-def load_model(run: Path) -> tuple[Model, Configuration]:
+def load_model(run: Path) -> tuple[nn.Module, Configuration]:
     """The trained model of a run folder and its configuration.
 
     Raises:

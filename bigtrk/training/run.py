@@ -9,11 +9,9 @@ from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import StoppedError
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.records.metrics import EpochRecord, MetricsRecord
 from bigtrk.records.run import DataRecord, RunRecord
 from bigtrk.records.run_folder import append_metrics
@@ -72,24 +70,32 @@ def _fit(
         steps = choose_steps(configuration, ranks, events.train)
     if found:
         check_place(found, steps.per_epoch)
-    schedule = _schedule(configuration, steps)
-    stopwatch = Stopwatch(ranks.device)
-    model = build_model(configuration).to(ranks.device)
+    world = make_world(ranks, _num_parts(steps, events, ranks))
+    model = build_model(configuration).to(world.device)
     check_on_all_ranks(model, *configuration.data.feature_counts)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     with traced("making the engine"):
         engine, engine_name = make_engine(
-            configuration.engine, model, configuration.optimizer, stopwatch
+            configuration.engine, model, configuration.optimizer, world.stopwatch
         )
     record = _record(configuration, ranks, events, engine_name, n_parameters)
     folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
     circumstances = Circumstances(events.training_digest, engine_name, record.config)
     with Checkpointer(folder, engine, circumstances, lock.check) as checkpoints:
-        with traced("making the trainer"):
-            trainer = _trainer(
-                configuration, ranks, events, steps, schedule, engine, stopwatch, folder, lock,
-                checkpoints, stop,
-            )  # fmt: skip
+        trainer = Trainer(
+            configuration=configuration,
+            world=world,
+            events=events,
+            epoch_steps=steps,
+            engine=engine,
+            maker=BatchMaker(configuration, world),
+            schedule=_schedule(configuration, steps),
+            meter=open_meter(ranks),
+            clock=Clock(configuration.training, world.device),
+            log=_logger(configuration, ranks, folder, lock),
+            checkpoints=checkpoints,
+            stop=stop,
+        )
         if found:
             trainer.load(found)
         elif configuration.training.spike_guard == "roll_back":
@@ -107,7 +113,7 @@ def _fit(
 
 
 def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
-    ranks, epochs = trainer.ranks, trainer.configuration.training.epochs
+    ranks, epochs = trainer.world.ranks, trainer.configuration.training.epochs
     first = trainer.epoch
 
     def started(routes: Sequence[RoutedStep]) -> None:
@@ -121,6 +127,11 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
         trainer.run(after_step, started, ended)
 
 
+def _num_parts(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:
+    """All numbers of sectors in which an event is trained or validated."""
+    return [*steps.widths, *scoring_router(events.validation, ranks.world_size).widths]
+
+
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
     training = configuration.training
     total = steps.per_epoch * training.epochs
@@ -131,7 +142,7 @@ def _profiler(trainer: Trainer, folder: Path) -> AbstractContextManager[Callable
     """What to call after each step."""
     if not trainer.configuration.profile:
         return nullcontext(lambda: None)
-    return profiled(folder, trainer.ranks, trainer.schedule.total_steps - trainer.step)
+    return profiled(folder, trainer.world.ranks, trainer.schedule.total_steps - trainer.step)
 
 
 def _open_folder(
@@ -148,43 +159,9 @@ def _open_folder(
     return resume
 
 
-def _trainer(
-    configuration: Configuration,
-    ranks: Ranks,
-    events: Events,
-    steps: EpochSteps,
-    schedule: Schedule,
-    engine: Engine,
-    stopwatch: Stopwatch,
-    folder: Path,
-    lock: FolderLock,
-    checkpoints: Checkpointer,
-    stop: StopRequest,
-) -> Trainer:
-    scored = scoring_router(events.validation, ranks.world_size).widths
-    groups = BlockGroups(ranks, [*steps.widths, *scored])
-    return Trainer(
-        configuration=configuration,
-        ranks=ranks,
-        engine=engine,
-        epoch_steps=steps,
-        schedule=schedule,
-        train=events.train,
-        validation=events.validation,
-        groups=groups,
-        maker=BatchMaker(configuration, ranks.device, groups, stopwatch),
-        stopwatch=stopwatch,
-        meter=open_meter(ranks),
-        log=_logger(configuration, ranks, folder, lock),
-        checkpoints=checkpoints,
-        clock=Clock(configuration.training, ranks.device),
-        stop=stop,
-    )
-
-
 def _save_model(trainer: Trainer, folder: Path, lock: FolderLock) -> None:
     weights = trainer.engine.weights()
-    trained_on = [source.origin for source in trainer.train]
+    trained_on = [source.origin for source in trainer.events.train]
 
     def save() -> None:
         lock.check()

@@ -166,7 +166,7 @@ class Configuration(Settings):
 
     @model_validator(mode="after")
     def _head_of_the_model(self) -> Self:
-        if self.training.pt_weight > 0 and self.model.name != "interaction":
+        if self.training.pt_weight > 0 and not self.model.has_pt_head:
             raise ValueError(
                 f"training.pt_weight: {self.model.name} has no head for pT; set it to 0, or "
                 f"model.name=interaction"

@@ -10,8 +10,7 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import World
 from bigtrk.tracing import traced
 from bigtrk.training.data.batch import Batch, compute
 from bigtrk.training.loss import edge_loss, edge_scale, pt_loss
@@ -47,8 +46,7 @@ class StepRunner:
 
     engine: Engine
     settings: TrainingSettings
-    ranks: Ranks
-    stopwatch: Stopwatch
+    world: World
     stop: StopRequest | None = None
 
     def run(
@@ -75,12 +73,12 @@ class StepRunner:
                 losses = self._losses(batch, denominators, len(events))
                 loss = losses[0] + self.settings.pt_weight * losses[1]
                 with traced("backward"):
-                    self.engine.backward(loss * self.ranks.world_size)
+                    self.engine.backward(loss * self.world.ranks.world_size)
             local += torch.stack(losses).detach().cpu()
         owned = sum(int(batch.sector.owns_edge.sum()) for batch in batches)
-        with self.stopwatch.time("reduce"):
+        with self.world.stopwatch.time("reduce"):
             asked = self.stop is not None and self.stop.reason != ""
-            sums = all_sum([*local.tolist(), owned, asked], self.ranks.device)
+            sums = all_sum([*local.tolist(), owned, asked], self.world.ranks.device)
         total, of_pt, edges, stop = sums.tolist()
         guarded = self.settings.spike_guard != "off"
         trained = total + self.settings.pt_weight * of_pt
@@ -109,14 +107,14 @@ class StepRunner:
     def _is_spike(self, loss_is_fine: bool, norms: Norms) -> bool:
         """Whether any rank finds it one: if they disagreed, they would wait for each other."""
         fine = loss_is_fine and norms.finite_gradient
-        with self.stopwatch.time("reduce"):
-            return bool(all_max([not fine], self.ranks.device).any())
+        with self.world.stopwatch.time("reduce"):
+            return bool(all_max([not fine], self.world.ranks.device).any())
 
     def _norms(self) -> Norms:
         with traced("norms"):
-            groups, squares = local_squares(self.engine, self.ranks.device)
-        with self.stopwatch.time("reduce"):
-            return norms_of(groups, all_sum(squares, self.ranks.device))
+            groups, squares = local_squares(self.engine, self.world.ranks.device)
+        with self.world.stopwatch.time("reduce"):
+            return norms_of(groups, all_sum(squares, self.world.ranks.device))
 
     def _losses(
         self, batch: Batch, denominators: dict[int, Tensor], n_events: int
@@ -147,8 +145,8 @@ class StepRunner:
             if batch.event is not None:
                 counts[events.index(batch.event), :2] += batch.truth.counts
                 counts[events.index(batch.event), 2] += batch.pt.count if batch.pt else 0
-        with self.stopwatch.time("reduce"):
-            counts = all_sum(counts, self.ranks.device)
+        with self.world.stopwatch.time("reduce"):
+            counts = all_sum(counts, self.world.ranks.device)
         if self.settings.step_loss == "per_edge":
             counts = counts.sum(dim=0).expand_as(counts)
         return dict(zip(events, counts, strict=True))

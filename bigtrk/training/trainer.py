@@ -9,9 +9,7 @@ from dataclasses import dataclass, field, replace
 from bigtrk.console import follow
 from bigtrk.errors import InputError
 from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.groups import BlockGroups
-from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import World
 from bigtrk.records.metrics import (
     EpochRecord,
     MeanEdgeMetrics,
@@ -25,7 +23,7 @@ from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
 from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.events import Events
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.monitoring.meter import Meter
@@ -44,15 +42,12 @@ class Trainer:
     """Trains epoch by epoch; every step and epoch becomes a record for `log`."""
 
     configuration: Configuration
-    ranks: Ranks
+    world: World
     engine: Engine
     epoch_steps: EpochSteps
     schedule: Schedule
-    train: list[EventSource]
-    validation: list[EventSource]
-    groups: BlockGroups
+    events: Events
     maker: BatchMaker
-    stopwatch: Stopwatch
     meter: Meter
     log: Callable[[MetricsRecord], None]
     checkpoints: Checkpointer
@@ -132,7 +127,7 @@ class Trainer:
             InputError: a loss is not finite and there is no spike guard, there are too many
                 spikes, or a checkpoint cannot be written.
         """
-        self.stopwatch.take()
+        self.world.stopwatch.take()
         self.meter.start()
         before, epoch = self.clock.seconds, self.epoch
         durations = self._train(routes, after_step)
@@ -140,7 +135,7 @@ class Trainer:
             return None
         totals, left_out = self.totals, set(self.totals.left_out)
         learnt = [i for i in range(self.first_step, self.step) if i not in left_out]
-        used = usage(self.stopwatch, self.meter, self.clock.seconds - before, self.ranks.device)
+        used = usage(self.world, self.meter, self.clock.seconds - before)
         record = EpochRecord(
             epoch=epoch,
             steps=totals.steps,
@@ -175,11 +170,11 @@ class Trainer:
         self.plateau = self.plateau.after(math.nan if loss is None else loss, patience)
 
     def _validate(self) -> MeanEdgeMetrics | None:
-        if not self.validation:
+        if not self.events.validation:
             return None
         model, training = self.engine.model, self.configuration.training
         with traced("validation"):
-            return validate(model, self.maker, self.groups, self.validation, training)
+            return validate(model, self.maker, self.events.validation, training)
 
     def _train(self, routes: Sequence[RoutedStep], after_step: Callable[[], None]) -> list[float]:
         """Train until the epoch or the time ends; the seconds of each step trained here.
@@ -231,8 +226,8 @@ class Trainer:
         """Train `routes`, by the number of the step."""
         check_routes(list(routes.values()))
         training, epoch = self.configuration.training, self.epoch
-        runner = StepRunner(self.engine, training, self.ranks, self.stopwatch, self.stop)
-        loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.ranks.rank, self.stopwatch)
+        runner = StepRunner(self.engine, training, self.world, self.stop)
+        loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.world)
         batches = loader.steps([step.micro_steps for step in routes.values()])
         start = time.perf_counter()
         for number, step in self._follow(list(routes.items())):
@@ -268,13 +263,13 @@ class Trainer:
             edges=result.edges,
             micro_steps=len(step.micro_steps),
             imbalance=step.imbalance,
-            routes={self.train[i].name: parts for i, parts in step.parts.items()},
+            routes={self.events.train[i].name: parts for i, parts in step.parts.items()},
             norms=result.norms.record() if result.norms else None,
             seconds=seconds,
         )
 
     def _validate_on_the_way(self) -> None:
-        with self.stopwatch.paused():
+        with self.world.stopwatch.paused():
             scores = self._validate()
         self.log(
             ValidationRecord(
@@ -287,7 +282,7 @@ class Trainer:
         return every > 0 and self.step % every == 0
 
     def _follow(self, routes: Sequence[tuple[int, RoutedStep]]) -> Iterator[tuple[int, RoutedStep]]:
-        if not self.ranks.is_first:
+        if not self.world.ranks.is_first:
             return iter(routes)
         epochs = self.configuration.training.epochs
         return iter(follow(routes, len(routes), f"epoch {self.epoch + 1}/{epochs}"))

@@ -1,6 +1,6 @@
 """Time and memory of an attention network's training step, by how it says which nodes edges join.
 
-    python scripts/bench/bench_attention.py HEPTRKX.npz [--quick] [--output FILE] [--publish]
+    python scripts/bench/bench_attention.py HEPTRKX.npz [--output FILE] [--quick | --publish]
 
 As the slides of Farrell et al. (2019) compared: dense matrices [nodes, edges]; gathering and
 scattering rows, as PyTorch Geometric does; products of a sparse matrix [nodes, nodes]. The three
@@ -239,10 +239,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("file", type=Path, help="a HEPTrkX npz graph")
-    parser.add_argument(
-        "--quick", action="store_true", help="one round, two layers, without the larger event"
-    )
-    add_options(parser)
+    add_options(parser, quick="one round, two layers, without the larger event")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--what", default="measure", help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -24,7 +24,7 @@ from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep, Router, Share
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.costs import operations
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
@@ -97,13 +97,14 @@ def predict(sources: list[EventSource], configuration: Configuration) -> list[di
 
 def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     """Figures of real steps on all ranks, by way; gradients are averaged apart from computing."""
-    stopwatch, sources = Stopwatch(ranks.device), open_events(configuration.data.train)
+    world, sources = make_world(ranks), open_events(configuration.data.train)
+    stopwatch = world.stopwatch
     sizes = [(source.record["nodes"], source.record["edges"]) for source in sources]
     costs = operations(configuration, sizes)
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
-    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
-    loader = Loader(BatchMaker(configuration, ranks.device).of(sources), ranks.rank, stopwatch)
+    runner = StepRunner(engine, configuration.training, world)
+    loader = Loader(BatchMaker(configuration, world).of(sources), world)
     loads: dict[str, list[list[float]]] = {way: [] for way in WAYS}
     for epoch in range(EPOCHS + 1):
         for way in WAYS:

@@ -1,6 +1,6 @@
 """Time and memory of a training step: the plain Interaction GNN and bigtrk at each setting.
 
-    python scripts/bench/bench_hot_path.py [--quick] [--output FILE] [--publish]
+    python scripts/bench/bench_hot_path.py [--output FILE] [--quick | --publish]
 
 Sides alternate, each in a process that has done nothing else but a warm-up, with equal threads and
 allocator settings: bigtrk's (parallel/host.py), and with all freed memory kept, which is fastest
@@ -253,10 +253,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument(
-        "--quick", action="store_true", help="Ex3 and 300 K edges, one round, under 5 minutes"
-    )
-    add_options(parser)
+    add_options(parser, quick="Ex3 and 300 K edges, one round, under 5 minutes")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--what", default="measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

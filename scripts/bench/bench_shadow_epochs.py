@@ -25,6 +25,7 @@ from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.sampling.bulk import fastest, sample_bulk
 from bigtrk.sampling.draws import epoch_key
 from bigtrk.sampling.roots import epoch_roots
@@ -46,17 +47,17 @@ PARTS = ("epoch", "waiting", "sampling", "reduce")
 
 def measure(ranks: Ranks, configuration: Configuration, bulks: list[int]) -> dict[str, Any]:
     """Seconds of an epoch by k, means over ranks."""
-    stopwatch, source = Stopwatch(ranks.device), open_events(configuration.data.train)[0]
+    world, source = make_world(ranks), open_events(configuration.data.train)[0]
     model = build_model(configuration).to(ranks.device)
-    engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
-    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
-    maker = BatchMaker(configuration, ranks.device)
+    engine, _ = make_engine(configuration.engine, model, configuration.optimizer, world.stopwatch)
+    runner = StepRunner(engine, configuration.training, world)
+    maker = BatchMaker(configuration, world)
     found: dict[int, list[list[float]]] = {k: [] for k in bulks}
     for epoch in range(ROUNDS + 1):
         for k in bulks:
             steps = ShadowSteps([source], ShaDow(bulk=k), 0, ranks)
             seconds = [
-                *train(steps, epoch, maker, runner, stopwatch),
+                *train(steps, epoch, maker, runner),
                 sample(source, k, epoch, ranks),
             ]
             mean = all_sum(seconds, ranks.device) / ranks.world_size
@@ -68,12 +69,11 @@ def measure(ranks: Ranks, configuration: Configuration, bulks: list[int]) -> dic
     return {str(k): dict(zip(names, row, strict=True)) for k, row in zip(bulks, rows, strict=True)}
 
 
-def train(
-    steps: ShadowSteps, epoch: int, maker: BatchMaker, runner: StepRunner, stopwatch: Stopwatch
-) -> list[float]:
+def train(steps: ShadowSteps, epoch: int, maker: BatchMaker, runner: StepRunner) -> list[float]:
     """Seconds of some steps: in all, waiting for data, reducing."""
     routes = steps.of(epoch)[:STEPS]
-    loader = Loader(steps.reader(epoch, maker), steps.ranks.rank, stopwatch)
+    stopwatch = maker.world.stopwatch
+    loader = Loader(steps.reader(epoch, maker), maker.world)
     batches = loader.steps([step.micro_steps for step in routes])
     stopwatch.take()
     start = stopwatch.now()

@@ -24,10 +24,9 @@ from rich.table import Table
 from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.data.loader import Loader
@@ -44,14 +43,14 @@ COLUMNS = ("step", "waiting", "transfer", "packing")
 
 def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     """Seconds per step, means over ranks, of medians over steps or repeats."""
-    stopwatch = Stopwatch(ranks.device)
     source = open_events(configuration.data.train)[0]
     router = scoring_router([source], ranks.world_size)
-    maker = BatchMaker(configuration, ranks.device, BlockGroups(ranks, router.widths), stopwatch)
-    batches = Loader(maker.of([source]), ranks.rank, stopwatch).load(router.route([0]))
+    world = make_world(ranks, router.widths)
+    maker, stopwatch = BatchMaker(configuration, world), world.stopwatch
+    batches = Loader(maker.of([source]), world).load(router.route([0]))
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
-    runner = StepRunner(engine, configuration.training, ranks, stopwatch)
+    runner = StepRunner(engine, configuration.training, world)
     seconds, waiting = [], []
     for _ in range(STEPS + 1):
         stopwatch.take()

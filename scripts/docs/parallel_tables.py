@@ -1,4 +1,4 @@
-"""Tables of training on several ranks: exactness, exchanges, scaling, balance."""
+"""Tables of training on several ranks: exactness, launches, exchanges, scaling, balance."""
 
 from typing import Any
 
@@ -43,6 +43,23 @@ def exchange_cost(found: Any) -> Table:
 
 def _share(part: float) -> str:
     return percent(part, 2) if part >= LEAST_SHARE else f"< {percent(LEAST_SHARE, 2)}"
+
+
+def rehearsals(found: Any) -> Table:
+    """Launches on several hosts: how far losses are from those of one host."""
+    rows = [
+        [
+            launch,
+            str(row["nodes"]),
+            str(row["ranks"]),
+            str(row["steps"]),
+            f"{row['max_relative_difference']:.1e}",
+            f"{row['seconds']:.0f}",
+        ]
+        for launch, row in found["summary"].items()
+    ]
+    columns = ("launch", "hosts", "ranks", "steps", "largest relative difference", "seconds")
+    return Table(columns, rows)
 
 
 def scaling(found: Any) -> Table:

@@ -1,6 +1,6 @@
 """Whether the fast path trains as the plain model does: loss curves, and AUC in bfloat16.
 
-    python scripts/parity/unchanged_training.py [--quick] [--output FILE] [--publish]
+    python scripts/parity/unchanged_training.py [--output FILE] [--quick | --publish]
 
 On simulated events, from the same weights; all sides take turns on each step. Plain is
 tests/oracle/interaction_gnn.py, as acorn and PyTorch Geometric write it.
@@ -35,11 +35,11 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.host import settle
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.data.event_source import EventSource, split_validation
 from bigtrk.training.evaluation.validation import validate
@@ -156,14 +156,15 @@ class Trial:
     def train(self, engines: dict[str, Engine], rates: Sequence[float]) -> dict[str, list[float]]:
         """A step per learning rate, in which all sides take their turn: their losses."""
         sources, _ = self.events
-        maker, stopwatch = BatchMaker(self.common, self.ranks.device), Stopwatch(self.ranks.device)
+        world = make_world(self.ranks)
+        maker = BatchMaker(self.common, world)
         losses: dict[str, list[float]] = {side: [] for side in engines}
         for i, lr in enumerate(follow(rates, len(rates), f"seed {self.seed}")):
             epoch, number = divmod(i, len(sources))
             step = step_items([0.0] * len(sources), 1, self.seed, epoch)[number]
             batches = [maker.whole(event, sources) for event in step]
             for side, engine in engines.items():
-                runner = StepRunner(engine, self.common.training, self.ranks, stopwatch)
+                runner = StepRunner(engine, self.common.training, world)
                 mine = list(map(doubled, batches)) if side.endswith("fp64") else batches
                 losses[side].append(runner.run(step, mine, lr).loss)
         return losses
@@ -179,10 +180,10 @@ class Trial:
         n_steps = self.study.train * self.study.epochs
         self.train(engines, [self.study.peak_lr * (1 - i / n_steps) for i in range(n_steps)])
         _, held = self.events
-        maker, blocks = BatchMaker(self.common, self.ranks.device), BlockGroups(self.ranks, [])
+        maker = BatchMaker(self.common, make_world(self.ranks))
         found = {}
         for side, engine in engines.items():
-            auc = validate(engine.model, maker, blocks, held, self.common.training).auc
+            auc = validate(engine.model, maker, held, self.common.training).auc
             assert auc is not None, "validation events have target edges and others"
             found[side] = auc
         return found
@@ -226,8 +227,7 @@ def table(found: dict[str, float], auc: list[dict[str, float]]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="one seed, few and small events")
-    add_options(parser)
+    add_options(parser, quick="one seed, few and small events")
     arguments = parser.parse_args()
     results = Results("unchanged_training", arguments)
     study, ranks = QUICK if arguments.quick else Study(), discover({})

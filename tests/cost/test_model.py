@@ -17,13 +17,13 @@ from bigtrk.cost.zero_memory import Weights
 from bigtrk.models import interaction_gnn
 from bigtrk.models.build import make_model
 from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.options import Precision
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import (
     AttentionGNNConfig,
     EdgeMLPConfig,
     InteractionGNNConfig,
     ModelConfig,
-    Precision,
 )
 from bigtrk.parallel.settings import EngineSettings
 

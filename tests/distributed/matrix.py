@@ -21,10 +21,9 @@ from bigtrk.models.layers.workspace import Recompute
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines import deepspeed_engine, engine
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
@@ -149,12 +148,12 @@ class _Run:
 
     def __init__(self, ranks: Ranks, trial: Trial, folder: Path) -> None:
         self._ranks, self._trial = ranks, trial
+        self._world = make_world(ranks, [trial.sectors])
         self._settings = trial.configuration(folder)
         model = build_model(self._settings).to(_dtype(trial.precision))
         self._engine, _ = make_engine(
-            self._settings.engine, model, OptimizerSettings(), Stopwatch(ranks.device)
+            self._settings.engine, model, OptimizerSettings(), self._world.stopwatch
         )
-        self._blocks = BlockGroups(ranks, [trial.sectors])
         self._gradients: dict[str, Tensor] = {}
         self._update = self._engine.step
         self._engine.step = self._step  # type: ignore[method-assign]
@@ -164,16 +163,16 @@ class _Run:
             yield self._case(kind, self._trial.sources(kind))
 
     def _case(self, kind: str, sources: list[Any]) -> Case:
-        ranks, stopwatch = self._ranks, Stopwatch(self._ranks.device)
+        ranks = self._ranks
         start = {name: value.clone() for name, value in self._engine.weights().items()}
         router = scoring_router(sources, ranks.world_size)
-        maker = BatchMaker(self._settings, ranks.device, self._blocks)
+        maker = BatchMaker(self._settings, self._world)
         route = router.route(range(len(sources)))
         assert len(route) == self._trial.micro_steps
-        loaded = Loader(maker.of(sources), ranks.rank, stopwatch).load(route)
+        loaded = Loader(maker.of(sources), self._world).load(route)
         batches = [in_dtype(batch, _dtype(self._trial.precision)) for batch in loaded]
         logits = gather_items(owned_logits(self._engine.model, batches))
-        runner = StepRunner(self._engine, self._settings.training, ranks, stopwatch)
+        runner = StepRunner(self._engine, self._settings.training, self._world)
         self._gradients = {}
         for _ in range(STEPS):
             runner.run(range(len(sources)), batches, LR)

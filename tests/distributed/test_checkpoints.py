@@ -13,10 +13,10 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.checkpoint import checkpointer as checkpoint
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
 from bigtrk.training.checkpoint.files import write_shard
@@ -50,13 +50,14 @@ class Trial:
         settings = Configuration.model_validate(
             {"model": {"hidden": 8, "layers": 2}, "engine": ENGINES[engine]}
         )
-        stopwatch, events = Stopwatch(ranks.device), sources()
+        events = sources()
         router = scoring_router(events, ranks.world_size)
-        maker = BatchMaker(settings, ranks.device, BlockGroups(ranks, router.widths))
+        world = make_world(ranks, router.widths)
+        maker = BatchMaker(settings, world)
         model, optimizer = build_model(settings), OptimizerSettings()
-        self.engine, name = make_engine(settings.engine, model, optimizer, stopwatch)
-        self._batches = Loader(maker.of(events), ranks.rank, stopwatch).load(router.route(EVENTS))
-        self._runner = StepRunner(self.engine, settings.training, ranks, stopwatch)
+        self.engine, name = make_engine(settings.engine, model, optimizer, world.stopwatch)
+        self._batches = Loader(maker.of(events), world).load(router.route(EVENTS))
+        self._runner = StepRunner(self.engine, settings.training, world)
         self._circumstances = Circumstances("data", name, {})
         self.move(run)
 

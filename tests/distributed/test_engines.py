@@ -12,10 +12,10 @@ from torch.distributed.tensor import DTensor
 from bigtrk.config import parse
 from bigtrk.errors import InputError
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
@@ -70,17 +70,17 @@ class Trial:
     """An engine in float64 and the steps it takes over the five events."""
 
     def __init__(self, ranks: Ranks, settings: Configuration) -> None:
-        stopwatch = Stopwatch(CPU)
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        maker = BatchMaker(settings, CPU, BlockGroups(ranks, router.widths), stopwatch)
+        world = make_world(ranks, router.widths)
+        maker = BatchMaker(settings, world)
         model = build_model(settings).double()
-        self.engine, self.name = make_engine(settings.engine, model, OPTIMIZER, stopwatch)
-        loader = Loader(maker.of(events), ranks.rank, stopwatch)
+        self.engine, self.name = make_engine(settings.engine, model, OPTIMIZER, world.stopwatch)
+        loader = Loader(maker.of(events), world)
         self._batches = [
             in_dtype(batch, torch.float64) for batch in loader.load(router.route(EVENTS))
         ]
-        self._runner = StepRunner(self.engine, settings.training, ranks, stopwatch)
+        self._runner = StepRunner(self.engine, settings.training, world)
 
     def step(self) -> float:
         assert len(self._batches) > 1, "accumulation over several micro-steps"

@@ -9,9 +9,8 @@ import torch
 from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import check_agreement, on_first_rank, together
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.evaluation.validation import validate
@@ -122,8 +121,8 @@ class Unreadable(MemorySource):
 def read_steps(ranks: Ranks) -> tuple[int, str | None, float]:
     good, bad = source(1, 2), source(7, 2)
     sources: list[Any] = [good, Unreadable(bad.name, bad.parts, bad.graph, bad.owner)]
-    maker = BatchMaker(Configuration(), ranks.device, BlockGroups(ranks, [2]))
-    loader = Loader(maker.of(sources), ranks.rank, Stopwatch(ranks.device))
+    world = make_world(ranks, [2])
+    loader = Loader(BatchMaker(Configuration(), world).of(sources), world)
     router = scoring_router(sources, ranks.world_size)
     done, start = 0, time.monotonic()
 
@@ -150,12 +149,11 @@ def score(ranks: Ranks, infinite: bool) -> str | None:
     bad = other if infinite else Unreadable(other.name, other.parts, other.graph, other.owner)
     events: list[Any] = [good, bad]
     settings = Configuration.model_validate({"model": {"hidden": 8, "layers": 2}})
-    blocks = BlockGroups(ranks, [1])
     model = build_model(settings)
     if infinite and ranks.rank == 1:
         next(model.parameters()).data.fill_(torch.inf)
-    maker = BatchMaker(settings, ranks.device, blocks)
-    return message(lambda: validate(model, maker, blocks, events, settings.training))
+    maker = BatchMaker(settings, make_world(ranks))
+    return message(lambda: validate(model, maker, events, settings.training))
 
 
 def test_a_rank_that_cannot_read_what_it_scores_stops_all() -> None:
@@ -183,14 +181,14 @@ def diverge(ranks: Ranks, engine_settings: dict[str, str]) -> tuple[str | None, 
         {"model": {"hidden": 8, "layers": 2}, "engine": engine_settings}
     )
     sources: list[Any] = [source(1, 2)]
-    stopwatch = Stopwatch(ranks.device)
-    maker = BatchMaker(settings, ranks.device, BlockGroups(ranks, [2]), stopwatch)
-    batches = Loader(maker.of(sources), ranks.rank, stopwatch).load(
-        scoring_router(sources, 2).route([0])
+    world = make_world(ranks, [2])
+    maker = BatchMaker(settings, world)
+    batches = Loader(maker.of(sources), world).load(scoring_router(sources, 2).route([0]))
+    engine, _ = make_engine(
+        settings.engine, build_model(settings), settings.optimizer, world.stopwatch
     )
-    engine, _ = make_engine(settings.engine, build_model(settings), settings.optimizer, stopwatch)
     before = engine.weights()
-    runner = StepRunner(engine, settings.training, ranks, stopwatch)
+    runner = StepRunner(engine, settings.training, world)
     if ranks.rank == 1 and settings.engine.name == "ddp":
         batches[0].edge_features.fill_(torch.inf)
     elif ranks.rank == 1:

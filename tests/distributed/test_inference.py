@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,25 +12,27 @@ from rich.console import Console
 from bigtrk.events.simulate import simulate_event
 from bigtrk.graphs.builders.builder import build_graph, graph_record
 from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import usable_parts
+from bigtrk.parallel.world import make_world
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.records.run_folder import read_evaluation
 from bigtrk.reports import show_evaluation
 from bigtrk.tracks.evaluation import TrackOptions
 from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.event_source import open_events
+from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.evaluation.scoring import score_events
 from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
-from partition.one_event import Method, Settings, cut_event
+from partition.one_event import Settings, cut_event
+from partition.partitioners import Method
 from tests.distributed.ranks import run_ranks
 
 MODEL = {"hidden": 8, "layers": 3}
@@ -37,7 +40,9 @@ MODEL = {"hidden": 8, "layers": 3}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two simulated events as `graphs`, cut in 3 as `sectors`, and a model that was not trained."""
+    """Two simulated events as `graphs`, cut in 3 as `sectors` and in 2 as `halves`, and a model
+    that was not trained.
+    """
     folder = tmp_path_factory.mktemp("inference")
     names = []
     for event_id in range(2):
@@ -47,9 +52,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_graph(folder / "graphs", graph, record)
         names.append(graph.name)
     write_manifest(folder / "graphs", "graphs", {}, names)
-    for name in names:
-        cut_event(folder / "graphs", folder / "sectors", name, Settings(3, None, Method.METIS, 0))
-    write_manifest(folder / "sectors", "sectors", {}, names)
+    for sectors, parts in (("sectors", 3), ("halves", 2)):
+        for name in names:
+            cutting = Settings(parts, None, Method.METIS, 0)
+            cut_event(folder / "graphs", folder / sectors, name, cutting)
+        write_manifest(folder / sectors, "sectors", {}, names)
     configuration = Configuration.model_validate({"model": MODEL})
     torch.manual_seed(1)
     weights = build_model(configuration).state_dict()
@@ -63,9 +70,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scores(ranks: Ranks, data: Path) -> dict[str, torch.Tensor]:
     configuration = Configuration.model_validate({"model": MODEL})
     sources = open_events([data])
-    blocks = BlockGroups(ranks, [usable_parts(s.parts, ranks.world_size) for s in sources])
-    maker = BatchMaker(configuration, ranks.device, blocks)
-    scored = score_events(build_model(configuration), maker, blocks, sources)
+    world = make_world(ranks, [usable_parts(s.parts, ranks.world_size) for s in sources])
+    maker = BatchMaker(configuration, world)
+    scored = score_events(build_model(configuration), maker, sources)
     return {sources[event.event].name: event.logits for event in scored}
 
 
@@ -87,12 +94,33 @@ def test_tracks_from_sectors_are_those_of_the_whole_graph(folder: Path) -> None:
     whole = run_ranks(1, evaluated, folder, "graphs")[0]
     assert whole.tracks.matching[0].n_tracks > 0
     expected = whole.edge_metrics.model_dump(exclude={"log_pt_error"})
-    for result in run_ranks(3, evaluated, folder, "sectors"):
+    # Of four ranks two share the one event and two the other.
+    halves = run_ranks(4, evaluated, folder, "halves")
+    for result in (*run_ranks(3, evaluated, folder, "sectors"), *halves):
         assert result.tracks == whole.tracks
         assert result.edge_metrics.log_pt_error is None, "no head"
         found = result.edge_metrics.model_dump(exclude={"log_pt_error"})
         assert found == pytest.approx(expected, rel=1e-5)
         assert result.edge_bins == whole.edge_bins
+
+
+def read(ranks: Ranks, folder: Path) -> list[tuple[str, int, int]]:
+    """What this rank reads of the events in sectors: event, part, number of parts."""
+    seen, original = [], EventSource.read
+
+    def counted(source: EventSource, part: int, parts: int) -> Sector:
+        seen.append((source.name, part, parts))
+        return original(source, part, parts)
+
+    with patch.object(EventSource, "read", counted):
+        evaluated(ranks, folder, "sectors")
+    return seen
+
+
+def test_every_sector_is_read_once(folder: Path) -> None:
+    seen = [sector for sectors in run_ranks(3, read, folder) for sector in sectors]
+    names = {source.name for source in open_events([folder / "sectors"])}
+    assert sorted(seen) == sorted((name, part, 3) for name in names for part in range(3))
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +148,8 @@ def without_truth(folder: Path) -> Path:
 def validated(ranks: Ranks, folder: Path, data: str) -> MeanEdgeMetrics:
     configuration = Configuration.model_validate({"model": MODEL})
     sources = open_events([folder / data])
-    blocks = BlockGroups(ranks, [])
-    maker = BatchMaker(configuration, ranks.device, blocks)
-    return validate(build_model(configuration), maker, blocks, sources, configuration.training)
+    maker = BatchMaker(configuration, make_world(ranks))
+    return validate(build_model(configuration), maker, sources, configuration.training)
 
 
 def test_an_event_without_true_edges_has_no_auc_and_that_is_said(without_truth: Path) -> None:

@@ -2,17 +2,19 @@
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bigtrk.errors import InputError
 from bigtrk.models.build import make_model
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training import run
+from bigtrk.training.model_files import build_model
+from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import settings, train, write_events
 
@@ -46,18 +48,15 @@ def test_models_that_agree_train() -> None:
 
 def trained_with_others(ranks: Ranks, folder: Path) -> str:
     """A run whose model on rank 1 gives a column for each edge."""
-    build = run.build_model
 
-    def other(configuration: Any) -> Any:
-        model = build(configuration)
+    def other(configuration: Configuration) -> nn.Module:
+        model = build_model(configuration)
         if ranks.rank == 1:
-            model.forward_all = lambda sectors, _: [
-                _column(sector.edge_features) for sector in sectors
-            ]
+            model.forward = _column
         return model
 
-    run.build_model = other
-    return told(lambda: train(ranks, settings(folder, folder / "run", 1, {"name": "ddp"})))
+    with mock.patch("bigtrk.training.run.build_model", other):
+        return told(lambda: train(ranks, settings(folder, folder / "run", 1, {"name": "ddp"})))
 
 
 def _column(_: Tensor, edge_features: Tensor, *__: Any) -> Tensor:

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.records.metrics import NormsRecord
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.loader import Loader
@@ -47,13 +46,14 @@ def measured(ranks: Ranks) -> dict[str, list[Norms | None]]:
     """Under each engine the norms of a step over several micro-steps, and of one not asked for."""
     found = {}
     for name, engine_settings in ENGINES.items():
-        settings, stopwatch = settings_of(engine_settings), Stopwatch(ranks.device)
+        settings = settings_of(engine_settings)
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        maker = BatchMaker(settings, ranks.device, BlockGroups(ranks, router.widths), stopwatch)
-        engine, _ = make_engine(settings.engine, build_model(settings), OPTIMIZER, stopwatch)
-        batches = Loader(maker.of(events), ranks.rank, stopwatch).load(router.route(EVENTS))
-        runner = StepRunner(engine, settings.training, ranks, stopwatch)
+        world = make_world(ranks, router.widths)
+        maker = BatchMaker(settings, world)
+        engine, _ = make_engine(settings.engine, build_model(settings), OPTIMIZER, world.stopwatch)
+        batches = Loader(maker.of(events), world).load(router.route(EVENTS))
+        runner = StepRunner(engine, settings.training, world)
         found[name] = [
             runner.run(EVENTS, batches, 0.0, norms=asked).norms for asked in (True, False)
         ]

@@ -12,10 +12,9 @@ import torch
 
 from bigtrk.graphs.target import Target
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import FALSE, BatchMaker
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.evaluation.validation import validate
@@ -48,20 +47,19 @@ def sector_step(
     ranks: Ranks, settings: Configuration, events: list[Any] | None = None
 ) -> dict[str, Any]:
     """The same step in sectors under DDP: loss, gradients, and this rank's owned logits."""
-    device = torch.device("cpu")
-    stopwatch = Stopwatch(device)
     events = events or sources()
     router = scoring_router(events, ranks.world_size)
-    maker = BatchMaker(settings, device, BlockGroups(ranks, router.widths), stopwatch)
+    world = make_world(ranks, router.widths)
+    maker = BatchMaker(settings, world)
     engine, _ = make_engine(
-        settings.engine, build_model(settings).double(), OptimizerSettings(), stopwatch
+        settings.engine, build_model(settings).double(), OptimizerSettings(), world.stopwatch
     )
     engine.step = lambda lr: None  # type: ignore[method-assign]  # noqa: ARG005  # keeps the gradients
-    loader = Loader(maker.of(events), ranks.rank, stopwatch)
+    loader = Loader(maker.of(events), world)
     batches = [
         in_dtype(batch, torch.float64) for batch in loader.load(router.route(range(len(events))))
     ]
-    runner = StepRunner(engine, settings.training, ranks, stopwatch)
+    runner = StepRunner(engine, settings.training, world)
     result = runner.run(range(len(events)), batches, lr=0.0)
     model = engine.model
     gradients, logits = whole_gradients(model), owned_logits(model, batches)
@@ -102,12 +100,12 @@ def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration)
 
 
 def validation_scores(ranks: Ranks, **weights: float) -> dict[str, Any]:
-    device, settings = torch.device("cpu"), configuration(pt_weight=0.3)
+    settings = configuration(pt_weight=0.3)
     target = Target(pt_min=1.0, **weights)
     settings, events = settings.model_copy(update={"target": target}), sources()
-    groups = BlockGroups(ranks, scoring_router(events, ranks.world_size).widths)
-    maker = BatchMaker(settings, device, groups, Stopwatch(device))
-    return validate(build_model(settings), maker, groups, events, settings.training).model_dump()
+    world = make_world(ranks, scoring_router(events, ranks.world_size).widths)
+    maker = BatchMaker(settings, world)
+    return validate(build_model(settings), maker, events, settings.training).model_dump()
 
 
 def differently_weighted(ranks: Ranks) -> list[dict[str, Any]]:
@@ -139,15 +137,14 @@ def engine_losses(ranks: Ranks, engine: EngineSettings) -> dict[str, list[float]
 
 
 def losses_of(ranks: Ranks, engine: EngineSettings, settings: Configuration) -> list[float]:
-    device = torch.device("cpu")
-    stopwatch = Stopwatch(device)
     events = sources()
     router = scoring_router(events, ranks.world_size)
-    maker = BatchMaker(settings, device, BlockGroups(ranks, router.widths), stopwatch)
+    world = make_world(ranks, router.widths)
+    maker = BatchMaker(settings, world)
     optimizer = OptimizerSettings(gradient_clipping=0.5)
-    made, _ = make_engine(engine, build_model(settings), optimizer, stopwatch)
-    loader = Loader(maker.of(events), ranks.rank, stopwatch)
-    runner = StepRunner(made, settings.training, ranks, stopwatch)
+    made, _ = make_engine(engine, build_model(settings), optimizer, world.stopwatch)
+    loader = Loader(maker.of(events), world)
+    runner = StepRunner(made, settings.training, world)
     order = [[0, 1], [2, 3, 4], [1, 0], [4, 3]]
     return [runner.run(step, loader.load(router.route(step)), lr=1e-2).loss for step in order]
 

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import make_world
 from bigtrk.reports import read_run
 from bigtrk.reports.spikes import spikes
 from bigtrk.training import trainer
@@ -50,13 +49,14 @@ class Trial:
     """An engine and the steps it takes over five events in several micro-steps."""
 
     def __init__(self, ranks: Ranks, configuration: Configuration) -> None:
-        stopwatch, events = Stopwatch(ranks.device), sources()
+        events = sources()
         router = scoring_router(events, ranks.world_size)
-        maker = BatchMaker(configuration, ranks.device, BlockGroups(ranks, router.widths))
+        world = make_world(ranks, router.widths)
+        maker = BatchMaker(configuration, world)
         model, optimizer = build_model(configuration), OptimizerSettings(gradient_clipping=0.1)
-        self.engine, _ = make_engine(configuration.engine, model, optimizer, stopwatch)
-        self._batches = Loader(maker.of(events), ranks.rank, stopwatch).load(router.route(EVENTS))
-        self._runner = StepRunner(self.engine, configuration.training, ranks, stopwatch)
+        self.engine, _ = make_engine(configuration.engine, model, optimizer, world.stopwatch)
+        self._batches = Loader(maker.of(events), world).load(router.route(EVENTS))
+        self._runner = StepRunner(self.engine, configuration.training, world)
         self._is_last = ranks.rank == ranks.world_size - 1
 
     def step(self) -> StepResult:

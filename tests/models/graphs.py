@@ -1,10 +1,12 @@
-"""A graph with everything that trips a model, a sector of it, and gradients."""
+"""A graph with everything that trips a model, sectors of it, and gradients."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from bigtrk.models.protocol import SectorInputs
 
 F, G = 3, 2
 # x [N, F], edge_features [E, G], edge_index [2, E].
@@ -75,3 +77,44 @@ def halo_from(whole: Recorder, sector: PartOfGraph) -> Callable[[Tensor], Tensor
         return torch.cat([rows, state[sector.halo]])
 
     return exchange
+
+
+class Cut:
+    """A graph in sectors of one process, and the exchange between them.
+
+    Node i is owned by part i % 2; the third part owns none. owned, halo, edges: the nodes and the
+    edges of each part by their rows in the graph. owns: which of its edges it counts, those whose
+    destination it owns.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        x, edge_features, edge_index = graph
+        owner = torch.arange(len(x)) % 2
+        self.owned, self.halo, self.edges, self.owns = [], [], [], []
+        self.sectors = []
+        for part in range(3):
+            mine = owner == part
+            touches = mine[edge_index].any(0)
+            ends = edge_index[:, touches].unique()
+            owned, halo = mine.nonzero()[:, 0], ends[~mine[ends]]
+            nodes = torch.cat([owned, halo])
+            row = torch.zeros(len(x), dtype=torch.int64)
+            row[nodes] = torch.arange(len(nodes))
+            inputs = x[nodes], edge_features[touches], row[edge_index[:, touches]]
+            self.sectors.append(SectorInputs(*inputs, n_owned=len(owned)))
+            self.owned.append(owned)
+            self.halo.append(halo)
+            self.edges.append(touches.nonzero()[:, 0])
+            self.owns.append(mine[edge_index[1, touches]])
+
+    def exchange(self, owned: list[Tensor]) -> list[Tensor]:
+        """Rows of all nodes [N, H] from the parts' owned ones, and of these each part's."""
+        everywhere = torch.cat(owned)[torch.cat(self.owned).argsort()]
+        pairs = zip(owned, self.halo, strict=True)
+        return [torch.cat([rows, everywhere[halo]]) for rows, halo in pairs]
+
+    def merged(self, made: list[Tensor]) -> Tensor:
+        """The results of the edges of the whole graph, each from the part that owns it."""
+        parts = zip(made, self.edges, self.owns, strict=True)
+        edges, values = zip(*((e[owns], m[owns]) for m, e, owns in parts), strict=True)
+        return torch.cat(values)[torch.cat(edges).argsort()]

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from bigtrk.formats.acorn_weights import load_acorn_weights
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.options import Precision
 from bigtrk.models.protocol import no_exchange
-from bigtrk.models.settings import InteractionGNNConfig, Precision
+from bigtrk.models.settings import InteractionGNNConfig
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 F, G, NODES, EDGES = 4, 6, 30, 200

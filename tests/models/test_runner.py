@@ -13,10 +13,9 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import LayeredModel, SectorInputs, no_exchange, units
 from bigtrk.models.runner import run_layers
 from bigtrk.models.settings import AttentionGNNConfig, EdgeMLPConfig, InteractionGNNConfig
-from tests.models.graphs import F, G, Graph, gradients, make_graph
+from tests.models.graphs import Cut, F, G, gradients, make_graph
 
 Model = LayeredModel[Any]
-N_PARTS = 3  # the last of which owns nothing
 
 
 def interaction(pt_head: bool = False, **options: Any) -> Model:
@@ -38,46 +37,6 @@ MODELS = {
     "attention keeping all": attention(recompute="none"),
     "mlp": EdgeMLP(EdgeMLPConfig(hidden=6), F, G),
 }
-
-
-class Cut:
-    """A graph in sectors of one process, and the exchange between them.
-
-    Node i is owned by part i % 2. owned, halo: nodes of each part, by their rows in the graph.
-    edges: the edges [E] of each part, owned by the part of their destination.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        x, edge_features, edge_index = graph
-        owner = torch.arange(len(x)) % 2
-        self.owned, self.halo, self.edges, self.owns = [], [], [], []
-        self.sectors = []
-        for part in range(N_PARTS):
-            mine = owner == part
-            touches = mine[edge_index].any(0)
-            ends = edge_index[:, touches].unique()
-            owned, halo = mine.nonzero()[:, 0], ends[~mine[ends]]
-            nodes = torch.cat([owned, halo])
-            row = torch.zeros(len(x), dtype=torch.int64)
-            row[nodes] = torch.arange(len(nodes))
-            inputs = x[nodes], edge_features[touches], row[edge_index[:, touches]]
-            self.sectors.append(SectorInputs(*inputs, n_owned=len(owned)))
-            self.owned.append(owned)
-            self.halo.append(halo)
-            self.edges.append(touches.nonzero()[:, 0])
-            self.owns.append(mine[edge_index[1, touches]])
-
-    def exchange(self, owned: list[Tensor]) -> list[Tensor]:
-        """Rows of all nodes [N, H] from the parts' owned ones, and of these each part's."""
-        everywhere = torch.cat(owned)[torch.cat(self.owned).argsort()]
-        pairs = zip(owned, self.halo, strict=True)
-        return [torch.cat([rows, everywhere[halo]]) for rows, halo in pairs]
-
-    def merged(self, made: list[Tensor]) -> Tensor:
-        """The results of the edges of the whole graph, each from the part that owns it."""
-        parts = zip(made, self.edges, self.owns, strict=True)
-        edges, values = zip(*((e[owns], m[owns]) for m, e, owns in parts), strict=True)
-        return torch.cat(values)[torch.cat(edges).argsort()]
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)

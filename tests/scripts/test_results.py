@@ -28,12 +28,14 @@ SCRIPTS = {
     "bench.gpu_suite": [],
     "bench.measure_sharding": [],
     "bench.plan_accuracy": [],
+    "bench.study_results": ["scaling"],
     "faults.inject_faults": ["--rounds=1"],
     "faults.soak": [],
     "parity.parity_matrix": [],
     "parity.unchanged_training": [],
     "physics.physics_full": ["out"],
     "physics.physics_heptrkx": ["graphs"],
+    "rehearsals.rehearse_all": [],
 }
 
 
@@ -80,6 +82,22 @@ def test_an_unclean_tree_is_refused_before_anything_is_measured(
     said = refused.value if isinstance(refused.value, InputError) else refused.value.__context__
     assert "not committed" in str(said)
     assert git(checkout, "status", "--porcelain") == "?? new.py"
+
+
+@pytest.mark.parametrize(
+    "script", ["bench.bench_attention", "bench.bench_hot_path", "parity.unchanged_training"]
+)
+def test_what_is_measured_quickly_is_not_published(
+    script: str,
+    checkout: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["script", *SCRIPTS[script], "--quick", "--publish"])
+    with pytest.raises(SystemExit):
+        importlib.import_module(f"scripts.{script}").main()
+    assert "not allowed with" in capsys.readouterr().err
+    assert git(checkout, "status", "--porcelain") == ""
 
 
 def test_a_changed_file_is_refused_like_a_new_one(checkout: Path) -> None:
@@ -162,3 +180,24 @@ def test_what_was_measured_while_the_tree_changed_is_kept_and_not_published(
     assert (written(place)["commit"], written(place)["clean"]) == (began, False)
     assert written(checkout / "docs/results/gpu.json") == {}
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == SUMMARY
+
+
+def test_rehearsals_are_collected(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of scripts that agree, differ, and fail."""
+    rehearse_all = importlib.import_module("scripts.rehearsals.rehearse_all")
+    monkeypatch.setattr(rehearse_all, "FOLDER", checkout.parent)
+    script = checkout.parent / "rehearse.sh"
+    script.write_text("echo text; echo '{\"ranks\": 4}'; exit $1\n")
+    for status, ended_with in (("0", 0), ("1", 1), ("2", InputError)):
+        launches = {"agrees": ("rehearse.sh", "0"), "other": ("rehearse.sh", status)}
+        monkeypatch.setattr(rehearse_all, "LAUNCHES", launches)
+        monkeypatch.setattr(sys, "argv", ["rehearse_all.py"])
+        with pytest.raises((SystemExit, InputError)) as ended:
+            rehearse_all.main()
+        found = ended.value.code if isinstance(ended.value, SystemExit) else InputError
+        assert found == ended_with
+        last = capsys.readouterr().out.splitlines()[-1:]
+        expected = {"agrees": {"ranks": 4}, "other": {"ranks": 4}}
+        assert [json.loads(line) for line in last] == [expected] * (status != "2")

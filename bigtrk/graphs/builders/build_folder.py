@@ -78,7 +78,7 @@ def _maker(event: Event, windows: Windows) -> Make:
     return make
 
 
-LONGEST_TABLE = 20  # events; more than a screen holds, manifest.json has them all
+LONGEST_TABLE = 20  # events; a screen holds no more, and manifest.json has them all
 WANTED = 0.97  # target efficiency; small events scatter by 1 % around the 98.5 % aimed at
 SHOWN = {
     "edge_efficiency": "edge\neff.",
@@ -89,8 +89,8 @@ SHOWN = {
 
 
 def show_folder(manifest: dict[str, Any], console: Console) -> None:
-    """Print a line for each of the first events: its size, and the edge efficiencies and purities
-    that are known; then one for all events.
+    """Print a line for each of the first events, with its size and the known edge efficiencies and
+    purities; then one for all events.
     """
     records = manifest["events"]
     known = [
@@ -124,7 +124,7 @@ def _cells(record: dict[str, Any], known: list[str]) -> list[str]:
 
 
 def _overall(records: Collection[dict[str, Any]], known: list[str]) -> dict[str, Any]:
-    """Sums of sizes, and means over the events that have them of shares."""
+    """Returns the sums of sizes, and the mean of each share over the events that have it."""
     shares = {key: [r[key] for r in records if r.get(key) is not None] for key in known}
     sizes = {key: sum(record[key] for record in records) for key in ("nodes", "edges", "bytes")}
     return {**sizes, **{key: fmean(values) for key, values in shares.items()}}

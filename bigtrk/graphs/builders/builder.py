@@ -16,7 +16,7 @@ from bigtrk.graphs.coordinates import Ints, hit_coordinates
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, cluster_columns, edge_columns
 
-# The particles whose edges a graph should hold: those a track finder is judged by.
+# A graph should hold the edges of these particles, by which a track finder is judged.
 TARGET_PT = 1.0  # GeV
 TARGET_HITS = 3
 QUALITY = (
@@ -30,7 +30,8 @@ QUALITY = (
 
 
 def build_graph(event: Event, windows: Windows) -> EventGraph:
-    """The graph of an event: every hit is a node, every doublet that passes `windows` an edge.
+    """Builds the graph of an event: every hit is a node, every doublet that passes `windows` an
+    edge.
 
     Edges are sorted by (destination, source). Without truth, y, particle_id, hit_weight and
     particles are None; a particle whose momentum is unknown has pT NaN.
@@ -56,7 +57,7 @@ def build_graph(event: Event, windows: Windows) -> EventGraph:
 
 
 def graph_record(event: Event, graph: EventGraph, windows: Windows) -> dict[str, Any]:
-    """Counts and quality of the graph of `event`; what cannot be computed is None.
+    """Returns counts and quality of the graph of `event`, None where they cannot be computed.
 
     edge_efficiency = true edges in the graph / true edges of the event; purity = true edges in the
     graph / edges; target_efficiency and target_purity likewise for true edges of particles with
@@ -88,18 +89,18 @@ def _ratio(part: int, whole: int) -> float | None:
 
 
 def _sorted(edges: Ints, n_nodes: int) -> Ints:
-    """Edges [2, E] by (destination, source), as sectors hold them."""
+    """Sorts edges [2, E] by (destination, source), as sectors hold them."""
     return edges[:, np.argsort(edges[1] * n_nodes + edges[0], kind="stable")]
 
 
 def _are_true(edges: Ints, event: Event) -> NDArray[np.bool_]:
-    """Whether each of `edges` [2, E] is a true edge: [E]."""
+    """Says whether each of `edges` [2, E] is a true edge: [E]."""
     true, n_hits = true_edges(event), len(event.hits["hit_id"])
     return np.isin(edges[1] * n_hits + edges[0], true[1] * n_hits + true[0])
 
 
 def _hit_weights(event: Event, hit_id: Ints) -> Tensor | None:
-    """Truth's weight of each hit [N], 0 for one it does not list; None where it has none."""
+    """Returns the weight of each hit [N], 0 where the truth lists none; None without weights."""
     weights = None if event.truth is None else event.truth.get("weight")
     if event.truth is None or weights is None or np.isnan(weights.astype(np.float64)).all():
         return None

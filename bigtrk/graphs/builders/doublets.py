@@ -20,7 +20,7 @@ SLACK = 1e-9  # rad
 
 @dataclass(frozen=True)
 class LayerHits:
-    """The hits of one layer by phi, repeated one turn below and above.
+    """The hits of one layer sorted by phi, repeated one turn below and above.
 
     row [3 n]: row of the event; phi [3 n] (rad), ascending; the hits themselves lie in the middle.
     """
@@ -36,17 +36,17 @@ class LayerHits:
 
 
 def build_doublets(hits: Columns, windows: Windows) -> Ints:
-    """All doublets of `hits` [N] that pass `windows`: [2, E] rows of hits, inner then outer.
+    """Builds all doublets of `hits` [N] that pass `windows`: [2, E] rows of hits, inner then outer.
 
     Only outward pairs (dr > 0) are kept: a particle worth finding does not turn back inside the
-    detector. Order: by layer pair. Needs no truth.
+    detector. They are ordered by layer pair. No truth is needed.
     """
     found = [doublets for _, doublets in doublets_by_pair(hits, windows)]
     return np.concatenate([np.empty((2, 0), dtype=np.int64), *found], axis=1)
 
 
 def doublets_by_pair(hits: Columns, windows: Windows) -> Iterator[tuple[LayerPair, Ints]]:
-    """The doublets [2, E] of each layer pair of `windows` that has any hits on both layers."""
+    """Yields the doublets [2, E] of each layer pair of `windows` that has hits on both layers."""
     nodes = hit_coordinates(hits)
     layers = _hits_by_layer(hits, nodes)
     for pair in windows.pairs:
@@ -83,7 +83,7 @@ def _doublets_of(
 
 
 def _chunks(counts: Ints) -> Iterator[slice]:
-    """Slices of consecutive hits with at most CHUNK candidates together, or of one hit."""
+    """Yields slices of consecutive hits with at most CHUNK candidates together, or of one hit."""
     total = np.cumsum(counts)
     start = 0
     while start < len(counts):

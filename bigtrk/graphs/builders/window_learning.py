@@ -31,14 +31,14 @@ PHI_SLOPE, DPHI, Z0, MINUS_Z0, DETA, MINUS_DETA = range(SIDES)
 # most hits; no box starts wider than this quantile of all pairs' edges.
 OUTLIER = 0.9995
 DPHI_MAX = 3.0  # rad
-PEEL = 0.005  # share of a pair's true edges that one step gives up
-DEEPEST = 0.5  # share of a pair's true edges at which peeling ends
+PEEL = 0.005  # fraction of a pair's true edges that one step gives up
+DEEPEST = 0.5  # fraction of a pair's true edges at which peeling ends
 # The 741 target edges of a 5 % event: 92.4 % found with 0.985 and pairs of >= 3, 99.7 % with these.
 FEW = 10_000
 FEW_EFFICIENCY = 0.995
 SAMPLE = 50_000  # doublets that show what a pair's sides cost
 WHOLE = -1  # in place of a side: drop the pair
-NO_DOUBLETS = (np.empty((SIDES, 0)), 1.0)  # of a layer pair the first event has no hits on
+NO_DOUBLETS = (np.empty((SIDES, 0)), 1.0)  # for a layer pair on which the first event has no hits
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def learn_windows(
     min_hits: int = 3,
     min_edges: int | None = None,
 ) -> Windows:
-    """Windows that hold the share `efficiency` of the events' target edges.
+    """Learns windows that hold the fraction `efficiency` of the events' target edges.
 
     Target edges are true edges of particles with pT > `pt_min` GeV and >= `min_hits` hits. A layer
-    pair needs `min_edges` of them. By default these are 0.985 and 3, or FEW_EFFICIENCY and 1 where
+    pair needs `min_edges` of them. By default they are 0.985 and 3, or FEW_EFFICIENCY and 1 where
     the events hold less than FEW target edges, whose rare pairs are too many to lose. Doublets are
     counted on the first event, which should be a full one. A margin is added for events not seen,
     largest for rare pairs.
@@ -91,7 +91,7 @@ def learn_windows(
 
 
 def is_target(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
-    """Hits [N] of particles with pT > `pt_min` GeV and >= `min_hits` hits in the event.
+    """Selects the hits [N] of particles with pT > `pt_min` GeV and >= `min_hits` hits in the event.
 
     Raises:
         InputError: the event has no truth.
@@ -103,7 +103,7 @@ def is_target(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
 
 
 def _target_edges(event: Event, pt_min: float, min_hits: int) -> tuple[Ints, Floats]:
-    """Layer pairs [T, 4] and sides [6, T] of all target edges."""
+    """Returns the layer pairs [T, 4] and sides [6, T] of all target edges."""
     edges = true_edges(event)
     edges = edges[:, is_target(event, pt_min, min_hits)[edges[0]]]
     layer = np.stack([event.hits["volume_id"], event.hits["layer_id"]], axis=1).astype(np.int64)
@@ -111,7 +111,7 @@ def _target_edges(event: Event, pt_min: float, min_hits: int) -> tuple[Ints, Flo
 
 
 def _sides(event: Event, edges: Ints) -> Floats:
-    """The sides [6, T] of edges [2, T]; NaN for an inward one."""
+    """Returns the sides [6, T] of edges [2, T]; NaN for an inward one."""
     columns = doublet_columns(hit_coordinates(event.hits), edges)
     z0, deta = columns["z0"], columns["deta"]
     angles = np.abs(columns["phi_slope"]), np.abs(columns["dphi"])
@@ -119,7 +119,7 @@ def _sides(event: Event, edges: Ints) -> Floats:
 
 
 def _edges_by_pair(layers: Ints, sides: Floats, min_edges: int) -> dict[Key, Floats]:
-    """Sides [6, T] of the edges of each frequent layer pair, outliers removed."""
+    """Returns the sides [6, T] of the edges of each frequent layer pair, outliers removed."""
     outward = np.isfinite(sides).all(axis=0)
     if not outward.any():
         raise InputError("no target edges to learn windows from: choose events with truth")
@@ -138,7 +138,7 @@ def _edges_by_pair(layers: Ints, sides: Floats, min_edges: int) -> dict[Key, Flo
 
 
 def _sampled_doublets(event: Event, windows: Windows) -> dict[Key, tuple[Floats, float]]:
-    """Sides [6, K] of every n-th doublet of each layer pair, at most `SAMPLE` of them, and n."""
+    """Returns sides [6, K] of every n-th doublet of each layer pair, at most `SAMPLE`, and n."""
     samples = {}
     for pair, doublets in doublets_by_pair(event.hits, windows):
         every = -(-doublets.shape[1] // SAMPLE) or 1
@@ -166,7 +166,7 @@ def _peel(true: Floats, doublets: Floats, weight: float) -> list[Step]:
 
 
 def _offers(true: Floats, doublets: Floats) -> Iterator[tuple[float, int, float]]:
-    """Doublets shed per true edge lost, side, and its new bound, for each side and the whole."""
+    """Yields doublets shed per true edge lost, side and new bound, for each side and the whole."""
     edges = true.shape[1]
     yield doublets.shape[1] / edges, WHOLE, math.nan
     lose = max(1, int(PEEL * edges))
@@ -180,12 +180,12 @@ def _offers(true: Floats, doublets: Floats) -> Iterator[tuple[float, int, float]
 
 
 def _state_at(path: list[Step], price: float) -> Step:
-    """The last step worth at least `price`; a cheap step waits for the dear one behind it."""
+    """Returns the last step worth at least `price`; a cheap step waits for a dear one behind it."""
     return [step for step in path if step.price >= price][-1]
 
 
 def _price_of(paths: list[list[Step]], wanted: float) -> float:
-    """The lowest price at which the pairs together still keep `wanted` true edges."""
+    """Returns the lowest price at which the pairs together still keep `wanted` true edges."""
     prices = sorted({step.price for path in paths for step in path}, reverse=True)
     low, high = 0, len(prices) - 1
     while low < high:
@@ -198,7 +198,7 @@ def _price_of(paths: list[list[Step]], wanted: float) -> float:
 
 
 def _with_margin(key: Key, step: Step) -> LayerPair:
-    """The box of `step`, widened: few edges show too little of the spread of others."""
+    """Widens the box of `step`: few edges show too little of the spread of others."""
     assert step.box is not None
     margin = 0.02 + 1.0 / math.sqrt(step.kept)
     box = step.box.copy()
@@ -209,7 +209,7 @@ def _with_margin(key: Key, step: Step) -> LayerPair:
 
 
 def _layer_pair(key: Key, box: Floats, edges: int) -> LayerPair:
-    # A relative 1e-3 outwards, so that rounding loses no edge.
+    # The bounds move outwards by 1e-3 of their size, so that rounding loses no edge.
     high = [float(f"{bound + 1e-3 * abs(bound):.4g}") for bound in box]
     return LayerPair(
         inner=key[0],

@@ -1,4 +1,4 @@
-"""Windows: which layer pairs doublets may join, and the cuts on each pair."""
+"""Windows: the layer pairs that doublets may join, and the cuts on each pair."""
 
 import hashlib
 import math
@@ -42,7 +42,7 @@ class LayerPair(Settings):
 
 
 class Windows(Settings):
-    """Allowed layer pairs, and in words how they were made."""
+    """The allowed layer pairs, and a note on how they were made."""
 
     made: str
     pairs: tuple[LayerPair, ...] = Field(min_length=1)
@@ -57,7 +57,7 @@ class Windows(Settings):
         return self
 
     def digest(self) -> str:
-        """SHA-256 of the pairs and their cuts."""
+        """Returns the SHA-256 of the pairs and their cuts."""
         return hashlib.sha256(self.model_dump_json(exclude={"made"}).encode()).hexdigest()
 
 
@@ -71,7 +71,7 @@ def read_windows(path: Path) -> Windows:
 
 
 def builtin_windows() -> Windows:
-    """The windows for the TrackML detector that are shipped with bigtrk."""
+    """Returns the windows for the TrackML detector that are shipped with bigtrk."""
     with resources.as_file(resources.files("bigtrk.graphs.builders") / BUILTIN) as path:
         return read_windows(path)
 

@@ -1,4 +1,4 @@
-"""What a manifest must say of an event, for all who plan with it before the file is read."""
+"""The entries of a manifest, checked for all who plan with an event before its file is read."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Self
@@ -11,7 +11,7 @@ from bigtrk.config import Settings
 from bigtrk.graphs.storage.sector_sums import MODULUS, event_sums
 
 Count = Annotated[int, Field(ge=0, lt=2**40)]
-Id = Annotated[int, Field(ge=0, lt=2**31)]  # of sectors, which are stored in 32 bits
+Id = Annotated[int, Field(ge=0, lt=2**31)]  # in sectors, where ids are stored in 32 bits
 Sum = Annotated[int, Field(ge=0, lt=MODULUS)]
 Share = Annotated[FiniteFloat, Field(ge=0)]
 Digests = dict[str, str]
@@ -19,7 +19,7 @@ _ENTRY = ConfigDict(extra="ignore", frozen=True, strict=True)
 
 
 class GraphEntry(Settings):
-    """An event of a folder of graphs; keys that it does not know are anybody's."""
+    """An event of a folder of graphs; keys that are not listed here are free for anybody."""
 
     model_config = _ENTRY
 
@@ -37,7 +37,7 @@ class GraphEntry(Settings):
 
 
 class CutQuality(Settings):
-    """What predictions use of the quality of a cut."""
+    """The quality of a cut, as far as predictions use it."""
 
     model_config = _ENTRY
 
@@ -60,7 +60,7 @@ class SectorSums(Settings):
     cut: Sum
 
 
-# What sectors do not do whose sums do not add up.
+# For each sum, what the sectors fail to do if it does not add up.
 _FAILED = {
     "own_edges": "own each of the event's edges once",
     "node_ids": "own each of the event's nodes once",
@@ -73,7 +73,7 @@ _FAILED = {
 
 
 class SectorEntry(Settings):
-    """The counts of one sector; splits by the other part."""
+    """The counts of one sector; splits are by the other part."""
 
     model_config = _ENTRY
 
@@ -116,7 +116,7 @@ class SectorsEntry(GraphEntry):
         return self
 
     def _check_exchange(self) -> None:
-        """What a sector sends is what the others expect; gloo ends the processes otherwise."""
+        """Checks that a sector sends what the others expect; gloo ends the processes otherwise."""
         sent = _matrix(sector.send_splits for sector in self.sectors)
         received = _matrix(sector.recv_splits for sector in self.sectors)
         differ = np.argwhere(sent != received.T)

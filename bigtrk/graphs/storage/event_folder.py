@@ -1,4 +1,4 @@
-"""What folders of graphs and of sectors share: a manifest, and one file per event."""
+"""The common part of folders of graphs and of sectors: a manifest, and one file per event."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ class EventFolder:
         InputError: the folder is missing, holds something else, or has a damaged manifest.
     """
 
-    kind: ClassVar[str]  # as the manifest names it
+    kind: ClassVar[str]  # in the manifest
     entry: ClassVar[type[GraphEntry]]
     maker: ClassVar[str]  # the command that fills such a folder, with {path} for it
 
@@ -46,7 +46,7 @@ class EventFolder:
             raise InputError(f"{where}: describes {described.event!r}; {remedy}")
 
     def record(self, event: str) -> dict[str, Any]:
-        """What the manifest says of `event`.
+        """Returns the manifest's entry of `event`.
 
         Raises:
             InputError: the folder has no such event.
@@ -60,7 +60,7 @@ class EventFolder:
         return found
 
     def open(self, event: str) -> SectionFile:
-        """The file of `event`.
+        """Opens the file of `event`.
 
         Raises:
             InputError: there is no such event, its file is damaged, or it is not the file that
@@ -77,14 +77,14 @@ class EventFolder:
 
 
 def particle_sections(particles: ParticleTable | None) -> dict[str, Section]:
-    """The section "particles" of an event's file, none where they are unknown."""
+    """Returns the section "particles" of an event's file, none where they are unknown."""
     if particles is None:
         return {}
     return {"particles": {name: getattr(particles, name) for name in PARTICLES}}
 
 
 def read_particles(opened: SectionFile) -> ParticleTable | None:
-    """The event's particles, None where its file has none."""
+    """Reads the event's particles, None where its file has none."""
     if "particles" not in opened.digests:
         return None
     content = opened.read("particles")

@@ -1,4 +1,4 @@
-"""Fill a folder with graphs, whatever they are made from; what is already there stays."""
+"""Filling a folder with graphs, whatever they are made from; those already there stay."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ class Task:
 def fill_folder(
     out: Path, tasks: Iterable[Task], total: int, parameters: dict[str, Any], what: str
 ) -> dict[str, Any]:
-    """Make each graph that `out` does not yet hold as asked, then write the manifest.
+    """Make each graph that `out` does not yet hold with these parameters, then write the manifest.
 
     A graph is kept if its file is whole, a graph, and was made from the same source with the same
     `parameters`. The folder is made with the first graph.
@@ -50,7 +50,7 @@ def fill_folder(
 
 
 def event_digest(event: Event) -> str:
-    """SHA-256 over the names and values of an event's tables."""
+    """Returns the SHA-256 over the names and values of an event's tables."""
     sha = hashlib.sha256(event.name.encode())
     for table in ("hits", "cells", "particles", "truth"):
         columns = getattr(event, table) or {}
@@ -78,5 +78,5 @@ def _is_made(out: Path, event: str, made_from: dict[str, Any]) -> bool:
             return False
         check_graph(opened)
     except InputError:
-        return False  # damaged, or no graph: made again
+        return False  # it is damaged, or no graph: made again
     return True

@@ -43,19 +43,19 @@ class GraphFolder(EventFolder):
     maker = "bigtrk build EVENTS {path}"
 
     def read(self, event: str) -> EventGraph:
-        """The graph of `event`, its checksums verified.
+        """Reads the graph of `event` and verifies its checksums.
 
         Raises:
-            InputError: as `open`, the file's bytes have changed, or they are no graph.
+            InputError: `open` raises it, the file's bytes have changed, or they are no graph.
         """
         return _graph(self.open(event))
 
 
 def check_graph(opened: SectionFile) -> None:
-    """Refuse a file that holds anything else than a graph.
+    """Refuse a file that holds anything but a graph.
 
     Raises:
-        InputError: it does.
+        InputError: the file is no graph.
     """
     parse(GraphEntry, describe(opened), str(opened.path))
     _graph(opened)

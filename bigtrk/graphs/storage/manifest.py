@@ -1,4 +1,4 @@
-"""The manifest of a folder of graphs or sectors: what lies in it and how it was made.
+"""The manifest of a folder of graphs or sectors: its content and how it was made.
 
 Each file carries its own record, so the manifest can be assembled again at any time, by
 whichever of several tasks finishes last. Its last entry is a digest of all before it.
@@ -18,10 +18,10 @@ SUFFIX = ".safetensors"
 
 
 def file_of(folder: Path, event: str) -> Path:
-    """The file of `event`.
+    """Returns the path of the file of `event`.
 
     Raises:
-        InputError: the name is none of a file in this folder: it would lead elsewhere.
+        InputError: the name is not one of a file in this folder: it would lead elsewhere.
     """
     if not event or "/" in event or not event.isprintable():
         raise InputError(f"{folder}: {event!r} is no name of an event; leave path separators out")
@@ -29,7 +29,7 @@ def file_of(folder: Path, event: str) -> Path:
 
 
 def describe(opened: SectionFile) -> dict[str, Any]:
-    """What a manifest says of a file: its own record, and its name, bytes and digests."""
+    """Returns a file's entry in the manifest: its own record, and its name, bytes and digests."""
     return {
         **opened.record,
         "file": opened.path.name,
@@ -60,7 +60,7 @@ def write_manifest(
 
 
 def read_manifest(folder: Path) -> tuple[str, dict[str, Any]]:
-    """The kind ("graphs" or "sectors") and content of a folder's manifest.
+    """Reads the kind ("graphs" or "sectors") and content of a folder's manifest.
 
     Raises:
         InputError: `folder` is a file, or it or its manifest is missing, damaged, or of another

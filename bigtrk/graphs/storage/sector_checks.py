@@ -1,4 +1,4 @@
-"""What a stored sector must be: of the shapes of its record, in order, and of its record's sums."""
+"""Checks of a stored sector: it has the shapes and sums of its record, and is in order."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,12 +18,12 @@ _REMEDY = "make the file again"
 def check_content(
     content: Section, record: dict[str, Any], counts: dict[str, Any], where: str
 ) -> None:
-    """Refuse tensors that are not as the record says, or name rows that are not there.
+    """Refuse tensors that do not match the record, or that index rows that are not there.
 
-    `counts`: what the event's `record` says of this sector.
+    `counts`: the counts of this sector in the event's `record`.
 
     Raises:
-        InputError: they are, or do.
+        InputError: a tensor does not match, or an index leads outside.
     """
     nodes = counts["owned"] + counts["halo"]
     sizes = {
@@ -56,7 +56,7 @@ def check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
     Raises:
         InputError: nodes are not ascending in the blocks of their owners, or rows sent in those of
             their receivers; edges are not among owned nodes first, then cut, each by (destination,
-            source); or ids are not those that the other sectors count with.
+            source); or ids are not those that the other sectors expect.
     """
     _check_ascending(sector.node_id, (sector.n_owned, *sector.recv_splits), f"{where}: node_id")
     _check_ascending(sector.send_index, sector.send_splits, f"{where}: send_index")
@@ -70,7 +70,7 @@ def check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
 
 
 def _check_ascending(ids: Tensor, splits: Sequence[int], where: str) -> None:
-    """Within each of the blocks, [sum of splits]."""
+    """Checks that ids [sum of splits] ascend within each of the blocks."""
     starts = torch.tensor(splits).cumsum(0)
     rises = ids[1:] > ids[:-1]
     rises[starts[(starts > 0) & (starts < len(ids))] - 1] = True
@@ -99,6 +99,6 @@ def _check_edges(sector: Sector, where: str) -> None:
 
 
 def _sorted(ends: Tensor) -> bool:
-    """Whether edges ascend by (destination, source): [2, E], below 2^31."""
+    """Says whether edges ascend by (destination, source): [2, E], below 2^31."""
     key = (ends[1] << 31) + ends[0]
     return bool((key[1:] >= key[:-1]).all())

@@ -1,4 +1,4 @@
-"""A folder of cut events: one file per event, from which a rank reads its own share.
+"""A folder of cut events: one file per event, from which a rank reads its own sector.
 
 Sections of a file: "sector/0" to "sector/K-1" and, where known, "particles" once. The record
 holds what sectors have in common, their counts, and how they were made. Node and edge ids take
@@ -78,20 +78,21 @@ def _section(sector: Sector) -> Section:
 
 
 class SectorFolder(EventFolder):
-    """The sectors of many events, read one share at a time."""
+    """The sectors of many events, read one sector at a time."""
 
     kind = "sectors"
     entry = SectorsEntry
     maker = "python -m partition GRAPHS {path}"
 
     def parts(self, event: str) -> int:
-        """The number of sectors that `event` is stored in."""
+        """Returns the number of sectors that `event` is stored in."""
         return int(self.record(event)["parts"])
 
     def read(self, event: str, part: int, parts: int) -> Sector:
-        """Sector `part` of `event` cut into `parts`, merged from those stored where these are more.
+        """Reads sector `part` of `event` cut into `parts`, merged from those stored where these are
+        more.
 
-        Reads the stored sectors of this share alone; of one part, all of them: the whole graph.
+        Only the stored sectors of this part are read; with one part, all of them: the whole graph.
 
         Raises:
             InputError: the event is not stored in a multiple of `parts`, nor `parts` a smaller
@@ -113,10 +114,10 @@ class SectorFolder(EventFolder):
 
 
 def check_sectors(opened: SectionFile) -> None:
-    """Refuse a file that holds anything else than all sectors of an event, which fit together.
+    """Refuse a file that holds anything but all sectors of an event, which fit together.
 
     Raises:
-        InputError: it does.
+        InputError: the file holds anything else, or sectors that do not fit.
     """
     parse(SectorsEntry, describe(opened), str(opened.path))
     particles = read_particles(opened)

@@ -3,8 +3,8 @@
 A rank reads one sector. What it sends must be what others expect, and each node and edge must be
 owned once, which it cannot see. So the record of an event's file holds these sums of all sectors:
 each is compared with its sector when that is read, and all with each other when the folder is
-opened. All sums are modulo 2^64. They tell mistakes, not malice: other ids of the same sums can be
-contrived.
+opened. All sums are modulo 2^64. They reveal mistakes, not malice: other ids of the same sums can
+be contrived.
 """
 
 import torch
@@ -17,12 +17,12 @@ MODULUS = 2**64
 
 
 def sector_sums(sector: Sector) -> dict[str, int]:
-    """The sums of one sector.
+    """Computes the sums of one sector.
 
-    own_edges: how many it owns. node_ids, node_squares, edge_ids, edge_squares: of the ids of what
-    it owns, and of their squares. halo: of hashes of the rows sent, less those received, each with
-    its owner, receiver and node id. cut: of hashes of the cut edges owned, less the others, each
-    with its id and the node ids of its ends.
+    own_edges: the number of edges it owns. node_ids, node_squares, edge_ids, edge_squares: sums of
+    the ids of the nodes and edges it owns, and of their squares. halo: the sum of hashes of the
+    rows sent, less those received, each with its owner, receiver and node id. cut: the sum of
+    hashes of the cut edges owned, less the others, each with its id and the node ids of its ends.
     """
     foreign = sector.edge_id[~sector.owns_edge]
     owned = sector.node_id[: sector.n_owned]
@@ -39,7 +39,7 @@ def sector_sums(sector: Sector) -> dict[str, int]:
 
 
 def event_sums(nodes: int, edges: int) -> dict[str, int]:
-    """What the sums of all sectors of an event add up to."""
+    """Returns what the sums of all sectors of an event add up to."""
     sums = {
         "own_edges": edges,
         "node_ids": nodes * (nodes - 1) // 2,
@@ -66,7 +66,7 @@ def _halo(sector: Sector) -> int:
 
 
 def _each(splits: tuple[int, ...]) -> Tensor:
-    """The part that each row goes to or comes from: [parts] -> [sum of splits]."""
+    """Returns the part that each row goes to or comes from: [parts] -> [sum of splits]."""
     return torch.arange(len(splits)).repeat_interleave(torch.tensor(splits))
 
 

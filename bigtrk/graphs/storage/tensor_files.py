@@ -1,9 +1,9 @@
 """Safetensors files in named sections, each with a digest that is checked when it is read.
 
-A file holds tensors named `section/tensor` and one metadata record. Reading a section touches
-only that section's bytes (memory mapped), so a rank reads its own share of an event. The record and
-the digests have a checksum of their own. Where safetensors finds a tensor has none: a section that
-is looked for elsewhere does not match its digest.
+A file holds tensors named `section/tensor` and one metadata record. Reading a section touches only
+that section's bytes (memory mapped), so a rank reads its own part of an event. The record and the
+digests have a checksum of their own. The offsets of safetensors have none: a section that is read
+from a wrong place does not match its digest.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ Section = dict[str, Tensor]
 
 
 def digest(section: Section) -> str:
-    """SHA-256 over names, types, shapes and bytes of a section's tensors."""
+    """Returns the SHA-256 over names, types, shapes and bytes of a section's tensors."""
     sha = hashlib.sha256()
     for name in sorted(section):
         tensor = section[name].contiguous()
@@ -48,7 +48,7 @@ def write_sections(path: Path, sections: dict[str, Section], record: dict[str, A
 
 
 def metadata(record: str, digests: str) -> dict[str, str]:
-    """What a file says of itself, from the JSON of its record and digests."""
+    """Returns the metadata of a file, from the JSON of its record and digests."""
     checksum = hashlib.sha256(f"{record}\n{digests}".encode()).hexdigest()
     return {"bigtrk": record, "digests": digests, "checksum": checksum}
 
@@ -65,8 +65,8 @@ class SectionFile:
         self.path = path
         check_file(path)
         try:
-            # As arrays: each tensor that safetensors 0.8 makes itself leaves an object in memory
-            # for ever, which came to 1 kB in every step of a training.
+            # Read as numpy arrays: each tensor that safetensors 0.8 makes itself leaves an object
+            # in memory for ever, which came to 1 kB in every step of a training.
             self._file = safe_open(path, framework="np")
             found = self._file.metadata() or {}
             if found != metadata(found["bigtrk"], found["digests"]):
@@ -81,7 +81,7 @@ class SectionFile:
         self._names = list(self._file.keys())
 
     def read(self, section: str) -> Section:
-        """The tensors of `section`, their digest checked.
+        """Reads the tensors of `section` and checks their digest.
 
         Raises:
             InputError: there is no such section, or its bytes have changed since it was written.

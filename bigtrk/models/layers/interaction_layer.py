@@ -9,7 +9,6 @@ from torch import Tensor
 from bigtrk.models.layers.chunked_mlp import Activation
 from bigtrk.models.layers.interaction import GraphPass, Interact, Layer
 from bigtrk.models.layers.mlp import Perceptrons, activations
-from bigtrk.models.settings import InteractionGNNConfig
 
 
 class EdgeDecoder(Perceptrons):
@@ -55,11 +54,12 @@ class EdgeDecoder(Perceptrons):
 class InteractionLayer(Perceptrons):
     """Updates all edges, then, unless it is the last layer, the owned nodes."""
 
-    def __init__(self, config: InteractionGNNConfig, has_node_update: bool) -> None:
+    def __init__(
+        self, hidden: int, layers: int, *, concatenate: bool, in_out: bool, has_node_update: bool
+    ) -> None:
         super().__init__()
-        parts, sums = (2 if config.concatenate else 1), (2 if config.in_out else 1)
-        self._activations, self._in_out = activations(config.mlp_layers), config.in_out
-        hidden, layers = config.hidden, config.mlp_layers
+        parts, sums = (2 if concatenate else 1), (2 if in_out else 1)
+        self._activations, self._in_out = activations(layers), in_out
         self.add_mlp("edge_mlp", 3 * parts * hidden, hidden, layers)
         if has_node_update:
             self.add_mlp("node_mlp", (sums + parts) * hidden, hidden, layers)

@@ -13,10 +13,9 @@ from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights, target_edges
 from bigtrk.models.protocol import check_edges, no_exchange
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.parallel.routing import Share
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import World
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
 from bigtrk.training.settings import Configuration
@@ -73,24 +72,13 @@ def _filled(values: Tensor, n_edges: int, value: float) -> Tensor:
 
 
 class BatchMaker:
-    """Reads events, or a rank's share of them, and makes batches.
+    """Reads events, or a rank's share of them, and makes batches on the device of `world`."""
 
-    `blocks` are the ranks that share cut events; without them events are read whole.
-    """
-
-    def __init__(
-        self,
-        configuration: Configuration,
-        device: torch.device,
-        blocks: BlockGroups | None = None,
-        stopwatch: Stopwatch | None = None,
-    ) -> None:
+    def __init__(self, configuration: Configuration, world: World) -> None:
+        self.world = world
         self._data = configuration.data
         self._target = configuration.target
         self._has_pt = configuration.training.pt_weight > 0
-        self._device = device
-        self._blocks = blocks
-        self._stopwatch = stopwatch or Stopwatch(device)
 
     def make(self, share: Share | None, sources: list[EventSource]) -> Batch:
         """Read and prepare `share` of `sources`, which exchanges halos with the event's other
@@ -139,7 +127,7 @@ class BatchMaker:
     def _prepare(
         self, event: int | None, sector: Sector, exchange: Callable[[Tensor], Tensor] | None
     ) -> Batch:
-        data, device = self._data, self._device
+        data, device = self._data, self.world.device
         if sector.y is None:
             raise InputError(
                 f"{sector.event}: has no truth; build its graph from events with truth"
@@ -172,7 +160,7 @@ class BatchMaker:
     def _pt(self, sector: Sector, counted: Tensor) -> PtTruth:
         assert sector.y is not None
         log_pt = edge_log_pt(sector.y, sector.edge_index, sector.particle_id, sector.particles)
-        return pt_truth(log_pt, counted, self._device)
+        return pt_truth(log_pt, counted, self.world.device)
 
     def _computed(self, sector: Sector) -> tuple[int, int]:
         """How many of the sector's first nodes and edges the model computes."""
@@ -184,13 +172,12 @@ class BatchMaker:
     def _exchange(self, sector: Sector) -> Callable[[Tensor], Tensor] | None:
         if sector.parts == 1 or self._data.sectors == "naive":
             return None
-        assert self._blocks is not None, "sectors need the ranks that share them"
         return HaloPlan(
-            sector.send_index.to(self._device),
+            sector.send_index.to(self.world.device),
             sector.send_splits,
             sector.recv_splits,
-            self._blocks.of_size(sector.parts),
-            self._stopwatch,
+            self.world.groups.of_size(sector.parts),
+            self.world.stopwatch,
         )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.routing import MicroStep, Share
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import World
 from bigtrk.training.data.batch import Batch
 
 
@@ -15,12 +15,11 @@ class Loader:
     """Reads this rank's shares of routed steps; `make` makes a batch of one, or of none."""
 
     make: Callable[[Share | None], Batch]
-    rank: int
-    stopwatch: Stopwatch
+    world: World
 
     def load(self, step: Sequence[MicroStep]) -> list[Batch]:
         """This rank's micro-steps of a step; as many as every other rank has."""
-        return [self.make(micro_step[self.rank]) for micro_step in step]
+        return [self.make(micro_step[self.world.ranks.rank]) for micro_step in step]
 
     def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Batch]]:
         """`load` of each step, one step ahead in a thread. Collective."""
@@ -29,7 +28,7 @@ class Loader:
             for i in range(len(routes)):
                 current = ahead or pool.submit(self.load, routes[i])
                 ahead = pool.submit(self.load, routes[i + 1]) if i + 1 < len(routes) else None
-                with self.stopwatch.time("data"):
+                with self.world.stopwatch.time("data"):
                     # A rank that cannot read stops the others too, before they wait for it.
                     batches = together(current.result)
                 yield batches

@@ -9,11 +9,10 @@ import torch
 
 from bigtrk.console import follow
 from bigtrk.disk.files import disk_errors
-from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.collectives import gather_items, on_first_rank
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
+from bigtrk.parallel.world import make_world
 from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
 from bigtrk.records.run_folder import write_evaluation
 from bigtrk.tracks.bins import Bins, added
@@ -54,10 +53,11 @@ def evaluate_run(
     found = open_events([data])
     sources, seen = _unseen(found, trained_on(run))
     left_out = len(found) - len(sources)
-    blocks = BlockGroups(ranks, scoring_router(sources, ranks.world_size).widths)
-    maker = BatchMaker(configuration, ranks.device, blocks)
-    scored = score_events(model, maker, blocks, sources, _progress(ranks))
-    mine = [_evaluated(event, sources, configuration.training, options) for event in scored]
+    world = make_world(ranks, scoring_router(sources, ranks.world_size).widths)
+    maker = BatchMaker(configuration, world)
+    # Only the model's memory asks for sectors: the graph itself fits the host.
+    scored = score_events(model, maker, sources, _progress(ranks), whole=True)
+    mine = [_evaluated(event, configuration.training, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)
     evaluation = EvaluationRecord(
@@ -95,15 +95,9 @@ def _progress(ranks: Ranks) -> Any:
 
 
 def _evaluated(
-    scored: ScoredEvent,
-    sources: list[EventSource],
-    settings: TrainingSettings,
-    options: TrackOptions | None,
+    scored: ScoredEvent, settings: TrainingSettings, options: TrackOptions | None
 ) -> _Evaluated:
-    whole: Sector = scored.sector
-    if whole.parts > 1:
-        # Only the model's memory asks for sectors: the graph itself fits the host.
-        whole = sources[scored.event].read(part=0, parts=1)
+    whole = scored.sector
     scores = torch.sigmoid(scored.logits)[whole.edge_id]
     return _Evaluated(
         measure(scored, settings),

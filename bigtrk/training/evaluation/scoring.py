@@ -6,15 +6,18 @@ Shapes: E edges of one event.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.sector_merge import merge
 from bigtrk.parallel.collectives import gather_rows, together
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.routing import MicroStep
+from bigtrk.tracing import waiting
 from bigtrk.training.data.batch import Batch, BatchMaker, Predicted, compute
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.steps.routers import scoring_router
@@ -26,7 +29,7 @@ class ScoredEvent:
 
     logits [E] float64, y [E] bool, is_target [E] bool, weights [E] float64 (in the loss),
     log_pt_error [E] float64 (absolute, NaN where the pT is not known; None from a model without
-    it); `sector` is this rank's share of the event.
+    it); `sector` is this rank's share of the event, or all of it where that was asked for.
     """
 
     event: int
@@ -41,11 +44,12 @@ class ScoredEvent:
 def score_events(
     model: nn.Module,
     maker: BatchMaker,
-    blocks: BlockGroups,
     sources: list[EventSource],
     follow: Callable[[list[MicroStep]], Iterable[MicroStep]] = iter,
+    whole: bool = False,
 ) -> Iterator[ScoredEvent]:
-    """Score every event; each comes out on one rank, the first of those that share it.
+    """Score every event; each comes out on one rank, the first of those that share it, which also
+    gets the others' sectors of it if it is to be `whole`.
 
     Collective: all ranks must exhaust the iterator. `follow` wraps the micro-steps to show
     progress.
@@ -53,13 +57,14 @@ def score_events(
     Raises:
         InputError: on all ranks, an event cannot be read.
     """
-    rank = dist.get_rank()
-    router = scoring_router(sources, dist.get_world_size())
+    world = maker.world
+    router = scoring_router(sources, world.ranks.world_size)
     model.eval()
     for micro_step in follow(router.route(range(len(sources)))):
-        share = micro_step[rank]
+        share = micro_step[world.ranks.rank]
         batch = together(partial(maker.make, share, sources))
-        edges = _stitch(batch, _predicted(model, batch), blocks)
+        edges = _stitch(batch, _predicted(model, batch), world.groups)
+        sector = _joined(batch.sector, world.groups) if whole else batch.sector
         if share is not None and share.part == 0:
             logits, truth, weights, *errors = edges.unbind(1)
             yield ScoredEvent(
@@ -69,9 +74,20 @@ def score_events(
                 is_target=truth > 1,
                 weights=weights,
                 log_pt_error=errors[0] if errors else None,
-                sector=batch.sector,
+                sector=sector,
             )
     model.train()
+
+
+def _joined(sector: Sector, groups: BlockGroups) -> Sector:
+    """The whole event on the first of the ranks that share it; elsewhere the rank's own sector."""
+    if sector.parts == 1:
+        return sector
+    sectors: list[Any] | None = [None] * sector.parts if sector.part == 0 else None
+    with waiting():
+        # Sent and not read again: a rank that fails at reading alone would leave others waiting.
+        dist.gather_object(sector, sectors, group=groups.of_size(sector.parts), group_dst=0)
+    return sector if sectors is None else merge(sectors, part=0, parts=1)
 
 
 @torch.no_grad()
@@ -79,7 +95,7 @@ def _predicted(model: nn.Module, batch: Batch) -> Predicted:
     return compute(model, batch)
 
 
-def _stitch(batch: Batch, predicted: Predicted, blocks: BlockGroups) -> Tensor:
+def _stitch(batch: Batch, predicted: Predicted, groups: BlockGroups) -> Tensor:
     """Logit, truth (0 false, 1 true, 2 target), weight and, if it is predicted, error of log pT of
     every edge of the event by edge id: [E, 3 or 4] float64.
     """
@@ -92,5 +108,5 @@ def _stitch(batch: Batch, predicted: Predicted, blocks: BlockGroups) -> Tensor:
         columns.append(torch.where(batch.pt.known, error, torch.nan).cpu())
     rows = torch.stack([column.double() for column in columns], dim=1)[sector.owns_edge]
     if sector.parts > 1:
-        rows = gather_rows(rows.to(logits.device), blocks.of_size(sector.parts)).cpu()
+        rows = gather_rows(rows.to(logits.device), groups.of_size(sector.parts)).cpu()
     return rows[rows[:, 0].argsort(), 1:]

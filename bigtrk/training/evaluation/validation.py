@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from bigtrk.errors import RankError
 from bigtrk.parallel.collectives import gather_items
-from bigtrk.parallel.groups import BlockGroups
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, summarise_edges
 from bigtrk.training.data.batch import BatchMaker
@@ -71,12 +70,11 @@ def summary(events: Sequence[EventMetrics]) -> MeanEdgeMetrics:
 def validate(
     model: nn.Module,
     maker: BatchMaker,
-    blocks: BlockGroups,
     sources: list[EventSource],
     settings: TrainingSettings,
 ) -> MeanEdgeMetrics:
     """Mean loss and metrics over `sources`; the same on all ranks. Collective."""
-    mine = [measure(scored, settings) for scored in score_events(model, maker, blocks, sources)]
+    mine = [measure(scored, settings) for scored in score_events(model, maker, sources)]
     events = [event for events in gather_items(mine) for event in events]
     # Sorted, so that the sum does not depend on which rank had which event.
     return summary(sorted(events, key=lambda event: event.event))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from bigtrk.parallel.collectives import all_max, gather_items
-from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import World
 from bigtrk.records.metrics import PowerRecord, Shares
 from bigtrk.training.monitoring.meter import Meter, pooled
 
@@ -25,11 +25,11 @@ class Usage:
     power: PowerRecord
 
 
-def usage(stopwatch: Stopwatch, meter: Meter, seconds: float, device: torch.device) -> Usage:
+def usage(world: World, meter: Meter, seconds: float) -> Usage:
     """What `seconds` of training used since the last call; what the stopwatch does not measure of
     them is computing. Collective.
     """
-    taken = stopwatch.take()
+    taken = world.stopwatch.take()
     mine = {activity: taken.get(activity, 0.0) for activity in MEASURED}
     mine["compute"] = max(seconds - sum(mine.values()), 0.0)
     ranks = gather_items(mine)
@@ -40,7 +40,7 @@ def usage(stopwatch: Stopwatch, meter: Meter, seconds: float, device: torch.devi
     return Usage(
         shares=None if shares is None else Shares(**shares),
         imbalance=slowest / mean["compute"] if mean["compute"] else 1.0,
-        peak_memory_bytes=int(all_max([peak_memory(device)], device)),
+        peak_memory_bytes=int(all_max([peak_memory(world.device)], world.device)),
         power=pooled(gather_items(meter.take())),
     )
 

@@ -10,10 +10,12 @@ import torch
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.parallel.routing import Share
+from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, MemorySource, random_graph
 from tests.distributed.parity import known_log_pt
+from tests.distributed.ranks import ALONE
 
 Spoil = Callable[[EventGraph], object]
 
@@ -24,7 +26,7 @@ def make(graph: EventGraph, sectors: int = 1, **sections: Any) -> Batch:
     configuration = Configuration.model_validate({"data": data, **sections})
     source = MemorySource(graph.name, sectors, graph, torch.arange(graph.n_nodes) % sectors)
     share = Share(0, part=0, parts=sectors, first_rank=0)
-    return BatchMaker(configuration, torch.device("cpu")).make(share, [source])  # type: ignore[list-item]
+    return BatchMaker(configuration, make_world(ALONE)).make(share, [source])  # type: ignore[list-item]
 
 
 def spoilt(spoil: Spoil) -> EventGraph:

@@ -13,6 +13,7 @@ from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Share
+from bigtrk.parallel.world import make_world
 from bigtrk.sampling.products import Products
 from bigtrk.sampling.shadow import ShaDow
 from bigtrk.sampling.walk import Engine, Walk
@@ -21,9 +22,11 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps.mini_batches import SectorSteps, ShadowSteps
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, source
+from tests.distributed.ranks import ALONE
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 CPU = torch.device("cpu")
+WORLD = make_world(ALONE)
 PARTS = 3
 
 
@@ -52,7 +55,7 @@ def test_a_sector_is_trained_as_a_graph_of_its_own(sources: list[Any], context: 
     assert isinstance(model, InteractionGNN)
     plain = ReferenceGNN(model.config, 4, 6)
     load_acorn_weights(model, plain.state_dict())
-    read = sector_steps(sources).reader(0, BatchMaker(settings, CPU))
+    read = sector_steps(sources).reader(0, BatchMaker(settings, WORLD))
     share = Share(1, 2, PARTS, first_rank=0)
     logits = compute(model, read(share)).logits
     sector = sources[1].read(share.part, PARTS)
@@ -90,7 +93,7 @@ def shadow_steps(sources: list[Any], rank: int = 0, ranks: int = 1) -> ShadowSte
 
 def nodes_of(steps: ShadowSteps, skipped: int | None = None) -> dict[tuple[int, int], Tensor]:
     """The nodes of each mini-batch, by event and number."""
-    read, found = steps.reader(1, BatchMaker(configuration(), CPU)), {}
+    read, found = steps.reader(1, BatchMaker(configuration(), WORLD)), {}
     for i, step in enumerate(steps.of(1)):
         [share] = {row[0] for row in step.micro_steps}
         if share and i != skipped:

@@ -1,0 +1,38 @@
+"""What the settings of every model have in common."""
+
+from abc import abstractmethod
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+from torch import nn
+
+from bigtrk.config import Settings
+
+Precision = Literal["fp32", "bf16"]
+# Far above any track finder's: configurations come with files from anywhere, and a model is built
+# and counted layer by layer before its weights are compared.
+Width = Annotated[int, Field(ge=2, le=65_536)]
+Layers = Annotated[int, Field(ge=1, le=256)]
+Linears = Annotated[int, Field(ge=1, le=16)]  # of one MLP
+
+
+class ModelSettings(Settings):
+    """The settings of one model, which build it.
+
+    Beside its own it has `name` (a Literal, by which a configuration chooses it) and, for the cost
+    model, `hidden` (the width of its nodes and edges), `recompute` and `precision`.
+    """
+
+    has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle
+
+    @property
+    def in_chunks(self) -> bool:
+        """Whether edges are computed in chunks that stay in cache."""
+        return False
+
+    @abstractmethod
+    def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> nn.Module:
+        """The model for so many features, as models/protocol.py says, with fresh weights.
+
+        pt_head: with a head for log pT; never asked for where `has_pt_head` is false.
+        """

@@ -1,0 +1,35 @@
+"""A rank's view of the job: itself, its groups, its stopwatch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True)
+class World:
+    """What everything that trains or scores needs to know of the other ranks.
+
+    groups: of the ranks that hold the sectors of one event. stopwatch: of what this rank does.
+    """
+
+    ranks: Ranks
+    groups: BlockGroups
+    stopwatch: Stopwatch
+
+    @property
+    def device(self) -> torch.device:
+        """The accelerator of this rank where there is one, else the CPU."""
+        return self.ranks.device
+
+
+def make_world(ranks: Ranks, num_parts: Iterable[int] = ()) -> World:
+    """Make the groups for events in these numbers of sectors. Collective.
+
+    Without any, events are taken whole.
+    """
+    return World(ranks, BlockGroups(ranks, num_parts), Stopwatch(ranks.device))

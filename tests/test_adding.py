@@ -1,0 +1,114 @@
+"""The examples of the pages "Add a ..." run, and do what the pages say."""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from pydantic import TypeAdapter
+
+from bigtrk.cost.footprint import footprint
+from bigtrk.models import settings as model_settings
+from bigtrk.models.protocol import no_exchange
+from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.settings import EngineSettings
+from partition.one_event import Settings, divide
+from partition.partitioners import PARTITIONERS, Method
+from partition.sectors import cut
+from tests.distributed.graphs import random_graph, sources
+from tests.distributed.parity import Oracle, worst
+from tests.distributed.ranks import run_ranks
+from tests.distributed.test_engines import configuration, first_steps, updated_weights
+from tests.models.graphs import Cut, F, G, gradients, make_graph
+from tests.programs import CHECKOUT
+
+PAGES = CHECKOUT / "docs" / "adding"
+
+
+def example(page: str) -> ModuleType:
+    """The module that the page's block of Python makes."""
+    (block,) = re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), flags=re.DOTALL)
+    return _module(f"adding_{Path(page).stem}", block)
+
+
+def _module(name: str, source: str) -> ModuleType:
+    module = sys.modules[name] = ModuleType(name)
+    exec(compile(source, name, "exec"), module.__dict__)
+    return module
+
+
+def test_the_model_is_checked_where_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    example("model.md")
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "widths of its exchanges: [8, 8]"
+    assert float(second.rpartition(" ")[2]) < 1e-14
+
+
+def test_the_model_trains_in_sectors_as_in_the_whole_graph() -> None:
+    """In float64 each gradient too, from sectors of one process, one of which is empty."""
+    model = example("model.md").SumsConfig(hidden=5, layers=3).build(F, G, False).double()
+    graph = make_graph()
+    sectors, expected = Cut(graph), model(*graph, len(graph[0]), no_exchange)
+    wanted = gradients(model, expected)
+    made = sectors.merged(model.forward_all(sectors.sectors, sectors.exchange))
+    torch.testing.assert_close(made, expected, rtol=1e-12, atol=1e-12)
+    found = gradients(model, made)
+    assert found.keys() == {name for name, _ in model.named_parameters()}
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-11, atol=1e-11, msg=name)
+
+
+def test_one_name_makes_the_model_a_choice() -> None:
+    """With it in AnyConfig a configuration names it and the cost model counts it."""
+    own = example("model.md").SumsConfig
+    source = Path(model_settings.__file__).read_text()
+    line = "AnyConfig = InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig\n"
+    assert line in source
+    added = f"from {own.__module__} import SumsConfig\n{line[:-1]} | SumsConfig\n"
+    registered: Any = _module("settings_with_sums", source.replace(line, added))
+    config = TypeAdapter(registered.ModelConfig).validate_python({"name": "sums", "hidden": 8})
+    assert isinstance(config, own)
+    assert footprint(config, 4, 6, cut=True).exchanged == (32, 32, 32, 32)
+
+
+def test_the_partitioner_cuts_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    slabs = example("partitioner.md").slabs
+    monkeypatch.setitem(PARTITIONERS, Method.WEDGES, slabs)
+    graph = random_graph(3, 200, 1600)
+    part, parts, _ = divide(graph, Settings(8, None, Method.WEDGES, 0))
+    z = graph.node_features[:, 2].numpy()
+    order = z.argsort()
+    assert (part[order] == sorted(part)).all()
+    assert set(part) == set(range(parts)) == set(range(8))
+    assert (part * 2 // 8 == divide(graph, Settings(2, None, Method.WEDGES, 0))[0]).all()
+    sectors = cut(graph, torch.from_numpy(part), parts)
+    assert sum(int(sector.owns_edge.sum()) for sector in sectors) == graph.n_edges
+    edges = [sector.n_edges for sector in sectors]
+    assert max(edges) < 1.3 * sum(edges) / parts
+
+
+def first_steps_of_the_engine(ranks: Ranks) -> list[dict[str, Any]]:
+    engine = example("engine.md").OneByOneEngine
+
+    def make(_: EngineSettings, *inputs: Any) -> tuple[Engine, str]:
+        return engine(*inputs), "one by one"
+
+    with mock.patch("tests.distributed.test_engines.make_engine", make):
+        return first_steps(ranks, [configuration(EngineSettings())])
+
+
+def test_the_engine_trains_like_one_process() -> None:
+    for found in run_ranks(2, first_steps_of_the_engine):
+        (step,) = found
+        assert step["name"] == "one by one"
+        settings = configuration(EngineSettings())
+        oracle = Oracle(settings, [event.graph for event in sources()])
+        assert abs(step["loss"] - oracle.loss()) < 1e-14
+        expected = oracle.gradients()
+        assert worst(step["gradients"], expected) < 1e-13
+        assert worst(step["weights"], updated_weights(settings, expected)) < 1e-9
