@@ -153,5 +153,10 @@ class EpochRecord(Record):
     power: PowerRecord = PowerRecord()
     validation: MeanEdgeMetrics | None = None
 
+    @property
+    def number(self) -> int:
+        """The epoch as people count it, from 1."""
+        return self.epoch + 1
+
 
 MetricsRecord = StepRecord | EpochRecord | ValidationRecord

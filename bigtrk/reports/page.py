@@ -72,7 +72,7 @@ def _norms(title: str, runs: Sequence[Run], kind: str) -> str:
 def _by_epoch(title: str, runs: Sequence[Run], metric: str, scale: float) -> str:
     lines = []
     for name, run in zip(labels(runs), runs, strict=True):
-        values = [(e.epoch, getattr(e.validation, metric)) for e in run.epochs if e.validation]
+        values = [(e.number, getattr(e.validation, metric)) for e in run.epochs if e.validation]
         lines.append(Line(name, tuple((x, scale * y) for x, y in values if y is not None)))
     return line_plot(title, "epoch", lines)
 

@@ -50,7 +50,7 @@ class Method:
         run = self.run
         ends = accumulate(epoch.seconds for epoch in run.epochs)
         whole = [
-            Scored(end, epoch.epoch + 1 if _is_whole(epoch) else None, epoch.validation)
+            Scored(end, epoch.number if _is_whole(epoch) else None, epoch.validation)
             for end, epoch in zip(ends, run.epochs, strict=True)
             if epoch.validation
         ]

@@ -85,7 +85,7 @@ def _epoch_cells(epoch: EpochRecord) -> tuple[str, ...]:
 
 def _last_epochs(runs: Sequence[Run]) -> Table:
     rows = tuple(
-        (name, str(run.record.world_size), str(epoch.epoch), *_epoch_cells(epoch))
+        (name, str(run.record.world_size), str(epoch.number), *_epoch_cells(epoch))
         for name, run in zip(labels(runs), runs, strict=True)
         for epoch in run.epochs[-1:]
     )
@@ -95,13 +95,13 @@ def _last_epochs(runs: Sequence[Run]) -> Table:
 
 def _epochs(name: str, run: Run) -> Table:
     rows = tuple(
-        (str(epoch.epoch), figures.loss(epoch.train_loss), *_epoch_cells(epoch))
+        (str(epoch.number), figures.loss(epoch.train_loss), *_epoch_cells(epoch))
         for epoch in run.epochs
     )
     columns = ("epoch", "train loss", *METRIC_COLUMNS, "epoch s", "batch s")
     note = PAPER if rows else f"No epoch has finished yet; steps recorded: {len(run.steps)}."
     lacking = [
-        f"Epoch {epoch.epoch}: {epoch.validation.undefined}."
+        f"Epoch {epoch.number}: {epoch.validation.undefined}."
         for epoch in run.epochs[-1:]
         if epoch.validation and epoch.validation.undefined
     ]

@@ -23,7 +23,7 @@ from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.events import Events
 from bigtrk.training.model_files import build_model, describe
-from bigtrk.training.monitoring.announce import announce, print_epoch
+from bigtrk.training.monitoring.announce import EpochLines, announce
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
@@ -113,15 +113,15 @@ def _fit(
 
 
 def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
-    ranks, epochs = trainer.world.ranks, trainer.configuration.training.epochs
-    first = trainer.epoch
+    ranks, first = trainer.world.ranks, trainer.epoch
+    lines = EpochLines(ranks, trainer.configuration.training)
 
     def started(routes: Sequence[RoutedStep]) -> None:
         if trainer.epoch == first:
             announce(ranks, folder, record, routes)
 
     def ended(epoch: EpochRecord) -> None:
-        print_epoch(ranks, epoch, epochs)
+        lines.show(epoch, trainer.schedule.rate(max(trainer.step - 1, 0), trainer.plateau))
 
     with _profiler(trainer, folder) as after_step:
         trainer.run(after_step, started, ended)

@@ -81,8 +81,8 @@ def test_other_tables(pair: list[Run]) -> None:
     assert row_of(text, "Routes", "two")[-1] == "-"
     metrics = ["99.600", "87.831", "99.249", "-", "98.577", "0.00406"]
     last = row_of(text, "Validation after the last epoch", "two")
-    assert last == ["two", "2", "1", *metrics, "1.00", "0.33"]
-    assert row_of(text, "Epochs of one", "2") == ["2", "0.60000", *metrics, "1.00", "0.33"]
+    assert last == ["two", "2", "2", *metrics, "1.00", "0.33"]
+    assert row_of(text, "Epochs of one", "3") == ["3", "0.60000", *metrics, "1.00", "0.33"]
     edges = row_of(text, "Evaluation: edges", "one")
     assert edges[1:6] == ["graphs", "2", "34.0 K", "93.000", "-"]
     tracks = row_of(text, "Evaluation: tracks", "one")
@@ -166,7 +166,7 @@ def test_diverged_loss_shows_as_nan_and_is_null_in_json(make_run: MakeRun) -> No
     metrics = folder / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("0.123", "NaN"))
     run = read_run(folder)
-    assert row_of(printed([run]), "Epochs of bad", "0")[1] == "nan"
+    assert row_of(printed([run]), "Epochs of bad", "1")[1] == "nan"
     assert summarise([run])["runs"][0]["epochs"][0]["train_loss"] is None
 
 

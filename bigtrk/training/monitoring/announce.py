@@ -1,5 +1,6 @@
 """What a run says of itself on the terminal: its start and each epoch."""
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EpochRecord, MeanEdgeMetrics
 from bigtrk.records.run import RunRecord
 from bigtrk.tracks.edge_metrics import RATIOS
+from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.routed_step import RoutedStep
 
 
@@ -32,19 +34,47 @@ def announce(ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[Rou
         )
 
 
-def print_epoch(ranks: Ranks, record: EpochRecord, epochs: int) -> None:
-    """One line of an epoch's record."""
-    if not ranks.is_first:
-        return
-    loss, spikes = record.train_loss, record.spikes
-    learnt = "-" if loss is None else f"{loss:.5f}"
-    learnt += f" ({spikes} loss spikes left out)" if spikes else ""
-    say(
-        f"epoch {record.epoch + 1}/{epochs}  train loss {learnt}  "
-        f"validation: {_scores(record.validation)}  {record.seconds:.1f} s  "
-        f"{record.edges_per_second:,.0f} edges/s  "
-        f"peak {record.peak_memory_bytes / 2**30:.2f} GiB"
-    )
+class EpochLines:
+    """Prints a line for each epoch that this process trains, from rank 0.
+
+    The time left is that of the epochs to come, at the mean pace of those since the start with
+    their validation and checkpoints, or what is left of `training.minutes`.
+    """
+
+    def __init__(self, ranks: Ranks, settings: TrainingSettings) -> None:
+        self._ranks, self._settings = ranks, settings
+        self._start, self._epochs, self._trained = time.monotonic(), 0, 0.0
+
+    def show(self, record: EpochRecord, lr: float) -> None:
+        """Print the line of an epoch, which ended with learning rate `lr`."""
+        self._epochs += 1
+        self._trained += record.seconds
+        if not self._ranks.is_first:
+            return
+        loss, spikes = record.train_loss, record.spikes
+        learnt = "-" if loss is None else f"{loss:.5f}"
+        learnt += f" ({spikes} loss spikes left out)" if spikes else ""
+        left = self._seconds_left(record.epoch + 1)
+        say(
+            f"epoch {record.epoch + 1}/{self._settings.epochs}  train loss {learnt}  "
+            f"validation: {_scores(record.validation)}  lr {lr:.3g}  {record.seconds:.1f} s  "
+            f"{record.edges_per_second:,.0f} edges/s  "
+            f"peak {record.peak_memory_bytes / 2**30:.2f} GiB"
+            f"{f'  {_rounded(left)} left' if left > 0 else ''}"
+        )
+
+    def _seconds_left(self, done: int) -> float:
+        pace = (time.monotonic() - self._start) / self._epochs
+        left = pace * (self._settings.epochs - done)
+        minutes = self._settings.minutes
+        return left if minutes is None else min(left, 60 * minutes - self._trained)
+
+
+def _rounded(seconds: float) -> str:
+    """Write a duration as a person would."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _scores(validation: MeanEdgeMetrics | None) -> str:

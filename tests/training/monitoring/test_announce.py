@@ -1,0 +1,61 @@
+"""What a run prints of its epochs."""
+
+import time
+
+import pytest
+
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.metrics import EpochRecord
+from bigtrk.training.monitoring.announce import EpochLines
+from bigtrk.training.settings import TrainingSettings
+
+
+def lines(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    minutes: float | None = None,
+    rank: int = 0,
+) -> list[str]:
+    """The lines of epochs 3 and 4 of 20, which took 50 s each, of which 40 s of training."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    settings = TrainingSettings(epochs=20, minutes=minutes)
+    shown = EpochLines(Ranks(rank, 2, rank, 2, "test"), settings)
+    for epoch in (2, 3):
+        now[0] += 50
+        record = EpochRecord(
+            epoch=epoch,
+            steps=4,
+            events=4,
+            edges=100,
+            train_loss=0.5,
+            seconds=40,
+            edges_per_second=2.5,
+            peak_memory_bytes=2**30,
+        )
+        shown.show(record, lr=0.00123456)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_line_has_learning_rate_and_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = lines(monkeypatch, capsys)
+    assert first.startswith("epoch 3/20  train loss 0.50000")
+    assert "  lr 0.00123  " in first
+    assert first.endswith("  14 min left"), "17 epochs of 50 s"
+    assert second.endswith("  13 min left")
+
+
+def test_the_time_limit_is_what_is_left_where_it_comes_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = lines(monkeypatch, capsys, minutes=2)
+    assert first.endswith("  80 s left"), "of training, which 40 s are spent of"
+    assert second.endswith("  40 s left")
+
+
+def test_one_rank_speaks_for_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lines(monkeypatch, capsys, rank=1) == []
