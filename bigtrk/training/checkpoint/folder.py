@@ -6,10 +6,10 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bigtrk.disk.files import atomic_path, disk_errors, read_json, sync_folder, unlinked
+from bigtrk.disk.files import atomic_path, disk_errors, read_json, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
 from bigtrk.training.checkpoint.files import read_checkpoint
-from bigtrk.training.checkpoint.manifest import FORMAT, LATEST, MANIFEST, Checkpoint, encode
+from bigtrk.training.checkpoint.manifest import FORMAT, LATEST, MANIFEST, Checkpoint
 from bigtrk.training.run_folder import CHECKPOINTS
 
 KEEP = 2  # the newest and one to fall back on
@@ -92,7 +92,7 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
         InputError: the disk refuses.
     """
     temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
-    content = encode({"format": FORMAT, **asdict(checkpoint)})
+    content = seal({"format": FORMAT, **asdict(checkpoint)})
     with disk_errors():
         with atomic_path(temporary / MANIFEST) as manifest:
             manifest.write_bytes(content)
