@@ -17,6 +17,8 @@ from bigtrk.models.protocol import no_exchange
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
+from bigtrk.records.metrics import StepRecord
+from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
 from partition.one_event import Settings, divide
 from partition.partitioners import PARTITIONERS, Method
 from partition.sectors import cut
@@ -112,3 +114,15 @@ def test_the_engine_trains_like_one_process() -> None:
         expected = oracle.gradients()
         assert worst(step["gradients"], expected) < 1e-13
         assert worst(step["weights"], updated_weights(settings, expected)) < 1e-9
+
+
+def test_the_logger_logs_the_records_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOGGERS, "csv", example("logger.md").open_csv)
+    check_loggers(["csv"])
+    log = open_logger("csv", tmp_path)
+    log(StepRecord(epoch=0, step=7, loss=0.5, events=1, edges=30, seconds=2.0))
+    rows = [line.split(",") for line in (tmp_path / "scalars.csv").read_text().splitlines()]
+    assert ["step/loss", "7", "0.5"] in rows
+    assert ["step/edges", "7", "30.0"] in rows

@@ -4,7 +4,7 @@ Two kinds: an edge model gives a logit for each edge, [E] (or [E, 2]: the logit,
 pT of the edge's particle in GeV); a hit model gives an embedding of each node, [N, D]. Results are
 float32 at least, whatever the model computes in.
 
-Two forms, both called as `EdgeOrHitModel` says: the layered one derives from `LayeredModel`; the
+Two forms, both called as `Model` says: the layered one derives from `LayeredModel`; the
 simple one has a `forward` of its own, which calls the exchange between its layers itself.
 
 Whatever the form:
@@ -52,7 +52,7 @@ class SectorInputs(NamedTuple):
     n_owned: int
 
 
-class EdgeOrHitModel(Protocol):
+class Model(Protocol):
     """How every model is called, and all that one of the simple form has to offer."""
 
     def __call__(
@@ -98,7 +98,13 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         return list(self.layers)
 
     def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
-        """Computes what the model gives for each sector."""
+        """Computes what the model gives for each sector.
+
+        Raises:
+            IndexError: an edge ends outside of the nodes of its sector.
+        """
+        for sector in sectors:
+            check_edges(sector.edge_index, len(sector.x))
         return run_layers(self, sectors, exchange)
 
     def forward(
@@ -109,12 +115,11 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         n_owned: int,
         exchange: Exchange,
     ) -> Tensor:
-        """Computes what the model gives for one sector, as `EdgeOrHitModel`.
+        """Computes what the model gives for one sector, as `Model`.
 
         Raises:
             IndexError: an edge ends outside of the N nodes.
         """
-        check_edges(edge_index, len(x))
         sector = SectorInputs(x, edge_features, edge_index, n_owned)
         return self.forward_all([sector], lambda owned: [exchange(rows) for rows in owned])[0]
 

@@ -1,6 +1,6 @@
-"""What a checkpoint's manifest says: written with its digest, read with everything it says checked.
+"""The manifest of a checkpoint: written with its digest, and checked in every part when read.
 
-The digest tells damage; who writes a manifest of his own can make one that fits. So every value has
+The digest reveals damage, but whoever forges a manifest can make one that fits. So every value has
 a type and a range, file names are those of the ranks, and the pieces make up each parameter once.
 """
 
@@ -28,8 +28,8 @@ Piece = tuple[Count, Count, Updates]
 
 @dataclass(frozen=True)
 class Shard:
-    """A file as the manifest has it. pieces: of each parameter, the first value that is in the
-    file, the one after the last, and AdamW's count of updates.
+    """A file in the manifest. pieces: for each parameter, the first value that is in the file, the
+    one after the last, and AdamW's count of updates.
     """
 
     file: str
@@ -40,7 +40,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a manifest says. shapes: of the model's parameters, by name.
+    """The content of a manifest. shapes: those of the model's parameters, by name.
 
     Resuming needs neither the engine nor the configuration nor the versions of software that wrote
     it; they are for people.
@@ -67,10 +67,10 @@ def shard_name(rank: int) -> str:
 
 
 def decode(raw: bytes) -> Checkpoint:
-    """What the bytes of a manifest say.
+    """Decodes the bytes of a manifest.
 
     Raises:
-        InputError: they are not as they were written, or say what no checkpoint can be.
+        InputError: they have changed since they were written, or describe no possible checkpoint.
     """
     content = _content(raw)
     if content.get("format") != FORMAT:
@@ -98,7 +98,7 @@ def _content(raw: bytes) -> dict[str, Any]:
 
 
 def _check_files(checkpoint: Checkpoint) -> None:
-    """Each rank's file has its own name, which leads nowhere else."""
+    """Checks that each rank's file has its own name, which leads nowhere else."""
     for rank, shard in enumerate(checkpoint.shards):
         if shard.file != shard_name(rank):
             raise InputError(
@@ -108,7 +108,7 @@ def _check_files(checkpoint: Checkpoint) -> None:
 
 
 def _check_pieces(checkpoint: Checkpoint) -> None:
-    """The pieces of each parameter are its values, each once, after as many updates."""
+    """Checks that each parameter's pieces hold its values once each, after equally many updates."""
     pieces: dict[str, list[Piece]] = defaultdict(list)
     for shard in checkpoint.shards:
         for name, piece in shard.pieces.items():

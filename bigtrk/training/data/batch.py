@@ -12,7 +12,7 @@ from bigtrk.graphs.edge_pt import edge_log_pt
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights, target_edges
-from bigtrk.models.protocol import check_edges, no_exchange
+from bigtrk.models.protocol import Exchange, Model, check_edges, no_exchange
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.parallel.routing import Share
 from bigtrk.parallel.world import World
@@ -44,7 +44,7 @@ class Batch:
     weights: Tensor
     truth: EdgeTruth
     pt: PtTruth | None
-    exchange: Callable[[Tensor], Tensor]
+    exchange: Exchange
 
 
 class Predicted(NamedTuple):
@@ -54,7 +54,7 @@ class Predicted(NamedTuple):
     log_pt: Tensor | None
 
 
-def compute(model: Callable[..., Tensor], batch: Batch) -> Predicted:
+def compute(model: Model, batch: Batch) -> Predicted:
     """What the model makes of a batch's sector.
 
     Edges that the batch leaves out come last in their sector, and score false.
@@ -124,9 +124,7 @@ class BatchMaker:
         edges = sector.edge_features, sector.edge_feature_names, sector.edge_id
         _check_finite(f"{sector.event}: edge", self._data.edge_features, *edges)
 
-    def _prepare(
-        self, event: int | None, sector: Sector, exchange: Callable[[Tensor], Tensor] | None
-    ) -> Batch:
+    def _prepare(self, event: int | None, sector: Sector, exchange: Exchange | None) -> Batch:
         data, device = self._data, self.world.device
         if sector.y is None:
             raise InputError(
@@ -169,7 +167,7 @@ class BatchMaker:
         inside = (sector.edge_index < sector.n_owned).all(dim=0)
         return sector.n_owned, int(inside.sum())
 
-    def _exchange(self, sector: Sector) -> Callable[[Tensor], Tensor] | None:
+    def _exchange(self, sector: Sector) -> Exchange | None:
         if sector.parts == 1 or self._data.sectors == "naive":
             return None
         return HaloPlan(

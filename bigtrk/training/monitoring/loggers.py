@@ -32,7 +32,7 @@ def check_loggers(names: Sequence[str]) -> None:
 
 def open_logger(name: str, folder: Path) -> Logger:
     """A function that logs one record of the run in `folder`."""
-    return _tensorboard(folder) if name == "tensorboard" else _wandb(folder)
+    return LOGGERS[name](folder)
 
 
 def scalars(record: MetricsRecord) -> Iterator[tuple[str, float]]:
@@ -87,3 +87,6 @@ def _wandb(folder: Path) -> Logger:
         run.log({axis: getattr(record, axis), **dict(scalars(record))})
 
     return log
+
+
+LOGGERS: dict[str, Callable[[Path], Logger]] = {"tensorboard": _tensorboard, "wandb": _wandb}
