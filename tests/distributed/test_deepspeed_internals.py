@@ -57,7 +57,7 @@ TELLING = {name for path in PATHS for name in path.split(".") if "_" in name} - 
 
 
 def lacking(thing: Any, paths: tuple[str, ...]) -> Iterator[str]:
-    """The paths that lead nowhere, each up to where it ends."""
+    """Yields the paths that lead nowhere, each up to where it ends."""
     for path in paths:
         at, walked = thing, []
         for name in path.split("."):
@@ -69,7 +69,7 @@ def lacking(thing: Any, paths: tuple[str, ...]) -> Iterator[str]:
 
 
 def moved(ranks: Ranks) -> dict[str, list[str]]:
-    """What live engines of each stage do not have."""
+    """Names what live engines of each stage do not have."""
     from deepspeed.comm import comm
 
     found = {"deepspeed.comm.comm": list(lacking(comm, COMMUNICATION))}

@@ -68,7 +68,7 @@ class Engine(ABC):
 
     @abstractmethod
     def held(self) -> Held:
-        """The tensors that this rank holds, at any time: what is measured of an engine."""
+        """Lists the tensors that this rank holds, for measuring what an engine keeps."""
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:

@@ -55,7 +55,7 @@ def adam_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str,
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """What `optimizer` updates, and what it keeps for that."""
+    """Lists what `optimizer` updates, and what it keeps for that."""
     kept = [list(state.values()) for state in optimizer.state.values()]
     values = [value for state in kept for value in state if isinstance(value, Tensor)]
     return [*optimizer.state, *values]
