@@ -19,7 +19,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.records.metrics import StepRecord
 from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
-from partition.one_event import Settings, divide
+from partition.one_event import CutSettings, divide
 from partition.partitioners import PARTITIONERS, Method
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, sources
@@ -82,12 +82,12 @@ def test_the_partitioner_cuts_as_the_others(monkeypatch: pytest.MonkeyPatch) -> 
     slabs = example("partitioner.md").slabs
     monkeypatch.setitem(PARTITIONERS, Method.WEDGES, slabs)
     graph = random_graph(3, 200, 1600)
-    part, parts, _ = divide(graph, Settings(8, None, Method.WEDGES, 0))
+    part, parts, _ = divide(graph, CutSettings(8, None, Method.WEDGES, 0))
     z = graph.node_features[:, 2].numpy()
     order = z.argsort()
     assert (part[order] == sorted(part)).all()
     assert set(part) == set(range(parts)) == set(range(8))
-    assert (part * 2 // 8 == divide(graph, Settings(2, None, Method.WEDGES, 0))[0]).all()
+    assert (part * 2 // 8 == divide(graph, CutSettings(2, None, Method.WEDGES, 0))[0]).all()
     sectors = cut(graph, torch.from_numpy(part), parts)
     assert sum(int(sector.owns_edge.sum()) for sector in sectors) == graph.n_edges
     edges = [sector.n_edges for sector in sectors]

@@ -17,7 +17,7 @@ from bigtrk.events.production import simulate_folder
 from bigtrk.studies.launch import show_end
 from bigtrk.train import DEFAULT as CONFIGURATION
 from scripts.faults.faults import FAULTS, TRAIN, Fault, Plan, poison_of
-from scripts.faults.launched import POLL, Launched
+from scripts.faults.training_process import POLL, Launch
 
 ENGINES = {
     "ddp": ["engine.name=ddp"],
@@ -85,7 +85,7 @@ def undisturbed(data: Path, run: Path, engine: str, ranks: int) -> Path:
 
 def succeeds(arguments: Sequence[str], log: Path, ranks: int) -> bool:
     """Whether a training ends well, and in time."""
-    with Launched(TRAIN, arguments, log, ranks) as launched:
+    with Launch(TRAIN, arguments, log, ranks) as launched:
         return launched.wait(LONGEST) and not launched.failed
 
 
@@ -121,7 +121,7 @@ def disturb(plan: Plan, data: Path, run: Path, log: Path) -> tuple[bool, float] 
     fault = FAULTS[plan.fault]
     arguments = [*train_arguments(data, run, plan.engine), *fault.settings]
     poisoned = {"BIGTRK_POISON": str(poison_of(run))}
-    with Launched(fault.script, arguments, log, plan.ranks, **poisoned) as launched:
+    with Launch(fault.script, arguments, log, plan.ranks, **poisoned) as launched:
         if not strike(launched, run, plan, fault):
             return None
         start = time.monotonic()
@@ -134,7 +134,7 @@ def disturb(plan: Plan, data: Path, run: Path, log: Path) -> tuple[bool, float] 
     return detected, seconds
 
 
-def strike(launched: Launched, run: Path, plan: Plan, fault: Fault) -> bool:
+def strike(launched: Launch, run: Path, plan: Plan, fault: Fault) -> bool:
     """Strike when it is time; whether the training was still under way."""
     while not due(run, plan):
         if launched.ended:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import bigtrk
-from scripts.faults.launched import Launched, send
+from scripts.faults.training_process import Launch, send
 
 BLOCK = 64  # bytes
 BALLAST = "ballast"
@@ -47,7 +47,7 @@ class Fault:
     `settings`.
     """
 
-    strike: Callable[[Launched, Path, Plan], None]
+    strike: Callable[[Launch, Path, Plan], None]
     mend: Callable[[Path], None] = lambda _: None
     says: str = ""
     saves: bool = False
@@ -58,31 +58,31 @@ class Fault:
     settings: tuple[str, ...] = ()
 
 
-def kill_rank(launched: Launched, _: Path, plan: Plan) -> None:
+def kill_rank(launched: Launch, _: Path, plan: Plan) -> None:
     send(launched.rank(plan.rank), signal.SIGKILL)
 
 
-def kill_all(launched: Launched, _: Path, __: Plan) -> None:
+def kill_all(launched: Launch, _: Path, __: Plan) -> None:
     send(launched.processes(), signal.SIGKILL)
 
 
-def kill_launcher(launched: Launched, _: Path, __: Plan) -> None:
+def kill_launcher(launched: Launch, _: Path, __: Plan) -> None:
     send(launched.launcher, signal.SIGKILL)
 
 
-def terminate_all(launched: Launched, _: Path, __: Plan) -> None:
+def terminate_all(launched: Launch, _: Path, __: Plan) -> None:
     send(launched.processes(), signal.SIGTERM)
 
 
-def warn_rank(launched: Launched, _: Path, plan: Plan) -> None:
+def warn_rank(launched: Launch, _: Path, plan: Plan) -> None:
     send(launched.rank(plan.rank), signal.SIGUSR1)
 
 
-def stall_rank(launched: Launched, _: Path, plan: Plan) -> None:
+def stall_rank(launched: Launch, _: Path, plan: Plan) -> None:
     send(launched.rank(plan.rank), signal.SIGSTOP)
 
 
-def hide_folder(_: Launched, run: Path, __: Plan) -> None:
+def hide_folder(_: Launch, run: Path, __: Plan) -> None:
     run.rename(run.with_name(f"{run.name}-hidden"))
 
 
@@ -92,7 +92,7 @@ def return_folder(run: Path) -> None:
     run.with_name(f"{run.name}-hidden").rename(run)
 
 
-def forbid_writing(_: Launched, run: Path, __: Plan) -> None:
+def forbid_writing(_: Launch, run: Path, __: Plan) -> None:
     # Root may write whatever permissions say, but not to what is mounted for reading. Refused
     # while a file is being written.
     while remount(run, "ro"):
@@ -108,7 +108,7 @@ def remount(run: Path, how: str) -> int:
     return subprocess.run(command, capture_output=True, check=False).returncode
 
 
-def fill_disk(_: Launched, run: Path, __: Plan) -> None:
+def fill_disk(_: Launch, run: Path, __: Plan) -> None:
     # Old checkpoints that are removed make room again.
     end = time.monotonic() + 1
     with (run / BALLAST).open("wb", buffering=0) as ballast:
@@ -120,10 +120,10 @@ def fill_disk(_: Launched, run: Path, __: Plan) -> None:
                     raise
 
 
-def poison(kind: str) -> Callable[[Launched, Path, Plan], None]:
+def poison(kind: str) -> Callable[[Launch, Path, Plan], None]:
     """Of a rank; kinds as scripts/faults/poisoned_training.py knows them."""
 
-    def strike(_: Launched, run: Path, plan: Plan) -> None:
+    def strike(_: Launch, run: Path, plan: Plan) -> None:
         poison_of(run).write_text(f"{kind} {plan.rank}")
 
     return strike

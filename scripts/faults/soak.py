@@ -36,7 +36,7 @@ from bigtrk.records.run_folder import METRICS
 from bigtrk.studies.launch import show_end
 from bigtrk.train import DEFAULT as CONFIGURATION
 from scripts.faults.faults import TRAIN
-from scripts.faults.launched import RANKS, Launched
+from scripts.faults.training_process import RANKS, Launch
 from scripts.faults.trends import Trend, trend
 from scripts.faults.watched import Held, Sample, watch
 from scripts.results import Results, add_options
@@ -74,7 +74,7 @@ def soak(folder: Path, epochs: int) -> list[Sample]:
     run, log = folder / "run", folder / "log"
     data = [f"data.train=[{make_sectors(folder)}]", f"run.folder={run}"]
     arguments = [str(CONFIGURATION), *data, *SETTINGS, f"training.epochs={epochs}"]
-    with Launched(TRAIN, arguments, log) as launched:
+    with Launch(TRAIN, arguments, log) as launched:
         samples = list(watch(launched, run))
     if launched.failed:
         show_end(log)

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from bigtrk.records.run_folder import METRICS
-from scripts.faults.launched import RANKS, Launched
+from scripts.faults.training_process import RANKS, Launch
 
 PERIOD = 1.0  # s
 STEP = b'"kind": "step"'
@@ -37,7 +37,7 @@ class Sample:
     ranks: tuple[Held, ...]
 
 
-def watch(launched: Launched, run: Path) -> Iterator[Sample]:
+def watch(launched: Launch, run: Path) -> Iterator[Sample]:
     """A sample each second until the last process has ended."""
     while processes := launched.processes():
         try:

@@ -31,7 +31,7 @@ from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
-from partition.one_event import Settings, cut_event
+from partition.one_event import CutSettings, cut_event
 from partition.partitioners import Method
 from tests.distributed.ranks import run_ranks
 
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_manifest(folder / "graphs", "graphs", {}, names)
     for sectors, parts in (("sectors", 3), ("halves", 2)):
         for name in names:
-            cutting = Settings(parts, None, Method.METIS, 0)
+            cutting = CutSettings(parts, None, Method.METIS, 0)
             cut_event(folder / "graphs", folder / sectors, name, cutting)
         write_manifest(folder / sectors, "sectors", {}, names)
     configuration = Configuration.model_validate({"model": MODEL})

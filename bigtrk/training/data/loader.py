@@ -5,16 +5,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bigtrk.parallel.collectives import together
-from bigtrk.parallel.routing import MicroStep, Share
+from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
 from bigtrk.training.data.batch import Batch
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Reads this rank's shares of routed steps; `make` makes a batch of one, or of none."""
+    """Reads this rank's assignments in routed steps; `make` makes a batch of one, or of none."""
 
-    make: Callable[[Share | None], Batch]
+    make: Callable[[Assignment | None], Batch]
     world: World
 
     def load(self, step: Sequence[MicroStep]) -> list[Batch]:

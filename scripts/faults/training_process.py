@@ -16,7 +16,7 @@ POLL = 0.001  # s
 MARK = "BIGTRK_LAUNCHED"
 
 
-class Launched:
+class Launch:
     """What it prints goes to `log`; each of its processes carries a mark in its environment, and is
     killed when the block ends.
     """
