@@ -1,4 +1,4 @@
-"""The main job on simulated events, run as its commands would be typed."""
+"""The demo: the main job on simulated events, run by the commands a user would type."""
 
 import shlex
 import socket
@@ -16,9 +16,9 @@ DEFAULT_PORT = 29500
 
 
 def commands(out: Path) -> list[str]:
-    """The command lines of the demo, in order."""
+    """Returns the command lines of the demo, in order."""
     train = Path(bigtrk.__file__).parent / "train.py"
-    # From a checkout the short path; installed elsewhere, the full one is what one types.
+    # One types the short path in a checkout, and the full one elsewhere.
     if train.is_relative_to(Path.cwd()):
         train = train.relative_to(Path.cwd())
     overrides = [
@@ -46,7 +46,7 @@ def commands(out: Path) -> list[str]:
 
 
 def _free_port() -> str:
-    """The launcher's option for another port, where another job has its default one."""
+    """Returns the launcher's option for another port, where another job has its default one."""
     with socket.socket() as probe:
         if probe.connect_ex(("127.0.0.1", DEFAULT_PORT)):
             return ""
@@ -56,7 +56,7 @@ def _free_port() -> str:
 
 
 def run_demo(out: Path) -> None:
-    """Run the demo into `out`, which must not hold one already.
+    """Runs the demo into `out`, which must not hold one already.
 
     Raises:
         InputError: `out` exists, or a command failed.
@@ -75,7 +75,7 @@ def run_demo(out: Path) -> None:
 
 def _run(command: str) -> None:
     program, *arguments = shlex.split(command)
-    # The programs installed beside this interpreter, whether or not its folder is on the path.
+    # It finds programs installed beside this interpreter, whether or not its folder is on the path.
     folder = Path(sys.executable).parent
     status = subprocess.run([str(folder / program), *arguments], check=False).returncode
     if status:

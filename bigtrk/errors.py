@@ -1,4 +1,4 @@
-"""What ends a program in one line instead of a traceback."""
+"""The errors that end a program in one line instead of a traceback."""
 
 LONGEST_REASON = 400
 
@@ -12,7 +12,7 @@ class InputError(ValueError):
 
 
 class RankError(InputError):
-    """Met by one rank where it cannot tell the others, which wait for it: it speaks for itself."""
+    """An error of one rank that cannot tell the others, which wait for it: it prints the error."""
 
 
 class StoppedError(Exception):
@@ -23,23 +23,23 @@ class StoppedError(Exception):
 
 
 def printable(text: str) -> str:
-    """`text` as one line that is safe to print: what is not printable (line breaks, escape codes of
-    terminals, halves of characters) is written as Python writes it.
+    """Makes `text` one line that is safe to print: unprintable characters (line breaks, escape
+    codes of terminals, halves of characters) are escaped as Python does.
     """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def printable_lines(text: str) -> str:
-    """`printable` for each line of `text`."""
+    """Applies `printable` to each line of `text`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def reason(error: Exception) -> str:
-    """What a library says of bad input, as part of a message: one printable line, not too long."""
+    """Shortens a library's error for use in a message: one printable line, not too long."""
     return one_line(str(error))
 
 
 def one_line(text: str) -> str:
-    """Text from anywhere, as part of a message: printable, without line breaks, not too long."""
+    """Shortens text from anywhere for use in a message: printable, without line breaks."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]} ..."

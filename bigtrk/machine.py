@@ -1,4 +1,4 @@
-"""The machine and software of a run: for its record, for benchmarks and `bigtrk doctor`.
+"""The machine and software of a run, for its record, for benchmarks and `bigtrk doctor`.
 
 Torch is imported inside the functions, so that `bigtrk doctor` works where it is missing.
 """
@@ -16,7 +16,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def machine() -> dict[str, Any]:
-    """Host name, CPU model, cores and bytes of memory open to this process, accelerator."""
+    """Returns host name, CPU model, cores and bytes of memory open to this process, accelerator."""
     return {
         "host": platform.node(),
         "cpu": cpu_model(Path("/proc/cpuinfo")),
@@ -27,13 +27,13 @@ def machine() -> dict[str, Any]:
 
 
 def software() -> dict[str, str | None]:
-    """Versions of what made a file or trained a run; None for what is not installed."""
+    """Returns the versions of what made a file or trained a run; None for what is not installed."""
     own = {"bigtrk": bigtrk.__version__, "python": platform.python_version()}
     return {**own, **{name: version(name) for name in PACKAGES}}
 
 
 def version(package: str) -> str | None:
-    """The installed version of a distribution, without importing it."""
+    """Returns the installed version of a distribution, without importing it."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -41,14 +41,14 @@ def version(package: str) -> str | None:
 
 
 def accelerator() -> str:
-    """The name of the first accelerator that torch can use, else "cpu"."""
+    """Returns the name of the first accelerator that torch can use, else "cpu"."""
     import torch
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
 
 
 def cpu_model(cpuinfo: Path) -> str:
-    """The first "model name" of a /proc/cpuinfo, which ARM hosts lack; then the architecture."""
+    """Returns the first "model name" of a /proc/cpuinfo, or the architecture (on ARM hosts)."""
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():
             key, _, value = line.partition(":")
@@ -58,14 +58,14 @@ def cpu_model(cpuinfo: Path) -> str:
 
 
 def memory_bytes() -> int:
-    """Bytes of memory: the host's, or the limit of the job or container where that is less."""
+    """Returns the host's bytes of memory, or the job's or container's limit where that is less."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     own = _own_cgroup(Path("/proc/self/cgroup"))
     return min([physical, *cgroup_limits(CGROUP, own)])
 
 
 def cgroup_limits(root: Path, group: str) -> list[int]:
-    """The memory limits of a version 2 control group and of those above it, up to `root`."""
+    """Lists the memory limits of a version 2 control group and of those above it, up to `root`."""
     folder = root / group.lstrip("/")
     limits = []
     for place in (folder, *folder.parents):

@@ -22,7 +22,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class Build(NamedTuple):
-    """A library, if there is one, where it is kept, if it is, and why it is not."""
+    """A library, if there is one; its place, if it is kept; and the problem if it is not."""
 
     library: ctypes.CDLL | None
     path: Path | None = None
@@ -32,7 +32,7 @@ class Build(NamedTuple):
 def compiled(
     name: str, source: Path, headers: Sequence[Path] = (), flags: Sequence[str] = ()
 ) -> ctypes.CDLL | None:
-    """The library `name` made of `source`, or None, with a line on stderr that says why.
+    """Compiles `source` into the library `name`, or returns None and says why on stderr.
 
     torch's own OpenMP runtime is already in the process, and the library uses it.
     """
@@ -47,10 +47,10 @@ def compiled(
 def build(
     name: str, source: Path, headers: Sequence[Path] = (), flags: Sequence[str] = ()
 ) -> Build:
-    """As `compiled`, and where it is kept. What failed is tried again by the next process.
+    """Compiles like `compiled`, and tells where it is kept. The next process retries a failure.
 
     Where the user's cache cannot be used, the library is made in a temporary folder of this
-    process: that takes seconds once, and plain passes take longer in each step.
+    process: that takes seconds once, while plain passes would take longer in each step.
     """
     try:
         command = [*compiler(), *FLAGS, *flags, str(source)]
@@ -65,9 +65,9 @@ def build(
 
 
 def _build_apart(file: str, command: Sequence[str], problem: str) -> Build:
-    """A library of this process alone, since the cache has a `problem`."""
+    """Builds a library for this process alone, since the cache has a `problem`."""
     try:
-        # NFS keeps a file that is mapped, and so its folder.
+        # NFS keeps a file that is mapped, and therefore its folder.
         with TemporaryDirectory(prefix="bigtrk-", ignore_cleanup_errors=True) as folder:
             return Build(_library(Path(folder) / file, command), problem=problem)
     except OSError as error:
@@ -77,10 +77,10 @@ def _build_apart(file: str, command: Sequence[str], problem: str) -> Build:
 
 
 def compiler() -> list[str]:
-    """The C compiler as a command with arguments, such as "ccache gcc": what CC names, else cc.
+    """Returns the C compiler as a command with arguments, such as "ccache gcc": CC's, else cc.
 
     Raises:
-        OSError: there is none.
+        OSError: there is no compiler.
     """
     named = os.environ.get("CC", "").strip() or "cc"
     try:
@@ -94,14 +94,14 @@ def compiler() -> list[str]:
 
 
 def _key(sources: Sequence[Path], command: Sequence[str]) -> str:
-    """What decides the result: the sources, the compiler, its flags and the machine."""
+    """Hashes what determines the result: the sources, the compiler, its flags and the machine."""
     texts = [source.read_text() for source in sources]
     facts = [*texts, *command, platform.machine(), _cpu_flags()]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 
 def _cpu_flags() -> str:
-    """The instruction sets of this CPU: a home folder is shared by unlike hosts."""
+    """Returns the instruction sets of this CPU, since unlike hosts may share a home folder."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
@@ -113,14 +113,14 @@ def _library(path: Path, command: Sequence[str]) -> ctypes.CDLL:
         raise PermissionError(f"{path.parent}: its file system is mounted noexec")
     try:
         descriptor = _verified(path)
-    except OSError:  # not made yet, or not as it was made
+    except OSError:  # it is not made yet, or has changed since
         _compile(path, command)
         descriptor = _verified(path)
     return _mapped(path, descriptor)
 
 
 def _compile(path: Path, command: Sequence[str]) -> None:
-    """Make a library that ends with the SHA-256 of all before, which the loader does not read.
+    """Makes a library that ends with the SHA-256 of all before, which the loader does not read.
 
     Ranks that make it at the same time replace each other's, library and digest at once.
     """
@@ -131,11 +131,11 @@ def _compile(path: Path, command: Sequence[str]) -> None:
 
 
 def _output(command: Sequence[str], folder: Path) -> bytes:
-    """What the compiler makes, in a folder that nothing else uses."""
+    """Returns what the compiler makes, in a folder that nothing else uses."""
     output = folder / "library.so"
     done = subprocess.run(
         [*command, "-o", str(output), "-lm"],
-        # What it passes from step to step is as safe here as its result.
+        # Its intermediate files are as safe here as its result.
         env={**os.environ, "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
@@ -154,8 +154,8 @@ def _complaint(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _verified(path: Path) -> int:
-    """A descriptor of a library that is as it was made: a cut one would end the process (SIGBUS)
-    when it is mapped.
+    """Returns a descriptor of a library that has not changed since it was made: a cut one would end
+    the process (SIGBUS) when it is mapped.
     """
     descriptor = open_private(path)
     with open(descriptor, "rb", closefd=False) as file:
@@ -168,9 +168,10 @@ def _verified(path: Path) -> int:
 
 
 def _mapped(path: Path, descriptor: int) -> ctypes.CDLL:
-    """The library by its descriptor: what was checked, not what has the name by now.
+    """Loads the library by its descriptor: the file that was checked, not what has the name by now.
 
-    It stays open, since the loader takes equal names, this number's too, for one library.
+    The descriptor stays open, since the loader takes equal names, this number's too, for one
+    library.
     """
     try:
         return ctypes.CDLL(f"/proc/self/fd/{descriptor}")

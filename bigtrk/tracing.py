@@ -1,4 +1,4 @@
-"""Named ranges of a training step: for a profiler's trace, and to say where a rank is."""
+"""Named ranges of a training step, for a profiler's trace and to say where a rank is."""
 
 from types import TracebackType
 
@@ -7,15 +7,15 @@ from torch.autograd import profiler
 WAITING = "waiting for other ranks"
 _IN = "in "
 
-# Entered by the thread that trains, or by autograd's while that one waits for it.
+# The thread that trains enters them, or autograd's while that one waits for it.
 _entered: list[str] = []
 _moves = 0
 
 
-class traced:  # noqa: N801  # used as a function is
-    """A range; of the trace too, where a profiler runs. What is raised inside says so in its notes.
+class traced:  # noqa: N801  # used like a function
+    """A named range, also in a profiler's trace. An error raised inside names it in a note.
 
-    torch's record_function costs 5 us also where no profiler runs, and is an operation where
+    torch's record_function costs 5 us even if no profiler runs, and counts as an operation where
     operations are counted (cost/footprint.py).
     """
 
@@ -47,28 +47,28 @@ class traced:  # noqa: N801  # used as a function is
 
 
 def waiting() -> traced:
-    """Around what ends only when other ranks get there, too."""
+    """Marks a block that ends only when other ranks get there, too."""
     return traced(WAITING)
 
 
 def place() -> str:
-    """The ranges that this process is in, each inside the one before; "" if in none."""
+    """Names the ranges that this process is in, each inside the one before; "" if in none."""
     return ", ".join(_entered)
 
 
 def is_waiting() -> bool:
-    """Whether this process is where other ranks must get, too."""
+    """Says whether this process is where other ranks must get, too."""
     return bool(_entered) and _entered[-1] == WAITING
 
 
 def place_of(error: BaseException) -> str:
-    """Where `error` was raised; "" if it was outside of all ranges."""
+    """Names the ranges in which `error` was raised; "" if it was outside of all."""
     notes = [note for note in getattr(error, "__notes__", []) if note.startswith(_IN)]
     return notes[0].removeprefix(_IN) if notes else ""
 
 
 def moves() -> int:
-    """How many ranges were entered and left: it grows while work is done."""
+    """Counts how often ranges were entered and left: it grows while work is done."""
     return _moves
 
 

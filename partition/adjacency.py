@@ -28,7 +28,7 @@ class Adjacency:
 
 
 def node_weight(edge_index: Integers, n_nodes: int) -> Integers:
-    """Weight of each node, 16 x its number of edge ends + 1: [2, E] -> [N].
+    """Returns the weight of each node, 16 x its number of edge ends + 1: [2, E] -> [N].
 
     Parts of equal weight hold about equally many edges, which is what a rank's time and memory
     go with. The 1 spreads the nodes without edges; without the 16 it would outweigh edges in
@@ -38,7 +38,7 @@ def node_weight(edge_index: Integers, n_nodes: int) -> Integers:
 
 
 def adjacency(edge_index: Integers, n_nodes: int) -> Adjacency:
-    """Symmetrise directed edges, drop self loops, merge repeated edges: [2, E] int64."""
+    """Symmetrises directed edges, drops self loops, merges repeated edges: [2, E] int64."""
     # 32 bits are enough for node numbers and take a third off the time.
     ends = edge_index.astype(np.int32)
     source, destination = ends[:, ends[0] != ends[1]]

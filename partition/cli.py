@@ -23,9 +23,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def main(program: str = "bigtrk-partition", arguments: Sequence[str] | None = None) -> None:
-    """Entry point of `bigtrk-partition`, `python -m partition` and `bigtrk partition`.
+    """Runs `bigtrk-partition`, `python -m partition` and `bigtrk partition`.
 
-    program: what was typed; arguments: what followed it, those of the process without any.
+    program: the command typed; arguments: what followed it, by default those of the process.
     """
     run_commands(program, app, arguments)
 
@@ -81,7 +81,7 @@ def cut_share(
     *,
     quiet: bool,
 ) -> Failures:
-    """Cut what this task has to, with a progress bar unless `quiet`; returns what failed."""
+    """Cuts the events of this task, with a progress bar unless `quiet`; returns what failed."""
     left = set(pending(graphs, out, settings))
     to_do = [event for event in mine if event in left]
     if not to_do:
@@ -98,8 +98,8 @@ def cut_share(
 def finish(
     graphs: GraphFolder, out: Path, settings: Settings, failed: Failures, *, as_json: bool
 ) -> None:
-    """Write manifest and report of all events but those that failed, and show it, if no other is
-    left; else say how many are left.
+    """Writes manifest and report of all events but those that failed, and shows the report, if no
+    other event is left; else says how many are left.
     """
     left = [event for event in pending(graphs, out, settings) if event not in failed]
     if left:
@@ -117,7 +117,7 @@ def finish(
 
 
 def told(failed: Failures, events: int) -> str:
-    """What failed, of so many events, in a line."""
+    """Says in a line what failed, of so many events."""
     named = "; ".join(list(failed.values())[:_MOST_NAMED])
     more = f"; and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
     return f"{len(failed)} of {events} events were not cut: {named}{more}"

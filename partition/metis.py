@@ -8,7 +8,7 @@ from partition.adjacency import Adjacency, Integers
 
 
 def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
-    """The part of each node, in 0..parts-1: [N] int64, a function of its arguments alone.
+    """Returns the part of each node, in 0..parts-1: [N] int64, a function of the arguments alone.
 
     The parts are the leaves of a bisection tree in order, so `part * K // parts` merges them into
     any smaller power of two K. A part may be empty where `parts` comes close to N.
@@ -41,10 +41,10 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
 
 
 def check_parts(event: str, n_nodes: int, parts: int) -> None:
-    """A graph cannot be cut into more parts than it has nodes (METIS crashes or leaves gaps).
+    """Refuses to cut a graph into more parts than it has nodes (METIS crashes or leaves gaps).
 
     Raises:
-        InputError: naming the event, both counts and the remedy.
+        InputError: there are more parts; names the event, both counts and the remedy.
     """
     if parts > max(n_nodes, 1):
         raise InputError(

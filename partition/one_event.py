@@ -19,13 +19,13 @@ from partition.partitioners import PARTITIONERS, Method
 from partition.quality import computed_edges, figures
 from partition.sectors import cut
 
-# What `write_manifest` says of a file; a sector file has its own.
+# `write_manifest` adds these for each file; a sector file has its own.
 _OF_THE_FILE = ("file", "bytes", "digests")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides a cut: `parts` for every event, or as many as `max_edges` a sector needs."""
+    """The settings of a cut: `parts` for every event, or as many as `max_edges` a sector needs."""
 
     parts: int | None
     max_edges: int | None
@@ -33,7 +33,7 @@ class Settings:
     seed: int
 
     def parts_for(self, n_edges: int) -> int:
-        """Parts of an event: as asked, or the smallest power of two that could suffice."""
+        """Returns the parts of an event: as asked, or the least power of two that could suffice."""
         if self.parts is not None:
             return self.parts
         assert self.max_edges is not None, "either parts or max_edges is given"
@@ -41,7 +41,7 @@ class Settings:
 
 
 def cut_event(graphs: Path, out: Path, event: str, settings: Settings) -> None:
-    """Read a graph, cut it, and write its sectors to `out`.
+    """Reads a graph, cuts it, and writes its sectors to `out`.
 
     The record's seconds cover reading, partitioning and cutting. Writing is not in them: the
     record is a part of what is written.
@@ -62,7 +62,7 @@ def cut_event(graphs: Path, out: Path, event: str, settings: Settings) -> None:
 
 
 def divide(graph: EventGraph, settings: Settings) -> tuple[Integers, int, float]:
-    """The part of each node [N], the number of parts, and the seconds spent in METIS.
+    """Returns the part of each node [N], the number of parts, and the seconds spent in METIS.
 
     Raises:
         InputError: the graph is invalid, or cannot be cut as asked.
@@ -101,7 +101,7 @@ def _check(graph: EventGraph, settings: Settings) -> None:
 
 
 def is_done(out: Path, event: str, settings: Settings, digests: dict[str, str]) -> bool:
-    """`out` holds this event, whole, cut with these settings from the graph of these digests."""
+    """Says whether `out` holds this event, whole, cut like this from the graph of these digests."""
     wanted = {"event": event, "cut": asdict(settings), "source_digests": digests}
     try:
         opened = SectionFile(file_of(out, event))

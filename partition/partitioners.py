@@ -13,15 +13,16 @@ from partition.wedges import wedges
 
 
 class Method(StrEnum):
-    """How nodes are dealt out to parts."""
+    """The method by which nodes are dealt out to parts."""
 
     METIS = "metis"
     WEDGES = "wedges"
 
 
-# A graph, its undirected form, parts, a seed -> the part of each node, in 0..parts-1: [N] int64, a
-# function of these alone. `part * K // parts` merges neighbouring parts into any smaller power of
-# two K, so these should belong together. Raises InputError where the graph cannot be cut so.
+# Maps a graph, its undirected form, parts, a seed to the part of each node, in 0..parts-1: [N]
+# int64, a function of these alone. `part * K // parts` merges neighbouring parts into any smaller
+# power of two K, so these should belong together. Raises InputError where the graph cannot be cut
+# so.
 Partitioner = Callable[[EventGraph, Adjacency, int, int], Integers]
 
 PARTITIONERS: dict[Method, Partitioner] = {

@@ -18,11 +18,11 @@ from bigtrk.graphs.storage.manifest import MANIFEST, read_manifest
 from partition.metis import check_parts
 from partition.one_event import Settings, cut_event, is_done
 
-Failures = dict[str, str]  # what is wrong, by event
+Failures = dict[str, str]  # the problem, by event
 
 
 def check(graphs: GraphFolder, out: Path) -> None:
-    """Refuse what cannot work, before anything is written.
+    """Refuses what cannot work, before anything is written.
 
     Raises:
         InputError: there is nothing to cut, or `out` holds something else.
@@ -43,7 +43,7 @@ def check(graphs: GraphFolder, out: Path) -> None:
 
 
 def too_small(graphs: GraphFolder, settings: Settings) -> Failures:
-    """The events that are known to have fewer nodes than parts, before they are read."""
+    """Finds the events that are known to have fewer nodes than parts, before they are read."""
     failures = {}
     for event in graphs.events:
         record = graphs.record(event)
@@ -55,7 +55,7 @@ def too_small(graphs: GraphFolder, settings: Settings) -> Failures:
 
 
 def pending(graphs: GraphFolder, out: Path, settings: Settings) -> list[str]:
-    """Events of `graphs` that `out` does not yet hold, cut as asked."""
+    """Lists the events of `graphs` that `out` does not yet hold, cut with these settings."""
     return [
         event
         for event in graphs.events
@@ -64,7 +64,7 @@ def pending(graphs: GraphFolder, out: Path, settings: Settings) -> list[str]:
 
 
 def share(events: list[str], environment: dict[str, str]) -> list[str]:
-    """The events of this task under srun; all of them elsewhere."""
+    """Returns the events of this task under srun; all of them elsewhere."""
     # A batch script itself has SLURM_PROCID and SLURM_NTASKS too; only srun's tasks have a step.
     if "SLURM_STEP_ID" not in environment:
         return events
@@ -74,7 +74,7 @@ def share(events: list[str], environment: dict[str, str]) -> list[str]:
 def cut_events(
     graphs: Path, out: Path, events: list[str], settings: Settings, workers: int
 ) -> Iterator[Failures]:
-    """Cut `events`, each in a worker process, and yield for each what failed, if anything: its
+    """Cuts `events`, each in a worker process, and yields for each what failed, if anything: its
     graph is damaged, or cannot be cut as asked.
 
     Raises:
@@ -124,7 +124,7 @@ def _in_processes(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Keep torch to one thread: a second gains a tenth, and on a busy machine costs 8 times."""
+    """Keeps torch to one thread: a second gains a tenth, but on a busy machine costs 8 times."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -134,5 +134,5 @@ def _one_thread() -> Iterator[None]:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Counts the cores that this process may use."""
     return len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""How good a cut is: figures of one event, and of many together."""
+"""The quality of a cut: figures of one event, and of many together."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,14 +12,14 @@ Counts = list[dict[str, Any]]  # "sectors" of a sector file's record
 
 
 def computed_edges(edge_index: Integers, part: Integers, parts: int) -> Integers:
-    """Edges that touch each part, which its rank computes: [2, E], [N] -> [parts]."""
+    """Counts the edges that touch each part, which its rank computes: [2, E], [N] -> [parts]."""
     source, destination = part[edge_index]
     inside_or_in = np.bincount(destination, minlength=parts)
     return inside_or_in + np.bincount(source[source != destination], minlength=parts)
 
 
 def figures(sectors: list[Sector]) -> dict[str, float]:
-    """The figures of one event.
+    """Computes the figures of one event.
 
     cut_fraction: cut edges / edges. halo_fraction: halo rows of all sectors / nodes.
     edge_imbalance: largest / mean number of computed edges, over sectors.
@@ -42,7 +42,7 @@ def figures(sectors: list[Sector]) -> dict[str, float]:
 
 
 def overall(records: Iterable[dict[str, Any]]) -> dict[str, float]:
-    """The figures of all events together, from their files' records.
+    """Computes the figures of all events together, from their files' records.
 
     Fractions are those of the union of the events. edge_imbalance is the sum of the events'
     largest sectors over the sum of their means: the price of waiting for the slowest rank.

@@ -1,4 +1,4 @@
-"""What the partitioning program says about its work: partition.json and a table."""
+"""The report of the partitioning program: partition.json and a table."""
 
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,13 @@ from bigtrk.disk.files import write_json
 from partition.quality import overall
 
 REPORT = "partition.json"
-_LONGEST_TABLE = 20  # events; more than a screen holds, partition.json has them all
+_LONGEST_TABLE = 20  # events; a screen holds no more, and partition.json has them all
 
 
 def write_report(out: Path, manifest: dict[str, Any], failed: dict[str, str]) -> dict[str, Any]:
-    """Assemble partition.json from the manifest of sectors, write it and return its content.
+    """Assembles partition.json from the manifest of sectors, writes it and returns its content.
 
-    `failed`: by event that was not cut, why.
+    `failed`: the reason for each event that was not cut.
     """
     records = manifest["events"]
     content = {
@@ -39,7 +39,7 @@ def write_report(out: Path, manifest: dict[str, Any], failed: dict[str, str]) ->
 
 
 def table(report: dict[str, Any]) -> Table:
-    """The report for a terminal."""
+    """Makes the report's table for a terminal."""
     shown = list(report["events"].items())[:_LONGEST_TABLE]
     hidden = len(report["events"]) - len(shown)
     more = f"and {hidden} more in {REPORT}; " if hidden else ""

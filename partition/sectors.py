@@ -8,13 +8,13 @@ from bigtrk.graphs.sector import Sector, edge_order
 
 
 def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:
-    """The sectors 0..parts-1 of `graph`, whose node n is owned by part[n]: part [N] int64.
+    """Cuts `graph` into sectors 0..parts-1; node n is owned by part[n]: part [N] int64.
 
-    A sector's halo are the ends, owned elsewhere, of the edges that touch an owned node.
+    A sector's halo is the ends, owned elsewhere, of the edges that touch an owned node.
     """
     assert part.shape == (graph.n_nodes,), "one part per node"
     order = edge_order(graph.edge_index, graph.n_nodes)
-    # Looked up before sorting, and narrow: a third of the time of part[edge_index[:, order]].
+    # A look-up before sorting, in int32, takes a third of the time of part[edge_index[:, order]].
     owner = part.to(torch.int32)[graph.edge_index].index_select(1, order)
     crossing = owner[0] != owner[1]
     edges = _edges_by_part(order, owner, crossing, parts)
@@ -41,9 +41,9 @@ def cut(graph: EventGraph, part: Tensor, parts: int) -> list[Sector]:
 
 
 def _edges_by_part(order: Tensor, owner: Tensor, crossing: Tensor, parts: int) -> list[Tensor]:
-    """Each sector's edges: those inside it, then cut ones, both in `order`.
+    """Lists each sector's edges: those inside it, then cut ones, both in `order`.
 
-    order [E]: all edges; owner [2, E]: the parts of their ends; crossing [E]: these differ.
+    order [E]: all edges; owner [2, E]: the parts of their ends; crossing [E]: they differ.
     """
     inside = _group(order[~crossing], owner[1, ~crossing], parts)
     # Both copies of a cut edge stay next to each other, so the stable sort keeps the order.
@@ -53,7 +53,7 @@ def _edges_by_part(order: Tensor, owner: Tensor, crossing: Tensor, parts: int) -
 
 
 def _halo(cut_edges: Tensor, part: Tensor, parts: int) -> tuple[Tensor, Tensor]:
-    """Halo nodes by (receiver, owner, node id), [H], and their numbers [receivers, owners].
+    """Returns halo nodes by (receiver, owner, node id), [H], and their counts [receivers, owners].
 
     cut_edges [2, C]: the ends of the cut edges, node ids.
     """
@@ -66,7 +66,7 @@ def _halo(cut_edges: Tensor, part: Tensor, parts: int) -> tuple[Tensor, Tensor]:
 
 
 def _asked(halo: Tensor, counts: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:
-    """The same nodes by (owner, receiver, node id), [H], and their numbers [owners, receivers]."""
+    """Sorts halo nodes by (owner, receiver, node id), [H]; counts [owners, receivers]."""
     order = part[halo].argsort(stable=True)
     return halo[order], counts.T
 
@@ -83,7 +83,7 @@ def _sector(
     send_splits: tuple[int, ...],
     recv_splits: tuple[int, ...],
 ) -> Sector:
-    """One sector; `row` [N] is scratch that this fills in for the sector's own nodes."""
+    """Makes one sector; `row` [N] is scratch that this fills in for the sector's own nodes."""
     node_id = torch.cat([owned, halo])
     row[node_id] = torch.arange(len(node_id))
     edge_index = row[graph.edge_index[:, edge_id]]
@@ -114,6 +114,6 @@ def _sector(
 
 
 def _group(values: Tensor, key: Tensor, groups: int) -> list[Tensor]:
-    """Split `values` [M] by `key` [M] in 0..groups-1, keeping their order: a list of `groups`."""
+    """Splits `values` [M] by `key` [M] in 0..groups-1, keeping their order: a list of `groups`."""
     order = key.argsort(stable=True)
     return list(torch.split(values[order], torch.bincount(key, minlength=groups).tolist()))

@@ -9,7 +9,7 @@ from partition.adjacency import Integers, node_weight
 
 
 def wedges(graph: EventGraph, parts: int) -> Integers:
-    """The wedge of each node, in 0..parts-1 by ascending phi: [N] int64.
+    """Returns the wedge of each node, in 0..parts-1 by ascending phi: [N] int64.
 
     The wedges are balanced in edges, as METIS's parts are; neighbours in phi merge under
     `part * K // parts`.
@@ -27,7 +27,7 @@ def wedges(graph: EventGraph, parts: int) -> Integers:
 
 
 def azimuth(graph: EventGraph) -> NDArray[np.float32]:
-    """A value per node, [N], that ascends with phi: phi in any unit, or atan2(y, x) in rad."""
+    """Returns a value per node, [N], that ascends with phi: phi in any unit, or atan2(y, x)."""
     columns = dict(zip(graph.node_feature_names, graph.node_features.numpy().T, strict=True))
     if "phi" in columns:
         return np.asarray(columns["phi"])

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 import torch
 
 from bigtrk.errors import InputError
 from bigtrk.events.simulate import simulate_event
-from bigtrk.graphs.builders.builder import build_graph, graph_record
+from bigtrk.graphs.builders.builder import build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
@@ -44,8 +43,7 @@ def files_of(kind: str) -> dict[str, bytes]:
 
 def write_event_of(folder: Path, kind: str, number: int) -> str:
     event, windows = simulate_event(4, seed=number, event_id=number), builtin_windows()
-    graph = build_graph(event, windows)
-    record: dict[str, Any] = graph_record(event, graph, windows)
+    graph, record = build_with_record(event, windows)
     if kind == "graphs":
         write_graph(folder, graph, {**record, "made_from": {"source": "a" * 64}})
     else:

@@ -67,8 +67,7 @@ def footprint(
 ) -> Footprint:
     """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows.
 
-    to_host: offloaded tensors go to the memory of an accelerator's host; on a CPU they are there
-    already.
+    to_host: offloaded tensors go to the memory of an accelerator's host; a CPU's has them already.
     """
     passes = []
     with torch.device("meta"):
@@ -165,7 +164,9 @@ def _inputs(
 
 
 class _Halo:
-    """An exchange that receives `n_halo` rows without sending, and notes the bytes of a row."""
+    """Returns an exchange that receives `n_halo` rows without sending, and notes the bytes of a
+    row.
+    """
 
     def __init__(self, n_halo: int) -> None:
         self._n_halo = n_halo

@@ -13,9 +13,7 @@ from bigtrk.config import Settings
 
 
 class Link(Settings):
-    """A link: seconds of one message without content, and bytes per second and direction of one
-    rank.
-    """
+    """Seconds of one message without content, and bytes per second and direction of one rank."""
 
     latency: float = Field(ge=0)
     bandwidth: float = Field(gt=0)

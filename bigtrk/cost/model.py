@@ -1,8 +1,8 @@
 """Memory and time of an event on K ranks, predicted from counts and a few machine constants.
 
-Memory is counted exactly (footprint.py); only the process's own part is fitted. Time is that of
-matrix products, bytes moved and operations started, each at a fitted rate; exchange and reduction
-follow from latency and bandwidth (links.py).
+Memory is counted exactly (footprint.py); only the process's own part is fitted.
+Time is that of matrix products, bytes moved and operations started, each at a fitted rate; exchange
+and reduction follow from latency and bandwidth (links.py).
 """
 
 import math
@@ -169,23 +169,17 @@ class CostModel:
         return machine.process_bytes + modules
 
     def _checkpoint_bytes(self, count: Footprint) -> float:
-        """Returns the bytes that writing this rank's part of a checkpoint takes, where host memory
-        counts.
-        """
+        """Returns the bytes to write this rank's part of a checkpoint, where host memory counts."""
         if not self.machine.shared:
             return 0.0
         return BYTES * _CHECKPOINT_WORDS * count.weights.total / self.world
 
     def _batches(self, parts: int) -> int:
-        """Returns how many batches a rank has at once: a step's and, read meanwhile, the next
-        one's.
-        """
+        """Counts the batches a rank has at once: a step's and, read meanwhile, the next one's."""
         return 2 * max(1, math.ceil(self.events_per_step * parts / self.world))
 
     def _input_bytes(self, size: SectorSize) -> float:
-        """Returns the bytes of one batch where its memory counts: on the device, or in all on a
-        CPU.
-        """
+        """Returns the bytes of a batch where memory counts: on the device, or in all on a CPU."""
         edge, node = BYTES * self.n_edge_features, BYTES * self.n_node_features
         if not self.machine.shared:
             return (edge + _EDGE_BYTES_ON_DEVICE) * size.edges + node * size.nodes

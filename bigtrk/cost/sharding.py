@@ -47,9 +47,7 @@ class Sharding:
         return Held(part, part, 2 * part, buffers=whole, after=after)
 
     def seconds(self, link: Link, world: int, weights: int, layers: int) -> float:
-        """Returns the seconds of a step's reductions, and of gathering what is sharded, over
-        `link`.
-        """
+        """Returns the seconds over `link` of a step's reductions and of gathering sharded state."""
         if self.level == "none":
             return all_reduce(link, world, BYTES * weights)
         # Gradients are scattered and the updated weights gathered; where parameters are sharded

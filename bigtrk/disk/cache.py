@@ -43,7 +43,7 @@ def cache_folder() -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Make an absolute `folder`, where it is missing, and refuse one that others could change.
+    """Makes an absolute `folder`, where it is missing, and refuses one that others could change.
 
     The folder and all folders and symbolic links on the way must belong to the user or to root, and
     nobody else may write to them; in those above it others may make files of their own (as in /tmp,
@@ -81,8 +81,8 @@ def _made(place: Path) -> os.stat_result:
 
 
 def open_private(path: Path) -> int:
-    """Opens a file to read that the user or root owns and nobody else may write; returns its
-    descriptor.
+    """Opens for reading a file that the user or root owns and nobody else may write; returns its
+    file descriptor.
 
     Raises:
         OSError: the file is missing, is a symbolic link or no regular file, belongs to somebody

@@ -17,7 +17,7 @@ MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a 
 
 @contextmanager
 def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it is fsynced and renamed to `path`, with
+    """Yields a temporary path beside `path`; on success it is fsynced and renamed to `path`, with
     the permissions of `mode` that the umask leaves. Their folder must be there.
 
     If the block raises, the temporary file is removed and `path` is left as it was. Where either
@@ -48,7 +48,7 @@ def _umask() -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename inside `folder` survive a power loss."""
+    """Makes a rename inside `folder` survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -57,14 +57,14 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Call `write` with a temporary path and move the result to `path`, making its folder."""
+    """Calls `write` with a temporary path and moves the result to `path`, making its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         write(temporary)
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write `content` as indented JSON, atomically."""
+    """Writes `content` as indented JSON, atomically."""
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     write_atomically(path, lambda temporary: temporary.write_text(text))
 
@@ -84,7 +84,7 @@ def unlinked(path: Path) -> Path:
 
 
 def open_to_append(path: Path) -> TextIO:
-    """Open a text file to append to; it is made if it is missing.
+    """Opens a text file to append to; it is made if it is missing.
 
     Raises:
         InputError: the file is a symbolic link, which is not followed.
@@ -93,7 +93,7 @@ def open_to_append(path: Path) -> TextIO:
 
 
 def _open_no_link(path: str, flags: int) -> int:
-    """Open a file, unless somebody lays a link there in this moment."""
+    """Opens a file, unless somebody lays a link there in this moment."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
@@ -128,7 +128,7 @@ def _sealed(text: bytes) -> bytes:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a path that cannot be read to its end, such as a pipe or a device.
+    """Refuses a path that cannot be read to its end, such as a pipe or a device.
 
     Raises:
         InputError: `path` is missing or is not a file.
@@ -159,7 +159,7 @@ def read_bytes(path: Path, most: int | None = None) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of text, numbers and no more nesting than a record has.
+    """Reads a JSON file of text, numbers and no more nesting than a record has.
 
     Raises:
         InputError: the file cannot be read, is not JSON, or is too large.

@@ -47,8 +47,8 @@ class FolderLock:
         return self._folder / LOCK
 
     def take(self, folder: Path) -> None:
-        """Hold `folder`, and give signs of life in a thread. A dead owner's lock is taken over with
-        a message; where its process runs elsewhere, after a minute without a sign of life.
+        """Holds `folder`, and gives signs of life in a thread. A dead owner's lock is taken over
+        with a message; where its process runs elsewhere, after a minute without a sign of life.
 
         Raises:
             InputError: another process holds the folder, or the disk refuses.
@@ -61,7 +61,7 @@ class FolderLock:
         threading.Thread(target=self._beat, name="lock", daemon=True).start()
 
     def check(self) -> None:
-        """Check that the folder is still held, for instance before writing in it: a process that
+        """Checks that the folder is still held, for instance before writing in it: a process that
         was suspended, or whose host was cut off, may have been taken for dead.
 
         Raises:

@@ -22,12 +22,10 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Yields the lines of a file. Blank lines are skipped, and so is a last line that a crash left
-    half-written.
+    """Yields the lines of a file, except blank ones and a last line that a crash left half-written.
 
     Raises:
-        InputError: the file is missing or cannot be read; or a line is no JSON object or is too
-            long.
+        InputError: the file is missing or cannot be read; or a line is too long or no JSON object.
     """
     check_file(path)
     for number, raw in enumerate(_raw_lines(path), start=1):

@@ -22,7 +22,7 @@ def limit_of(packed: int) -> int:
 
 
 def check_members(path: Path, archive: ZipFile) -> None:
-    """Refuse members that no archive of data needs: names that lead out of it, and links.
+    """Refuses members that no archive of data needs: names that lead out of it, and links.
 
     Raises:
         InputError: a member's name is absolute or has "..", or a member is a symbolic link.

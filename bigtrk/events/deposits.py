@@ -68,9 +68,7 @@ def concatenate(first: Deposits, second: Deposits) -> Deposits:
 def particle_deposits(
     particles: Columns, layers: DetectorLayers, rng: np.random.Generator
 ) -> Deposits:
-    """Simulates deposits of particles in a 2 T solenoid: no scattering, no energy loss, half a
-    turn.
-    """
+    """Simulates particles in a 2 T solenoid: no scattering, no energy loss, half a turn."""
     helix = helices(particles)
     crossings = [_crossings(helix, layers, side) for side in (0, 1)]
     particle, layer, angle, side = (np.concatenate(parts) for parts in zip(*crossings, strict=True))
@@ -133,9 +131,7 @@ def _in_modules(
     side: Int64,
     layers: DetectorLayers,
 ) -> tuple[Deposits, NDArray[np.bool_]]:
-    """Returns crossings' deposits in the nearest column of their side, and whether a module is
-    there.
-    """
+    """Returns crossings' deposits in the nearest column of their side, and if a module is there."""
     x, y, z = position(track, angle)
     px, py, pz = momentum(track, angle)
     phi, radius = np.arctan2(y, x), np.hypot(x, y)

@@ -119,7 +119,7 @@ def module_table(layers: DetectorLayers = TRACKML_LAYERS) -> Columns:
 
 
 def write_detectors(folder: Path, layers: DetectorLayers = TRACKML_LAYERS) -> Path:
-    """Write the module table of `layers` as `folder/detectors.csv.gz`."""
+    """Writes the module table of `layers` as `folder/detectors.csv.gz`."""
     return write_table(module_table(layers), folder / "detectors.csv", compress=True)
 
 

@@ -67,8 +67,8 @@ class DetectorLayers:
         return self.low[layer] + (row + 0.5) * self.row_length[layer]
 
     def arc_radius(self, layer: Int64, column: Int64, row: Int64) -> Float64:
-        """Returns the radius at which a module's u is measured: its cylinder's, on a disc its row's
-        centre.
+        """Returns the radius at which a module's u is measured: its cylinder's or, on a disc, that
+        of its row's centre.
 
         [M], [M], [M] -> [M] (mm). Strips of a disc are radial: one strip, one azimuth.
         """

@@ -91,8 +91,7 @@ def cylinder_crossings(helix: Helices, radii: Float64) -> Float64:
 
 
 def disc_crossings(helix: Helices, z: Float64) -> Float64:
-    """Returns the angle at which each helix crosses each plane of constant z, [P], [S] -> [P, S]
-    (rad).
+    """Returns the angle at which each helix crosses each plane z, [P], [S] -> [P, S] (rad).
 
     NaN where it does not within its first half turn.
     """

@@ -22,7 +22,7 @@ RECORD = "simulation.json"  # beside the events: what they were simulated with
 def simulate_folder(
     out: Path, events: Sequence[int], particles: int, seed: int, detectors: Path | None
 ) -> None:
-    """Write the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
+    """Writes the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
 
     `detectors` names a detectors.csv; without it the built-in TrackML-like geometry is used. Events
     that `out` already holds from the same simulation are kept.
@@ -46,7 +46,7 @@ def simulate_folder(
 
 
 def _claim(out: Path, parameters: dict[str, Any]) -> None:
-    """Write the record to `out`, or check that the same one is there."""
+    """Writes the record to `out`, or checks that the same one is there."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder for the events")
     if not out.exists() or not any(out.iterdir()):

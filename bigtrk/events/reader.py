@@ -27,7 +27,7 @@ def find_events(path: Path) -> list[str]:
 
 
 def read_event(path: Path, name: str | None = None) -> Event:
-    """Read and validate one event.
+    """Reads and validates one event.
 
     `path` is a folder or zip archive that holds event `name` (which may be omitted where there
     is only one), one of the event's files, or a prefix such as `DIR/event000001000`. Tables

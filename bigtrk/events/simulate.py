@@ -35,7 +35,7 @@ def simulate_event(
     event_id: int = 0,
     detector: DetectorLayers = TRACKML_LAYERS,
 ) -> Event:
-    """Simulate an event of `n_particles`, the same for the same (seed, event_id).
+    """Simulates an event of `n_particles`, the same for the same (seed, event_id).
 
     About eight signal hits per particle and 17 % noise. Not simulated: multiple scattering,
     energy loss, decays in flight, turns of a helix beyond the first half. Floats have six

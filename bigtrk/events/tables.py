@@ -20,7 +20,7 @@ FIX_VALUES = "correct the value or export the table again"
 
 
 def fail_at(where: str, row: int, problem: str, remedy: str) -> NoReturn:
-    """Raise InputError for table row `row` (0-based), naming the 1-based line of the file."""
+    """Raises InputError for table row `row` (0-based), naming the 1-based line of the file."""
     raise InputError(f"{where}, row {row + HEADER_LINES + 1}: {problem}; {remedy}")
 
 
@@ -112,7 +112,7 @@ def _to_numpy(table: pa.Table, name: str, spec: TableSpec, where: str) -> NDArra
 def _diagnose(
     content: bytes, names: list[str], types: dict[str, pa.DataType], where: str, reason: str
 ) -> NoReturn:
-    """Find the row Arrow refused. Slow, but only ever run on a bad file."""
+    """Finds the row Arrow refused. Slow, but only ever run on a bad file."""
     lines = csv.reader(io.StringIO(content.decode("utf-8", errors="replace"), newline=""))
     next(lines)
     for row, values in enumerate(lines):

@@ -15,7 +15,7 @@ GZIP_LEVEL = 4
 
 
 def write_event(event: Event, folder: Path, compress: bool = True) -> list[Path]:
-    """Write the tables of `event` as `folder/NAME-TABLE.csv[.gz]`, each atomically.
+    """Writes the tables of `event` as `folder/NAME-TABLE.csv[.gz]`, each atomically.
 
     Ids are exact. Floats are written in the shortest form that gives their float32 value again,
     as in TrackML's own files; NaN is written as a blank.
@@ -35,7 +35,7 @@ def write_event(event: Event, folder: Path, compress: bool = True) -> list[Path]
 
 
 def write_table(columns: Columns, path: Path, compress: bool) -> Path:
-    """Write one table to `path`, or to `path`.gz, and return what was written."""
+    """Writes one table to `path`, or to `path`.gz, and returns what was written."""
     arrays = {name: _to_arrow(values) for name, values in columns.items()}
     sink = pa.BufferOutputStream()
     options = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")

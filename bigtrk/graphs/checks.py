@@ -39,7 +39,7 @@ PARTICLES: Layout = {
 
 
 def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where: str) -> None:
-    """Refuse tensors that do not follow `layout`, of which only `LABELS` may be absent.
+    """Refuses tensors that do not follow `layout`, of which only `LABELS` may be absent.
 
     `sizes`: the known sizes by letter; the others need only agree.
 
@@ -69,7 +69,7 @@ def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where
 
 
 def check_rows(index: Tensor, rows: int, where: str) -> None:
-    """Refuse an index of any shape that leads outside `rows` rows.
+    """Refuses an index of any shape that leads outside `rows` rows.
 
     Raises:
         InputError: it leads outside.

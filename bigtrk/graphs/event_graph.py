@@ -38,10 +38,10 @@ class EventGraph:
     """One event's graph. Features are in mm and rad, not normalised.
 
     node_features [N, F] float32, edge_features [E, G] float32, in the order of their names.
-    edge_index [2, E] int64: row 0 the inner hit (source), row 1 the outer hit (destination). y [E]
-    bool: the edge joins consecutive hits of one particle. hit_id [N] int64, particle_id [N] int64
-    (0: noise), hit_weight [N] float64 (TrackML weight). A field that the source of the graph does
-    not know is None.
+    edge_index [2, E] int64: row 0 the inner hit (source), row 1 the outer hit (destination).
+    y [E] bool: the edge joins consecutive hits of one particle.
+    hit_id [N] int64, particle_id [N] int64 (0: noise), hit_weight [N] float64 (TrackML weight).
+    A field that the source of the graph does not know is None.
     """
 
     name: str

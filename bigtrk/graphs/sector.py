@@ -16,11 +16,11 @@ class Sector:
     (owner, node id). Edges: those among owned nodes first, then cut edges, each block sorted by
     (destination, source) in the event's node ids. A cut edge lies in both sectors it touches.
 
-    node_id [N], edge_id [E] int64: positions in the event. owns_edge [E] bool: true in exactly one
-    sector per edge, the one that owns its destination. send_index [S] int64: owned rows the other
-    sectors asked for, grouped by receiver; `send_splits` counts those for each part, and
-    `recv_splits` this sector's halo rows by owner. Other fields are those of EventGraph, restricted
-    to this sector; edge_index holds local rows.
+    node_id [N], edge_id [E] int64: positions in the event.
+    owns_edge [E] bool: true in exactly one sector per edge, the one that owns its destination.
+    send_index [S] int64: owned rows the other sectors asked for, grouped by receiver;
+    `send_splits` counts those for each part, and `recv_splits` this sector's halo rows by owner.
+    Other fields are those of EventGraph, restricted to this sector; edge_index holds local rows.
     """
 
     event: str
@@ -92,9 +92,7 @@ def whole_sector(graph: EventGraph) -> Sector:
 def empty_sector(
     node_feature_names: tuple[str, ...], edge_feature_names: tuple[str, ...]
 ) -> Sector:
-    """Returns a sector without nodes, which a rank computes in a micro-step without an event for
-    it.
-    """
+    """Returns a sector without nodes, for a rank that has no event in a micro-step."""
     none = torch.empty(0, dtype=torch.int64)
     return Sector(
         event="",

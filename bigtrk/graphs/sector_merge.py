@@ -66,9 +66,7 @@ def _owners(sector: Sector) -> Tensor:
 def _nodes(
     sectors: list[Sector], owner: Tensor, part: int, parts: int
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """Returns the rows to keep of all sectors' nodes, in the new order; their node ids; halo rows
-    by owner.
-    """
+    """Returns rows to keep of all nodes, in the new order; their node ids; halo rows by owner."""
     node_id = torch.cat([s.node_id for s in sectors])
     # Owned nodes sort before the halo, whose owners count from 1.
     block = torch.where(owner == part, 0, owner + 1)
@@ -79,9 +77,7 @@ def _nodes(
 
 
 def _edges(sectors: list[Sector], owner: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Returns the rows to keep of all sectors' edges, [E], in the new order; their ends' node ids
-    [2, E].
-    """
+    """Returns the rows to keep of all edges, [E], in the new order; their ends' node ids [2, E]."""
     rows = _first_of_each(torch.cat([s.edge_id for s in sectors]))
     ends = torch.cat([s.node_id[s.edge_index] for s in sectors], dim=1)[:, rows]
     end_owner = [o[s.edge_index] for s, o in zip(sectors, owner, strict=True)]

@@ -1,6 +1,4 @@
-"""The target: the true edges a training is to find, and their weights; derived when a graph is
-loaded.
-"""
+"""The target: true edges a training is to find, and their weights, derived on loading a graph."""
 
 import torch
 from pydantic import Field
@@ -12,8 +10,8 @@ from bigtrk.graphs.event_graph import ParticleTable
 
 
 class Target(Settings):
-    """Which true edges a training is after: by default all of them. Metrics know target edges and
-    others, however these weigh.
+    """The true edges that a training is to find, by default all. Metrics tell target edges from
+    others, whatever their weights.
     """
 
     pt_min: float = Field(0.0, ge=0)

@@ -51,7 +51,7 @@ def gather_items(item: Item, group: Group = None) -> list[Item]:
 
 
 def gather_rows(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Concatenate the rows of all ranks of `group`: [n, C] -> [sum of n, C]."""
+    """Concatenates the rows of all ranks of `group`: [n, C] -> [sum of n, C]."""
     size = dist.get_world_size(group)
     count = torch.tensor([rows.shape[0]], device=rows.device)
     counts = [torch.empty_like(count) for _ in range(size)]
@@ -80,7 +80,7 @@ def attempted(call: Callable[[], Item]) -> Future[Item]:
 
 
 def together(call: Callable[[], Item], group: Group = None) -> Item:
-    """Run `call` on every rank; if any meets bad input, all ranks raise alike. Collective.
+    """Runs `call` on every rank; if any meets bad input, all ranks raise alike. Collective.
 
     group: a group of all ranks for use in a thread, which must not share the world's own.
 
@@ -130,7 +130,7 @@ def _differences(everyone: Sequence[Mapping[str, str]]) -> dict[tuple[str, str],
 
 
 def on_first_rank(call: Callable[[], Item]) -> Item:
-    """Run `call` on rank 0; all ranks return its result, or raise its InputError. Collective."""
+    """Runs `call` on rank 0; all ranks return its result, or raise its InputError. Collective."""
     outcome = [together(lambda: call() if dist.get_rank() == 0 else None)]
     with waiting():
         dist.broadcast_object_list(outcome)

@@ -28,7 +28,7 @@ class HaloPlan:
     stopwatch: Stopwatch
 
     def swap(self, rows: Tensor, to: tuple[int, ...], of: tuple[int, ...]) -> Tensor:
-        """Send `rows` split by `to`, receive rows split by `of`."""
+        """Sends `rows` split by `to`, and receives rows split by `of`."""
         with self.stopwatch.time("exchange"):
             received = rows.new_empty(sum(of), *rows.shape[1:])
             rows = rows.contiguous()
@@ -37,7 +37,7 @@ class HaloPlan:
         return received
 
     def __call__(self, owned: Tensor) -> Tensor:
-        """Append the fresh halo rows: [n_owned, H] -> [N, H]; differentiable."""
+        """Appends the fresh halo rows: [n_owned, H] -> [N, H]; differentiable."""
         result: Tensor = _Exchange.apply(owned, self)
         return result
 

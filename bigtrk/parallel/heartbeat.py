@@ -109,9 +109,7 @@ def silence(silent: Mapping[int, Beat], others: Mapping[int, Beat], seconds: flo
 
 
 def stall(beats: Mapping[int, Beat], seconds: float) -> Verdict:
-    """Makes the verdict if ranks answer but none moves on: those not waiting for others are at
-    fault.
-    """
+    """Makes the verdict if ranks answer but none moves: those that do not wait are at fault."""
     busy = {rank: beat for rank, beat in beats.items() if not beat.waits}
     stalled = busy or dict(beats)
     others = {rank: beat for rank, beat in beats.items() if rank not in stalled}

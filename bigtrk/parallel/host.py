@@ -15,7 +15,7 @@ _THRESHOLD, _HUGE_PAGES = "MALLOC_MMAP_THRESHOLD_", "THP_MEM_ALLOC_ENABLE"
 
 
 def settle(ranks: Ranks) -> None:
-    """Give this rank its share of the host's cores, and large tensors huge pages.
+    """Gives this rank its share of the host's cores, and large tensors huge pages.
 
     Call it before the first tensor is made.
     """
@@ -28,9 +28,10 @@ def cores_of_rank(
 ) -> int:
     """Returns how many of the `open_cores`, which this process may run on, are this rank's.
 
-    OMP_NUM_THREADS is the user's word. Else what srun was asked for with --cpus-per-task, at most
-    those open (srun binds a task to its own where the cluster lets it); elsewhere the ranks of a
-    host share what is open to each alike, where deepspeed would set no number at all.
+    OMP_NUM_THREADS is the user's choice and wins. Otherwise, under srun, they are those asked for
+    with --cpus-per-task, at most those open (srun binds a task to its own where the cluster lets
+    it); elsewhere the ranks of a host share the open cores equally, where deepspeed would set no
+    number at all.
     """
     if threads := _omp_threads(ranks, environment):
         return threads
@@ -41,9 +42,10 @@ def cores_of_rank(
 
 
 def _omp_threads(ranks: Ranks, environment: Mapping[str, str]) -> int | None:
-    """The number in OMP_NUM_THREADS, the first of a list; None where it says nothing.
+    """Returns the number in OMP_NUM_THREADS, the first of a list; None where it says nothing.
 
-    torchrun sets 1 where nothing is set, so that 1 of several ranks is not the user's word there.
+    torchrun sets 1 where nothing is set, so 1 is not taken for the user's choice if it started
+    several ranks.
     """
     outermost = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     threads = int(outermost) if outermost.isdecimal() else 0
@@ -56,10 +58,10 @@ def use_huge_pages() -> None:
 
     By default glibc keeps freed blocks below 32 MiB, in pieces that later blocks do not fill, and
     larger ones cost a page fault per 4 KiB. With 200,000 edges, hidden 64, 4 layers on two cores a
-    step took 3.8 s and a peak of 1.18 GB by default, and so 2.2 s and 1.05 GB (to 0.1 % in every
-    run); keeping everything that is freed took 1.6 s and 1.85 GB.
+    step took 3.8 s and a peak of 1.18 GB by default, and 2.2 s and 1.05 GB (to 0.1 % in every run)
+    with this; keeping everything that is freed took 1.6 s and 1.85 GB.
 
-    Settings of the user's in the environment win; only glibc knows the first of the two.
+    Settings in the user's environment win; only glibc knows the first of the two.
     """
     os.environ.setdefault(_HUGE_PAGES, "1")  # torch reads it at its first allocation
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

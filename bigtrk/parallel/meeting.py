@@ -47,7 +47,7 @@ class Met:
 
 
 def meet(ranks: Ranks, seconds: float) -> Met:
-    """Wait for all ranks at MASTER_ADDR and MASTER_PORT. Collective.
+    """Waits for all ranks at MASTER_ADDR and MASTER_PORT. Collective.
 
     Raises:
         RankError: no other rank came for so many seconds; ranks differ in WORLD_SIZE, or have the
@@ -176,7 +176,7 @@ class _Meeting:
         self._until(all_there, absence)
 
     def _until(self, look: Callable[[], bool], error: Callable[[], RankError | None]) -> None:
-        """Look again and again; when the meeting is over, raise `error`, if there is one."""
+        """Looks again and again; when the meeting is over, raises `error`, if there is one."""
         while not look():
             found = error() if self.over.is_set() else None
             if found:

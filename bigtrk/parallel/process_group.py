@@ -56,7 +56,7 @@ def _joined(backend: str, ranks: Ranks, store: Store) -> Iterator[None]:
 
 
 def close_process_group() -> None:
-    """Destroy the process group, leaving its threads nothing to do while the interpreter ends.
+    """Destroys the process group, leaving its threads nothing to do while the interpreter ends.
 
     DistributedDataParallel leaks references to the group, so gloo's threads outlive it. One that
     drops its last piece of work (which holds a Python object) during interpreter shutdown aborts

@@ -37,7 +37,7 @@ class Ranks:
 
 
 def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
-    """Read the place from what deepspeed, torchrun or srun left in the environment.
+    """Reads the place from what deepspeed, torchrun or srun left in the environment.
 
     Without any of them this is rank 0 of 1 (plain python).
 

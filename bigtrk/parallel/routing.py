@@ -82,7 +82,7 @@ class Router:
         return self.layout(events).micro_steps
 
     def layout(self, events: Sequence[int]) -> Layout:
-        """Lay `events` over the ranks, each in as many sectors as end the step soonest.
+        """Lays `events` over the ranks, each in as many sectors as end the step soonest.
 
         An event of K sectors occupies K ranks, the first a multiple of K, so that groups of one
         size never overlap. Every rank has a place in every micro-step.
@@ -91,8 +91,7 @@ class Router:
         return min(layouts, key=lambda layout: layout.seconds)
 
     def _bounds(self, events: Sequence[int]) -> list[float]:
-        """Lists the bounds on a single event's time to try, longest first: ties go to fewer
-        sectors.
+        """Lists bounds on a single event's time to try, longest first: ties go to fewer sectors.
 
         Source: G. Mounié et al., "A 3/2-approximation algorithm for scheduling independent
         monotonic malleable tasks" (2007) also choose the widths by a bound.
@@ -123,9 +122,7 @@ def usable_parts(stored: int, world_size: int) -> int:
 
 
 def possible_parts(stored: int, world_size: int) -> list[int]:
-    """Lists the numbers of ranks that an event cut into `stored` sectors may be laid over,
-    ascending.
-    """
+    """Lists, ascending, numbers of ranks an event cut into `stored` sectors may be laid over."""
     most = usable_parts(stored, world_size)
     return sorted({1 << i for i in range(most.bit_length())} | {most})
 
@@ -137,7 +134,7 @@ def as_stored(sizes: Iterable[tuple[int, float]], world_size: int, in_step: bool
 
 
 def lay_out(tasks: Iterable[Task], world_size: int, in_step: bool = False) -> Layout:
-    """Give each task, widest and then longest first, the aligned ranks that are free first.
+    """Gives each task, widest and then longest first, the aligned ranks that are free first.
 
     Where ranks wait `in_step`, it takes those with the fewest micro-steps, so that tasks of like
     length share one.

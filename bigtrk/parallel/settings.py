@@ -8,7 +8,7 @@ from bigtrk.config import Settings
 
 
 class EngineSettings(Settings):
-    """How ranks share the model."""
+    """The engine, by which ranks share the model."""
 
     name: Literal["ddp", "deepspeed", "fsdp2"] = "ddp"
     """`ddp`: a replica on each rank. `deepspeed`: ZeRO as `ds_config` says. `fsdp2`: sharded over
@@ -36,11 +36,12 @@ class OptimizerSettings(Settings):
     lr: float = Field(1e-3, gt=0)
     """Learning rate, before `lr_scaling`."""
     lr_scaling: Literal["none", "linear", "sqrt"] = "none"
-    """How the learning rate grows with `training.events_per_step`: `lr` is that of one event per
+    """Growth of the learning rate with `training.events_per_step`: `lr` is that of one event per
     step; `linear` multiplies it by their number (Goyal et al. 2017, for SGD), `sqrt` by its root
-    (Malladi et al. 2022, for Adam)."""
+    (Malladi et al. 2022, for Adam).
+    """
     weight_decay: float = Field(0.01, ge=0)
-    """Weight decay of all parameters, biases too, as the field's own trainings decay them."""
+    """Weight decay of all parameters, biases too, as in the field's own trainings."""
     schedule: Literal["constant", "cosine", "plateau"] = "constant"
     """After the warm-up the learning rate stays (`constant`), falls to 0 at the end of the run
     along half a cosine (`cosine`), or is halved whenever the validation loss (without validation
@@ -48,6 +49,6 @@ class OptimizerSettings(Settings):
     warmup_steps: int = Field(0, ge=0, lt=2**31)
     """Length of the linear warm-up of the learning rate [steps]."""
     plateau_patience: int = Field(3, ge=0, lt=2**31)
-    """How long without improvement `plateau` bears [epochs]."""
+    """The time without improvement that `plateau` tolerates [epochs]."""
     gradient_clipping: float = Field(0.0, ge=0)
     """The largest global norm of the gradients; 0 for no limit."""

@@ -12,9 +12,9 @@ from bigtrk.parallel.stopwatch import Stopwatch
 
 @dataclass(frozen=True)
 class World:
-    """What everything that trains or scores needs to know of the other ranks.
+    """A rank's view of the others, for all that trains or scores.
 
-    groups: of the ranks that hold the sectors of one event. stopwatch: of what this rank does.
+    groups: those of the ranks that hold the sectors of one event. stopwatch: that of this rank.
     """
 
     ranks: Ranks
@@ -23,12 +23,12 @@ class World:
 
     @property
     def device(self) -> torch.device:
-        """The accelerator of this rank where there is one, else the CPU."""
+        """Returns the accelerator of this rank where there is one, else the CPU."""
         return self.ranks.device
 
 
 def make_world(ranks: Ranks, num_parts: Iterable[int] = ()) -> World:
-    """Make the groups for events in these numbers of sectors. Collective.
+    """Makes the groups for events in these numbers of sectors. Collective.
 
     Without any, events are taken whole.
     """

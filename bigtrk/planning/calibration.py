@@ -20,8 +20,8 @@ from bigtrk.machine import machine, software
 from bigtrk.planning.warmup import Case, Measured, measure_apart
 from bigtrk.training.costs import make_cost
 
-# Wide and narrow, few and many operations, both precisions, in chunks and in tensors that leave the
-# core's cache; each takes seconds on two cores.
+# The cases are wide and narrow, of few and many operations, in both precisions, in chunks and in
+# tensors that leave the core's cache; each takes seconds on two cores.
 CASES = (
     Case(20_000, 60_000, 64, recompute="layer"),
     Case(4_000, 20_000, 256, layers=2),
@@ -35,15 +35,16 @@ CASES = (
     Case(500, 1_500, 32, layers=8, steps=12),
     Case(7_000, 12_000, 64, steps=12),
 )
-# A case of an accelerator is the same many times over: it must outweigh the start of operations.
+# On an accelerator a case is enlarged so many times, to outweigh the start of operations.
 ON_ACCELERATOR = 20
-# Measured also on two ranks at once: tensors that leave the core's cache, and that do not.
+# These are also measured on two ranks at once: tensors that leave the core's cache, and that do
+# not.
 BESIDE, BESIDE_CACHED = CASES[0], CASES[-1]
 Sample = tuple[Case, Measured]
 
 
 def calibrate(path: Path) -> MachineConstants:
-    """Measure this machine, fit its constants and write them to `path`.
+    """Measures this machine, fits its constants and writes them to `path`.
 
     Raises:
         InputError: a warm-up failed.
@@ -73,7 +74,7 @@ def calibrate(path: Path) -> MachineConstants:
 
 
 def fit(samples: Sequence[Sample], start: MachineConstants) -> MachineConstants:
-    """Constants that agree best with what was measured, relative errors alike; others of `start`.
+    """Fits the constants to the samples by relative errors; those not fitted are `start`'s.
 
     The network is not measured.
     """
@@ -86,7 +87,7 @@ def fit(samples: Sequence[Sample], start: MachineConstants) -> MachineConstants:
 
 
 def _fit_memory(samples: Sequence[Sample], base: MachineConstants) -> MachineConstants:
-    """process_bytes: what is measured beyond what is counted, by relative error."""
+    """Fits process_bytes, the measured bytes beyond those counted, by relative error."""
     bare = base.model_copy(update={"process_bytes": 0})
     counted = np.array([_peak(case, bare) for case, _ in samples])
     peak = np.array([found.peak_bytes for _, found in samples], dtype=np.float64)
@@ -95,7 +96,7 @@ def _fit_memory(samples: Sequence[Sample], base: MachineConstants) -> MachineCon
 
 
 def _fit_time(samples: Sequence[Sample], base: MachineConstants) -> MachineConstants:
-    """Rates, by non-negative least squares: seconds are linear in their inverses."""
+    """Fits the rates by non-negative least squares: seconds are linear in their inverses."""
     basis = ("fp32", "bf16", "traffic", "cached", "operation")
     rows = [[_seconds(case, _only(base, name)) for name in basis] for case, _ in samples]
     seconds = np.array([found.seconds for _, found in samples])
@@ -117,7 +118,7 @@ _NEVER = 1e300
 
 
 def _only(base: MachineConstants, name: str) -> MachineConstants:
-    """A machine on which only `name` takes time, at a rate of one unit."""
+    """Returns a machine on which only `name` takes time, at a rate of one unit."""
     flops = {precision: _UNIT if precision == name else _NEVER for precision in ("fp32", "bf16")}
     return base.model_copy(
         update={
@@ -143,7 +144,7 @@ def _seconds(case: Case, constants: MachineConstants) -> float:
 
 
 def _sharing(case: Case, alone: Sequence[Sample]) -> float:
-    """Seconds of two ranks that share this host, over those of one that does the work of both."""
+    """Measures seconds of two ranks that share this host, over those of one doing all the work."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         both = pool.map(lambda case: measure_apart(case, local_size=2), [case, case])
         seconds = sum(one.seconds for one in both) / 2
@@ -156,7 +157,7 @@ def _enlarged(case: Case) -> Case:
 
 
 def _modules_bytes(samples: Sequence[Sample]) -> dict[str, int]:
-    """What DeepSpeed's modules and those of ZeRO add to a process, by the smallest of the cases."""
+    """Measures what the modules of DeepSpeed and ZeRO add to a process, by the smallest case."""
     smallest, alone = min(samples, key=lambda sample: sample[0].edges)
     try:
         plain, zero = (

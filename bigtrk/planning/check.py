@@ -1,4 +1,4 @@
-"""What the cost model predicts for runs that were measured: `bigtrk plan --check`."""
+"""The cost model's predictions for runs that were measured: `bigtrk plan --check`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
 from bigtrk.planning.dry_run import predict_step
 from bigtrk.records.metrics import StepRecord
-from bigtrk.records.run_folder import Run, read_run
+from bigtrk.records.run_folder import RUN, Run, read_run
 from bigtrk.reports.scaling import time_run
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import open_events
@@ -21,7 +21,7 @@ from bigtrk.training.settings import Configuration
 
 @dataclass(frozen=True)
 class Checked:
-    """Predicted and recorded peak memory [bytes] and seconds of the median step."""
+    """The predicted and recorded peak memory [bytes] and seconds of the median step."""
 
     run: str
     peak_bytes: float
@@ -39,7 +39,7 @@ class Checked:
 
 
 def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -> Checked:
-    """Predict a recorded run. Without `ranks_per_node` all its ranks count as on one host.
+    """Predicts a recorded run. Without `ranks_per_node` all its ranks are taken to be on one host.
 
     Raises:
         InputError: the run cannot be read, or has no finished epoch.
@@ -62,11 +62,11 @@ def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -
 def predict_epoch(
     run: Run, machine: MachineConstants, ranks_per_node: int | None, shares: int = 1
 ) -> float:
-    """Seconds that an epoch of a recorded run should take. Without `ranks_per_node` all its ranks
-    count as on one host, whose cores are split into `shares` (`CostModel`).
+    """Predicts the seconds of an epoch of a recorded run. Without `ranks_per_node` all its ranks
+    are taken to be on one host, whose cores are split into `shares` (`CostModel`).
 
     Raises:
-        InputError: the run does not say what is needed.
+        InputError: the run's record lacks what is needed.
     """
     # All epochs train the same events: the first stands for them.
     steps = _routed(run, [step for step in run.steps if step.epoch == run.steps[0].epoch])
@@ -82,11 +82,11 @@ def _cost(
 
 
 def _configuration(run: Run) -> Configuration:
-    return parse(Configuration, run.record.config, str(run.folder / "run.json"))
+    return parse(Configuration, run.record.config, str(run.folder / RUN))
 
 
 def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize, int]]]:
-    """The size and number of sectors of each event, by step."""
+    """Returns the size and number of sectors of each event, by step."""
     configuration = _configuration(run)
     if configuration.sampling.method != "none":
         raise InputError(
@@ -104,7 +104,7 @@ def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize,
         raise InputError(f"{run.folder}: does not say how its events were routed; train it again")
     most, world = max(parts for step in found for _, parts in step), run.record.world_size
     if most > world:
-        # As of one that was resumed on fewer ranks.
+        # This happens to a run that was resumed on fewer ranks.
         raise InputError(
             f"{run.folder}: trained an event in {most} sectors, and was on {world} rank(s) at its "
             f"end; compare a run that kept its ranks"
@@ -113,10 +113,10 @@ def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize,
 
 
 def _sizes(configuration: Configuration) -> dict[str, EventSize]:
-    """The run's events by name; none where their folders are gone."""
+    """Returns the sizes of the run's events by name; none where their folders are gone."""
     try:
         return {source.name: source.size for source in open_events(configuration.data.train)}
-    except (InputError, OSError):  # as where the name of a folder is too long to be one
+    except (InputError, OSError):  # OSError: for instance, the name of a folder is too long
         return {}
 
 

@@ -17,17 +17,17 @@ from bigtrk.training.settings import Configuration
 
 @dataclass(frozen=True)
 class Sizes:
-    """Where event sizes come from: numbers, a paper, or folders."""
+    """The source of event sizes: numbers, a paper, or folders."""
 
     nodes: int | None
     edges: int | None
     paper: str | None
 
     def of(self, folders: Sequence[Path]) -> list[EventSize]:
-        """The sizes asked for.
+        """Returns the sizes asked for.
 
         Raises:
-            InputError: none is given, or not exactly one of the three.
+            InputError: not exactly one of the three is given.
         """
         numbers = self.nodes is not None or self.edges is not None
         if (bool(folders) + numbers + (self.paper is not None)) != 1:
@@ -54,7 +54,7 @@ def ask(
     machine: str | None,
     seed: int,
 ) -> Question:
-    """The question of a command line: CONFIG.yaml, key.sub=value and data folders in any order.
+    """Makes a command line's question: CONFIG.yaml, key.sub=value and data folders in any order.
 
     Raises:
         InputError: an argument is none of these, or its content is bad.
@@ -72,8 +72,8 @@ def ask(
 
 
 def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list[str], list[Path]]:
-    """The configuration file (without one bigtrk.yaml in this folder, else `default`), overrides
-    and data folders of a command line.
+    """Splits a command line into the configuration file (without one, bigtrk.yaml in this folder,
+    else `default`), overrides and data folders.
 
     Raises:
         InputError: there is a second configuration file.
@@ -91,7 +91,7 @@ def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list
 def compare_runs(
     runs: Sequence[str], machine: str | None, ranks_per_node: int | None
 ) -> list[dict[str, Any]]:
-    """`check_summary` of run folders.
+    """Returns the `check_summary` of run folders.
 
     Raises:
         InputError: none is given, or one cannot be compared.
@@ -103,10 +103,10 @@ def compare_runs(
 
 
 def read_ranks(text: str) -> list[int]:
-    """World sizes of "1,2,4", ascending.
+    """Parses world sizes such as "1,2,4"; returns them ascending.
 
     Raises:
-        InputError: it is something else, or not from 1 to 4096.
+        InputError: `text` is something else, or a size is not from 1 to 4096.
     """
     try:
         ranks = sorted({int(word) for word in text.split(",")})

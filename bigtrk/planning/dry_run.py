@@ -1,4 +1,4 @@
-"""Steps of many ranks without any: how long they take, and what keeps ranks waiting."""
+"""Dry runs: how long steps of many ranks take, and what keeps ranks waiting, without any ranks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MakeCost = Callable[[int], CostModel]
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of one step: `slowest` rank's events, their `mean` over ranks, what all wait for."""
+    """Seconds of a step: `slowest` rank's events, their `mean` over ranks, what all wait for."""
 
     slowest: float
     mean: float
@@ -31,8 +31,8 @@ class Step:
 class ScalingPoint:
     """A world size of a scaling curve. `step_seconds`: mean over the steps drawn.
 
-    efficiency: of the smallest world's seconds per event and rank. imbalance: slowest rank / mean.
-    waiting and communication: shares of a step.
+    efficiency: relative to the smallest world's seconds per event and rank. imbalance: slowest rank
+    / mean. waiting and communication: fractions of a step.
     """
 
     ranks: int
@@ -47,7 +47,7 @@ class ScalingPoint:
 
 
 def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, int]]) -> Step:
-    """A step of events in given numbers of sectors, laid over the ranks as training does."""
+    """Predicts a step of events in given numbers of sectors, laid over the ranks as in training."""
     known: dict[tuple[EventSize, int], float] = {}
     tasks = []
     for i, (event, parts) in enumerate(events):
@@ -61,7 +61,7 @@ def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, int]]) -> St
 def weak_scaling(
     make: MakeCost, sizes: Sequence[EventSize], ranks: Sequence[int], parts: int, seed: int
 ) -> list[ScalingPoint]:
-    """One event per step for every `parts` ranks."""
+    """Predicts one event per step for every `parts` ranks."""
     worlds = sorted({world for world in ranks if world >= parts})
     return _curve(make, sizes, [(world, parts, world // parts) for world in worlds], seed)
 
@@ -74,7 +74,9 @@ def strong_scaling(
     events_per_step: int,
     seed: int,
 ) -> list[ScalingPoint]:
-    """The same events per step on ever more ranks: in more sectors where ranks outnumber them."""
+    """Predicts equally many events per step on ever more ranks, in more sectors where ranks
+    outnumber events.
+    """
     cases = []
     for world in sorted({world for world in ranks if world >= parts}):
         wanted = max(parts, world // events_per_step)
@@ -125,7 +127,7 @@ def _steps(
 def _communication(
     cost: CostModel, sizes: Sequence[EventSize], parts: int, steps: Sequence[Step]
 ) -> float:
-    """Mean seconds of exchange and reduction in a step."""
+    """Returns the mean seconds of exchange and reduction in a step."""
     exchange = sum(cost.exchange_seconds(size, parts) / cost.seconds(size, parts) for size in sizes)
     mean = float(np.mean([step.mean for step in steps]))
     return mean * exchange / len(sizes) + steps[0].common

@@ -1,4 +1,4 @@
-"""Event sizes to plan for: of folders, given, or of the papers."""
+"""Event sizes to plan for, from folders, as numbers, or from papers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from bigtrk.errors import InputError
 from bigtrk.training.data.event_source import open_events
 
 # Standard deviation / mean of the edges of 80 real graphs (HEPTrkX, events 1000 to 1079), whose
-# logarithm is nearly normal; their nodes follow with 0.15.
+# logarithm is nearly normal; for their nodes it is 0.15.
 EDGE_SPREAD = 0.22
 # Means of Tripathy et al. (Ex3: TrackML above 1 GeV; CTD), and one graph of event 1000.
 PAPERS = {
@@ -21,16 +21,16 @@ PAPERS = {
 
 
 def folder_sizes(folders: Sequence[Path]) -> list[EventSize]:
-    """The sizes of all events of folders of graphs or sectors.
+    """Reads the sizes of all events of folders of graphs or sectors.
 
     Raises:
-        InputError: a folder is no such folder.
+        InputError: a folder is not one of these.
     """
     return [source.size for source in open_events(folders)]
 
 
 def paper_sizes(name: str) -> list[EventSize]:
-    """One event of the size that a paper gives.
+    """Returns one event of the size that a paper gives.
 
     Raises:
         InputError: there is no such data set.
@@ -41,13 +41,13 @@ def paper_sizes(name: str) -> list[EventSize]:
 
 
 def draw(sizes: Sequence[EventSize], n: int, seed: int) -> list[EventSize]:
-    """`n` events: drawn from `sizes`, or around a single one with the spread of real events."""
+    """Draws `n` events from `sizes`, or around a single one with the spread of real events."""
     generator = np.random.default_rng(seed)
     if len(sizes) > 1:
         return [sizes[i] for i in generator.integers(len(sizes), size=n)]
     sigma = np.sqrt(np.log1p(EDGE_SPREAD**2))
     factors = np.exp(generator.normal(-(sigma**2) / 2, sigma, size=n))
-    # Coarse, so that events alike are costed once.
+    # Rounding lets events of like size be costed once.
     return [_scaled(sizes[0], float(round(factor, 2))) for factor in factors]
 
 

@@ -12,7 +12,7 @@ from bigtrk.planning.dry_run import strong_scaling, weak_scaling
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 
-# What a user may change to save memory, as changes of the model's configuration.
+# The levers a user has to save memory, as changes of the model's configuration.
 LEVERS: tuple[dict[str, str], ...] = (
     {"recompute": "none", "precision": "fp32"},
     {"recompute": "layer", "precision": "fp32"},
@@ -26,7 +26,7 @@ LEVERS: tuple[dict[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Question:
-    """What to plan for: events, world sizes (ascending), bytes per rank (None: do not ask)."""
+    """The question of a plan: events, world sizes (ascending), bytes per rank (None: not asked)."""
 
     configuration: Configuration
     sizes: Sequence[EventSize]
@@ -37,7 +37,7 @@ class Question:
     seed: int = 0
 
     def cost(self, world: int, **levers: str) -> CostModel:
-        """The cost model on `world` ranks, with these settings of the model changed."""
+        """Returns the cost model on `world` ranks, with these settings of the model changed."""
         model = self.configuration.model
         model = type(model).model_validate({**model.model_dump(), **levers})
         changed = self.configuration.model_copy(update={"model": model})
@@ -49,7 +49,7 @@ class Question:
 
 
 def make_plan(question: Question) -> dict[str, Any]:
-    """All that is predicted, JSON-able; bytes and seconds."""
+    """Makes all predictions, JSON-able, in bytes and seconds."""
     largest, world = question.largest, max(question.ranks)
     cost = question.cost(world)
     fits = _fits(cost, question)
@@ -83,14 +83,14 @@ def make_plan(question: Question) -> dict[str, Any]:
 
 
 def check_summary(checked: Sequence[Checked]) -> list[dict[str, Any]]:
-    """Predictions beside records, with relative errors, JSON-able."""
+    """Returns predictions beside records, with relative errors, JSON-able."""
     return [
         {**asdict(c), "memory_error": c.memory_error, "time_error": c.time_error} for c in checked
     ]
 
 
 def _levers(question: Question) -> list[dict[str, str]]:
-    """The model's levers, with the configuration's own setting first where it is none of them.
+    """Returns the model's levers, led by the configuration's own setting where it is none of them.
 
     A CPU is its own host: there `offload` is `chunk`.
     """

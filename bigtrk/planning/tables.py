@@ -31,7 +31,7 @@ SCALING_RULE = (
 
 
 def show_plan(plan: Row, console: Console) -> None:
-    """Print a plan, in the form of `make_plan`."""
+    """Prints a plan, in the form of `make_plan`."""
     out = at_width(console)
     show_header("Plan", _facts(plan), out)
     show_table(_levers(plan), out)
@@ -41,7 +41,7 @@ def show_plan(plan: Row, console: Console) -> None:
 
 
 def show_checks(checks: Sequence[Row], console: Console) -> None:
-    """Print predictions beside records, in the form of `check_summary`."""
+    """Prints predictions beside records, in the form of `check_summary`."""
     columns = ("run", "peak memory", "recorded", "error %", "step s", "recorded", "error %")
     rows = [
         (
@@ -59,7 +59,7 @@ def show_checks(checks: Sequence[Row], console: Console) -> None:
 
 
 def show_constants(constants: Row, path: str, console: Console) -> None:
-    """Print what a calibration found, and how far from its own measurements it is."""
+    """Prints the constants of a calibration, and how far they are from its own measurements."""
     errors = constants["fit"]["relative_errors"]
     largest = {name: max(map(abs, found)) for name, found in errors.items()}
     facts = {
@@ -96,7 +96,7 @@ def _facts(plan: Row) -> dict[str, str]:
 
 
 def _doubt(machine: Row) -> str:
-    """By how much what uncalibrated constants predict may be off, and what helps."""
+    """Says by how much predictions of uncalibrated constants may be off, and what helps."""
     exceeded = machine["exceeded"]
     known = "these constants were compared with no run"
     if exceeded:
@@ -127,7 +127,7 @@ def _levers(plan: Row) -> Table:
 
 
 def _on_host(levers: Sequence[Row]) -> list[str]:
-    """What an accelerator's host keeps of the whole event."""
+    """Says what an accelerator's host keeps of the whole event."""
     kept = [f"{figures.memory(row['host'])} in {row['precision']}" for row in levers if row["host"]]
     return [f"offload keeps in the memory of the host, too: {', '.join(kept)}."] if kept else []
 

@@ -1,7 +1,7 @@
 """A few training steps on synthetic graphs, measured in a process of its own.
 
-`python -m bigtrk.planning.warmup CASE` prints one JSON object. Its own process, since peak memory
-is that of a process's whole life.
+`python -m bigtrk.planning.warmup CASE` prints one JSON object. It is a process of its own, since
+peak memory is that of a process's whole life.
 """
 
 import json
@@ -35,8 +35,8 @@ from bigtrk.training.step import StepRunner
 
 @dataclass(frozen=True)
 class Case:
-    """A model and a graph to train it on for `steps` steps after one that warms up; engine: "ddp",
-    or the name of a DeepSpeed file.
+    """A model and a graph to train it on for `steps` steps after a warm-up step; engine: "ddp", or
+    the name of a DeepSpeed file.
     """
 
     nodes: int
@@ -57,7 +57,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measured:
-    """seconds: of the median step. peak_bytes: as a run records it."""
+    """A case's measurements. seconds: those of the median step. peak_bytes: as a run records it."""
 
     seconds: float
     peak_bytes: int
@@ -75,7 +75,7 @@ class _Synthetic(EventSource):
 
 
 def synthetic_graph(nodes: int, edges: int, configuration: Configuration) -> EventGraph:
-    """A graph whose edges, as those of detector layers, join rows that lie near each other."""
+    """Makes a graph whose edges, like those of detector layers, join rows near each other."""
     data, generator = configuration.data, torch.Generator().manual_seed(0)
     destination = torch.randint(nodes, (edges,), generator=generator)
     back = torch.randint(1, max(2, nodes // 10), (edges,), generator=generator)
@@ -96,7 +96,7 @@ def _values(names: list[str], rows: int, generator: torch.Generator) -> torch.Te
 
 
 def measure(case: Case, ranks: Ranks) -> Measured:
-    """Train as a run does: the same engine, step and loader."""
+    """Trains as a run does, with the same engine, step and loader."""
     configuration, world = case.configuration(), make_world(ranks)
     stopwatch = world.stopwatch
     graph = synthetic_graph(case.nodes, case.edges, configuration)
@@ -115,10 +115,10 @@ def measure(case: Case, ranks: Ranks) -> Measured:
 
 
 def measure_apart(case: Case, local_size: int = 1, timeout: float = 300) -> Measured:
-    """`measure` in a process of its own, with the cores of one of `local_size` ranks of this host.
+    """Measures in a process of its own, with the cores of one of `local_size` ranks of this host.
 
     Raises:
-        InputError: the process failed, as when memory runs out.
+        InputError: the process failed, for instance when memory ran out.
     """
     own = [json.dumps(asdict(case)), str(local_size)]
     command = [sys.executable, "-m", "bigtrk.planning.warmup", *own]
@@ -130,13 +130,11 @@ def measure_apart(case: Case, local_size: int = 1, timeout: float = 300) -> Meas
 
 
 def main() -> None:
-    """Measure the case given as JSON, on the cores of one of the ranks given, and print what was
-    found.
-    """
+    """Measures the case given as JSON on the cores of one of the ranks given; prints the result."""
     case = Case(**json.loads(sys.argv[1]))
     ranks = Ranks(0, 1, 0, local_size=int(sys.argv[2]), launcher="python")
     settle(ranks)
-    # What a run imports is part of its memory: its own modules, and those that predict its costs.
+    # A run's imports are part of its memory: its own modules, and those that predict its costs.
     import bigtrk.training.run  # noqa: F401
 
     make_cost(case.configuration(), 1, 1, CPU).footprint(cut=False)

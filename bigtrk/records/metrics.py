@@ -85,7 +85,7 @@ class MeanEdgeMetrics(Record):
 
     @property
     def undefined(self) -> str:
-        """Which means leave out how many events, in words; "" where none does."""
+        """Says which means leave out how many events; "" where none does."""
         skipped, without_auc = self.events_skipped, self.events_without_auc
         if not skipped:
             return ""

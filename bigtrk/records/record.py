@@ -1,4 +1,4 @@
-"""What a record is, and the files that hold one: written and read through the same class."""
+"""Defines what a record is; files that hold one are written and read through the same class."""
 
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeVar
@@ -33,7 +33,7 @@ Kind = TypeVar("Kind", bound=FileRecord)
 
 
 def write_record(path: Path, record: FileRecord) -> None:
-    """Write a record, atomically.
+    """Writes a record, atomically.
 
     Raises:
         OSError: the disk refuses.
@@ -42,7 +42,7 @@ def write_record(path: Path, record: FileRecord) -> None:
 
 
 def read_record(kind: type[Kind], path: Path) -> Kind:
-    """Read the record that `path` holds.
+    """Reads the record that `path` holds.
 
     Raises:
         InputError: the file is missing, is of another format, or says what no such record can;

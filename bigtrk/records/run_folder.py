@@ -38,12 +38,12 @@ class Run:
 
 
 def write_run_record(folder: Path, record: RunRecord) -> None:
-    """Write `run.json`, atomically."""
+    """Writes `run.json`, atomically."""
     write_record(folder / RUN, record)
 
 
 def read_run_record(folder: Path) -> RunRecord:
-    """Read `run.json`.
+    """Reads `run.json`.
 
     Raises:
         InputError: it is missing, of another format, broken or incomplete.
@@ -52,12 +52,12 @@ def read_run_record(folder: Path) -> RunRecord:
 
 
 def write_evaluation(folder: Path, record: EvaluationRecord) -> None:
-    """Write `evaluation.json`, atomically."""
+    """Writes `evaluation.json`, atomically."""
     write_record(folder / EVALUATION, record)
 
 
 def read_evaluation(folder: Path) -> EvaluationRecord | None:
-    """Read `evaluation.json`; None where there is none.
+    """Reads `evaluation.json`; None where there is none.
 
     Raises:
         InputError: it is of another format, broken, or says what no evaluation can.
@@ -67,7 +67,7 @@ def read_evaluation(folder: Path) -> EvaluationRecord | None:
 
 
 def append_metrics(folder: Path, record: MetricsRecord) -> None:
-    """Add a line to `metrics.jsonl`, whose format is that of the run's `run.json`.
+    """Adds a line to `metrics.jsonl`, whose format is that of the run's `run.json`.
 
     Raises:
         InputError: the file is a symbolic link.
@@ -86,7 +86,7 @@ class MetricsLine(NamedTuple):
 
 
 def read_metrics(folder: Path) -> Iterator[MetricsLine]:
-    """Read the lines of `metrics.jsonl`; none where there is no such file yet.
+    """Reads the lines of `metrics.jsonl`; none where there is no such file yet.
 
     Raises:
         InputError: a line is broken or incomplete (file and line are named). A half-written last
@@ -98,7 +98,7 @@ def read_metrics(folder: Path) -> Iterator[MetricsLine]:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run folder; after a resume the later line of a step or epoch is the one that counts.
+    """Reads a run folder; after a resume the later line of a step or epoch is the one that counts.
 
     Raises:
         InputError: no folder, no `run.json`, a record of another format, broken or incomplete

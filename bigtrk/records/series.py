@@ -43,12 +43,12 @@ class SeriesRecord(FileRecord):
 
 
 def write_series_record(folder: Path, record: SeriesRecord) -> None:
-    """Write `series.json`, atomically."""
+    """Writes `series.json`, atomically."""
     write_record(folder / SERIES, record)
 
 
 def read_series_record(folder: Path) -> SeriesRecord:
-    """Read `series.json`.
+    """Reads `series.json`.
 
     Raises:
         InputError: it is missing, of another format, or says what no series can.

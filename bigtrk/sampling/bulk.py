@@ -23,7 +23,7 @@ def fastest(device: torch.device) -> Engine:
 def sample_bulk(
     graph: InEdges, batches: Sequence[Rows], walk: Walk, key: int, engine: Engine
 ) -> list[Subgraphs]:
-    """Samples the subgraphs of each of `batches`, lists of roots, whatever else is in the bulk."""
+    """Samples the subgraphs of each of `batches`, lists of roots, independently of each other."""
     begin = first_rows([len(roots) for roots in batches])
     roots = np.concatenate([np.empty(0, np.int64), *batches])
     assert not len(roots) or 0 <= roots.min() <= roots.max() < graph.n_nodes, "roots are nodes"

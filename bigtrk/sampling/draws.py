@@ -36,8 +36,7 @@ def below(bits: Tensor, n: Tensor) -> Tensor:
 
 
 def distinct_below(n: Tensor, size: int, key: Tensor, counter: Tensor) -> Tensor:
-    """Draws `size` distinct integers below each n > size, all sets equally likely: [M] -> [M,
-    size].
+    """Draws `size` distinct integers below each n > size, any set as likely: [M] -> [M, size].
 
     Floyd's algorithm (doi:10.1145/30401.315746). `counter` is the first of each row's draws.
     """

@@ -24,8 +24,8 @@ typedef struct {
     List node, edge, source, destination;
 } Subgraphs;
 
-// One thread's. `touched` has a bit per node and is empty between roots; `row` is read only where
-// it was written for the present root.
+// One thread's scratch. `touched` has a bit per node and is empty between roots; `row` is read only
+// where it was written for the present root.
 typedef struct {
     uint64_t *touched;
     int32_t *row;
@@ -71,7 +71,7 @@ static void visit(Scratch *s, int32_t v) {
     s->next.at[s->next.size++] = v;
 }
 
-// Floyd's algorithm: every set of `fanout` of the `n` edges from `begin` on is as likely.
+// Floyd's algorithm: all sets of `fanout` of the `n` edges from `begin` on are equally likely.
 static int visit_some(Scratch *s, const int32_t *source, int64_t n, int fanout, uint64_t key,
                       uint64_t counter) {
     if (!reserve(&s->picks, fanout)) return 0;
@@ -109,7 +109,7 @@ static int walk(const Graph *g, Scratch *s, int32_t root, uint64_t key, int dept
     return 1;
 }
 
-// The touched nodes, ascending, and their rows.
+// Adds the touched nodes, ascending, and their rows.
 static int add_nodes(const Graph *g, Scratch *s, List *node) {
     long words = (g->n_nodes + 63) / 64;
     for (long w = 0; w < words; w++)
@@ -122,7 +122,7 @@ static int add_nodes(const Graph *g, Scratch *s, List *node) {
     return 1;
 }
 
-// The edges among the nodes from row `i` on, by (destination, source) as the graph's are.
+// Adds the edges among the nodes from row `i` on, by (destination, source) as the graph's are.
 static int add_edges(const Graph *g, Scratch *s, Subgraphs *out, long i) {
     for (; i < out->node.size; i++) {
         int64_t begin = g->first[out->node.at[i]], n = g->first[out->node.at[i] + 1] - begin;
@@ -130,7 +130,7 @@ static int add_edges(const Graph *g, Scratch *s, Subgraphs *out, long i) {
         if (!reserve(&out->destination, n)) return 0;
         long size = out->edge.size;
         for (int64_t e = begin; e < begin + n; e++) {
-            // Without a branch, which would be mispredicted at every other edge.
+            // A branch would be mispredicted at every other edge.
             out->edge.at[size] = e;
             size += is_touched(s, g->source[e]);
         }
@@ -219,7 +219,7 @@ void shadow_collect(Sample *sample, const int64_t *node_at, const int64_t *edge_
     shadow_free(sample);
 }
 
-// Rows ahead of the one copied that are asked of memory: they lie anywhere in a large table.
+// Rows are prefetched so far ahead of the one copied: they lie anywhere in a large table.
 #define AHEAD 24
 
 #define COPY(width)                                                             \

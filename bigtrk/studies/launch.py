@@ -41,7 +41,7 @@ def on_cores(number: int) -> Iterator[None]:
 
 
 def train_logged(command: Sequence[str], log: Path) -> None:
-    """Run a training; all that it prints goes to the end of `log`, its epochs are also shown.
+    """Runs a training; all that it prints goes to the end of `log`, its epochs are also shown.
 
     Raises:
         InputError: the training failed; the end of what it printed is on stderr by then. Or `log`
@@ -77,7 +77,7 @@ def train_logged(command: Sequence[str], log: Path) -> None:
 
 
 def show_end(log: Path) -> None:
-    """Print the last lines of a log on stderr."""
+    """Prints the last lines of a log on stderr."""
     for line in tail(log):
         complain(f"  {line}")
 

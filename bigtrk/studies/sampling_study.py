@@ -53,7 +53,7 @@ class SamplingStudy:
     ranks: int
 
     def run(self) -> None:
-        """Train what is not trained yet, then report.
+        """Trains what is not trained yet, then reports.
 
         Raises:
             InputError: a training failed, or the folder holds runs of other settings.

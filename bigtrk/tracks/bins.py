@@ -44,7 +44,7 @@ def binned_ratio(
 
 
 def added(events: Sequence[Bins]) -> Bins:
-    """The sums over events (at least one), only of what all events have."""
+    """Adds up events (at least one), leaving out what one of them lacks."""
     names = [name for name in events[0] if all(name in event for event in events)]
     return {name: _sum([event[name] for event in events]) for name in names}
 

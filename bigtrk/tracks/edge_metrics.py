@@ -92,7 +92,7 @@ class EdgeSummary:
 
 
 def summarise_edges(events: Sequence[EdgeMetrics]) -> EdgeSummary:
-    """The metrics of several events as one."""
+    """Makes one of the metrics of several events."""
     ratios = {name: [getattr(event, name) for event in events] for name in RATIOS}
     return EdgeSummary(
         **{name: _mean(column) for name, column in ratios.items()},

@@ -44,7 +44,7 @@ class TracksSummary:
 
 
 def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> TracksSummary:
-    """Rates over all events' tracks and particles (at least one event)."""
+    """Adds up the tracks and particles of events (at least one)."""
     losses = np.sum([event.losses for event in events], axis=0).tolist()
     return TracksSummary(
         options=options,

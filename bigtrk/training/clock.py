@@ -1,4 +1,4 @@
-"""What is due by the time spent on training."""
+"""The clock of a training: validation and the run's end, due by the time spent on training."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from bigtrk.training.settings import TrainingSettings
 
 @dataclass
 class Clock:
-    """`seconds` that this process has trained, validation not counted."""
+    """Counts the `seconds` that this process has trained, validation excluded."""
 
     settings: TrainingSettings
     device: torch.device
@@ -19,9 +19,9 @@ class Clock:
     out_of_time: bool = False
 
     def look(self) -> bool:
-        """Whether to validate now; also notes when the run must end. Collective.
+        """Says whether to validate now, and notes when the run must end. Collective.
 
-        By the clock of any rank, so that all do alike.
+        The clock of any rank decides, so that all ranks do the same.
         """
         settings = self.settings
         if settings.minutes is None and settings.validate_minutes is None:

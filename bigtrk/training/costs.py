@@ -20,7 +20,7 @@ def make_cost(
     machine: MachineConstants,
     shares: int = 1,
 ) -> CostModel:
-    """The cost model of a configuration on `world` ranks; the last four are its own."""
+    """Makes the cost model of a configuration on `world` ranks; other arguments are the model's."""
     return CostModel(
         configuration.model,
         len(configuration.data.node_features),
@@ -35,14 +35,16 @@ def make_cost(
 
 
 def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]]) -> list[float]:
-    """Of matrix products, to train a whole graph of (nodes, edges); the same on any machine."""
+    """Counts the operations of matrix products that train whole graphs of (nodes, edges); they are
+    the same on any machine.
+    """
     flops = make_cost(configuration, 1, 1, CPU).footprint(cut=False).flops
     return [float(flops @ [edges, nodes, nodes, 1.0]) for nodes, edges in sizes]
 
 
 def find_machine(name: str | None) -> MachineConstants:
-    """The constants of a file or of a default by name; else this machine's calibration, else the
-    default of its kind.
+    """Returns the constants of a file or of a default by name; without a name, this machine's
+    calibration, else the default of its kind.
 
     Raises:
         InputError: the file is missing or holds something else.
@@ -58,7 +60,7 @@ def find_machine(name: str | None) -> MachineConstants:
 
 
 def calibration_path() -> Path:
-    """Where the calibration of this user's machine is kept.
+    """Returns the path where the calibration of this user's machine is kept.
 
     Raises:
         OSError: this user has no home folder.
@@ -67,7 +69,7 @@ def calibration_path() -> Path:
 
 
 def _own_calibration() -> Path | None:
-    """This machine's calibration, where there is one and the cache may be read."""
+    """Returns this machine's calibration, where there is one and the cache may be read."""
     try:
         path = calibration_path()
         path.stat()
@@ -77,7 +79,7 @@ def _own_calibration() -> Path | None:
 
 
 def load_constants(path: Path) -> MachineConstants:
-    """Constants as `bigtrk plan --calibrate` wrote them.
+    """Reads constants that `bigtrk plan --calibrate` wrote.
 
     Raises:
         InputError: there is no such file, or it holds something else.

@@ -1,8 +1,8 @@
-"""The edge loss: weighted binary cross entropy, divided by global counts; that of pT beside it.
+"""The edge loss: weighted binary cross entropy, divided by global counts; and the loss of pT.
 
-Shapes: E edges of one sector. Which edges count, and as what, follows acorn: a true edge of
-positive weight is a positive, a false edge of any weight but 0 and every edge of negative weight
-is a negative, the rest is masked.
+Shapes: E edges of one sector. Positives and negatives follow acorn: a true edge of positive weight
+is a positive, a false edge of any weight but 0 and every edge of negative weight is a negative, the
+rest is masked.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
 @dataclass(frozen=True)
 class EdgeTruth:
-    """label [E] float (1 positive, 0 negative), weight [E] float (0 where masked or not owned),
-    counts [2] int64 (positives and negatives owned by this sector).
+    """The truth of edges: label [E] float (1 positive, 0 negative), weight [E] float (0 where
+    masked or not owned), counts [2] int64 (positives and negatives owned by this sector).
     """
 
     label: Tensor
@@ -25,7 +25,7 @@ class EdgeTruth:
 
 
 def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
-    """What the loss expects of each edge: y [E] bool, weights [E] float, owns_edge [E] bool."""
+    """Returns the truth for the loss: y [E] bool, weights [E] float, owns_edge [E] bool."""
     positive = y & (weights > 0) & owns_edge
     negative = ((~y & (weights != 0)) | (weights < 0)) & owns_edge
     return EdgeTruth(
@@ -38,7 +38,7 @@ def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
 def edge_scale(
     truth: EdgeTruth, counts: Tensor, balance: Literal["proportional", "equal"]
 ) -> Tensor:
-    """Factor of each edge's cross entropy: [E], given global `counts` [2] of positives, negatives.
+    """Returns each edge's factor of cross entropy, [E]; `counts` [2]: all positives, negatives.
 
     `proportional` divides by their sum, `equal` positives and negatives each by their own count.
     """
@@ -49,7 +49,7 @@ def edge_scale(
 
 
 def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
-    """Sum of scaled cross entropies: [E] each -> scalar."""
+    """Sums the scaled cross entropies: [E] each -> scalar."""
     return binary_cross_entropy_with_logits(
         logits, label.to(logits.dtype), weight=scale.to(logits.dtype), reduction="sum"
     )
@@ -57,10 +57,11 @@ def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class PtTruth:
-    """log_pt [E] float32 (of GeV; 0 where not known), known [E] bool (and owned), count: of these.
+    """The truth of pT: log_pt [E] float32 (pT in GeV; 0 where not known), known [E] bool (and
+    owned), count: the number of these.
 
-    All true edges whose particle's pT is known, in the target or not: how soft a particle is, is
-    what tells those beside the target.
+    These are all true edges whose particle's pT is known, in the target or not: particles outside
+    the target are told by how soft they are.
     """
 
     log_pt: Tensor
@@ -69,7 +70,7 @@ class PtTruth:
 
 
 def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth:
-    """Of log_pt [E], NaN where not known, and owns_edge [E] bool."""
+    """Makes the truth of log_pt [E], NaN where not known, and owns_edge [E] bool."""
     known = owns_edge & ~log_pt.isnan()
     return PtTruth(
         log_pt=torch.where(known, log_pt, 0).to(device),
@@ -79,10 +80,10 @@ def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth
 
 
 def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
-    """Sum over the edges known, divided by the global `count`, if any: log_pt [E] -> scalar.
+    """Sums over the edges known, divided by the global `count`, if any: log_pt [E] -> scalar.
 
-    The smooth L1 loss: quadratic below an error of 1 (a factor e in pT), then linear, as secondary
-    and low-pT particles have long tails that should not rule the gradient.
+    It is the smooth L1 loss: quadratic below an error of 1 (a factor e in pT), then linear, as
+    secondary and low-pT particles have long tails that should not dominate the gradient.
     """
     error = smooth_l1_loss(log_pt, truth.log_pt.to(log_pt.dtype), reduction="none")
     scale = truth.known / count.to(error).clamp(min=1)

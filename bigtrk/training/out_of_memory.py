@@ -9,16 +9,16 @@ from bigtrk.errors import RankError, reason
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.tracing import place_of
 
-# torch has no type for what its allocator of host memory says.
+# torch has no exception of its own for host memory that cannot be allocated.
 _HOST = ("can't allocate memory", "not enough memory")
 
 
 @contextmanager
 def told_by_rank(ranks: Ranks) -> Iterator[None]:
-    """Around training.
+    """Replaces an allocator's error inside the block by one that names this rank.
 
     Raises:
-        RankError: instead of the allocator's, with rank, place and remedy.
+        RankError: instead of the allocator's error, with rank, place and remedy.
     """
     try:
         yield

@@ -178,7 +178,7 @@ def _record(
     engine_name: str,
     n_parameters: int,
 ) -> RunRecord:
-    """The run's record, but for what only its start knows."""
+    """Makes the run's record, but for what only its start knows."""
     return RunRecord(
         launcher=ranks.launcher,
         world_size=ranks.world_size,

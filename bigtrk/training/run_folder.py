@@ -35,7 +35,7 @@ def hold(lock: FolderLock, folder: Path) -> None:
 
 
 def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
-    """Start a run at `path`, or at the next free number under `runs/`, and hold its folder: its
+    """Starts a run at `path`, or at the next free number under `runs/`, and holds its folder: its
     record, with what this process runs on, is written.
 
     Raises:

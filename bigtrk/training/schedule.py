@@ -7,21 +7,21 @@ from bigtrk.config import Count
 from bigtrk.errors import InputError
 from bigtrk.parallel.settings import OptimizerSettings
 
-# A loss is better if it is lower by a ten-thousandth, as torch's ReduceLROnPlateau has it.
+# A loss is better if it is lower by a ten-thousandth, as in torch's ReduceLROnPlateau.
 IMPROVEMENT = 1e-4
-FACTOR = 0.5  # of the learning rate, on a plateau
+FACTOR = 0.5  # of the learning rate on a plateau
 
 
 @dataclass(frozen=True)
 class Plateau:
-    """What the plateau schedule remembers: the best loss, the epochs since, the reductions."""
+    """The state of the plateau schedule: the best loss, the epochs since, the reductions."""
 
     best: float | None = None
     waited: Count = 0
     reductions: Count = 0
 
     def after(self, loss: float, patience: int) -> "Plateau":
-        """The state after an epoch of this loss."""
+        """Returns the state after an epoch of this loss."""
         if math.isfinite(loss) and (self.best is None or loss < self.best * (1 - IMPROVEMENT)):
             return Plateau(loss, 0, self.reductions)
         if self.waited < patience:
@@ -31,7 +31,7 @@ class Plateau:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Warm-up, then constant, cosine or plateau; `total_steps` are those of the whole run.
+    """The schedule: warm-up, then constant, cosine or plateau; `total_steps` are the whole run's.
 
     Raises:
         InputError: the cosine has no steps left after the warm-up.
@@ -51,7 +51,7 @@ class Schedule:
 
     @property
     def peak(self) -> float:
-        """The learning rate after the warm-up."""
+        """Returns the learning rate after the warm-up."""
         factors = {
             "none": 1.0,
             "linear": float(self.events_per_step),
@@ -60,7 +60,7 @@ class Schedule:
         return self.optimizer.lr * factors[self.optimizer.lr_scaling]
 
     def rate(self, step: int, plateau: Plateau) -> float:
-        """Of `step`, which counts from 0; `plateau` is the state after the last epoch."""
+        """Returns the rate of `step`, counted from 0; `plateau`: the state after the last epoch."""
         warmup = self.optimizer.warmup_steps
         if step < warmup:
             return self.peak * (step + 1) / warmup

@@ -1,4 +1,4 @@
-"""The loss-spike guard: which losses are too high to learn from.
+"""The loss-spike guard, which finds the losses that are too high to learn from.
 
 A loss is a spike if it exceeds median + `training.spike_threshold` x MAD of the last losses, MAD
 being their median absolute deviation; neither follows single outliers, as a mean and a standard
@@ -16,21 +16,21 @@ from bigtrk.config import Count
 from bigtrk.errors import InputError
 
 WINDOW = 50  # losses that are remembered
-FEWEST = 10  # of them, before any is judged
-# Losses that hardly vary have next to no MAD: it counts as this share of the median at least.
+FEWEST = 10  # losses known before any is judged
+# Losses that hardly vary have next to no MAD: it counts as this fraction of the median at least.
 LEAST_SPREAD = 0.02
 MOST_IN_A_ROW = 10
 
 
 @dataclass(frozen=True)
 class LossHistory:
-    """The last losses that were no spikes, and how many spikes there were since."""
+    """The last losses that were no spikes, and the number of spikes since."""
 
     losses: Annotated[tuple[float, ...], Field(max_length=WINDOW)] = ()
     spikes_since: Count = 0
 
     def limit(self, threshold: float) -> float:
-        """The highest loss that is no spike; infinite while too few are known."""
+        """Returns the highest loss that is no spike; infinite while too few are known."""
         if len(self.losses) < FEWEST:
             return math.inf
         middle = median(self.losses)
@@ -38,14 +38,14 @@ class LossHistory:
         return middle + threshold * max(spread, LEAST_SPREAD * middle)
 
     def after(self, loss: float, spike: bool) -> "LossHistory":
-        """The history after a step. Spikes are not remembered: they would raise the limit."""
+        """Returns the history after a step, without spikes, which would raise the limit."""
         if spike:
             return LossHistory(self.losses, self.spikes_since + 1)
         return LossHistory((*self.losses, loss)[-WINDOW:])
 
 
 def check_spikes(number: int, most: int = MOST_IN_A_ROW) -> None:
-    """A training that spikes again and again does not recover by leaving steps out.
+    """Refuses too many spikes in a row: leaving steps out does not mend such a training.
 
     Raises:
         InputError: there were too many.

@@ -21,9 +21,9 @@ from bigtrk.training.stop_request import StopRequest
 
 @dataclass(frozen=True)
 class StepResult:
-    """A step's loss of edges, that of pT (None without one), number of edges, norms (if asked for,
-    and of a spike), whether it was dropped as a spike, and whether any rank was asked to stop: the
-    same on all ranks.
+    """A step's loss of edges and of pT (None without one), its number of edges, norms (if asked
+    for, and for a spike), whether it was dropped as a spike, and whether any rank was asked to
+    stop; all the same on all ranks.
     """
 
     loss: float
@@ -39,9 +39,9 @@ class StepRunner:
     """Computes steps with one engine.
 
     A step's loss is a sum over the edges its events own, each edge divided by global counts that
-    are known before the first micro-step; so it does not depend on ranks, micro-steps or cuts.
-    What is trained on is the loss of edges + pt_weight x that of pT. The guard's limit is for the
-    first, which is what the run is after.
+    are known before the first micro-step; so it does not depend on ranks, micro-steps or cuts. The
+    training minimises the loss of edges + pt_weight x that of pT. The guard's limit is for the
+    first, which is the aim of the run.
     """
 
     engine: Engine
@@ -57,7 +57,7 @@ class StepRunner:
         norms: bool = False,
         limit: float = math.inf,
     ) -> StepResult:
-        """Train on `events`, of which `batches` are this rank's micro-steps. Collective.
+        """Trains on `events`, of which `batches` are this rank's micro-steps. Collective.
 
         With a spike guard, a step whose loss of edges exceeds `limit` does not update the weights,
         nor does one whose loss or gradients are not finite.
@@ -105,7 +105,7 @@ class StepRunner:
         )
 
     def _is_spike(self, loss_is_fine: bool, norms: Norms) -> bool:
-        """Whether any rank finds it one: if they disagreed, they would wait for each other."""
+        """Says whether any rank finds a spike: if they disagreed, they would await each other."""
         fine = loss_is_fine and norms.finite_gradient
         with self.world.stopwatch.time("reduce"):
             return bool(all_max([not fine], self.world.ranks.device).any())
@@ -119,8 +119,8 @@ class StepRunner:
     def _losses(
         self, batch: Batch, denominators: dict[int, Tensor], n_events: int
     ) -> tuple[Tensor, Tensor]:
-        """This rank's part of the step's losses, of edges and of pT; zero, but with a graph, for an
-        empty sector.
+        """Returns this rank's part of the step's losses, of edges and of pT; for an empty sector
+        zero, but with an autograd graph.
         """
         logits, log_pt = compute(self.engine.model, batch)
         with traced("loss"):
@@ -137,8 +137,8 @@ class StepRunner:
             return of_edges, pt_loss(log_pt, batch.pt, counts[2])
 
     def _denominators(self, events: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:
-        """What divides the losses of each event's edges: the counts [3] of positives, negatives and
-        those of known pT. Collective.
+        """Returns the denominators of the losses by event: the counts [3] of positives, negatives
+        and edges of known pT. Collective.
         """
         counts = torch.zeros(len(events), 3, dtype=torch.float64)
         for batch in batches:

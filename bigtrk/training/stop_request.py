@@ -25,7 +25,9 @@ _PASSED_ON = 1.0  # s
 
 
 class StopRequest:
-    """Whether this process was asked to end, or its launcher is gone: then nobody ends it."""
+    """A request to end this process: a signal, or the end of its launcher, after which nobody ends
+    it.
+    """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks, self._signal = ranks, ""
@@ -35,22 +37,22 @@ class StopRequest:
 
     @property
     def reason(self) -> str:
-        """Why this process is to end; "" if it is not."""
+        """Says why this process is to end; "" if it is not."""
         if self._signal or self._launcher in (None, os.getppid()):
             return self._signal
         return "its launcher has ended"
 
     def agreed_reason(self) -> str:
-        """The reason of the first rank that has one. Collective."""
+        """Returns the reason of the first rank that has one. Collective."""
         reasons = gather_items(self.reason)
         rank = next(rank for rank, reason in enumerate(reasons) if reason)
         return f"{reasons[rank]} (rank {rank})"
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the signals as requests while the block runs.
+        """Takes the signals as requests while the block runs.
 
-        Ignore them after it if it stops: the process is to exit, and the first rank that has makes
+        After a stop they are ignored: the process is to exit, and once the first rank has,
         launchers send SIGTERM to the others, which would exit with another status.
         """
         after: dict[int, Any] = {n: signal.signal(n, self._take) for n in SIGNALS}
@@ -69,7 +71,7 @@ class StopRequest:
         self._signal = signal.Signals(number).name
 
     def _interrupt(self) -> None:
-        """Ctrl-C: say what happens, or end where it was said before."""
+        """Says what Ctrl-C does, or ends the process if that was said before."""
         now = time.monotonic()
         if self._interrupted is None:
             self._interrupted = now

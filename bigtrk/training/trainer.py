@@ -100,7 +100,7 @@ class Trainer:
         started: Callable[[Sequence[RoutedStep]], None],
         ended: Callable[[EpochRecord], None],
     ) -> None:
-        """Train the epochs that are left, or until the run is to end. Collective.
+        """Trains the epochs that are left, or until the run is to end. Collective.
 
         after_step: called after each step. started: before each epoch, with its steps. ended: after
         each that was not stopped, with its record.

@@ -25,8 +25,7 @@ from bigtrk.console import console, exit_on_bad_input
 from bigtrk.models.protocol import no_exchange
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.engines.deepspeed_engine import DeepSpeedEngine
-from bigtrk.parallel.engines.engine import Engine, TorchEngine
+from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.parallel.stopwatch import Stopwatch
@@ -59,37 +58,6 @@ def storages(tensors: Iterable[Tensor]) -> Storages:
     return found
 
 
-def parameters(engine: Engine) -> Iterator[Tensor]:
-    for parameter in engine.model.parameters():
-        # ZeRO-3 keeps this rank's part beside an emptied parameter.
-        yield getattr(parameter, "ds_tensor", parameter.data)
-
-
-def gradients(engine: Engine) -> Iterator[Tensor]:
-    yield from (p.grad for p in engine.model.parameters() if p.grad is not None)
-    if not isinstance(engine, DeepSpeedEngine):
-        return
-    zero = engine._engine.optimizer
-    for averaged in zero.averaged_gradients.values():
-        yield from averaged or ()
-    # Stage 3 keeps its part of all gradients in one buffer, also between steps.
-    if (buffer := getattr(zero, "grad_partitions_flat_buffer", None)) is not None:
-        yield buffer
-    yield from (p.grad for p in zero.optimizer.state if p.grad is not None)
-
-
-def optimizer_state(engine: Engine) -> Iterator[Tensor]:
-    """Adam's moments, and under ZeRO the copy of the parameters that it updates."""
-    if isinstance(engine, DeepSpeedEngine):
-        optimizer = engine._engine.optimizer.optimizer
-    else:
-        assert isinstance(engine, TorchEngine)
-        optimizer = engine._optimizer
-    for parameter, state in optimizer.state.items():
-        yield parameter
-        yield from (value for value in state.values() if isinstance(value, Tensor))
-
-
 def alive() -> Iterator[Tensor]:
     """Every tensor that Python knows of."""
     gc.collect()
@@ -103,10 +71,9 @@ def count(engine: Engine) -> dict[str, int]:
     """Bytes per column; a storage counts in the first that it belongs to."""
     seen: Storages = {}
     counted = {}
+    held = engine.held()
     for column, tensors in zip(
-        COLUMNS,
-        (parameters(engine), gradients(engine), optimizer_state(engine), alive()),
-        strict=True,
+        COLUMNS, (held.parameters, held.gradients, held.optimizer, alive()), strict=True
     ):
         new = {k: v for k, v in storages(tensors).items() if k not in seen}
         counted[column] = sum(new.values())

@@ -47,7 +47,7 @@ class Command:
 
 
 def commands() -> Iterator[Command]:
-    """Every command of `bigtrk`; two of them are programs, too."""
+    """Yields every command of `bigtrk`; two of them are programs, too."""
     programs = {"train": _training, "partition": _partitioning}
     for registered in cli.app.registered_commands:
         assert registered.callback is not None
@@ -56,14 +56,14 @@ def commands() -> Iterator[Command]:
 
 
 def _partitioning() -> Command:
-    """`python -m partition`, which has one command."""
+    """Describes `python -m partition`, which has one command."""
     (only,) = partition_cli.app.registered_commands
     assert only.callback is not None
     return _command("partition", only.callback)
 
 
 def _training() -> Command:
-    """`bigtrk/train.py`, whose launchers do not wait for typer."""
+    """Describes `bigtrk/train.py`, whose ranks do not wait for typer."""
     parser = argument_parser("bigtrk train")
     parameters = [
         Parameter(_typed(action), "", "", action.help or "")
@@ -108,7 +108,7 @@ def _argument(given: ParamMeta, told: ParameterInfo) -> str:
 
 
 def command_reference() -> str:
-    """The page, in Markdown."""
+    """Writes the page, in Markdown."""
     parts = [HEAD]
     for command in commands():
         rows = [

@@ -15,7 +15,7 @@ FROM_THE_ROOT = {"contributing.md": "CONTRIBUTING.md", "changes.md": "CHANGELOG.
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Called by mkdocs once it has read mkdocs.yml."""
+    """Adds pages to the navigation; mkdocs calls it once it has read mkdocs.yml."""
     folder = Path(config.docs_dir)
     adding = [path.relative_to(folder).as_posix() for path in sorted(folder.glob("adding/*.md"))]
     if adding and config.nav:
@@ -24,7 +24,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Called by mkdocs before it reads pages."""
+    """Adds pages that are made here; mkdocs calls it before it reads any."""
     pages = {"settings.md": settings_reference(), "commands.md": command_reference()}
     for name, source in FROM_THE_ROOT.items():
         pages[name] = (ROOT / source).read_text().replace("](docs/", "](")

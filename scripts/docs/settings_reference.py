@@ -58,7 +58,7 @@ class Section:
 
 
 def sections() -> Iterator[Section]:
-    """The sections of the configuration in its order; of the models one each."""
+    """Yields the sections of the configuration in its order, and one for each model."""
     alone = {}
     for name, field in Configuration.model_fields.items():
         kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if _holds(kind)]
@@ -97,7 +97,7 @@ def _limits(field: FieldInfo) -> Iterator[str]:
 
 
 def settings_reference() -> str:
-    """The page, in Markdown."""
+    """Writes the page, in Markdown."""
     parts = [HEAD]
     for section in sections():
         rows = [

@@ -1,4 +1,4 @@
-"""How both references write types and texts."""
+"""Writes types and texts for the references of settings and commands."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -17,7 +17,7 @@ WORDS: dict[Any, str] = {
 
 
 def kind_of(annotation: Any, *limits: str) -> str:
-    """A type in words; its numbers with their limits, such as "> 0" and "< 1"."""
+    """Writes a type in words; its numbers with their limits, such as "> 0" and "< 1"."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in inner)
@@ -35,5 +35,5 @@ def _either(kinds: Iterable[Any], limits: Sequence[str]) -> str:
 
 
 def cell(text: str) -> str:
-    """A text in a cell of a table, which neither line ends nor bars end."""
+    """Writes a text for a cell of a table, which line ends and bars would end."""
     return " ".join(text.split()).replace("|", r"\|")

@@ -4,7 +4,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -196,16 +195,20 @@ def whole(tensor: Tensor) -> Tensor:
 
 def whole_gradients(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter's reduced gradient, gathered where it is sharded. Collective."""
+    whole_gradient = _of_deepspeed if hasattr(model, "zero_optimization_stage") else _of_torch
     return {
-        name.removeprefix("module."): _whole_gradient(parameter)
+        name.removeprefix("module."): whole_gradient(parameter).detach().clone()
         for name, parameter in model.named_parameters()
     }
 
 
-def _whole_gradient(parameter: Any) -> Tensor:
-    if hasattr(parameter, "_hp_mapping") or hasattr(parameter, "ds_id"):
-        from deepspeed.utils import safe_get_full_grad
+def _of_deepspeed(parameter: nn.Parameter) -> Tensor:
+    from deepspeed.utils import safe_get_full_grad
 
-        found: Tensor = safe_get_full_grad(parameter)
-        return found.detach().clone()
-    return whole(parameter.grad).detach().clone()
+    found: Tensor = safe_get_full_grad(parameter)
+    return found
+
+
+def _of_torch(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None, "no gradient"
+    return whole(parameter.grad)

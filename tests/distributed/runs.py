@@ -1,6 +1,5 @@
 """Whole runs, for tests."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.metrics import StepRecord
+from bigtrk.records.run_folder import read_metrics
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
@@ -82,9 +83,8 @@ def train(
 
 
 def steps(run: Path) -> list[Any]:
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    return [(r["step"], r["loss"], r["lr"]) for r in records if r["kind"] == "step"]
+    lines = [line.record for line in read_metrics(run)]
+    return [(line.step, line.loss, line.lr) for line in lines if isinstance(line, StepRecord)]
 
 
 def step_folders(run: Path) -> list[str]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bigtrk.disk.files import seal, unseal
 from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
@@ -14,7 +15,6 @@ from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.reports import read_run
 from bigtrk.reports.routes import routes
 from bigtrk.training.checkpoint.folder import last_good
-from bigtrk.training.checkpoint.manifest import encode
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
@@ -119,10 +119,10 @@ def test_damage_costs_the_steps_since_the_checkpoint_before(
 def never_so_good_again(run: Path) -> None:
     """Let the first checkpoint know a loss that no epoch will reach."""
     path = run / "checkpoints" / "step-00000002" / "manifest.json"
-    content = json.loads(path.read_text())["content"]
+    content = unseal(path.read_bytes())
     plateau = content["progress"]["plateau"]
     content["progress"]["plateau"] = {**plateau, "best": 1e-9, "reductions": 1}
-    path.write_bytes(encode(content))
+    path.write_bytes(seal(content))
 
 
 def test_the_plateau_is_resumed(tmp_path: Path, graphs: Path) -> None:

@@ -1,5 +1,8 @@
 """The references that are made from the program: nothing is left out, and all has a meaning."""
 
+import re
+from pathlib import Path
+
 import pytest
 from pydantic import BaseModel
 
@@ -7,8 +10,11 @@ from bigtrk import cli
 from bigtrk.training.settings import Configuration
 from scripts.docs.command_reference import Command, command_reference, commands
 from scripts.docs.settings_reference import Section, sections, settings_reference
+from tests.programs import CHECKOUT
 from tests.test_every_option import options
 
+DOCS = CHECKOUT / "docs"
+MADE = ("settings.md", "commands.md", "contributing.md", "changes.md")  # by scripts/docs/hooks.py
 UNITS = {
     "",
     "GeV",
@@ -61,6 +67,15 @@ def test_every_command_and_option_says_what_it_is(command: Command) -> None:
     assert command.text
     for parameter in command.parameters:
         assert parameter.meaning, f"{command.name} {parameter.name} has no help"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.name)
+def test_links_of_a_page_stay_in_the_site(page: Path) -> None:
+    """`make docs` checks anchors, too; this one needs no mkdocs."""
+    for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
+        target = (page.parent / link).resolve()
+        assert target.is_relative_to(DOCS), f"{link} leads out of the site"
+        assert target.is_file() or target.name in MADE, f"{link} leads nowhere"
 
 
 def test_the_commands_are_all_that_the_program_has() -> None:

@@ -11,9 +11,10 @@ import pytest
 from safetensors.torch import load, save
 
 from bigtrk.config import parse
+from bigtrk.disk.files import seal, unseal
 from bigtrk.errors import InputError
 from bigtrk.training.checkpoint.folder import last_good
-from bigtrk.training.checkpoint.manifest import MANIFEST, encode, shard_name
+from bigtrk.training.checkpoint.manifest import MANIFEST, shard_name
 from bigtrk.training.model_files import check_shapes, load_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
@@ -102,14 +103,14 @@ def step(tmp_path: Path) -> Path:
 
 
 def reseal(step: Path, **changes: Any) -> None:
-    content = json.loads((step / MANIFEST).read_bytes())["content"]
-    (step / MANIFEST).write_bytes(encode({**content, **changes}))
+    content = unseal((step / MANIFEST).read_bytes())
+    (step / MANIFEST).write_bytes(seal({**content, **changes}))
 
 
 @pytest.mark.parametrize("name", ["../../outside", "/etc/passwd", "a/b", "", "x\n", "latest.json"])
 def test_files_of_a_manifest_do_not_lead_elsewhere(step: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "outside").write_bytes((step / shard_name(0)).read_bytes())
-    (shard,) = json.loads((step / MANIFEST).read_bytes())["content"]["shards"]
+    (shard,) = unseal((step / MANIFEST).read_bytes())["shards"]
     reseal(step, shards=[{**shard, "file": name}])
     with pytest.raises(InputError, match=r"shards\.0\.file: is .*, not 'shard-00000") as caught:
         last_good(tmp_path)
@@ -131,10 +132,20 @@ def test_shards_that_do_not_hold_what_the_manifest_says(
     }[change]
     content = save({**tensors, **new})
     (step / shard_name(0)).write_bytes(content)
-    (shard,) = json.loads((step / MANIFEST).read_bytes())["content"]["shards"]
+    (shard,) = unseal((step / MANIFEST).read_bytes())["shards"]
     fitting = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     reseal(step, shards=[{**shard, **fitting}])
     with pytest.raises(InputError, match=r"shard-00000\.safetensors: .* is not as manifest\.json"):
+        last_good(tmp_path)
+
+
+def test_a_checkpoint_of_an_older_version_is_told(step: Path, tmp_path: Path) -> None:
+    """Its digest was that of other bytes: of the content alone, its keys in order."""
+    content = unseal((step / MANIFEST).read_bytes())
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    older = json.dumps({"content": content, "sha256": digest}, indent=1) + "\n"
+    (step / MANIFEST).write_text(older)
+    with pytest.raises(InputError, match=r"manifest\.json is damaged, or of an older version \("):
         last_good(tmp_path)
 
 

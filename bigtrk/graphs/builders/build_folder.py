@@ -13,7 +13,7 @@ from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
-from bigtrk.graphs.builders.builder import build_graph, graph_record
+from bigtrk.graphs.builders.builder import build_with_record
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, builtin_windows, read_windows, write_windows
 from bigtrk.graphs.event_graph import EventGraph
@@ -32,7 +32,7 @@ def build_folder(
     learn: bool = False,
     pt_min: float = 1.0,
 ) -> dict[str, Any]:
-    """Build a graph of each event of `events` in folder `out`; returns the manifest.
+    """Builds a graph of each event of `events` in folder `out`; returns the manifest.
 
     `events`: a folder or zip archive of TrackML events. Layer pairs and cuts come from the file
     `windows`, or with `learn` from the truth of the first events (particles above `pt_min` GeV),
@@ -72,8 +72,7 @@ def _tasks(events: Path, names: list[str], windows: Windows) -> Iterator[Task]:
 
 def _maker(event: Event, windows: Windows) -> Make:
     def make() -> tuple[EventGraph, dict[str, Any]]:
-        graph = build_graph(event, windows)
-        return graph, graph_record(event, graph, windows)
+        return build_with_record(event, windows)
 
     return make
 
@@ -89,7 +88,7 @@ SHOWN = {
 
 
 def show_folder(manifest: dict[str, Any], console: Console) -> None:
-    """Print a line for each of the first events, with its size and the known edge efficiencies and
+    """Prints a line for each of the first events, with its size and the known edge efficiencies and
     purities; then one for all events.
     """
     records = manifest["events"]

@@ -30,17 +30,40 @@ QUALITY = (
 
 
 def build_graph(event: Event, windows: Windows) -> EventGraph:
-    """Builds the graph of an event: every hit is a node, every doublet that passes `windows` an
-    edge.
+    """Builds an event's graph: every hit is a node, every doublet that passes `windows` an edge.
 
     Edges are sorted by (destination, source). Without truth, y, particle_id, hit_weight and
     particles are None; a particle whose momentum is unknown has pT NaN.
     """
+    return _graph(event, windows, _true_edges(event))
+
+
+def build_with_record(event: Event, windows: Windows) -> tuple[EventGraph, dict[str, Any]]:
+    """Builds the graph of an event, and returns with it counts and quality, None where they cannot
+    be computed.
+
+    edge_efficiency = true edges in the graph / true edges of the event; purity = true edges in the
+    graph / edges; target_efficiency and target_purity likewise for true edges of particles with
+    pT > 1 GeV and >= 3 hits. windows: digest of the windows.
+    """
+    # They ask for a sort of all hits: once for the graph and its record.
+    true = _true_edges(event)
+    graph = _graph(event, windows, true)
+    quality = dict.fromkeys(QUALITY) if true is None else _quality(event, graph, true)
+    counts = {"nodes": graph.n_nodes, "edges": graph.n_edges}
+    return graph, {**counts, **quality, "windows": windows.digest()}
+
+
+def _true_edges(event: Event) -> Ints | None:
+    return None if event.truth is None else true_edges(event)
+
+
+def _graph(event: Event, windows: Windows, true: Ints | None) -> EventGraph:
     edges = _sorted(build_doublets(event.hits, windows), len(event.hits["hit_id"]))
     nodes = hit_coordinates(event.hits)
     hit_id = event.hits["hit_id"].astype(np.int64)
     features = nodes if event.cells is None else nodes | cluster_columns(hit_id, event.cells)
-    known = event.truth is not None
+    known = true is not None
     return EventGraph(
         name=event.name,
         node_feature_names=tuple(features),
@@ -48,7 +71,7 @@ def build_graph(event: Event, windows: Windows) -> EventGraph:
         node_features=as_tensor(features),
         edge_index=torch.from_numpy(edges),
         edge_features=as_tensor(edge_columns(nodes, edges)),
-        y=torch.from_numpy(_are_true(edges, event)) if known else None,
+        y=None if true is None else torch.from_numpy(_are_true(edges, true, len(hit_id))),
         hit_id=torch.from_numpy(hit_id),
         particle_id=torch.from_numpy(hit_particles(event)) if known else None,
         hit_weight=_hit_weights(event, hit_id),
@@ -56,20 +79,9 @@ def build_graph(event: Event, windows: Windows) -> EventGraph:
     )
 
 
-def graph_record(event: Event, graph: EventGraph, windows: Windows) -> dict[str, Any]:
-    """Returns counts and quality of the graph of `event`, None where they cannot be computed.
-
-    edge_efficiency = true edges in the graph / true edges of the event; purity = true edges in the
-    graph / edges; target_efficiency and target_purity likewise for true edges of particles with
-    pT > 1 GeV and >= 3 hits. windows: digest of the windows.
-    """
-    quality = dict.fromkeys(QUALITY) if graph.y is None else _quality(event, graph)
-    return {"nodes": graph.n_nodes, "edges": graph.n_edges, **quality, "windows": windows.digest()}
-
-
-def _quality(event: Event, graph: EventGraph) -> dict[str, float | None]:
+def _quality(event: Event, graph: EventGraph, true_edge: Ints) -> dict[str, float | None]:
     assert graph.y is not None
-    source = true_edges(event)[0]
+    source = true_edge[0]
     target = is_target(event, TARGET_PT, TARGET_HITS)
     found = int(graph.y.sum())
     found_target = int((graph.y & torch.from_numpy(target)[graph.edge_index[0]]).sum())
@@ -93,9 +105,8 @@ def _sorted(edges: Ints, n_nodes: int) -> Ints:
     return edges[:, np.argsort(edges[1] * n_nodes + edges[0], kind="stable")]
 
 
-def _are_true(edges: Ints, event: Event) -> NDArray[np.bool_]:
-    """Says whether each of `edges` [2, E] is a true edge: [E]."""
-    true, n_hits = true_edges(event), len(event.hits["hit_id"])
+def _are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
+    """Says whether each of `edges` [2, E] is among the true ones [2, T]: [E]."""
     return np.isin(edges[1] * n_hits + edges[0], true[1] * n_hits + true[0])
 
 

@@ -94,7 +94,7 @@ def _chunks(counts: Ints) -> Iterator[slice]:
 
 
 def _expand(rows: Ints, first: Ints, last: Ints, outer_row: Ints) -> Ints:
-    """Pair each inner hit with outer_row[first:last]: [2, K]."""
+    """Pairs each inner hit with outer_row[first:last]: [2, K]."""
     counts = last - first
     offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.stack([np.repeat(rows, counts), outer_row[np.repeat(first, counts) + offset]])

@@ -147,7 +147,7 @@ def _sampled_doublets(event: Event, windows: Windows) -> dict[Key, tuple[Floats,
 
 
 def _peel(true: Floats, doublets: Floats, weight: float) -> list[Step]:
-    """Shrink a pair's box side by side, the dearest first, until the pair itself goes.
+    """Shrinks a pair's box side by side, the dearest first, until the pair itself goes.
 
     true [6, T] and doublets [6, K] are the sides of both, each doublet standing for `weight`.
     """

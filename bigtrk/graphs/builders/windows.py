@@ -62,7 +62,7 @@ class Windows(Settings):
 
 
 def read_windows(path: Path) -> Windows:
-    """Read a windows file.
+    """Reads a windows file.
 
     Raises:
         InputError: the file is missing, is not YAML or a window in it is wrong.
@@ -77,7 +77,7 @@ def builtin_windows() -> Windows:
 
 
 def write_windows(path: Path, windows: Windows) -> None:
-    """Write `windows` as YAML with one layer pair per line, atomically."""
+    """Writes `windows` as YAML with one layer pair per line, atomically."""
     content = windows.model_dump(mode="json")
     head = yaml.safe_dump({"made": content["made"]}, width=90)
     rows = [

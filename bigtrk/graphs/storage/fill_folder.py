@@ -29,7 +29,7 @@ class Task:
 def fill_folder(
     out: Path, tasks: Iterable[Task], total: int, parameters: dict[str, Any], what: str
 ) -> dict[str, Any]:
-    """Make each graph that `out` does not yet hold with these parameters, then write the manifest.
+    """Makes each graph that `out` lacks with these parameters, then writes the manifest.
 
     A graph is kept if its file is whole, a graph, and was made from the same source with the same
     `parameters`. The folder is made with the first graph.

@@ -14,7 +14,7 @@ from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 
 
 def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path:
-    """Write one graph to its file in `folder`, atomically; returns the path.
+    """Writes one graph to its file in `folder`, atomically; returns the path.
 
     `record` is JSON-able and comes back from `GraphFolder.record` with these keys added: event,
     node_feature_names, edge_feature_names, scales of these features, nodes, edges.
@@ -46,13 +46,13 @@ class GraphFolder(EventFolder):
         """Reads the graph of `event` and verifies its checksums.
 
         Raises:
-            InputError: `open` raises it, the file's bytes have changed, or they are no graph.
+            InputError: `open` fails, the file's bytes have changed, or they are no graph.
         """
         return _graph(self.open(event))
 
 
 def check_graph(opened: SectionFile) -> None:
-    """Refuse a file that holds anything but a graph.
+    """Refuses a file that holds anything but a graph.
 
     Raises:
         InputError: the file is no graph.

@@ -41,7 +41,7 @@ def describe(opened: SectionFile) -> dict[str, Any]:
 def write_manifest(
     folder: Path, kind: str, parameters: dict[str, Any], events: Iterable[str]
 ) -> dict[str, Any]:
-    """Assemble the manifest of `events` from their files' records and write it.
+    """Assembles the manifest of `events` from their files' records and writes it.
 
     `kind` is "graphs" or "sectors".
     """

@@ -18,7 +18,7 @@ _REMEDY = "make the file again"
 def check_content(
     content: Section, record: dict[str, Any], counts: dict[str, Any], where: str
 ) -> None:
-    """Refuse tensors that do not match the record, or that index rows that are not there.
+    """Refuses tensors that do not match the record, or that index rows that are not there.
 
     `counts`: the counts of this sector in the event's `record`.
 
@@ -51,7 +51,7 @@ def check_content(
 
 
 def check_sector(sector: Sector, sums: dict[str, int], where: str) -> None:
-    """Refuse a sector that is out of order, or that has other `sums` than its record says.
+    """Refuses a sector that is out of order, or that has other `sums` than its record says.
 
     Raises:
         InputError: nodes are not ascending in the blocks of their owners, or rows sent in those of

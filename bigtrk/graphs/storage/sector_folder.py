@@ -28,7 +28,7 @@ _VALUES = ("node_features", "edge_features")
 
 
 def write_sectors(folder: Path, sectors: list[Sector], record: dict[str, Any]) -> Path:
-    """Write all sectors of one event to its file in `folder`; returns the file's path.
+    """Writes all sectors of one event to its file in `folder`; returns the file's path.
 
     `record` is JSON-able and comes back from `SectorFolder.record` with these keys added: event,
     parts, nodes, edges, node_feature_names, edge_feature_names, labels, and sectors, a list of
@@ -89,8 +89,7 @@ class SectorFolder(EventFolder):
         return int(self.record(event)["parts"])
 
     def read(self, event: str, part: int, parts: int) -> Sector:
-        """Reads sector `part` of `event` cut into `parts`, merged from those stored where these are
-        more.
+        """Reads sector `part` of `event` cut into `parts`, merged if more of them are stored.
 
         Only the stored sectors of this part are read; with one part, all of them: the whole graph.
 
@@ -114,7 +113,7 @@ class SectorFolder(EventFolder):
 
 
 def check_sectors(opened: SectionFile) -> None:
-    """Refuse a file that holds anything but all sectors of an event, which fit together.
+    """Refuses a file that holds anything but all sectors of an event, which fit together.
 
     Raises:
         InputError: the file holds anything else, or sectors that do not fit.

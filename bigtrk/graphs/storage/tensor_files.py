@@ -34,7 +34,7 @@ def digest(section: Section) -> str:
 
 
 def write_sections(path: Path, sections: dict[str, Section], record: dict[str, Any]) -> None:
-    """Write `sections` (types that numpy has) and the JSON-able `record` to `path`, atomically."""
+    """Writes `sections` (types that numpy has) and the JSON-able `record` to `path`, atomically."""
     tensors = {
         f"{section}/{name}": tensor.contiguous()
         for section, content in sections.items()

@@ -1,4 +1,4 @@
-"""The passes over edges between two matrix products, in the fastest form that a device has."""
+"""The passes over edges between two matrix products, in the fastest form for a device."""
 
 from typing import Protocol
 
@@ -26,7 +26,7 @@ class Passes(Protocol):
 
 
 def passes_for(device: torch.device, dtype: torch.dtype) -> Passes:
-    """The fastest passes over rows of `dtype` on `device`."""
+    """Chooses the fastest passes over rows of `dtype` on `device`."""
     if native.usable(device, dtype):
         return native
     if triton_passes.usable(device, dtype):

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define EPS 1e-5f  // of torch's layer_norm
+#define EPS 1e-5f  // that of torch's layer_norm
 
 typedef uint16_t bf16;
 
@@ -25,7 +25,7 @@ INLINE float from_bf16(bf16 value) {
     return result;
 }
 
-// To nearest, ties to even. NaN stays NaN where it was made by arithmetic or came from bfloat16.
+// Rounds to nearest, ties to even. NaN stays NaN if arithmetic made it or it came from bfloat16.
 INLINE bf16 to_bf16(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);
@@ -35,7 +35,7 @@ INLINE bf16 to_bf16(float value) {
 static inline long min(long a, long b) { return a < b ? a : b; }
 static inline long max(long a, long b) { return a > b ? a : b; }
 
-// Centres the row; returns what it is to be multiplied with.
+// Centres the row; returns the factor that normalises it.
 INLINE float normalise(float *row, long h) {
     float sum = 0.0f, squares = 0.0f;
     SIMD_SUM(sum) for (long j = 0; j < h; j++) sum += row[j];

@@ -1,6 +1,6 @@
 """The passes over edges in C, compiled once per machine; float32 and bfloat16 on CPUs.
 
-Registered as torch operators, so that what counts memory and time (`bigtrk plan`) sees them.
+They are registered as torch operators, so that `bigtrk plan` counts their memory and time.
 """
 
 import ctypes
@@ -29,39 +29,39 @@ _OPERATORS = {
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether these passes compute rows of `dtype` on `device`, or, on "meta", stand for that."""
+    """Says whether these passes compute rows of `dtype` on `device`, or count them on "meta"."""
     return device.type in ("cpu", "meta") and dtype in NAMES and library() is not None
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled passes; None where they cannot be compiled or loaded."""
+    """Loads the compiled passes; None where they cannot be compiled or loaded."""
     return compiled(*CODE)
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
-    """As plain.norm_relu."""
+    """Computes plain.norm_relu."""
     torch.ops.bigtrk.norm_relu(z, *_unpacked(ends), out, rstd)
 
 
 def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
-    """As plain.norm_relu_backward."""
+    """Computes plain.norm_relu_backward."""
     torch.ops.bigtrk.norm_relu_backward(grad, normal, rstd, out)
 
 
 def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
-    """As plain.relu_backward."""
+    """Computes plain.relu_backward."""
     torch.ops.bigtrk.relu_backward(grad, e, *_unpacked(ends), out)
 
 
 def add_to_nodes(values: Tensor, ends: Ends) -> None:
-    """As plain.add_to_nodes."""
+    """Computes plain.add_to_nodes."""
     sums = (ends.of_source, ends.of_destination)
     torch.ops.bigtrk.add_to_nodes(values, ends.source, ends.destination, *sums)
 
 
 def add_rows(values: Tensor, total: Tensor) -> None:
-    """As plain.add_rows."""
+    """Computes plain.add_rows."""
     torch.ops.bigtrk.add_rows(values, total)
 
 
@@ -79,7 +79,7 @@ def _call(name: str, *tensors: Tensor | None) -> None:
 
 
 def _call_without_data(*_: Tensor | None) -> None:
-    """On tensors that have shapes only: what is written to has its shape already."""
+    """Does nothing for tensors that have only shapes: what is written to has its shape already."""
 
 
 _OPERATORS_OF_TORCH = torch.library.Library("bigtrk", "FRAGMENT")  # they last as long as it does

@@ -1,6 +1,6 @@
-"""The passes over edges in plain torch: for every device and type, and the other forms' oracle.
+"""The passes over edges in plain torch, for every device and type; the oracle of the other forms.
 
-Each writes its result where it is told; `out` may be the gradient that it reads.
+Each writes its result into a given tensor; `out` may be the gradient that it reads.
 
 Shapes: M rows of H features, N nodes.
 """
@@ -14,7 +14,7 @@ EPS = 1e-5  # torch's own
 
 
 def accumulable(values: Tensor) -> Tensor:
-    """`values` in a type fit for long sums: bfloat16 -> float32, others as they are."""
+    """Converts `values` to a type fit for long sums: bfloat16 -> float32, others unchanged."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
@@ -29,12 +29,12 @@ class Ends(NamedTuple):
     destination: Tensor
 
     def of(self, rows: slice) -> "Ends":
-        """The ends of some of the edges."""
+        """Returns the ends of some of the edges."""
         return Ends(self[0], self[1], self.source[rows], self.destination[rows])
 
 
 def total(values: Tensor, ends: Ends | None) -> Tensor:
-    """Values + both ends: [M, H], float32 at least."""
+    """Returns `values` + both ends: [M, H], float32 at least."""
     values = accumulable(values)
     if ends is None:
         return values
@@ -43,9 +43,9 @@ def total(values: Tensor, ends: Ends | None) -> Tensor:
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
-    """LayerNorm of z + both ends, [M, H], which takes the place of z, and its ReLU.
+    """Replaces z by the LayerNorm of z + both ends, [M, H], and writes its ReLU to `out`.
 
-    rstd [M, 1], float32 at least: 1 / the spread of each row before.
+    rstd [M, 1], float32 at least: 1 / the standard deviation of each row before.
     """
     values = total(z, ends)
     centred = values - values.mean(dim=1, keepdim=True)
@@ -55,7 +55,7 @@ def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
 
 
 def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
-    """The gradient of `norm_relu`'s sum, from that of its result and what it left: [M, H]."""
+    """Computes the gradient of `norm_relu`'s sum from its result's and what it kept: [M, H]."""
     normal = accumulable(normal)
     grad = torch.where(normal <= 0, 0, accumulable(grad))
     along = (grad * normal).mean(dim=1, keepdim=True)
@@ -63,17 +63,17 @@ def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) 
 
 
 def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
-    """(grad + both ends) where e > 0: [M, H]."""
+    """Computes (grad + both ends) where e > 0: [M, H]."""
     out.copy_(torch.where(e > 0, total(grad, ends), 0))
 
 
 def add_to_nodes(values: Tensor, ends: Ends) -> None:
-    """Add each row to those of its two ends: `ends` has sums [N, H], float32 at least."""
+    """Adds each row to those of its two ends: `ends` has sums [N, H], float32 at least."""
     values = accumulable(values)
     ends.of_source.index_add_(0, ends.source, values)
     ends.of_destination.index_add_(0, ends.destination, values)
 
 
 def add_rows(values: Tensor, total: Tensor) -> None:
-    """Total += values: [M, H]."""
+    """Adds `values` to `total`: [M, H]."""
     total += values

@@ -2,7 +2,7 @@
 
 A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two. Pointers
 are those of `Ends`, of rows [n_rows, hidden] and of rstd [n_rows, 1]; those of ends are None
-without ends. That the ends are nodes, the caller has checked.
+without ends. The caller has checked that the ends are nodes.
 """
 
 import triton
@@ -27,7 +27,7 @@ def norm_relu(
     height: tl.constexpr,
     width: tl.constexpr,
 ):
-    """As plain.norm_relu."""
+    """Computes plain.norm_relu."""
     rows, columns, inside = tile(n_rows, hidden, height, width)
     at = rows * hidden + columns
     values = tl.load(z + at, inside, 0.0).to(tl.float32)
@@ -40,7 +40,7 @@ def norm_relu(
     normal = centred * scale
     tl.store(rstd + rows, scale, rows < n_rows)
     tl.store(z + at, normal.to(z.dtype.element_ty), inside)
-    # Not tl.maximum, which makes 0 of NaN.
+    # tl.maximum would make 0 of NaN.
     tl.store(out + at, tl.where(normal <= 0, 0.0, normal).to(out.dtype.element_ty), inside)
 
 
@@ -55,7 +55,7 @@ def norm_relu_backward(
     height: tl.constexpr,
     width: tl.constexpr,
 ):
-    """As plain.norm_relu_backward."""
+    """Computes plain.norm_relu_backward."""
     rows, columns, inside = tile(n_rows, hidden, height, width)
     at = rows * hidden + columns
     values = tl.load(normal + at, inside, 0.0).to(tl.float32)
@@ -81,7 +81,7 @@ def relu_backward(
     height: tl.constexpr,
     width: tl.constexpr,
 ):
-    """As plain.relu_backward."""
+    """Computes plain.relu_backward."""
     rows, columns, inside = tile(n_rows, hidden, height, width)
     at = rows * hidden + columns
     values = tl.load(grad + at, inside, 0.0).to(tl.float32)
@@ -94,8 +94,8 @@ def relu_backward(
 
 @triton.jit
 def tile(n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr):
-    """Rows [height, 1] and columns [1, width] of this program, and which of them there are."""
-    # All features of a large event's edges are more than 2**31.
+    """Returns this program's rows [height, 1] and columns [1, width], and which of them exist."""
+    # A large event's edges have more than 2**31 features in all.
     rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
     columns = tl.arange(0, width)[None, :]
     return rows, columns, (rows < n_rows) & (columns < hidden)
@@ -103,6 +103,6 @@ def tile(n_rows, hidden: tl.constexpr, height: tl.constexpr, width: tl.constexpr
 
 @triton.jit
 def end(of_nodes, index, rows, columns, n_rows, inside, hidden: tl.constexpr):
-    """What the nodes at one end add to their edges; zero outside."""
+    """Returns what the nodes at one end add to their edges; zero outside."""
     node = tl.load(index + rows, rows < n_rows, 0).to(tl.int64)
     return tl.load(of_nodes + node * hidden + columns, inside, 0.0).to(tl.float32)

@@ -14,7 +14,8 @@ from bigtrk.models.kernels.plain import Ends
 
 TYPES = torch.float32, torch.bfloat16
 # Features per program. Compiled for an H100, each of its 128 threads then needs at most 54
-# registers and reads rows 16 bytes at a time; with twice as many features up to 96 registers.
+# registers and reads rows 16 bytes at a time; with twice as many features it needs up to 96
+# registers.
 TILE = 2048
 
 # torch has kernels for these.
@@ -22,15 +23,16 @@ add_to_nodes, add_rows = plain.add_to_nodes, plain.add_rows
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether these kernels compute rows of `dtype` on `device`."""
+    """Says whether these kernels compute rows of `dtype` on `device`."""
     return device.type == "cuda" and dtype in TYPES and _installed()
 
 
 @cache
 def _installed() -> bool:
-    """Triton comes with torch for GPUs, and compiles its launchers with a C compiler.
+    """Says whether Triton, which comes with torch for GPUs, and its C compiler are there.
 
-    It takes all of CC for the name of a program, and then looks for no other.
+    Triton compiles its launchers. If CC is set, it takes all of it for the name of a program and
+    looks for no other.
     """
     if find_spec("triton") is None:
         return False
@@ -44,17 +46,17 @@ def _installed() -> bool:
 
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
-    """As plain.norm_relu."""
+    """Computes plain.norm_relu."""
     _call("norm_relu", z, *(ends or [None] * 4), out, rstd)
 
 
 def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
-    """As plain.norm_relu_backward."""
+    """Computes plain.norm_relu_backward."""
     _call("norm_relu_backward", grad, normal, rstd, out)
 
 
 def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
-    """As plain.relu_backward."""
+    """Computes plain.relu_backward."""
     _call("relu_backward", grad, e, *(ends or [None] * 4), out)
 
 

@@ -1,7 +1,7 @@
 """An MLP of rows, chunk by chunk, with its gradients derived by hand.
 
-No pass over the rows is spent on keeping what a chain of operations would, and a chunk stays in
-cache from its first product to its last.
+No pass over the rows is spent on keeping what a chain of operations would keep, and a chunk stays
+in cache from its first product to its last.
 
 Shapes: M rows of a chunk; W the width of a linear layer.
 """
@@ -16,15 +16,16 @@ from bigtrk.models.kernels import passes_for, plain
 from bigtrk.models.kernels.plain import Ends
 from bigtrk.models.layers.workspace import Workspace
 
-# What follows a linear layer; "norm" is LayerNorm and ReLU. The last one is "relu" or "linear".
+# The activation after a linear layer; "norm" is LayerNorm and ReLU. The last one is "relu" or
+# "linear".
 Activation = Literal["norm", "relu", "linear"]
-# Takes the gradient [M, W] of an input's rows.
+# A sink takes the gradient [M, W] of an input's rows.
 Sink = Callable[[slice, Tensor], object]
 
 
 class _Hidden(NamedTuple):
-    """Of a linear layer but the last: made [M, W] is its product, normalised where "norm" follows,
-    by rstd [M, 1]; read [M, W] what the next layer reads.
+    """Tensors of a linear layer but the last: made [M, W] is its product, normalised where "norm"
+    follows, by rstd [M, 1]; read [M, W] is what the next layer reads.
     """
 
     made: Tensor
@@ -33,11 +34,11 @@ class _Hidden(NamedTuple):
 
 
 class ChunkedMLP:
-    """Linear layers; in `weights` stand in turn their weight [outputs, inputs] and bias [outputs].
+    """Linear layers; `weights` are in turn their weight [outputs, inputs] and bias [outputs].
 
     The first one reads `inputs` side by side, as if concatenated. Where there are `ends`, its
-    product also gets what both ends of an edge add, the bias included. `kept` is what a forward
-    pass has kept of each layer but the last: _Hidden's `made` and `rstd` of all rows.
+    product also gets what both ends of an edge add, bias included. `kept` is what a forward pass
+    has kept of each layer but the last: _Hidden's `made` and `rstd` of all rows.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ChunkedMLP:
                 self.kept.append(inputs[0].new_empty(self.n_rows, 1, dtype=work.sums))
 
     def forward(self, rows: slice) -> Tensor:
-        """The last layer's rows [M, W], in a buffer that holds them until the next call."""
+        """Returns the last layer's rows [M, W], in a buffer that holds them until the next call."""
         return self._last(rows, self._hidden(rows, again=False))
 
     def backward(
@@ -75,10 +76,11 @@ class ChunkedMLP:
         grads: Sequence[Tensor],
         sinks: Sequence[Sink | None],
     ) -> Tensor:
-        """The gradient [M, W] of the first product, in a buffer, from `grad` [M, W].
+        """Returns the gradient [M, W] of the first product, in a buffer, from `grad` [M, W].
 
-        made: what `forward` gave (None: computed anew), outer: what both ends add to its
-        gradient. Adds to `grads`, which stand as the weights do; the inputs' go to `sinks`.
+        made: the result of `forward` (None: computed anew); outer: what both ends add to its
+        gradient. It adds to `grads`, which are ordered like the weights; the inputs' gradients go
+        to `sinks`.
         """
         hidden = self._hidden(rows, again=True)
         grad = grad.to(self._work.dtype)
@@ -159,7 +161,7 @@ class ChunkedMLP:
             torch.addmm(out, part, columns.t(), out=out)
 
     def _ends_of(self, rows: slice, k: int) -> Ends | None:
-        """What both ends add to the product of linear layer k."""
+        """Returns what both ends add to the product of linear layer k."""
         return None if k or self._ends is None else self._ends.of(rows)
 
     def _buffer(self, name: str, rows: slice, width: int) -> Tensor:

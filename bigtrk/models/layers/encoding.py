@@ -1,4 +1,4 @@
-"""Encoders of features, and what the layers add to their gradients.
+"""Encoders of features, and the gradients that the layers add up for them.
 
 Shapes: M rows, H = hidden.
 """
@@ -48,7 +48,7 @@ class Encoded:
     """Encoded features [M, H], which every layer reads.
 
     Each layer adds its part to one gradient [M, H] (float32 at least). The first layer, which reads
-    them as its state too, takes the sum: one such tensor, and not one per layer.
+    them as its state too, takes the sum: one such tensor, not one per layer.
     """
 
     def __init__(self, values: Tensor) -> None:
@@ -61,6 +61,6 @@ class Encoded:
         passes_for(part.device, part.dtype).add_rows(part, self._gradient[rows])
 
     def take(self) -> Tensor:
-        """The sum over all layers; the next pass starts anew."""
+        """Returns the sum over all layers; the next pass starts anew."""
         taken, self._gradient = self._gradient, None
         return torch.zeros_like(self.values) if taken is None else taken

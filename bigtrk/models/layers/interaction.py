@@ -1,7 +1,7 @@
 """A layer of the Interaction GNN: all edges, then the owned nodes; its gradients by hand.
 
 Between forward and backward it keeps the edges and nodes it read and the edges it made, which the
-next layer reads; where the workspace keeps products, those too.
+next layer reads; where the workspace keeps products, it keeps those too.
 
 Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, H = hidden.
 """
@@ -24,9 +24,9 @@ from bigtrk.tracing import traced
 
 @dataclass(frozen=True)
 class GraphPass:
-    """What all layers of one forward pass share.
+    """The tensors that all layers of a forward pass share.
 
-    edge_index: [2, E]. nodes, edges: the encoded features, where each layer reads them.
+    edge_index: [2, E]. nodes, edges: the encoded features, if each layer reads them.
     """
 
     edge_index: Tensor
@@ -38,8 +38,8 @@ class GraphPass:
 
 @dataclass(frozen=True)
 class Layer:
-    """Layer `i` in its pass. edge, node: what follows the linear layers of its MLPs, none of the
-    nodes' if they are not updated. in_out: sums of incoming and outgoing edges apart.
+    """Layer `i` in its pass. edge, node: the activations of its MLPs, empty for nodes that are not
+    updated. in_out: incoming and outgoing edges are summed separately.
     """
 
     graph: GraphPass
@@ -50,8 +50,8 @@ class Layer:
 
 
 class Interact(torch.autograd.Function):
-    """Edges e [E, H] and nodes x [N, H] -> what the edges' MLP makes [E, W], and owned nodes
-    [n_owned, H], float32 at least (None without update).
+    """Maps edges e [E, H] and nodes x [N, H] to the output of the edges' MLP [E, W] and the owned
+    nodes [n_owned, H], float32 at least (None without update).
 
     `weights` are the edge MLP's, then the node MLP's, in turn weight and bias; they are inputs, for
     the engines' hooks.
@@ -77,8 +77,8 @@ class Interact(torch.autograd.Function):
         if in_place:
             ctx.mark_dirty(e)
         ctx.layer, ctx.weights = layer, weights
-        # save_on_cpu holds a CPU's tensor itself: a result that holds its own node is never freed
-        # where no backward pass follows.
+        # save_on_cpu holds a CPU's tensor itself: a result that holds its own autograd node is
+        # never freed if no backward pass follows.
         ctx.save_for_backward(e, x, made.detach() if layer.edge[-1] == "relu" else None, *kept)
         return made, owned
 
@@ -103,7 +103,7 @@ class Interact(torch.autograd.Function):
 
 
 class _Edges:
-    """The edges of a layer, their MLP and what that reads, and what the nodes read of them."""
+    """The edges of a layer, their MLP and its inputs, and what the nodes read of them."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class _Edges:
         self.passes = passes_for(self._work.device, self._work.dtype)
 
     def new_sums(self) -> Ends:
-        """Zeros to sum the outgoing and the incoming edges of each node in: [N, H]."""
+        """Returns zeros [N, H] in which to sum the outgoing and the incoming edges of each node."""
         n_nodes, hidden = self._nodes[0].shape
         zeros = (self._work.zeros(name, n_nodes, hidden) for name in ("outgoing", "incoming"))
         return Ends(*zeros, *self.layer.graph.edge_index)
@@ -143,7 +143,7 @@ class _Edges:
                     self.passes.add_to_nodes(made[rows], sums.of(rows))
 
     def update_forward(self, sums: Ends) -> tuple[Tensor, list[Tensor]]:
-        """The owned nodes [n_owned, H], and what is kept of making them."""
+        """Returns the owned nodes [n_owned, H], and the tensors kept for the backward pass."""
         with traced(f"layer {self.layer.i} node"):
             update = self._update(sums)
             owned = sums.of_source.new_empty(update.n_rows, update.width)
@@ -152,7 +152,7 @@ class _Edges:
         return owned, update.kept
 
     def _update(self, sums: Ends) -> ChunkedMLP:
-        """The MLP of the owned nodes, which reads their sums and their parts."""
+        """Returns the MLP of the owned nodes, which reads their sums and their parts."""
         outgoing, incoming = sums.of_source, sums.of_destination
         totals = [incoming, outgoing] if self.layer.in_out else [incoming.add_(outgoing)]
         inputs = [values[: self.layer.graph.n_owned] for values in (*totals, *self._nodes)]
@@ -163,9 +163,9 @@ class _Edges:
     def update_backward(
         self, made: Tensor, grad: Tensor, of_x: Tensor, of_weights: Sequence[Tensor]
     ) -> Ends:
-        """What the sums of an edge's ends add to its gradient, from that of the owned nodes."""
+        """Returns what the sums of an edge's ends add to its gradient, from the owned nodes'."""
         names = ("of incoming", "of outgoing") if self.layer.in_out else ("of incoming",)
-        # Sums of halo nodes are read by nobody here.
+        # Nothing here reads the sums of halo nodes.
         of_sums = [self._work.rows(name, *of_x.shape).zero_() for name in names]
         sinks = [*(_copy_to(total) for total in of_sums), *self._sinks_of_nodes(of_x)]
         with traced(f"layer {self.layer.i} node, backward"):
@@ -185,9 +185,9 @@ class _Edges:
         of_x: Tensor,
         of_weights: Sequence[Tensor],
     ) -> Tensor:
-        """The gradient [E, H] of the edges read.
+        """Returns the gradient [E, H] of the edges read.
 
-        It takes the place of `grad`, which nobody else reads, where that has its shape.
+        It takes the place of `grad`, which nothing else reads, where that has its shape.
         """
         e, work, encoded = self._parts[0], self._work, self.layer.graph.edges
         grad = grad.contiguous()
@@ -211,10 +211,10 @@ class _Edges:
 
 
 def _add_encoded(encoded: Encoded, total: Tensor, work: Workspace) -> None:
-    """Add what all layers gave to the gradient of `encoded`.
+    """Adds what all layers gave to the gradient of `encoded`.
 
-    In chunks, since a CPU makes float32 copies of both where one is bfloat16: at once they took 43
-    of a rank's 654 MiB (150,000 edges, hidden 64).
+    This is done in chunks, since a CPU makes float32 copies of both where one is bfloat16: at once
+    they took 43 of a rank's 654 MiB (150,000 edges, hidden 64).
     """
     taken = encoded.take()
     for rows in work.chunks(len(total)):

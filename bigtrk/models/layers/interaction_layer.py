@@ -12,10 +12,10 @@ from bigtrk.models.layers.mlp import Perceptrons, activations
 
 
 class EdgeDecoder(Perceptrons):
-    """From an edge's last state to its logit and, with a head for it, the log of its pT.
+    """Maps an edge's last state to its logit and, with a head for it, the log of its pT.
 
-    It is computed with the last layer, whose edges then are nowhere kept: one tensor of all edges
-    less, and two passes over it.
+    It is computed with the last layer, whose edges then need not be kept, which saves a tensor of
+    all edges and two passes over it.
     """
 
     def __init__(self, hidden: int, layers: int, pt_head: bool) -> None:
@@ -29,7 +29,7 @@ class EdgeDecoder(Perceptrons):
             self.add_linear("pt", hidden, 1)
 
     def weights(self, prefix: str = "") -> list[Tensor]:
-        """As one linear layer both heads, which read the same."""
+        """Joins both heads, which have the same input, into one linear layer."""
         weights = super().weights(prefix)
         if not self._pt_head:
             return weights
@@ -44,8 +44,8 @@ class EdgeDecoder(Perceptrons):
         nodes: list[Tensor],
         edges: list[Tensor],
     ) -> list[Tensor]:
-        """Of nodes [N, H] and edges [E, H], not yet updated by `layer`, the i-th: logits [E] of
-        each sector, or logits and log pT [E, 2].
+        """Decodes nodes [N, H] and edges [E, H], not yet updated by `layer`, the i-th: logits [E]
+        of each sector, or logits and log pT [E, 2].
         """
         made: list[Tensor] = layer(i, graphs, nodes, edges, self)[1]
         return made if self._pt_head else [logits.squeeze(-1) for logits in made]
@@ -72,8 +72,9 @@ class InteractionLayer(Perceptrons):
         edges: list[Tensor],
         head: EdgeDecoder | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """As the i-th layer, of each sector: nodes [N, H] and edges [E, H] -> owned nodes
-        [n_owned, H] and edges [E, H]; with a `head` no nodes, and its results of edges [E, 1 or 2].
+        """Runs as the i-th layer on each sector: nodes [N, H] and edges [E, H] -> owned nodes
+        [n_owned, H] and edges [E, H]; with a `head` no nodes, and its results for edges [E, 1 or
+        2].
         """
         edge, node, weights = self._activations, self._activations, self.weights("edge_mlp")
         if head is None:

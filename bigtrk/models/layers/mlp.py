@@ -1,4 +1,4 @@
-"""Multilayer perceptrons as acorn makes them: LayerNorm without own parameters and ReLU between
+"""Multilayer perceptrons like acorn's: LayerNorm without parameters of its own and ReLU between
 linear layers, ReLU alone after the last one.
 
 Shapes: M rows, H = hidden.
@@ -15,7 +15,7 @@ from bigtrk.models.layers.workspace import Workspace
 
 
 def activations(layers: int) -> list[Activation]:
-    """What follows each of an MLP's linear layers."""
+    """Lists the activations after each of an MLP's linear layers."""
     between: list[Activation] = ["norm"] * (layers - 1)
     return [*between, "relu"]
 
@@ -24,11 +24,11 @@ class Perceptrons(nn.Module):
     """A module that holds the weights of its MLPs itself.
 
     Without submodules an engine that shards parameters gathers all of them at once, before
-    `forward`, which uses them in another way than layer after layer.
+    `forward`, which does not use them layer by layer.
     """
 
     def add_linear(self, name: str, n_inputs: int, n_outputs: int) -> None:
-        """Weight and bias `name`, initialised as nn.Linear does."""
+        """Adds weight and bias `name`, initialised as nn.Linear does."""
         bound = 1 / math.sqrt(n_inputs)
         weight = torch.empty(n_outputs, n_inputs).uniform_(-bound, bound)
         self.register_parameter(f"{name}_weight", nn.Parameter(weight))
@@ -36,12 +36,12 @@ class Perceptrons(nn.Module):
         self.register_parameter(f"{name}_bias", nn.Parameter(bias))
 
     def add_mlp(self, name: str, n_inputs: int, hidden: int, layers: int) -> None:
-        """`layers` linear layers of width `hidden`: `name`_0, `name`_1 ..."""
+        """Adds `layers` linear layers of width `hidden`: `name`_0, `name`_1 ..."""
         for k in range(layers):
             self.add_linear(f"{name}_{k}", hidden if k else n_inputs, hidden)
 
     def weights(self, prefix: str = "") -> list[Tensor]:
-        """Weights and biases in turn, of the linear layers whose name starts with `prefix`."""
+        """Returns in turn the weights and biases of the linear layers named `prefix`..."""
         return [value for name, value in self.named_parameters() if name.startswith(prefix)]
 
 

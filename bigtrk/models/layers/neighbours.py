@@ -1,8 +1,8 @@
-"""What an attention network moves between nodes and edges, with its gradients by hand.
+"""The sums and gathers of an attention network between nodes and edges, with gradients by hand.
 
-Sums over the edges of a node are products of a sparse matrix: no tensor of all edges by all
-features is made. On a CPU that is 5 times as fast as gathering and scattering such tensors
-(300,000 edges, 68 features: 24 ms and 134 ms).
+Sums over the edges of a node are products with a sparse matrix: no tensor of all edges by all
+features is made. On a CPU that is 5 times as fast as gathering and scattering such tensors (300,000
+edges, 68 features: 24 ms and 134 ms).
 
 Shapes: N nodes, E edges, D features.
 """
@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from bigtrk.models.kernels import passes_for
 from bigtrk.models.kernels.plain import Ends, accumulable
 
-# torch says of the first such matrix of a process that they are in beta.
+# torch warns at a process's first such matrix that they are in beta.
 with warnings.catch_warnings(action="ignore"):
     torch.eye(1).to_sparse_csr()
 
@@ -31,7 +31,7 @@ class _Rows:
         self._starts, self._columns, self._size = counts.cumsum(0), column[self.order], n_nodes
 
     def matrix(self, weights: Tensor) -> Tensor:
-        """The matrix of weights [E]."""
+        """Returns the matrix of weights [E]."""
         return torch.sparse_csr_tensor(
             self._starts,
             self._columns,
@@ -47,17 +47,17 @@ class Neighbours:
     def __init__(self, edge_index: Tensor, n_nodes: int) -> None:
         self.source, self.destination = edge_index.contiguous()
         self._n_nodes = n_nodes
-        # Of meta tensors, on which a pass is counted (cost/footprint.py), no matrix is made.
+        # No matrix is made of meta tensors, on which a pass is counted (cost/footprint.py).
         self._counted = edge_index.is_meta
         self.incoming = _Rows(self.destination, self.source, n_nodes)
         self.outgoing = _Rows(self.source, self.destination, n_nodes)
 
     def product(self, rows: _Rows, weights: Tensor, x: Tensor) -> Tensor:
-        """Of the matrix of weights [E] and x [N, D]: [N, D]."""
+        """Multiplies the matrix of weights [E] by x [N, D]: [N, D]."""
         return torch.empty_like(x) if self._counted else rows.matrix(weights) @ x
 
     def sampled(self, a: Tensor, b: Tensor) -> Tensor:
-        """Of a and b, [N, D], the product of each edge's destination and source: [E]."""
+        """Multiplies a at each edge's destination by b at its source, [N, D], and sums: [E]."""
         made = a.new_empty(len(self.source))
         if not self._counted:
             pattern = self.incoming.matrix(made.zero_())
@@ -66,7 +66,7 @@ class Neighbours:
 
 
 class WeightedSums(torch.autograd.Function):
-    """Sums over each node's incoming and outgoing edges of weight x the node at their other end.
+    """Sums weight x the node at the other end over each node's incoming and outgoing edges.
 
     Weights [E], x [N, D] -> [N, D], [N, D].
     """
@@ -94,7 +94,7 @@ class WeightedSums(torch.autograd.Function):
 
 
 class BothEnds(torch.autograd.Function):
-    """Of an edge the sum of its source's row and its destination's: [N, D], [N, D] -> [E, D].
+    """Sums the rows of each edge's source and destination: [N, D], [N, D] -> [E, D].
 
     Gradients are summed in float32 at least.
     """

@@ -1,4 +1,4 @@
-"""What nodes add to the first product of their edges' MLP.
+"""The shares of nodes in the first product of their edges' MLP.
 
 That product reads [edge, source, destination], which are never concatenated: the nodes' share is
 computed per node and then gathered, since nodes are 20 times fewer than edges and the concatenation
@@ -29,12 +29,12 @@ class NodeShares:
         self._weights = self._columns(weight.detach().to(work.dtype))
 
     def _columns(self, weight: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Of the sources and of the destinations, for each part of the nodes."""
+        """Returns the columns of the sources and the destinations, for each part of the nodes."""
         columns = weight[:, -sum(self._widths) :].split(self._widths, dim=1)
         return columns[: len(self._nodes)], columns[len(self._nodes) :]
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """What each node adds to the edges that leave it and to those that reach it: [N, H]."""
+        """Returns what each node adds to edges that leave it and to those that reach it: [N, H]."""
         n_nodes, hidden = len(self._nodes[0]), len(self._bias)
         of_source = self._work.rows("of source", n_nodes, hidden)
         of_destination = self._work.rows("of destination", n_nodes, hidden)
@@ -52,7 +52,7 @@ class NodeShares:
         of_bias: Tensor,
         sinks: Sequence[Sink],
     ) -> None:
-        """From the gradients [N, H] of both shares; those of the nodes' parts go to `sinks`."""
+        """Propagates gradients [N, H] of both shares; those of the nodes' parts go to `sinks`."""
         of_bias.add_(grad[0].sum(0))
         sides = zip(grad, self._weights, self._columns(of_weight), strict=True)
         for of_share, weights, of_weights in sides:

@@ -1,4 +1,4 @@
-"""A function whose backward pass computes it again, instead of keeping what is in between."""
+"""A function whose backward pass computes it again, instead of keeping intermediate tensors."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,9 +10,9 @@ from torch.autograd.function import once_differentiable
 def recomputed(
     function: Callable[..., Tensor], inputs: Sequence[Tensor], weights: Sequence[Tensor]
 ) -> Tensor:
-    """`function(*inputs, *weights)`, of which only `inputs` are kept for the backward pass.
+    """Computes `function(*inputs, *weights)` and keeps only `inputs` for the backward pass.
 
-    Whatever gets a gradient is one of these: weights too, for the engines' hooks. torch's own
+    All that gets a gradient is an argument, weights too, for the engines' hooks. torch's own
     checkpoint would run a module's hooks once more in the backward pass.
     """
     made: Tensor = _Recomputed.apply(function, len(inputs), *inputs, *weights)

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 Recompute = Literal["none", "layer", "chunk", "offload"]
-# Of a chunk's features, several buffers of which stay in a core's cache. 300,000 edges, hidden 64:
-# float32 3.3 s at half a megabyte and 3.9 s at one; bfloat16 1.6 s, and 2.9 s at a quarter.
-# A GPU starts fewer operations with larger ones, and several still fit its cache.
+# Bytes of a chunk's features, several buffers of which stay in a core's cache. With 300,000 edges,
+# hidden 64, float32 takes 3.3 s at half a megabyte and 3.9 s at one; bfloat16 1.6 s, and 2.9 s at a
+# quarter. A GPU starts fewer operations with larger chunks, and several still fit its cache.
 CPU_BYTES, GPU_BYTES = 2**19, 2**24
 
 
 def chunk_rows(
     hidden: int, recompute: Recompute, dtype: torch.dtype, device: torch.device
 ) -> int | None:
-    """Rows of a chunk; None where a layer is computed at once."""
+    """Returns the rows of a chunk; None where a layer is computed at once."""
     if recompute == "layer":
         return None
     n_bytes = GPU_BYTES if device.type == "cuda" else CPU_BYTES
@@ -29,7 +29,7 @@ def chunk_rows(
 class Workspace:
     """The buffers of one forward pass and its backward pass; rows have `dtype`.
 
-    trains: whether there will be a backward pass. keeps: whether products are kept for it, instead
+    trains: true if there will be a backward pass. keeps: true if products are kept for it, instead
     of being computed anew.
     """
 
@@ -44,26 +44,26 @@ class Workspace:
         self._buffers: dict[tuple[str, int], Tensor] = {}
 
     def chunks(self, n_rows: int) -> Iterator[slice]:
-        """Slices of the rows, of a chunk each; of all rows where a layer is computed at once."""
+        """Yields a slice of the rows per chunk; one of all rows if a layer is computed at once."""
         step = self._chunk or max(n_rows, 1)
         for start in range(0, n_rows, step):
             yield slice(start, min(start + step, n_rows))
 
     def rows(self, name: str, n_rows: int, width: int) -> Tensor:
-        """A buffer [n_rows, width] with anything in it; that of the last call with this name."""
+        """Returns a buffer [n_rows, width] of any content; that of the last call with this name."""
         return self._buffer(name, n_rows, width, self.dtype)
 
     def zeros(self, name: str, n_rows: int, width: int) -> Tensor:
-        """A buffer [n_rows, width] of zeros, float32 at least, to sum in."""
+        """Returns a buffer [n_rows, width] of zeros, float32 at least, to sum in."""
         return self._buffer(name, n_rows, width, self.sums).zero_()
 
     def sums_of_rows(self, name: str, n_rows: int) -> Tensor:
-        """A buffer [n_rows, 1], float32 at least, with anything in it."""
+        """Returns a buffer [n_rows, 1], float32 at least, with any content."""
         return self._buffer(name, n_rows, 1, self.sums)
 
     def add_product(self, total: Tensor, a: Tensor, b: Tensor) -> None:
-        """Total [n, m] += a [n, rows] @ b [rows, m]. Autocast leaves products alone that are told
-        where to write.
+        """Adds a [n, rows] @ b [rows, m] to `total` [n, m]. Autocast leaves products alone that are
+        told where to write.
         """
         total.add_(torch.mm(a, b, out=self.rows("product", *total.shape)))
 

@@ -1,4 +1,8 @@
-"""DeepSpeed ZeRO 0 to 3: optimizer state, gradients and parameters sharded over the world."""
+"""DeepSpeed ZeRO 0 to 3: optimizer state, gradients and parameters sharded over the world.
+
+All that is read of DeepSpeed without being documented is read here, and named in
+tests/distributed/test_deepspeed_internals.py.
+"""
 
 import logging
 import warnings
@@ -20,7 +24,14 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.engines.compiling import extension_folder, one_compiler
 from bigtrk.parallel.engines.ds_config import load_ds_config
 from bigtrk.parallel.engines.engine import Engine, Shard, make_optimizer
-from bigtrk.parallel.engines.pieces import Piece, adam_state, flat_values, replica_pieces
+from bigtrk.parallel.engines.pieces import (
+    Held,
+    Piece,
+    adam_state,
+    flat_values,
+    optimizer_tensors,
+    replica_pieces,
+)
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 
@@ -111,6 +122,23 @@ class DeepSpeedEngine(Engine):
             return
         for name, parameter in module.named_parameters():
             yield from (_third_stage if self.stage == 3 else _flat)(name, parameter, optimizer)
+
+    def held(self) -> Held:
+        parameters, zero = list(self._engine.module.parameters()), self._engine.optimizer
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        if self.stage == 0:
+            return Held([p.data for p in parameters], gradients, optimizer_tensors(zero))
+        gradients += [
+            one for averaged in zero.averaged_gradients.values() for one in averaged or ()
+        ]
+        gradients += [p.grad for p in zero.optimizer.state if p.grad is not None]
+        if self.stage == 3:
+            # This rank's part lies beside an emptied parameter, and its part of all gradients in
+            # one buffer, also between steps.
+            gradients.append(zero.grad_partitions_flat_buffer)
+            parameters = [parameter.ds_tensor for parameter in parameters]
+        optimizer = optimizer_tensors(zero.optimizer)
+        return Held([p.data for p in parameters], gradients, optimizer)
 
     def weights(self) -> dict[str, Tensor]:
         module: nn.Module = self._engine.module

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parameter import Parameter
 
-from bigtrk.parallel.engines.pieces import Piece
+from bigtrk.parallel.engines.pieces import Held, Piece, optimizer_tensors
 from bigtrk.parallel.settings import OptimizerSettings
 
 
@@ -67,6 +67,10 @@ class Engine(ABC):
         """All that this rank holds of weights and optimizer state, between steps."""
 
     @abstractmethod
+    def held(self) -> Held:
+        """Lists the tensors that this rank holds, for measuring what an engine keeps."""
+
+    @abstractmethod
     def weights(self) -> dict[str, Tensor]:
         """The whole model's weights, on the CPU of rank 0 (elsewhere maybe empty). Collective."""
 
@@ -92,6 +96,11 @@ class TorchEngine(Engine):
 
     def discard(self) -> None:
         self._optimizer.zero_grad()
+
+    def held(self) -> Held:
+        parameters = list(self.model.parameters())
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        return Held([p.data for p in parameters], gradients, optimizer_tensors(self._optimizer))
 
 
 def share_weights(model: nn.Module) -> None:

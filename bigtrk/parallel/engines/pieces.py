@@ -28,6 +28,18 @@ class Piece:
     written: range = range(0)
 
 
+@dataclass(frozen=True)
+class Held:
+    """Tensors that a rank holds of a model in training; some may share a storage, or be DTensors.
+
+    optimizer: Adam's moments, and the parameters that it updates, which may be copies.
+    """
+
+    parameters: list[Tensor]
+    gradients: list[Tensor]
+    optimizer: list[Tensor]
+
+
 def even_share(n: int, share: int, shares: int) -> range:
     """The `share`-th of `shares` neighbouring and equal parts of n values."""
     return range(n * share // shares, n * (share + 1) // shares)
@@ -40,6 +52,13 @@ def adam_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str,
         state["step"] = torch.zeros((), dtype=torch.float32)
         state.update({kind: torch.zeros_like(parameter) for kind in STATE})
     return state
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """Lists what `optimizer` updates, and what it keeps for that."""
+    kept = [list(state.values()) for state in optimizer.state.values()]
+    values = [value for state in kept for value in state if isinstance(value, Tensor)]
+    return [*optimizer.state, *values]
 
 
 def replica_pieces(

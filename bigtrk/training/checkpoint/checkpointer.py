@@ -1,4 +1,4 @@
-"""Saving and loading a run's state: training waits for the copy to host memory alone."""
+"""Saving and loading a run's state: training waits only for the copy to host memory."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,7 +31,7 @@ from bigtrk.training.run_folder import CHECKPOINTS
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What every checkpoint of a run says beside its state. data: what is trained on."""
+    """The entries of every checkpoint of a run beside its state. data: the events trained on."""
 
     data: str
     engine: str
@@ -41,9 +41,9 @@ class Circumstances:
 class Checkpointer:
     """Writes the checkpoints of a run in a thread, one at a time, and loads them.
 
-    What fails in the thread of one rank is raised on all, at the next save or at the end. All
-    methods are collective. check_held: what rank 0 calls before it writes, which raises InputError
-    where the run's folder has become another process's.
+    An error in the thread of one rank is raised on all, at the next save or at the end. All methods
+    are collective. check_held: rank 0 calls it before it writes; it raises InputError where the
+    run's folder has become another process's.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Checkpointer:
         self._run, self._root = run, run / CHECKPOINTS
         self._engine, self._circumstances = engine, circumstances
         self._check_held = check_held
-        # Of its own: the thread's collectives must not mix with the training's.
+        # A group of its own: the thread's collectives must not mix with the training's.
         self._group = dist.new_group(backend="gloo")
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._saving: Future[None] | None = None
 
     def save(self, progress: Progress) -> None:
-        """Copy the state, which is then written while training goes on.
+        """Copies the state, which is then written while training goes on.
 
         Raises:
             InputError: the checkpoint before could not be written.
@@ -71,7 +71,7 @@ class Checkpointer:
         self._saving = self._pool.submit(self._write, progress, copied(self._engine))
 
     def wait(self) -> None:
-        """Until the last save is on disk.
+        """Waits until the last save is on disk.
 
         Raises:
             InputError: a rank could not write.
@@ -81,7 +81,7 @@ class Checkpointer:
             saving.result()
 
     def load(self, found: Found | None = None) -> Progress:
-        """Return the engine to the checkpoint `found`, or else to the newest good one.
+        """Returns the engine to the checkpoint `found`, or else to the newest good one.
 
         Raises:
             InputError: none is good.
@@ -92,7 +92,7 @@ class Checkpointer:
         return found.checkpoint.progress
 
     def _write(self, progress: Progress, state: Copied) -> None:
-        """In the thread: every rank its file, then rank 0 what makes a checkpoint of them."""
+        """Runs in the thread: every rank writes its file, then rank 0 commits the checkpoint."""
         rank, name = dist.get_rank(), f"step-{progress.step:08d}"
         temporary = temporary_of(self._root, name)
         try:
@@ -137,7 +137,7 @@ class Checkpointer:
 
 
 def find(run: Path) -> Found:
-    """The newest good checkpoint; damaged ones are named and set aside. Collective.
+    """Finds the newest good checkpoint; damaged ones are named and set aside. Collective.
 
     Raises:
         InputError: there is none.

@@ -30,19 +30,19 @@ from bigtrk.training.checkpoint.manifest import (
 from bigtrk.training.checkpoint.tensor_headers import read_header
 
 RANDOM = "random/"  # the states of a rank's generators, by kind of device
-KINDS = ("weight", *STATE)  # of values, in a file as "weight/NAME"
+KINDS = ("weight", *STATE)  # the kinds of values, in a file as "weight/NAME"
 FLOATS = ("F32", "F64")
 CHUNK = 2**22  # bytes hashed at once
-LARGEST_MANIFEST = 256 << 20  # bytes: 4,096 ranks, of each a piece of 400 parameters
+LARGEST_MANIFEST = 256 << 20  # bytes: 4,096 ranks, each with a piece of 400 parameters
 
 
 def write_shard(
     folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Piece]
 ) -> Shard:
-    """Write a rank's `tensors` to disk and read them back.
+    """Writes a rank's `tensors` to disk and reads them back.
 
     Raises:
-        InputError: it cannot be written, or reads back otherwise.
+        InputError: the file cannot be written, or reads back differently.
     """
     path, content = folder / shard_name(rank), save(tensors)
     shard = Shard(path.name, len(content), hashlib.sha256(content).hexdigest(), pieces)
@@ -55,12 +55,12 @@ def write_shard(
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The manifest of `folder`, its digest and that of all files checked, and that they hold what
-    it says.
+    """Reads the manifest of `folder`; checks its digest and those of all files, and that they hold
+    what it says.
 
     Raises:
-        InputError: a file is missing or not as it was written; names all that are. Or the manifest
-            is of another folder, or does not fit the files.
+        InputError: a file is missing or has changed; all such files are named. Or the manifest
+            belongs to another folder, or does not fit the files.
     """
     checkpoint = decode(_manifest(folder))
     if checkpoint.name != folder.name:
@@ -94,13 +94,13 @@ def _manifest(folder: Path) -> bytes:
 
 
 def _refuse_special(path: Path) -> None:
-    """What is no file, such as a pipe, may have no end."""
+    """Refuses what is no regular file, such as a pipe, which may have no end."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path.name} is not a file")
 
 
 def _damage(folder: Path, shard: Shard) -> str | None:
-    """What is wrong with a file, if anything."""
+    """Says what is wrong with a file, if anything."""
     path, digest = folder / shard.file, hashlib.sha256()
     try:
         _refuse_special(path)
@@ -120,7 +120,7 @@ def _damage(folder: Path, shard: Shard) -> str | None:
 
 
 def _check_tensors(folder: Path, shard: Shard) -> None:
-    """The file holds all kinds of values of the shard's pieces, and no others."""
+    """Checks that the file holds all kinds of values of the shard's pieces, and no others."""
     stored = read_header(folder / shard.file)
     found = {name: x for name, x in stored.items() if not name.startswith(RANDOM)}
     expected = {

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: which one is good, which are kept."""
+"""The checkpoints of a run: the good one, and those that are kept."""
 
 import json
 import re
@@ -6,10 +6,10 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bigtrk.disk.files import atomic_path, disk_errors, read_json, sync_folder, unlinked
+from bigtrk.disk.files import atomic_path, disk_errors, read_json, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
 from bigtrk.training.checkpoint.files import read_checkpoint
-from bigtrk.training.checkpoint.manifest import FORMAT, LATEST, MANIFEST, Checkpoint, encode
+from bigtrk.training.checkpoint.manifest import FORMAT, LATEST, MANIFEST, Checkpoint
 from bigtrk.training.run_folder import CHECKPOINTS
 
 KEEP = 2  # the newest and one to fall back on
@@ -27,10 +27,10 @@ class Found:
 
 
 def last_good(run: Path) -> Found:
-    """The newest checkpoint whose files are all as they were written.
+    """Finds the newest checkpoint whose files are all as they were written.
 
     Raises:
-        InputError: there is none, or none that is good; or one is a symbolic link.
+        InputError: there is no checkpoint, or none is good; or one is a symbolic link.
     """
     root = run / CHECKPOINTS
     _check_links(root)
@@ -47,8 +47,8 @@ def last_good(run: Path) -> Found:
 
 
 def set_aside(found: Found) -> str | None:
-    """Rename damaged checkpoints, so that they are neither tried again nor counted among those
-    kept; what to tell the user, if there were any.
+    """Renames damaged checkpoints, so that they are neither tried again nor counted among those
+    kept; returns a message for the user, if there were any.
 
     Raises:
         InputError: the disk refuses.
@@ -67,14 +67,14 @@ def set_aside(found: Found) -> str | None:
 
 
 def make_temporary(root: Path, name: str) -> None:
-    """An empty folder to write the checkpoint in; also removes what a crash left of others.
+    """Makes an empty folder to write the checkpoint in; also removes what a crash left of others.
 
     Raises:
         InputError: the disk refuses, or a symbolic link leads elsewhere.
     """
     _check_links(root)
     with disk_errors():
-        # Not the run's folder: one that has vanished is not begun anew.
+        # Parents are not made: a run's folder that has vanished is not begun anew.
         root.mkdir(exist_ok=True)
         for old in root.glob(".step-*.tmp"):
             shutil.rmtree(old, ignore_errors=True)
@@ -86,13 +86,13 @@ def temporary_of(root: Path, name: str) -> Path:
 
 
 def commit(root: Path, checkpoint: Checkpoint) -> None:
-    """Make a checkpoint of the temporary folder, whose other files are there; drop old ones.
+    """Makes a checkpoint of the temporary folder, whose other files are there; drops old ones.
 
     Raises:
         InputError: the disk refuses.
     """
     temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
-    content = encode({"format": FORMAT, **asdict(checkpoint)})
+    content = seal({"format": FORMAT, **asdict(checkpoint)})
     with disk_errors():
         with atomic_path(temporary / MANIFEST) as manifest:
             manifest.write_bytes(content)
@@ -110,19 +110,19 @@ def _name_latest(folder: Path) -> None:
 
 
 def _check_links(root: Path) -> None:
-    """Refuse symbolic links: checkpoints of others would be renamed and removed."""
+    """Refuses symbolic links: checkpoints of others would be renamed and removed."""
     for path in (root, *root.glob("*")):
         unlinked(path)
 
 
 def _folders(root: Path) -> list[Path]:
-    """Oldest first."""
+    """Lists the checkpoints' folders, oldest first."""
     found = (path for path in root.glob("step-*") if NAME.fullmatch(path.name) and path.is_dir())
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def _lost(root: Path) -> dict[str, str]:
-    """What `latest` names and is not there."""
+    """Names the checkpoint in `latest` that is not there, with the problem."""
     if not (root / LATEST).exists():
         return {}
     try:

@@ -1,10 +1,9 @@
-"""What a checkpoint's manifest says: written with its digest, read with everything it says checked.
+"""The manifest of a checkpoint: written with its digest, and checked in every part when read.
 
-The digest tells damage; who writes a manifest of his own can make one that fits. So every value has
+The digest reveals damage, but whoever forges a manifest can make one that fits. So every value has
 a type and a range, file names are those of the ranks, and the pieces make up each parameter once.
 """
 
-import hashlib
 import json
 import math
 from collections import defaultdict
@@ -14,11 +13,12 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from bigtrk.config import Count
+from bigtrk.disk.files import unseal
 from bigtrk.disk.json_values import checked
-from bigtrk.errors import InputError, one_line
+from bigtrk.errors import InputError, one_line, reason
 from bigtrk.training.checkpoint.progress import Progress
 
-FORMAT = "bigtrk checkpoint 1"
+FORMAT = "bigtrk checkpoint 2"
 MANIFEST, LATEST = "manifest.json", "latest.json"
 
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -28,8 +28,8 @@ Piece = tuple[Count, Count, Updates]
 
 @dataclass(frozen=True)
 class Shard:
-    """A file as the manifest has it. pieces: of each parameter, the first value that is in the
-    file, the one after the last, and AdamW's count of updates.
+    """A file in the manifest. pieces: for each parameter, the first value that is in the file, the
+    one after the last, and AdamW's count of updates.
     """
 
     file: str
@@ -40,7 +40,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a manifest says. shapes: of the model's parameters, by name.
+    """The content of a manifest. shapes: those of the model's parameters, by name.
 
     Resuming needs neither the engine nor the configuration nor the versions of software that wrote
     it; they are for people.
@@ -66,18 +66,11 @@ def shard_name(rank: int) -> str:
     return f"shard-{rank:05d}.safetensors"
 
 
-def encode(content: dict[str, Any]) -> bytes:
-    """A manifest's bytes: its content and the content's digest."""
-    text = json.dumps(content, sort_keys=True, allow_nan=False)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return (json.dumps({"content": content, "sha256": digest}, indent=1) + "\n").encode()
-
-
 def decode(raw: bytes) -> Checkpoint:
-    """What the bytes of a manifest say.
+    """Decodes the bytes of a manifest.
 
     Raises:
-        InputError: they are not as they were written, or say what no checkpoint can be.
+        InputError: they have changed since they were written, or describe no possible checkpoint.
     """
     content = _content(raw)
     if content.get("format") != FORMAT:
@@ -96,21 +89,16 @@ def decode(raw: bytes) -> Checkpoint:
 
 def _content(raw: bytes) -> dict[str, Any]:
     try:
-        content = checked(json.loads(raw)["content"])
-        # The same content in other bytes is damage, too.
-        if raw != encode(content):
-            raise InputError(f"{MANIFEST} does not match its checksum")
-    except InputError:
-        raise
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise InputError(f"{MANIFEST} is damaged") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{MANIFEST} is damaged")
+        content: dict[str, Any] = checked(unseal(raw))
+    except ValueError as error:
+        raise InputError(
+            f"{MANIFEST} is damaged, or of an older version ({reason(error)})"
+        ) from None
     return content
 
 
 def _check_files(checkpoint: Checkpoint) -> None:
-    """Each rank's file has its own name, which leads nowhere else."""
+    """Checks that each rank's file has its own name, which leads nowhere else."""
     for rank, shard in enumerate(checkpoint.shards):
         if shard.file != shard_name(rank):
             raise InputError(
@@ -120,7 +108,7 @@ def _check_files(checkpoint: Checkpoint) -> None:
 
 
 def _check_pieces(checkpoint: Checkpoint) -> None:
-    """The pieces of each parameter are its values, each once, after as many updates."""
+    """Checks that each parameter's pieces hold its values once each, after equally many updates."""
     pieces: dict[str, list[Piece]] = defaultdict(list)
     for shard in checkpoint.shards:
         for name, piece in shard.pieces.items():

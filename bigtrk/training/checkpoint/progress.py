@@ -1,4 +1,4 @@
-"""Where a run stands, between two steps."""
+"""The progress of a run, between two steps."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -13,11 +13,11 @@ from bigtrk.training.spikes import LossHistory
 
 @dataclass(frozen=True)
 class EpochTotals:
-    """What the steps of an epoch came to until now, for its record.
+    """The totals of an epoch's steps so far, for its record.
 
-    steps, events (an event counts in each of its steps) and edges: of what was learnt from.
-    loss: the sum of the steps' losses, each times its events. seconds: of all training, spikes and
-    what was rolled back included. left_out: the steps that were spikes.
+    steps, events (an event counts in each of its steps) and edges: the numbers learnt from.
+    loss: the sum of the steps' losses, each times its events. seconds: those of all training,
+    spikes and what was rolled back included. left_out: the steps that were spikes.
     """
 
     steps: Count = 0
@@ -28,7 +28,7 @@ class EpochTotals:
     left_out: tuple[Count, ...] = ()
 
     def after(self, record: StepRecord) -> "EpochTotals":
-        """The totals after a step of this record."""
+        """Returns the totals after a step of this record."""
         timed = replace(self, seconds=self.seconds + record.seconds)
         if record.spike:
             return replace(timed, left_out=(*self.left_out, record.step))
@@ -38,19 +38,20 @@ class EpochTotals:
             steps=self.steps + 1,
             events=self.events + record.events,
             edges=self.edges + record.edges,
-            # Weighted by events: a short last step counts for what it holds.
+            # Weighting by events lets a short last step count for what it holds.
             loss=self.loss + record.loss * record.events,
         )
 
     def before(self, step: int) -> "EpochTotals":
-        """Without the spikes that a roll-back knows of but has not come to again."""
+        """Returns the totals without the spikes that a roll-back has not reached again."""
         return replace(self, left_out=tuple(number for number in self.left_out if number < step))
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands: epochs completed, steps completed of the next (`cursor`) and of the whole
-    run (`step`), and what the learning rate, the spike guard and the epoch's record depend on.
+    """The progress of a run: epochs completed, steps completed of the next (`cursor`) and of the
+    whole run (`step`), and what the learning rate, the spike guard and the epoch's record depend
+    on.
     """
 
     epoch: Count
@@ -61,7 +62,7 @@ class Progress:
     totals: EpochTotals
 
     def fits(self, per_epoch: int) -> bool:
-        """Whether it is a place in a run of `per_epoch` steps an epoch, all of this one counted."""
+        """Says whether a run of `per_epoch` steps an epoch has this place, all steps counted."""
         first, totals = self.epoch * per_epoch, self.totals
         counted = totals.steps + len(totals.left_out)
         return (

@@ -1,4 +1,4 @@
-"""Taking a run up again: with what configuration, from what checkpoint and what record."""
+"""Resuming a run: its configuration, its checkpoint and its record."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,8 +24,8 @@ from bigtrk.training.data.events import Events
 from bigtrk.training.model_files import check_shapes
 from bigtrk.training.settings import Configuration
 
-# What may change: anything else would make it another run.
-# Engines and ranks may: steps do not depend on them, and checkpoints are the same for all.
+# The settings that may change: any other change would make it another run. Engines and ranks may
+# change: steps do not depend on them, and checkpoints are the same for all.
 CHANGEABLE = (
     "training.epochs",
     "training.minutes",
@@ -38,12 +38,12 @@ CHANGEABLE = (
     "run.stalled_seconds",
     "profile",
 )
-# What a resumed run's record keeps of its start.
+# The entries that a resumed run's record keeps from its start.
 STARTED = ("bigtrk", "git", "software", "machine", "started")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
-    """The configuration a run was started with, with `overrides` of what may change.
+    """Returns the configuration a run was started with, with `overrides` of what may change.
 
     Raises:
         InputError: `run` holds no run, or an override would make it another one.
@@ -61,10 +61,10 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
 
 
 def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:
-    """The checkpoint to go on from. Collective.
+    """Finds the checkpoint to resume from. Collective.
 
     Raises:
-        InputError: it has no good checkpoint, was trained on other events, or is done.
+        InputError: the run has no good checkpoint, was trained on other events, or is done.
     """
     found = find(run)
     checkpoint = found.checkpoint
@@ -89,7 +89,7 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
 
 
 def check_place(found: Found, per_epoch: int) -> None:
-    """A checkpoint stands in a run of `per_epoch` steps an epoch.
+    """Checks that the checkpoint's place exists in a run of `per_epoch` steps an epoch.
 
     Raises:
         InputError: it does not.
@@ -104,8 +104,8 @@ def check_place(found: Found, per_epoch: int) -> None:
 
 
 def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
-    """Write how a run continues, of which `record` tells, and drop from its records what came after
-    its checkpoint.
+    """Writes how a run continues, from `record`, and drops from its records what came after its
+    checkpoint.
 
     Steps computed after the checkpoint will be computed again; a crash may also have left half a
     line.
@@ -140,7 +140,7 @@ def _write_kept(run: Path, progress: Progress, out: Path) -> None:
 
 
 def _is_before(record: MetricsRecord, progress: Progress) -> bool:
-    """An unfinished epoch's is not."""
+    """Says whether a record precedes the checkpoint; that of an unfinished epoch does not."""
     if isinstance(record, EpochRecord):
         return record.epoch < progress.epoch
     return record.step < progress.step

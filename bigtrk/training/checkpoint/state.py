@@ -1,4 +1,4 @@
-"""Between an engine's memory and the files of a checkpoint."""
+"""Copies between an engine's memory and the files of a checkpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from bigtrk.training.checkpoint.manifest import Checkpoint, shard_name
 
 @dataclass(frozen=True)
 class Copied:
-    """What a rank writes: tensors by name in the file, pieces as the manifest has them, and shapes
-    of all parameters.
+    """The state that a rank writes: tensors by name in the file, pieces as in the manifest, and the
+    shapes of all parameters.
     """
 
     tensors: dict[str, Tensor]
@@ -29,7 +29,7 @@ class Copied:
 
 
 def copied(engine: Engine) -> Copied:
-    """This rank's share of the state, in host memory of its own."""
+    """Copies this rank's part of the state to host memory of its own."""
     found = Copied(_generators(), {}, {})
     for piece in engine.pieces():
         found.shapes[piece.name] = piece.shape
@@ -47,11 +47,11 @@ def copied(engine: Engine) -> Copied:
 
 
 def check_finite(state: Copied) -> None:
-    """A step with gradients that are not finite shows in the next one's loss, which stops the run:
-    too late for a checkpoint in between.
+    """Refuses values that are not finite. Gradients that are not show only in the next step's loss,
+    which stops the run: too late for a checkpoint in between.
 
     Raises:
-        InputError: naming what is not finite.
+        InputError: a value is not finite; names its tensor.
     """
     for name, values in state.tensors.items():
         if not values.isfinite().all():
@@ -63,10 +63,10 @@ def check_finite(state: Copied) -> None:
 
 @torch.no_grad()
 def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
-    """Give `engine` the state in `folder`, whichever engine and ranks wrote it.
+    """Gives `engine` the state in `folder`, whichever engine and ranks wrote it.
 
     Raises:
-        InputError: it is of another model, or its random numbers cannot go on.
+        InputError: the state is that of another model, or its random numbers cannot go on.
     """
     shapes = {piece.name: piece.shape for piece in engine.pieces()}
     if shapes != checkpoint.shapes:
@@ -100,7 +100,7 @@ class _Reader:
                 self._pieces.setdefault(name, []).append((file, *piece))
 
     def fill(self, piece: Piece) -> None:
-        """Copy into the memory of `piece` what the files have of it."""
+        """Copies into the memory of `piece` what the files have of it."""
         filled, end = 0, piece.start + len(piece.values["weight"])
         for file, start, stop, updates in self._pieces[piece.name]:
             if piece.updates is not None:

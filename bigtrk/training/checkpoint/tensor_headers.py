@@ -1,4 +1,4 @@
-"""What a safetensors file says it holds, read without any of its values."""
+"""The header of a safetensors file, read without any of its values."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from bigtrk.disk.files import check_file
 from bigtrk.errors import InputError, reason
 
-LARGEST_HEADER = 8 << 20  # bytes: of some 80,000 tensors
+LARGEST_HEADER = 8 << 20  # bytes, for some 80,000 tensors
 SIZE_BYTES = 8  # a file begins with the size of its header
 
 Shape = tuple[int, ...]
@@ -22,10 +22,10 @@ class Stored(NamedTuple):
 
 
 def read_header(path: Path) -> dict[str, Stored]:
-    """The tensors of a file by name; together they are as large as the file.
+    """Reads the tensors of a file by name; checks that together they are as large as the file.
 
     Raises:
-        InputError: the file is missing, damaged, or of more tensors than a model has.
+        InputError: the file is missing, damaged, or has more tensors than any model.
     """
     check_file(path)
     try:

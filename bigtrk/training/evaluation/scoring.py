@@ -80,7 +80,7 @@ def score_events(
 
 
 def _joined(sector: Sector, groups: BlockGroups) -> Sector:
-    """The whole event on the first of the ranks that share it; elsewhere the rank's own sector."""
+    """Gives the first of the ranks that share an event all of it, the others their own sector."""
     if sector.parts == 1:
         return sector
     sectors: list[Any] | None = [None] * sector.parts if sector.part == 0 else None

@@ -1,4 +1,4 @@
-"""The records of what `tracks` measures."""
+"""Makes records of what `tracks` measures."""
 
 from bigtrk.records.evaluation import (
     Binned,
@@ -13,12 +13,12 @@ from bigtrk.tracks.summary import JudgedSummary, MatchingSummary, TracksSummary
 
 
 def edge_bins_record(bins: Bins) -> EdgeBins:
-    """The record of edges in bins."""
+    """Makes the record of edges in bins."""
     return EdgeBins(**_binned(bins))
 
 
 def track_record(summary: TracksSummary) -> TrackRecord:
-    """The record of tracks."""
+    """Makes the record of tracks."""
     options, model = summary.options, _judged(summary.model)
     return TrackRecord(
         trackml_score=model.trackml_score,
@@ -61,7 +61,7 @@ def _binned(bins: Bins) -> dict[str, Binned]:
 
 
 def binned(ratio: BinnedRatio) -> Binned:
-    """The record of a ratio in bins."""
+    """Makes the record of a ratio in bins."""
     bins = len(ratio.edges) - 1
     part, whole = ratio.part.tolist(), ratio.whole.tolist()
     return Binned(

@@ -58,7 +58,7 @@ def _mean_error(errors: Tensor | None) -> float | None:
 
 
 def summary(events: Sequence[EventMetrics]) -> MeanEdgeMetrics:
-    """The record of events' metrics (at least one event)."""
+    """Makes the record of events' metrics (at least one event)."""
     errors = [event.log_pt_error for event in events if event.log_pt_error is not None]
     return MeanEdgeMetrics(
         loss=sum(event.loss for event in events) / len(events),

@@ -78,8 +78,8 @@ def _rounded(seconds: float) -> str:
 
 
 def _scores(validation: MeanEdgeMetrics | None) -> str:
-    """The means that are known. Events without target or predicted edges are missing from some:
-    said when there are any.
+    """Shows the means that are known. Events without target or predicted edges are missing from
+    some: said when there are any.
     """
     if validation is None:
         return "-"

@@ -111,8 +111,8 @@ def open_meter(ranks: Ranks) -> Meter:
 
 
 def pooled(readings: Sequence[Reading]) -> PowerRecord:
-    """All ranks' readings as one: joules of distinct devices and hosts summed, shares their means;
-    None where one of them is not known.
+    """Makes one of all ranks' readings: joules of distinct devices and hosts summed, shares their
+    means; None where one of them is not known.
     """
     devices = {reading.accelerator: reading for reading in readings}
     hosts = [reading for reading in readings if reading.host]

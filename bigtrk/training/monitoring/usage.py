@@ -26,8 +26,8 @@ class Usage:
 
 
 def usage(world: World, meter: Meter, seconds: float) -> Usage:
-    """What `seconds` of training used since the last call; what the stopwatch does not measure of
-    them is computing. Collective.
+    """Measures what `seconds` of training used since the last call; what the stopwatch does not
+    measure of them is computing. Collective.
     """
     taken = world.stopwatch.take()
     mine = {activity: taken.get(activity, 0.0) for activity in MEASURED}

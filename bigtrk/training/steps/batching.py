@@ -1,6 +1,6 @@
-"""Which items (events, or sectors trained as mini-batches) make which step.
+"""The items (events, or sectors trained as mini-batches) that make each step.
 
-A function of (seed, epoch), the items' costs and their number per step alone: not of the ranks.
+They depend on (seed, epoch), the items' costs and their number per step alone, not on the ranks.
 """
 
 from collections.abc import Sequence
@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 
 Batching = Literal["random", "buckets", "cost"]
 
-# Steps to a bucket: the fewer, the more alike its items and the fewer ways to combine them.
+# Steps in a bucket: the fewer, the more alike its items and the fewer ways to combine them.
 _BUCKET_STEPS = 4
 # Costs vary by up to this factor when `cost` sorts them, so that each epoch combines others.
 _JITTER = 1.5
 
 
 def n_steps(n_items: int, per_step: int) -> int:
-    """Steps of an epoch."""
+    """Returns the number of steps in an epoch."""
     return -(-n_items // per_step)
 
 
 def step_items(
     costs: Sequence[float], per_step: int, seed: int, epoch: int, batching: Batching = "random"
 ) -> list[list[int]]:
-    """The epoch's steps, each a list of item numbers; every item exactly once.
+    """Returns the epoch's steps, each a list of item numbers, with every item exactly once.
 
     `random`: any `per_step` items. `buckets`: `per_step` items of like cost (Farrell 2020, after
     Etalumis, arXiv:1907.03382). `cost`: as many items in each step, at about the same cost.
@@ -49,8 +49,8 @@ def _cut(order: list[int], size: int) -> list[list[int]]:
 def _packed(
     costs: NDArray[np.float64], steps: int, generator: np.random.Generator
 ) -> list[list[int]]:
-    """Items in `steps` bins of like cost, as many in each: round by round, the largest item left
-    into the bin that has least.
+    """Packs items into `steps` bins of like cost, equally many in each: round by round, the largest
+    item left goes into the bin that has least.
     """
     order = np.argsort(-costs * generator.uniform(1, _JITTER, len(costs)))
     made: list[list[int]] = [[] for _ in range(steps)]

@@ -1,4 +1,4 @@
-"""Which steps a configuration asks for."""
+"""The choice of the steps that a configuration asks for."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ from bigtrk.training.steps.routers import training_router
 def choose_steps(
     configuration: Configuration, ranks: Ranks, sources: list[EventSource]
 ) -> EpochSteps:
-    """The steps of each epoch. Collective.
+    """Makes the steps of each epoch. Collective.
 
     Raises:
         InputError: events do not fit a rank's memory, or the calibration cannot be read.
@@ -46,12 +46,12 @@ def choose_steps(
 
 
 def _costs(configuration: Configuration, sizes: Sequence[tuple[float, float]]) -> list[float]:
-    """By rank 0, for all: hosts may round differently. Collective."""
+    """Returns the costs that rank 0 computes for all: hosts may round differently. Collective."""
     return on_first_rank(lambda: operations(configuration, sizes))
 
 
 def _size(source: EventSource, part: int) -> tuple[float, float]:
-    """Nodes and edges of a sector, or of a whole event."""
+    """Returns the nodes and edges of a sector, or of a whole event."""
     if source.parts == 1:
         return source.record["nodes"], source.record["edges"]
     sector = source.record["sectors"][part]

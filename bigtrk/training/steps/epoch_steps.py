@@ -1,4 +1,4 @@
-"""What the steps of an epoch train on: events here, parts of events in mini_batches.py.
+"""The steps of an epoch: those of events here, those of parts of events in mini_batches.py.
 
 A step depends on (seed, epoch, cursor) alone, however many ranks share it.
 """
@@ -18,9 +18,9 @@ Reader = Callable[[Share | None], Batch]
 
 
 class EpochSteps(Protocol):
-    """The steps of each epoch, `per_epoch` of them, and how a rank reads its shares of them.
+    """The steps of each epoch, `per_epoch` of them, and the reader of a rank's shares of them.
 
-    widths: over how many ranks events are cut.
+    widths: the numbers of ranks that events are cut over.
     """
 
     @property
@@ -36,7 +36,7 @@ class EpochSteps(Protocol):
 
 @dataclass(frozen=True)
 class EventSteps:
-    """Events, whole or in sectors that exchange halos; `costs` as step_items takes them."""
+    """Steps of events, whole or in sectors with halo exchange; `costs` as step_items takes them."""
 
     sources: list[EventSource]
     router: Router

@@ -18,7 +18,7 @@ from bigtrk.training.steps.routed_step import RoutedStep
 
 @dataclass(frozen=True)
 class SectorSteps:
-    """Sectors, each trained without the event's others; `costs` of `sectors` in their order.
+    """Steps of sectors, each trained without the event's others; `costs` in the sectors' order.
 
     sectors: (event, part, parts) of all events.
     """
@@ -72,7 +72,7 @@ class SectorSteps:
 
 @dataclass(frozen=True)
 class ShadowSteps:
-    """ShaDow mini-batches, event after event; each rank samples its own share of the roots."""
+    """Steps of ShaDow mini-batches, event by event; each rank samples its share of the roots."""
 
     sources: list[EventSource]
     shadow: ShaDow
@@ -119,7 +119,7 @@ class _ShadowReader:
         self._batches: Iterator[Sector] = iter(())
 
     def __call__(self, share: Share) -> Sector:
-        """Mini-batches of an event come in order; some may be left out."""
+        """Returns a mini-batch; those of an event come in order, but some may be left out."""
         if share.event != self._event or share.part < self._next:
             self._open(share)
         while True:

@@ -12,8 +12,8 @@ from bigtrk.parallel.routing import MicroStep
 class RoutedStep:
     """A step's event numbers and what each rank computes of them in each micro-step.
 
-    mini_batch: whether it trains parts of events alone. imbalance: predicted, the most loaded
-    rank's seconds over the mean's; None where nothing predicts it.
+    mini_batch: true if it trains parts of events alone. imbalance: the most loaded rank's predicted
+    seconds over the mean; None where nothing predicts it.
     """
 
     events: Sequence[int]
@@ -23,7 +23,7 @@ class RoutedStep:
 
     @property
     def parts(self) -> dict[int, int]:
-        """In how many sectors each event is trained; nothing of mini-batches."""
+        """Returns in how many sectors each event is trained; nothing for mini-batches."""
         if self.mini_batch:
             return {}
         shares = (share for micro_step in self.micro_steps for share in micro_step if share)
@@ -31,17 +31,17 @@ class RoutedStep:
 
     @property
     def busy_ranks(self) -> int:
-        """How many ranks have an event, or a share of one."""
+        """Counts the ranks that have an event, or a share of one."""
         return sum(any(places) for places in zip(*self.micro_steps, strict=True))
 
 
 def check_routes(steps: Sequence[RoutedStep]) -> None:
-    """All ranks must have the same routes, so the same number of micro-steps. Collective.
+    """Checks that all ranks have the same routes, so the same number of micro-steps. Collective.
 
     Otherwise ranks would wait for each other for ever.
 
     Raises:
-        InputError: on all ranks, naming the first that differs.
+        InputError: routes differ; on all ranks, naming the first that does.
     """
     micro_steps = sum(len(step.micro_steps) for step in steps)
     digest = hashlib.sha256(repr([step.micro_steps for step in steps]).encode()).hexdigest()[:12]

@@ -1,6 +1,6 @@
-"""In how many sectors each event may be trained: by the memory of a rank and the time predicted.
+"""The numbers of sectors that each event may be trained in, by a rank's memory and predicted time.
 
-Predicted once, before training, by rank 0 for all: two hosts may round differently.
+Rank 0 predicts once, before training, for all: two hosts may round differently.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ _MOST_PARTS = 4096
 
 
 def scoring_router(sources: Sequence[EventSource], world_size: int) -> Router:
-    """A router that scores each event in as many of its sectors as there are ranks for."""
+    """Makes a router that scores each event in as many of its sectors as there are ranks for."""
     return as_stored([(source.parts, source.record["edges"]) for source in sources], world_size)
 
 
 def training_router(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource]
 ) -> Router:
-    """A router that knows what each event costs and fits. Collective.
+    """Makes a router that knows each event's cost and the sectors that fit. Collective.
 
     Raises:
         InputError: events do not fit a rank's memory in the sectors that they are stored in, on
@@ -64,7 +64,7 @@ def _predict(
 
 
 def _choices(configuration: Configuration, stored: int, world_size: int) -> list[int]:
-    # Fewer naive sectors would be another training: cut edges are left out.
+    # Fewer naive sectors would be another training, since cut edges are left out.
     if configuration.training.routing == "stored" or configuration.data.sectors == "naive":
         return [usable_parts(stored, world_size)]
     return possible_parts(stored, world_size)
@@ -76,9 +76,9 @@ def _remedy(
     world_size: int,
     budget: float,
 ) -> str:
-    """Which events do not fit, and what to do about it."""
+    """Says which events do not fit, and what to do about it."""
     needed = max(oversized, key=lambda one: cost.memory(one[1], one[1].stored).total)
-    # More ranks may be started; what is sharded is counted as on those there are.
+    # More ranks may be started; sharded state is counted as on the present ones.
     parts = replace(cost, world=_MOST_PARTS).smallest_parts(needed[1], budget)
     names = [_named(source, size, cost, world_size) for source, size in oversized[:_NAMED]]
     more = len(oversized) - len(names)

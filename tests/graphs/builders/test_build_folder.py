@@ -10,11 +10,14 @@ from rich.console import Console
 
 from bigtrk.disk.files import seal
 from bigtrk.errors import InputError
+from bigtrk.events.event import Event
 from bigtrk.events.simulate import simulate_event
+from bigtrk.events.truth import true_edges
 from bigtrk.events.writer import write_event
 from bigtrk.graphs.builders import build_folder as build_module
+from bigtrk.graphs.builders import builder
 from bigtrk.graphs.builders.build_folder import build_folder, show_folder
-from bigtrk.graphs.builders.builder import build_graph, graph_record
+from bigtrk.graphs.builders.builder import build_with_record
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import builtin_windows, read_windows, write_windows
 from bigtrk.graphs.storage.graph_folder import GraphFolder
@@ -39,9 +42,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def spy(event: Any, windows: Any) -> Any:
         names.append(event.name)
-        return build_graph(event, windows)
+        return build_with_record(event, windows)
 
-    monkeypatch.setattr(build_module, "build_graph", spy)
+    monkeypatch.setattr(build_module, "build_with_record", spy)
     return names
 
 
@@ -56,12 +59,25 @@ def test_builds_every_event(tmp_path: Path, events: Path) -> None:
     assert folder.events == NAMES
     assert folder.manifest == manifest
     event = simulate_event(60, seed=5, event_id=2)
-    expected = build_graph(event, builtin_windows())
+    expected, record = build_with_record(event, builtin_windows())
     graph = folder.read(NAMES[1])
     assert torch.equal(graph.edge_index, expected.edge_index)
-    record = graph_record(event, expected, builtin_windows())
     assert {name: folder.record(NAMES[1])[name] for name in record} == record
     assert read_windows(out / "windows.yaml") == builtin_windows()
+
+
+def test_true_edges_are_looked_for_once_per_event(
+    tmp_path: Path, events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+
+    def spy(event: Event) -> Any:
+        names.append(event.name)
+        return true_edges(event)
+
+    monkeypatch.setattr(builder, "true_edges", spy)
+    build_folder(events, tmp_path / "graphs")
+    assert names == NAMES
 
 
 def test_resumes_behind_a_bad_event(tmp_path: Path, events: Path, built: list[str]) -> None:

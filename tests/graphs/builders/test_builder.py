@@ -12,7 +12,7 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulate import simulate_event
 from bigtrk.events.truth import true_edges
-from bigtrk.graphs.builders.builder import build_graph, graph_record
+from bigtrk.graphs.builders.builder import build_graph, build_with_record
 from bigtrk.graphs.builders.doublets import build_doublets
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
@@ -70,7 +70,7 @@ def test_record_against_pandas(event: Event, graph: EventGraph) -> None:
     target = ((np.hypot(hits.px, hits.py) > 1) & (hits.n >= 3)).to_numpy()
     true, y = true_edges(event), graph.y.numpy()
     found_target = y & target[graph.edge_index[0].numpy()]
-    record = graph_record(event, graph, WINDOWS)
+    _, record = build_with_record(event, WINDOWS)
     assert record == {
         "nodes": len(hits),
         "edges": graph.n_edges,
@@ -113,7 +113,7 @@ def test_without_truth_or_cells(event: Event, graph: EventGraph) -> None:
     assert unlabelled.node_feature_names == NODE_FEATURES
     assert unlabelled.y is unlabelled.particle_id is unlabelled.hit_weight is None
     assert unlabelled.particles is None
-    record = graph_record(bare, unlabelled, WINDOWS)
+    _, record = build_with_record(bare, WINDOWS)
     assert record["edges"] == graph.n_edges
     assert record["purity"] is record["target_efficiency"] is None
 
@@ -136,7 +136,7 @@ def test_an_event_without_hits_is_an_empty_graph(event: Event) -> None:
     graph = build_graph(empty, WINDOWS)
     assert (graph.n_nodes, graph.n_edges) == (0, 0)
     assert graph.edge_features.shape == (0, 6)
-    assert graph_record(empty, graph, WINDOWS)["edges"] == 0
+    assert build_with_record(empty, WINDOWS)[1]["edges"] == 0
 
 
 def test_blank_weights_are_unknown(event: Event) -> None:

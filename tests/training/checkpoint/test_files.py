@@ -198,7 +198,7 @@ def test_what_a_crash_leaves_is_not_a_checkpoint(run: Path) -> None:
 
 
 def test_another_version_is_not_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigtrk.training.checkpoint.folder.FORMAT", "bigtrk checkpoint 2")
+    monkeypatch.setattr("bigtrk.training.checkpoint.folder.FORMAT", "bigtrk checkpoint 3")
     write(run, 12)
     assert "another version" in last_good(run).damaged["step-00000012"]
 
