@@ -176,7 +176,7 @@ def evaluate(
 
     Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
     """
-    from bigtrk.parallel.host import settle
+    from bigtrk.parallel.host import configure_process
     from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import discover
     from bigtrk.reports import show_evaluation, write_evaluation_html
@@ -186,7 +186,7 @@ def evaluate(
 
     options = TrackOptions(score_cut, min_hits, pt_min) if tracks else None
     ranks = discover()
-    settle(ranks)
+    configure_process(ranks)
     with process_group(ranks, model_configuration(run).run.patience):
         evaluation = evaluate_run(run, data, options, ranks)
     if ranks.is_first:

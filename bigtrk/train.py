@@ -17,7 +17,7 @@ from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import attempted, check_agreement, together
 from bigtrk.parallel.engines.ds_config import check_drops_steps
-from bigtrk.parallel.host import settle
+from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.tracing import traced
@@ -88,7 +88,7 @@ def validate(configuration: Configuration) -> Events:
 
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
     """Validate, build, fit, close."""
-    settle(ranks)
+    configure_process(ranks)
     # Before the ranks meet, since it says for how long they wait; what is wrong is said after it.
     configured = attempted(lambda: configure(arguments))
     settings = RunSettings() if configured.exception() else configured.result().run

@@ -13,7 +13,7 @@ from bigtrk.console import console, follow, run_commands
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, write_manifest
-from partition.one_event import Settings
+from partition.one_event import CutSettings
 from partition.partitioners import Method
 from partition.program import Failures, check, cores, cut_events, pending, share, too_small
 from partition.report import table, write_report
@@ -59,7 +59,7 @@ def partition(
     """
     if (parts is None) == (max_edges is None):
         raise typer.BadParameter("give either --parts or --max-edges")
-    settings = Settings(parts, max_edges, method, seed)
+    settings = CutSettings(parts, max_edges, method, seed)
     folder = GraphFolder(graphs)
     check(folder, out)
     small = too_small(folder, settings)
@@ -75,7 +75,7 @@ def partition(
 def cut_share(
     graphs: GraphFolder,
     out: Path,
-    settings: Settings,
+    settings: CutSettings,
     mine: list[str],
     workers: int,
     *,
@@ -96,7 +96,7 @@ def cut_share(
 
 
 def finish(
-    graphs: GraphFolder, out: Path, settings: Settings, failed: Failures, *, as_json: bool
+    graphs: GraphFolder, out: Path, settings: CutSettings, failed: Failures, *, as_json: bool
 ) -> None:
     """Writes manifest and report of all events but those that failed, and shows the report, if no
     other event is left; else says how many are left.

@@ -24,7 +24,7 @@ _OF_THE_FILE = ("file", "bytes", "digests")
 
 
 @dataclass(frozen=True)
-class Settings:
+class CutSettings:
     """The settings of a cut: `parts` for every event, or as many as `max_edges` a sector needs."""
 
     parts: int | None
@@ -40,7 +40,7 @@ class Settings:
         return 1 << max(-(-n_edges // self.max_edges) - 1, 0).bit_length()
 
 
-def cut_event(graphs: Path, out: Path, event: str, settings: Settings) -> None:
+def cut_event(graphs: Path, out: Path, event: str, settings: CutSettings) -> None:
     """Reads a graph, cuts it, and writes its sectors to `out`.
 
     The record's seconds cover reading, partitioning and cutting. Writing is not in them: the
@@ -61,7 +61,7 @@ def cut_event(graphs: Path, out: Path, event: str, settings: Settings) -> None:
     write_sectors(out, sectors, {**kept, **made})
 
 
-def divide(graph: EventGraph, settings: Settings) -> tuple[Integers, int, float]:
+def divide(graph: EventGraph, settings: CutSettings) -> tuple[Integers, int, float]:
     """Returns the part of each node [N], the number of parts, and the seconds spent in METIS.
 
     Raises:
@@ -84,7 +84,7 @@ def divide(graph: EventGraph, settings: Settings) -> tuple[Integers, int, float]
         parts *= 2
 
 
-def _check(graph: EventGraph, settings: Settings) -> None:
+def _check(graph: EventGraph, settings: CutSettings) -> None:
     edge_index = graph.edge_index.numpy()
     if edge_index.size and not 0 <= edge_index.min() <= edge_index.max() < graph.n_nodes:
         raise InputError(
@@ -100,7 +100,7 @@ def _check(graph: EventGraph, settings: Settings) -> None:
         )
 
 
-def is_done(out: Path, event: str, settings: Settings, digests: dict[str, str]) -> bool:
+def is_done(out: Path, event: str, settings: CutSettings, digests: dict[str, str]) -> bool:
     """Says whether `out` holds this event, whole, cut like this from the graph of these digests."""
     wanted = {"event": event, "cut": asdict(settings), "source_digests": digests}
     try:

@@ -16,7 +16,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, read_manifest
 from partition.metis import check_parts
-from partition.one_event import Settings, cut_event, is_done
+from partition.one_event import CutSettings, cut_event, is_done
 
 Failures = dict[str, str]  # the problem, by event
 
@@ -42,7 +42,7 @@ def check(graphs: GraphFolder, out: Path) -> None:
         raise InputError(f"{out}: holds {kind}, not sectors; name another folder for the sectors")
 
 
-def too_small(graphs: GraphFolder, settings: Settings) -> Failures:
+def too_small(graphs: GraphFolder, settings: CutSettings) -> Failures:
     """Finds the events that are known to have fewer nodes than parts, before they are read."""
     failures = {}
     for event in graphs.events:
@@ -54,7 +54,7 @@ def too_small(graphs: GraphFolder, settings: Settings) -> Failures:
     return failures
 
 
-def pending(graphs: GraphFolder, out: Path, settings: Settings) -> list[str]:
+def pending(graphs: GraphFolder, out: Path, settings: CutSettings) -> list[str]:
     """Lists the events of `graphs` that `out` does not yet hold, cut with these settings."""
     return [
         event
@@ -72,7 +72,7 @@ def share(events: list[str], environment: dict[str, str]) -> list[str]:
 
 
 def cut_events(
-    graphs: Path, out: Path, events: list[str], settings: Settings, workers: int
+    graphs: Path, out: Path, events: list[str], settings: CutSettings, workers: int
 ) -> Iterator[Failures]:
     """Cuts `events`, each in a worker process, and yields for each what failed, if anything: its
     graph is damaged, or cannot be cut as asked.
@@ -97,7 +97,7 @@ def _tried(event: str, cut: Callable[[], None]) -> Failures:
 
 
 def _in_processes(
-    graphs: Path, out: Path, events: list[str], settings: Settings, workers: int
+    graphs: Path, out: Path, events: list[str], settings: CutSettings, workers: int
 ) -> Iterator[Failures]:
     # METIS holds the GIL, so threads would take turns; forking a process with torch's threads
     # can hang.

@@ -25,7 +25,7 @@ class Sharding:
     zero: Zero | None = None
 
     @property
-    def in_step(self) -> bool:
+    def lockstep(self) -> bool:
         """Says whether ranks wait for each other in every micro-step, and not only at a step's end.
 
         Sharded parameters are gathered layer by layer in each pass, by all ranks together, so all

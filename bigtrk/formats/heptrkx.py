@@ -22,7 +22,7 @@ from bigtrk.errors import InputError, reason
 from bigtrk.graphs.coordinates import Ints, with_eta
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
-from bigtrk.graphs.storage.fill_folder import Task, fill_folder
+from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
 
 Arrays = dict[str, NDArray[np.generic]]
 UNITS = (1000.0, np.pi, 1000.0)  # of the columns of X, in mm and rad
@@ -44,14 +44,14 @@ def import_heptrkx_folder(source: Path, out: Path) -> dict[str, Any]:
     return fill_folder(out, tasks, len(files), {"from": "heptrkx"}, "importing graphs")
 
 
-def _task(file: Path) -> Task:
+def _task(file: Path) -> GraphToMake:
     def make() -> tuple[EventGraph, dict[str, Any]]:
         graph = read_heptrkx(file)
         assert graph.y is not None
         true = int(graph.y.sum())
         return graph, {"purity": true / graph.n_edges if graph.n_edges else None}
 
-    return Task(file.stem, hashlib.sha256(file.read_bytes()).hexdigest(), make)
+    return GraphToMake(file.stem, hashlib.sha256(file.read_bytes()).hexdigest(), make)
 
 
 def read_heptrkx(file: Path) -> EventGraph:

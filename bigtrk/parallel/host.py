@@ -14,7 +14,7 @@ _M_MMAP_THRESHOLD = -3  # mallopt(3)
 _THRESHOLD, _HUGE_PAGES = "MALLOC_MMAP_THRESHOLD_", "THP_MEM_ALLOC_ENABLE"
 
 
-def settle(ranks: Ranks) -> None:
+def configure_process(ranks: Ranks) -> None:
     """Gives this rank its share of the host's cores, and large tensors huge pages.
 
     Call it before the first tensor is made.

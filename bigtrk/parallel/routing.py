@@ -17,7 +17,7 @@ _BOUNDS = 16
 
 
 @dataclass(frozen=True)
-class Share:
+class Assignment:
     """Part `part` of `parts` of event number `event`; `parts` ranks from `first_rank` hold it.
 
     If an event is trained in mini-batches, a part is one of them, and `first_rank` has it alone, or
@@ -31,11 +31,11 @@ class Share:
 
 
 # A micro-step: the share that each rank computes, None for an empty sector.
-MicroStep = Sequence[Share | None]
+MicroStep = Sequence[Assignment | None]
 
 
 @dataclass(frozen=True)
-class Task:
+class RoutedEvent:
     """Event number `event` in `parts` sectors, predicted to take `seconds`."""
 
     event: int
@@ -64,16 +64,16 @@ class Router:
     """Lays steps over `world_size` ranks.
 
     seconds: by event, the predicted seconds in each number of sectors that it may be trained in.
-    in_step: true if ranks wait for each other in every micro-step, as with an engine that gathers
+    lockstep: true if ranks wait for each other in every micro-step, as with an engine that gathers
     sharded weights, and not only at the end.
     """
 
     seconds: Sequence[Mapping[int, float]]
     world_size: int
-    in_step: bool = False
+    lockstep: bool = False
 
     @property
-    def widths(self) -> list[int]:
+    def num_parts(self) -> list[int]:
         """Lists all numbers of sectors that an event may be trained in."""
         return sorted({parts for choices in self.seconds for parts in choices})
 
@@ -94,7 +94,7 @@ class Router:
         """Lists bounds on a single event's time to try, longest first: ties go to fewer sectors.
 
         Source: G. Mounié et al., "A 3/2-approximation algorithm for scheduling independent
-        monotonic malleable tasks" (2007) also choose the widths by a bound.
+        monotonic malleable tasks" (2007) also choose the num_parts by a bound.
         """
         times = sorted({t for event in events for t in self.seconds[event].values()}, reverse=True)
         picked = np.linspace(0, len(times) - 1, min(_BOUNDS, len(times)))
@@ -107,8 +107,8 @@ class Router:
             choices = self.seconds[event]
             quick = [parts for parts, seconds in choices.items() if seconds <= bound]
             parts = min(quick) if quick else min(choices, key=lambda k: (choices[k], k))
-            tasks.append(Task(event, parts, choices[parts]))
-        return lay_out(tasks, self.world_size, self.in_step)
+            tasks.append(RoutedEvent(event, parts, choices[parts]))
+        return lay_out(tasks, self.world_size, self.lockstep)
 
 
 def usable_parts(stored: int, world_size: int) -> int:
@@ -127,29 +127,33 @@ def possible_parts(stored: int, world_size: int) -> list[int]:
     return sorted({1 << i for i in range(most.bit_length())} | {most})
 
 
-def as_stored(sizes: Iterable[tuple[int, float]], world_size: int, in_step: bool = False) -> Router:
+def as_stored(
+    sizes: Iterable[tuple[int, float]], world_size: int, lockstep: bool = False
+) -> Router:
     """Makes a router of events, given by (stored sectors, edges), in as many parts as possible."""
     known = [(usable_parts(stored, world_size), edges) for stored, edges in sizes]
-    return Router([{parts: edges / parts} for parts, edges in known], world_size, in_step)
+    return Router([{parts: edges / parts} for parts, edges in known], world_size, lockstep)
 
 
-def lay_out(tasks: Iterable[Task], world_size: int, in_step: bool = False) -> Layout:
+def lay_out(tasks: Iterable[RoutedEvent], world_size: int, lockstep: bool = False) -> Layout:
     """Gives each task, widest and then longest first, the aligned ranks that are free first.
 
-    Where ranks wait `in_step`, it takes those with the fewest micro-steps, so that tasks of like
+    Where ranks wait `lockstep`, it takes those with the fewest micro-steps, so that tasks of like
     length share one.
     """
     board = _Board(world_size)
     widest = sorted(tasks, key=lambda task: (-task.parts, -task.seconds, task.event))
     for parts, group in groupby(widest, key=lambda task: task.parts):
-        free = [(board.free(first, parts, in_step), first) for first in range(0, world_size, parts)]
+        free = [
+            (board.free(first, parts, lockstep), first) for first in range(0, world_size, parts)
+        ]
         free = [(when, first) for when, first in free if first + parts <= world_size]
         heapify(free)
         for task in group:
             first = heappop(free)[1]
             board.place(task, first)
-            heappush(free, (board.free(first, parts, in_step), first))
-    seconds = sum(board.longest) if in_step else board.loads.max()
+            heappush(free, (board.free(first, parts, lockstep), first))
+    seconds = sum(board.longest) if lockstep else board.loads.max()
     return Layout([*board.micro_steps], board.loads, float(seconds))
 
 
@@ -157,22 +161,22 @@ class _Board:
     """Micro-steps being filled. `longest`: seconds of the longest task of each."""
 
     def __init__(self, world_size: int) -> None:
-        self.micro_steps: list[list[Share | None]] = []
+        self.micro_steps: list[list[Assignment | None]] = []
         self.longest: list[float] = []
         self.loads = np.zeros(world_size)
         self._used = np.zeros(world_size, dtype=np.int64)
 
-    def free(self, first: int, parts: int, in_step: bool) -> float:
+    def free(self, first: int, parts: int, lockstep: bool) -> float:
         """Returns when ranks `first` to `first + parts` are free: in micro-steps or in seconds."""
-        return float((self._used if in_step else self.loads)[first : first + parts].max())
+        return float((self._used if lockstep else self.loads)[first : first + parts].max())
 
-    def place(self, task: Task, first: int) -> None:
+    def place(self, task: RoutedEvent, first: int) -> None:
         block = slice(first, first + task.parts)
         row = int(self._used[block].max())
         if row == len(self.micro_steps):
             self.micro_steps.append([None] * len(self.loads))
             self.longest.append(0.0)
-        shares = [Share(task.event, part, task.parts, first) for part in range(task.parts)]
+        shares = [Assignment(task.event, part, task.parts, first) for part in range(task.parts)]
         self.micro_steps[row][block] = shares
         self.longest[row] = max(self.longest[row], task.seconds)
         self.loads[block] = self.loads[block].max() + task.seconds

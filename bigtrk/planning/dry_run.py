@@ -7,7 +7,7 @@ import numpy as np
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.model import CostModel
-from bigtrk.parallel.routing import Task, lay_out
+from bigtrk.parallel.routing import RoutedEvent, lay_out
 from bigtrk.planning.event_sizes import draw
 
 STEPS = 32
@@ -53,8 +53,8 @@ def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, int]]) -> St
     for i, (event, parts) in enumerate(events):
         if (event, parts) not in known:
             known[event, parts] = cost.seconds(event, parts)
-        tasks.append(Task(i, parts, known[event, parts]))
-    layout = lay_out(tasks, cost.world, in_step=cost.sharding.in_step)
+        tasks.append(RoutedEvent(i, parts, known[event, parts]))
+    layout = lay_out(tasks, cost.world, lockstep=cost.sharding.lockstep)
     return Step(layout.seconds, float(layout.loads.mean()), cost.step_seconds())
 
 

@@ -18,7 +18,7 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.host import settle
+from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import as_stored
@@ -133,7 +133,7 @@ def main() -> None:
     """Measures the case given as JSON on the cores of one of the ranks given; prints the result."""
     case = Case(**json.loads(sys.argv[1]))
     ranks = Ranks(0, 1, 0, local_size=int(sys.argv[2]), launcher="python")
-    settle(ranks)
+    configure_process(ranks)
     # A run's imports are part of its memory: its own modules, and those that predict its costs.
     import bigtrk.training.run  # noqa: F401
 

@@ -11,7 +11,7 @@ from bigtrk.records.run_folder import Run
 from bigtrk.reports.elements.layout import at_width, show_header, show_table
 from bigtrk.reports.facts import headers
 from bigtrk.reports.norms import norms_entry
-from bigtrk.reports.routes import imbalance, micro_steps, routes
+from bigtrk.reports.routed_events import imbalance, micro_steps, routes
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, ScalingRow, Timing, compare
 from bigtrk.reports.spikes import spikes
 from bigtrk.reports.tables import make_tables

@@ -10,7 +10,7 @@ from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric
 from bigtrk.reports.evaluation.tables import evaluation_tables
 from bigtrk.reports.facts import engine_name
 from bigtrk.reports.norms import norms_tables
-from bigtrk.reports.routes import routes_table
+from bigtrk.reports.routed_events import routes_table
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, Scaling
 from bigtrk.reports.spikes import spikes_tables
 

@@ -8,10 +8,10 @@ import torch
 from bigtrk.sampling import native
 from bigtrk.sampling.products import Products
 from bigtrk.sampling.subgraphs import InEdges, Rows, Subgraphs, first_rows
-from bigtrk.sampling.walk import Bulk, Engine, Walk
+from bigtrk.sampling.walk import Bulk, Sampler, Walk
 
 
-def fastest(device: torch.device) -> Engine:
+def fastest(device: torch.device) -> Sampler:
     """Chooses products on a GPU, and on a CPU the compiled engine (docs/results/sampling.json), if
     there is a C compiler.
     """
@@ -21,7 +21,7 @@ def fastest(device: torch.device) -> Engine:
 
 
 def sample_bulk(
-    graph: InEdges, batches: Sequence[Rows], walk: Walk, key: int, engine: Engine
+    graph: InEdges, batches: Sequence[Rows], walk: Walk, key: int, engine: Sampler
 ) -> list[Subgraphs]:
     """Samples the subgraphs of each of `batches`, lists of roots, independently of each other."""
     begin = first_rows([len(roots) for roots in batches])

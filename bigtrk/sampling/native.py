@@ -26,7 +26,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
-    """Samples with the compiled engine (walk.Engine).
+    """Samples with the compiled engine (walk.Sampler).
 
     Raises:
         MemoryError: the walks do not fit into memory.

@@ -32,7 +32,7 @@ class _Ones(NamedTuple):
 
 @dataclass(frozen=True)
 class Products:
-    """The engine of sparse products (walk.Engine), computed on `device`."""
+    """The engine of sparse products (walk.Sampler), computed on `device`."""
 
     device: torch.device
 

@@ -26,7 +26,7 @@ from bigtrk.sampling.draws import Seed, epoch_key
 from bigtrk.sampling.native import take_rows
 from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.subgraphs import InEdges, Rows, Subgraphs, in_edges
-from bigtrk.sampling.walk import Engine, Walk
+from bigtrk.sampling.walk import Sampler, Walk
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ShaDow:
                 yield from current.result()
 
     def _sample(
-        self, whole: Sector, graph: InEdges, batches: Sequence[Rows], key: int, engine: Engine
+        self, whole: Sector, graph: InEdges, batches: Sequence[Rows], key: int, engine: Sampler
     ) -> list[tuple[Sector, Subgraphs]]:
         found = sample_bulk(graph, batches, self.walk, key, engine)
         return [(shadow_sector(whole, subgraphs), subgraphs) for subgraphs in found]

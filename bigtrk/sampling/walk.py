@@ -40,7 +40,7 @@ class Bulk(NamedTuple):
     destination: Rows
 
 
-class Engine(Protocol):
+class Sampler(Protocol):
     """Samples the subgraphs of `roots` [R]; `key` is that of the epoch (draws.epoch_key)."""
 
     def __call__(self, graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk: ...

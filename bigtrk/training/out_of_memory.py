@@ -14,7 +14,7 @@ _HOST = ("can't allocate memory", "not enough memory")
 
 
 @contextmanager
-def told_by_rank(ranks: Ranks) -> Iterator[None]:
+def report_out_of_memory(ranks: Ranks) -> Iterator[None]:
     """Replaces an allocator's error inside the block by one that names this rank.
 
     Raises:

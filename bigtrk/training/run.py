@@ -16,7 +16,7 @@ from bigtrk.records.metrics import EpochRecord, MetricsRecord
 from bigtrk.records.run import DataRecord, RunRecord
 from bigtrk.records.run_folder import append_metrics
 from bigtrk.tracing import traced
-from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
+from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.resume import check_place, continue_record, find_checkpoint
 from bigtrk.training.clock import Clock
@@ -27,7 +27,7 @@ from bigtrk.training.monitoring.announce import EpochLines, announce
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
-from bigtrk.training.out_of_memory import told_by_rank
+from bigtrk.training.out_of_memory import report_out_of_memory
 from bigtrk.training.run_folder import create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
@@ -80,8 +80,8 @@ def _fit(
         )
     record = _record(configuration, ranks, events, engine_name, n_parameters)
     folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
-    circumstances = Circumstances(events.training_digest, engine_name, record.config)
-    with Checkpointer(folder, engine, circumstances, lock.check) as checkpoints:
+    description = RunDescription(events.training_digest, engine_name, record.config)
+    with Checkpointer(folder, engine, description, lock.check) as checkpoints:
         trainer = Trainer(
             configuration=configuration,
             world=world,
@@ -100,7 +100,7 @@ def _fit(
             trainer.load(found)
         elif configuration.training.spike_guard == "roll_back":
             trainer.save()
-        with told_by_rank(ranks):
+        with report_out_of_memory(ranks):
             _train(trainer, folder, record)
     if trainer.stopped:
         raise StoppedError(
@@ -129,7 +129,7 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
 
 def _num_parts(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:
     """All numbers of sectors in which an event is trained or validated."""
-    return [*steps.widths, *scoring_router(events.validation, ranks.world_size).widths]
+    return [*steps.num_parts, *scoring_router(events.validation, ranks.world_size).num_parts]
 
 
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:

@@ -40,7 +40,7 @@ from bigtrk.models.attention_gnn import AttentionGNN
 from bigtrk.models.layers.neighbours import Neighbours, WeightedSums
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import AttentionGNNConfig
-from bigtrk.parallel.host import memory_of_rank, settle
+from bigtrk.parallel.host import memory_of_rank, configure_process
 from bigtrk.parallel.ranks import discover
 from scripts.bench.bench_hot_path import peak
 from scripts.results import Results, add_options
@@ -248,7 +248,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     given = arguments()
     if given.case:
-        settle(discover({}))
+        configure_process(discover({}))
         call = {"measure": measure, "error": error}[given.what]
         print(json.dumps(call(Case(**json.loads(given.case)))))
         return

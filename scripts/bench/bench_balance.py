@@ -4,7 +4,7 @@
     python scripts/bench/bench_balance.py GRAPHS [--output FILE] [--publish]
 
 `plain` is what a distributed sampler does: events in any order, every W-th to the same rank. The
-others are bigtrk's `training.batching`, each laid over ranks by predicted cost. Predicted for many
+others are bigtrk's `training.batching`, each laid over ranks by predicted cost. EdgePrediction for many
 ranks, from the events' numbers of operations, one and several events to a rank; measured on
 2 ranks of this host with 4 each, where all take turns, epoch by epoch. Imbalance: the most loaded
 rank's computing over the mean's, mean over steps; spread: standard deviation of step times over
@@ -23,7 +23,7 @@ from bigtrk.machine import machine
 from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import MicroStep, Router, Share
+from bigtrk.parallel.routing import MicroStep, Router, Assignment
 from bigtrk.parallel.world import make_world
 from bigtrk.training.costs import operations
 from bigtrk.training.data.batch import BatchMaker
@@ -33,7 +33,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.batching import Batching, step_items
-from scripts.bench.launching import measure_on_rank, measured
+from scripts.bench.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
 
 WAYS = ("plain", *get_args(Batching))
@@ -57,7 +57,7 @@ def steps_of(
 
 def plain(step: list[int], ranks: int) -> list[MicroStep]:
     rows = [step[i : i + ranks] for i in range(0, len(step), ranks)]
-    shares = [[Share(event, 0, 1, rank) for rank, event in enumerate(row)] for row in rows]
+    shares = [[Assignment(event, 0, 1, rank) for rank, event in enumerate(row)] for row in rows]
     return [row + [None] * (ranks - len(row)) for row in shares]
 
 

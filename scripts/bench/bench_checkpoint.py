@@ -25,13 +25,13 @@ from bigtrk.parallel.collectives import all_max
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
+from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
 from bigtrk.training.model_files import build_model
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import LossHistory
-from scripts.bench.launching import measure_on_rank, measured
+from scripts.bench.on_ranks import measure_on_rank, measured
 from scripts.bench.measure_sharding import ENGINES as SETTINGS
 from scripts.bench.measure_sharding import backward
 from scripts.results import Results, add_options
@@ -48,8 +48,8 @@ def measure(ranks: Ranks, engine_name: str, folder: Path) -> dict[str, Any]:
     parameters = sum(parameter.numel() for parameter in model.parameters())
     engine, name = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
     rounds: dict[str, list[list[float]]] = {way: [] for way in WAYS}
-    circumstances = Circumstances("", name, {})
-    with Checkpointer(folder, engine, circumstances, lambda: None) as checkpoints:
+    description = RunDescription("", name, {})
+    with Checkpointer(folder, engine, description, lambda: None) as checkpoints:
         for number in range(len(WAYS) * (ROUNDS + 1)):
             way = WAYS[number % len(WAYS)]
             dist.barrier()

@@ -33,7 +33,7 @@ from bigtrk.machine import machine, software
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.parallel.host import settle
+from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.ranks import discover
 from scripts.results import Results, add_options
 from tests.oracle.interaction_gnn import ReferenceGNN
@@ -258,7 +258,7 @@ def main() -> None:
     parser.add_argument("--what", default="measure", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
-        settle(discover({}))
+        configure_process(discover({}))
         call = {"measure": measure, "kept": kept, "error": error}[arguments.what]
         print(json.dumps(call(Case(**json.loads(arguments.case)))))
         return

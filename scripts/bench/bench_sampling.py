@@ -40,7 +40,7 @@ from bigtrk.sampling.products import Products
 from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.shadow import ShaDow, shadow_sector
 from bigtrk.sampling.subgraphs import in_edges
-from bigtrk.sampling.walk import Engine
+from bigtrk.sampling.walk import Sampler
 from scripts.results import Results, add_options
 
 NEEDED = ("torch-scatter", "torch-sparse")
@@ -85,7 +85,7 @@ def pyg(graph: EventGraph) -> Iterator[tuple[int, int]]:
         yield batch.num_nodes, batch.num_edges
 
 
-def bigtrk(graph: EventGraph, engine: Engine, k: int) -> Iterator[tuple[int, int]]:
+def bigtrk(graph: EventGraph, engine: Sampler, k: int) -> Iterator[tuple[int, int]]:
     """Mini-batches of ours, k sampled at once."""
     whole = whole_sector(graph)
     edges, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(SEED, 0)
@@ -96,9 +96,9 @@ def bigtrk(graph: EventGraph, engine: Engine, k: int) -> Iterator[tuple[int, int
             yield sector.n_nodes, sector.n_edges
 
 
-def engines() -> dict[str, Engine]:
+def engines() -> dict[str, Sampler]:
     """All that run here."""
-    found: dict[str, Engine] = {"products": Products(torch.device("cpu"))}
+    found: dict[str, Sampler] = {"products": Products(torch.device("cpu"))}
     if native.library() is not None:
         found["native"] = native.sample
     if torch.cuda.is_available():

@@ -38,7 +38,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.mini_batches import ShadowSteps
-from scripts.bench.launching import measure_on_rank, measured
+from scripts.bench.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
 
 STEPS, ROUNDS = 16, 3

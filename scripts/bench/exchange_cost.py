@@ -34,7 +34,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.routers import scoring_router
-from scripts.bench.launching import measure_on_rank, measured
+from scripts.bench.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
 
 STEPS, REPEATS = 5, 20
@@ -45,7 +45,7 @@ def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     """Seconds per step, means over ranks, of medians over steps or repeats."""
     source = open_events(configuration.data.train)[0]
     router = scoring_router([source], ranks.world_size)
-    world = make_world(ranks, router.widths)
+    world = make_world(ranks, router.num_parts)
     maker, stopwatch = BatchMaker(configuration, world), world.stopwatch
     batches = Loader(maker.of([source]), world).load(router.route([0]))
     model = build_model(configuration).to(ranks.device)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.disk.files import read_json, write_json
-from bigtrk.parallel.host import settle
+from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
@@ -40,7 +40,7 @@ def measured(ranks: int, script: str, *arguments: str) -> dict[str, Any]:
 def measure_on_rank(measure: Callable[[Ranks], dict[str, Any]], result: Path) -> None:
     """The part of one rank: `measure`, which is collective; rank 0 writes what it returns."""
     ranks = discover()
-    settle(ranks)
+    configure_process(ranks)
     with process_group(ranks):
         found = measure(ranks)
         if ranks.is_first:

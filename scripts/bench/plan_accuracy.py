@@ -29,7 +29,7 @@ from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
 from bigtrk.errors import InputError
 from bigtrk.planning.calibration import calibrate
 from bigtrk.planning.check import Checked, check
-from scripts.bench.launching import torchrun
+from scripts.bench.on_ranks import torchrun
 from scripts.results import Results, add_options
 
 CHECKOUT = Path(__file__).parents[2]

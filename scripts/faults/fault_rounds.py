@@ -17,7 +17,7 @@ from bigtrk.events.production import simulate_folder
 from bigtrk.studies.launch import show_end
 from bigtrk.train import DEFAULT as CONFIGURATION
 from scripts.faults.faults import FAULTS, TRAIN, Fault, Plan, poison_of
-from scripts.faults.launched import POLL, Launched
+from scripts.faults.training_process import POLL, Launched
 
 ENGINES = {
     "ddp": ["engine.name=ddp"],

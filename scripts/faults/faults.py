@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import bigtrk
-from scripts.faults.launched import Launched, send
+from scripts.faults.training_process import Launched, send
 
 BLOCK = 64  # bytes
 BALLAST = "ballast"

@@ -36,7 +36,7 @@ from bigtrk.records.run_folder import METRICS
 from bigtrk.studies.launch import show_end
 from bigtrk.train import DEFAULT as CONFIGURATION
 from scripts.faults.faults import TRAIN
-from scripts.faults.launched import RANKS, Launched
+from scripts.faults.training_process import RANKS, Launched
 from scripts.faults.trends import Trend, trend
 from scripts.faults.watched import Held, Sample, watch
 from scripts.results import Results, add_options

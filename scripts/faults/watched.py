@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from bigtrk.records.run_folder import METRICS
-from scripts.faults.launched import RANKS, Launched
+from scripts.faults.training_process import RANKS, Launched
 
 PERIOD = 1.0  # s
 STEP = b'"kind": "step"'

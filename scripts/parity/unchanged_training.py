@@ -35,7 +35,7 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.host import settle
+from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.stopwatch import Stopwatch
@@ -231,7 +231,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = Results("unchanged_training", arguments)
     study, ranks = QUICK if arguments.quick else Study(), discover({})
-    settle(ranks)
+    configure_process(ranks)
     with tempfile.TemporaryDirectory() as folder, process_group(ranks):
         graphs = make_graphs(study, Path(folder))
         trials = [Trial(study, graphs, seed, ranks) for seed in range(study.seeds)]

@@ -235,7 +235,7 @@ def test_more_ranks_shard_what_the_engine_shards() -> None:
 
 def test_engines_that_shard_parameters_keep_ranks_in_step() -> None:
     names = ("ddp", "zero0", "zero1", "zero2", "zero3", "fsdp2")
-    assert [name for name in names if named(name, 4).in_step] == ["zero3", "fsdp2"]
+    assert [name for name in names if named(name, 4).lockstep] == ["zero3", "fsdp2"]
 
 
 def test_ranks_of_a_cpu_host_share_it() -> None:

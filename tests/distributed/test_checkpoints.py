@@ -18,7 +18,7 @@ from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import make_world
 from bigtrk.training.checkpoint import checkpointer as checkpoint
-from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
+from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.files import write_shard
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
@@ -52,18 +52,18 @@ class Trial:
         )
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.widths)
+        world = make_world(ranks, router.num_parts)
         maker = BatchMaker(settings, world)
         model, optimizer = build_model(settings), OptimizerSettings()
         self.engine, name = make_engine(settings.engine, model, optimizer, world.stopwatch)
         self._batches = Loader(maker.of(events), world).load(router.route(EVENTS))
         self._runner = StepRunner(self.engine, settings.training, world)
-        self._circumstances = Circumstances("data", name, {})
+        self._description = RunDescription("data", name, {})
         self.move(run)
 
     def move(self, run: Path) -> None:
         run.mkdir(parents=True, exist_ok=True)
-        self.checkpoints = Checkpointer(run, self.engine, self._circumstances, lambda: None)
+        self.checkpoints = Checkpointer(run, self.engine, self._description, lambda: None)
 
     def step(self) -> None:
         self._runner.run(EVENTS, self._batches, lr=0.01)
@@ -293,7 +293,7 @@ def another_model(ranks: Ranks, run: Path) -> str:
     stopwatch, model = Stopwatch(ranks.device), build_model(settings)
     engine, _ = make_engine(settings.engine, model, OptimizerSettings(), stopwatch)
     with pytest.raises(InputError) as caught:
-        Checkpointer(run, engine, Circumstances("data", "DDP", {}), lambda: None).load()
+        Checkpointer(run, engine, RunDescription("data", "DDP", {}), lambda: None).load()
     return str(caught.value)
 
 

@@ -16,7 +16,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import make_world
-from bigtrk.training.checkpoint.checkpointer import Checkpointer, Circumstances
+from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
 from bigtrk.training.data.batch import BatchMaker
@@ -72,7 +72,7 @@ class Trial:
     def __init__(self, ranks: Ranks, settings: Configuration) -> None:
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.widths)
+        world = make_world(ranks, router.num_parts)
         maker = BatchMaker(settings, world)
         model = build_model(settings).double()
         self.engine, self.name = make_engine(settings.engine, model, OPTIMIZER, world.stopwatch)
@@ -126,12 +126,12 @@ def resumed(ranks: Ranks, folder: Path) -> dict[str, Any]:
     trial = Trial(ranks, settings)
     trial.step(), trial.step()
     progress = Progress(0, 2, 2, Plateau(), LossHistory(), EpochTotals())
-    circumstances = Circumstances("", trial.name, {})
-    with Checkpointer(folder, trial.engine, circumstances, lambda: None) as checkpoints:
+    description = RunDescription("", trial.name, {})
+    with Checkpointer(folder, trial.engine, description, lambda: None) as checkpoints:
         checkpoints.save(progress)
     trial.step()
     other = Trial(ranks, settings)
-    with Checkpointer(folder, other.engine, circumstances, lambda: None) as checkpoints:
+    with Checkpointer(folder, other.engine, description, lambda: None) as checkpoints:
         assert checkpoints.load() == progress
     other.step()
     shards = [p.to_local() for p in trial.engine.model.parameters() if isinstance(p, DTensor)]

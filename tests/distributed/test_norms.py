@@ -49,7 +49,7 @@ def measured(ranks: Ranks) -> dict[str, list[Norms | None]]:
         settings = settings_of(engine_settings)
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.widths)
+        world = make_world(ranks, router.num_parts)
         maker = BatchMaker(settings, world)
         engine, _ = make_engine(settings.engine, build_model(settings), OPTIMIZER, world.stopwatch)
         batches = Loader(maker.of(events), world).load(router.route(EVENTS))

@@ -49,7 +49,7 @@ def sector_step(
     """The same step in sectors under DDP: loss, gradients, and this rank's owned logits."""
     events = events or sources()
     router = scoring_router(events, ranks.world_size)
-    world = make_world(ranks, router.widths)
+    world = make_world(ranks, router.num_parts)
     maker = BatchMaker(settings, world)
     engine, _ = make_engine(
         settings.engine, build_model(settings).double(), OptimizerSettings(), world.stopwatch
@@ -103,7 +103,7 @@ def validation_scores(ranks: Ranks, **weights: float) -> dict[str, Any]:
     settings = configuration(pt_weight=0.3)
     target = Target(pt_min=1.0, **weights)
     settings, events = settings.model_copy(update={"target": target}), sources()
-    world = make_world(ranks, scoring_router(events, ranks.world_size).widths)
+    world = make_world(ranks, scoring_router(events, ranks.world_size).num_parts)
     maker = BatchMaker(settings, world)
     return validate(build_model(settings), maker, events, settings.training).model_dump()
 
@@ -139,7 +139,7 @@ def engine_losses(ranks: Ranks, engine: EngineSettings) -> dict[str, list[float]
 def losses_of(ranks: Ranks, engine: EngineSettings, settings: Configuration) -> list[float]:
     events = sources()
     router = scoring_router(events, ranks.world_size)
-    world = make_world(ranks, router.widths)
+    world = make_world(ranks, router.num_parts)
     maker = BatchMaker(settings, world)
     optimizer = OptimizerSettings(gradient_clipping=0.5)
     made, _ = make_engine(engine, build_model(settings), optimizer, world.stopwatch)

@@ -93,7 +93,7 @@ def test_engines_hold_what_is_planned(world_size: int) -> None:
         cost = make_cost(configuration(engine), world_size, world_size, CPU)
         weights = cost.footprint(cut=False).weights
         planned = cost.sharding.held(weights, on_host=True)
-        levers = ("optimizer", *(() if cost.sharding.in_step else ("parameters",)))
+        levers = ("optimizer", *(() if cost.sharding.lockstep else ("parameters",)))
         for lever in levers:
             numbers = held[engine][lever] / 4
             assert numbers == pytest.approx(getattr(planned, lever), rel=0.04), (engine, lever)

@@ -12,7 +12,7 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
-from bigtrk.reports.routes import routes
+from bigtrk.reports.routed_events import routes
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import open_events, split_validation
 from bigtrk.training.data.events import Events
@@ -135,11 +135,11 @@ def test_naive_sectors_are_never_merged_for_speed(tmp_path: Path, data: Path) ->
     content = json.loads(settings(data, tmp_path).model_dump_json())
     content["data"]["sectors"] = "naive"
     naive = Configuration.model_validate(content)
-    assert run_ranks(2, widths, naive, data)[0] == [1, 2]
-    assert run_ranks(2, widths, settings(data, tmp_path, routing="stored"), data)[0] == [1, 2]
+    assert run_ranks(2, num_parts, naive, data)[0] == [1, 2]
+    assert run_ranks(2, num_parts, settings(data, tmp_path, routing="stored"), data)[0] == [1, 2]
 
 
-def widths(ranks: Ranks, configuration: Configuration, data: Path) -> list[int]:
+def num_parts(ranks: Ranks, configuration: Configuration, data: Path) -> list[int]:
     events = open_events([data / "graphs", data / "sectors"])
     return sorted({max(found) for found in training_router(configuration, ranks, events).seconds})
 

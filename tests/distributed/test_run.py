@@ -13,7 +13,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.reports import read_run
-from bigtrk.reports.routes import routes
+from bigtrk.reports.routed_events import routes
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.schedule import Plateau

@@ -51,7 +51,7 @@ class Trial:
     def __init__(self, ranks: Ranks, configuration: Configuration) -> None:
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.widths)
+        world = make_world(ranks, router.num_parts)
         maker = BatchMaker(configuration, world)
         model, optimizer = build_model(configuration), OptimizerSettings(gradient_clipping=0.1)
         self.engine, _ = make_engine(configuration.engine, model, optimizer, world.stopwatch)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from bigtrk.parallel.routing import (
     MicroStep,
     Router,
-    Share,
-    Task,
+    Assignment,
+    RoutedEvent,
     as_stored,
     lay_out,
     possible_parts,
@@ -23,7 +23,7 @@ events = st.lists(
 worlds = st.integers(1, 9)
 
 
-def shares(micro_steps: list[MicroStep]) -> list[tuple[int, Share]]:
+def shares(micro_steps: list[MicroStep]) -> list[tuple[int, Assignment]]:
     return [(rank, share) for step in micro_steps for rank, share in enumerate(step) if share]
 
 
@@ -36,11 +36,11 @@ def flexible(stored: list[tuple[int, int]], world_size: int, overhead: float = 0
     return Router(seconds, world_size)
 
 
-@given(stored=events, world_size=worlds, automatic=st.booleans(), in_step=st.booleans())
+@given(stored=events, world_size=worlds, automatic=st.booleans(), lockstep=st.booleans())
 def test_every_part_of_every_event_is_computed_once_by_an_aligned_block(
-    stored: list[tuple[int, int]], world_size: int, automatic: bool, in_step: bool
+    stored: list[tuple[int, int]], world_size: int, automatic: bool, lockstep: bool
 ) -> None:
-    router = flexible(stored, world_size) if automatic else as_stored(stored, world_size, in_step)
+    router = flexible(stored, world_size) if automatic else as_stored(stored, world_size, lockstep)
     micro_steps = router.route(range(len(stored)))
     assert all(len(micro_step) == world_size for micro_step in micro_steps)
     assert all(any(micro_step) for micro_step in micro_steps)
@@ -48,7 +48,7 @@ def test_every_part_of_every_event_is_computed_once_by_an_aligned_block(
     for rank, share in placed:
         assert share.first_rank % share.parts == 0
         assert rank == share.first_rank + share.part
-        assert share.parts in router.widths
+        assert share.parts in router.num_parts
     chosen = {share.event: share.parts for _, share in placed}
     assert sorted(chosen) == list(range(len(stored)))
     found = sorted((share.event, share.part) for _, share in placed)
@@ -100,7 +100,7 @@ def test_ranks_are_balanced_within_the_bound_of_longest_first(
     seconds: list[int], world_size: int
 ) -> None:
     """Graham (1969): at most 4/3 - 1/(3 W) of the best, here found by trying all."""
-    found = lay_out([Task(i, 1, s) for i, s in enumerate(seconds)], world_size).seconds
+    found = lay_out([RoutedEvent(i, 1, s) for i, s in enumerate(seconds)], world_size).seconds
     best = min(
         max(
             sum(s for s, rank in zip(seconds, ranks, strict=True) if rank == r)
@@ -112,8 +112,8 @@ def test_ranks_are_balanced_within_the_bound_of_longest_first(
 
 
 def test_micro_steps_in_step_hold_events_of_like_length() -> None:
-    tasks = [Task(i, 1, s) for i, s in enumerate([9, 9, 1, 1, 1, 1])]
-    together = lay_out(tasks, 2, in_step=True)
+    tasks = [RoutedEvent(i, 1, s) for i, s in enumerate([9, 9, 1, 1, 1, 1])]
+    together = lay_out(tasks, 2, lockstep=True)
     assert together.seconds == 11
     assert len(together.micro_steps) == 3
     assert lay_out(tasks, 2).seconds == 11

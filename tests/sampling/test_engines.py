@@ -18,7 +18,7 @@ from bigtrk.sampling.bulk import sample_bulk
 from bigtrk.sampling.draws import epoch_key
 from bigtrk.sampling.products import Products
 from bigtrk.sampling.subgraphs import InEdges, Subgraphs, in_edges
-from bigtrk.sampling.walk import Engine, Walk
+from bigtrk.sampling.walk import Sampler, Walk
 
 needs_compiler = pytest.mark.skipif(native.library() is None, reason="no C compiler")
 PRODUCTS = Products(torch.device("cpu"))
@@ -42,7 +42,7 @@ def random_graph(n_nodes: int, n_edges: int) -> InEdges:
     return graph_of(list(zip(node[::2], node[1::2], strict=True)), n_nodes)
 
 
-def one(graph: InEdges, root: int, walk: Walk, key: int, engine: Engine) -> Subgraphs:
+def one(graph: InEdges, root: int, walk: Walk, key: int, engine: Sampler) -> Subgraphs:
     return sample_bulk(graph, [np.array([root])], walk, key, engine)[0]
 
 
@@ -81,7 +81,7 @@ def test_engines_give_the_same(edges: Edges, depth: int, fanout: int, seed: int)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("excess", [0, 1, 2**31 - 1000])
 def test_a_fanout_of_every_degree_takes_the_whole_neighbourhood(
-    engine: Engine, excess: int
+    engine: Sampler, excess: int
 ) -> None:
     graph = random_graph(40, 150)
     walk = Walk(depth=2, fanout=int(np.diff(graph.first).max()) + excess)
@@ -95,7 +95,7 @@ def test_a_fanout_of_every_degree_takes_the_whole_neighbourhood(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_subgraphs_are_induced_components_around_their_roots(engine: Engine) -> None:
+def test_subgraphs_are_induced_components_around_their_roots(engine: Sampler) -> None:
     graph, walk = random_graph(60, 400), Walk(depth=3, fanout=2)
     batch = sample_bulk(graph, [np.arange(59, -1, -1)], walk, 8, engine)[0]
     assert torch.equal(batch.node[batch.root_row], batch.roots)
@@ -115,7 +115,7 @@ def test_subgraphs_are_induced_components_around_their_roots(engine: Engine) -> 
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_isolated_roots_are_components_of_one_node(engine: Engine) -> None:
+def test_isolated_roots_are_components_of_one_node(engine: Sampler) -> None:
     for edges in ([], [(0, 1)]):
         batch = sample_bulk(graph_of(edges, 5), [np.array([4, 0, 2])], Walk(), 9, engine)[0]
         assert batch.node.tolist() == [4, 0, 2]
@@ -124,7 +124,7 @@ def test_isolated_roots_are_components_of_one_node(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_no_batches_and_batches_without_roots(engine: Engine) -> None:
+def test_no_batches_and_batches_without_roots(engine: Sampler) -> None:
     graph, none = random_graph(20, 50), np.empty(0, np.int64)
     assert sample_bulk(graph, [], Walk(), 1, engine) == []
     assert len(sample_bulk(graph_of([], 0), [none], Walk(), 1, engine)[0].node) == 0
@@ -134,7 +134,7 @@ def test_no_batches_and_batches_without_roots(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_root_s_subgraph_does_not_depend_on_what_is_sampled_with_it(engine: Engine) -> None:
+def test_a_root_s_subgraph_does_not_depend_on_what_is_sampled_with_it(engine: Sampler) -> None:
     graph, walk = random_graph(60, 400), Walk(depth=3, fanout=3)
     roots = np.random.default_rng(0).permutation(60)
     apart = [one(graph, int(root), walk, 5, engine) for root in roots]
@@ -200,7 +200,7 @@ def indicators(sets: list[set[int]], n_cells: int) -> Indicators:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_sets_of_edges_are_drawn_uniformly(engine: Engine) -> None:
+def test_sets_of_edges_are_drawn_uniformly(engine: Sampler) -> None:
     """Every 3 of 6 edges are as likely: 20 sets. The roots are nodes with the same sources."""
     n_roots = 1000
     roots = np.arange(6, 6 + n_roots)

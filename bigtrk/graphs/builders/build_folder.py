@@ -17,7 +17,7 @@ from bigtrk.graphs.builders.builder import build_with_record
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, builtin_windows, read_windows, write_windows
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.fill_folder import Make, Task, event_digest, fill_folder
+from bigtrk.graphs.storage.fill_folder import Make, GraphToMake, event_digest, fill_folder
 from bigtrk.graphs.storage.manifest import MANIFEST
 
 WINDOWS = "windows.yaml"  # beside the graphs that were built with them
@@ -64,10 +64,10 @@ def _learned(events: Path, names: list[str], pt_min: float) -> Windows:
     return learn_windows([read_event(events, name) for name in used], made, pt_min=pt_min)
 
 
-def _tasks(events: Path, names: list[str], windows: Windows) -> Iterator[Task]:
+def _tasks(events: Path, names: list[str], windows: Windows) -> Iterator[GraphToMake]:
     for name in names:
         event = read_event(events, name)
-        yield Task(name, event_digest(event), _maker(event, windows))
+        yield GraphToMake(name, event_digest(event), _maker(event, windows))
 
 
 def _maker(event: Event, windows: Windows) -> Make:

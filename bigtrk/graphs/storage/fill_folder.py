@@ -18,7 +18,7 @@ Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
 
 
 @dataclass(frozen=True)
-class Task:
+class GraphToMake:
     """One graph to make. `source` is a digest of what it is made from."""
 
     event: str
@@ -27,7 +27,7 @@ class Task:
 
 
 def fill_folder(
-    out: Path, tasks: Iterable[Task], total: int, parameters: dict[str, Any], what: str
+    out: Path, tasks: Iterable[GraphToMake], total: int, parameters: dict[str, Any], what: str
 ) -> dict[str, Any]:
     """Makes each graph that `out` lacks with these parameters, then writes the manifest.
 

@@ -28,7 +28,7 @@ JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedPoint:
     """By the cost model of `bigtrk plan`."""
 
     epoch_seconds: float
@@ -68,7 +68,7 @@ class Point:
     batch_seconds: Estimate | None
     speedup: Estimate
     efficiency: Estimate
-    predicted: Predicted | None
+    predicted: PredictedPoint | None
     metrics: dict[str, Estimate | None]
     intervals: dict[str, tuple[float, float]]
     shares: Shares | None
@@ -90,7 +90,7 @@ def points(series: Series, machine: MachineConstants) -> list[Point]:
         speedup, efficiency = _scaled(series.record.kind, gain, factor)
         if plan is not None and planned is not None:
             fast, good = _scaled(series.record.kind, Estimate(planned / plan, None, 1), factor)
-            predicted = Predicted(plan, fast.mean, good.mean)
+            predicted = PredictedPoint(plan, fast.mean, good.mean)
         found.append(_point(series, runs, times[ranks], speedup, efficiency, predicted))
     return found
 
@@ -109,7 +109,7 @@ def _point(
     seconds: Estimate,
     speedup: Estimate,
     efficiency: Estimate,
-    predicted: Predicted | None,
+    predicted: PredictedPoint | None,
 ) -> Point:
     timings = [time_run(run) for run in runs]
     last = [run.epochs[-1].validation for run in runs]

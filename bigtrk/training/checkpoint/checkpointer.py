@@ -23,14 +23,14 @@ from bigtrk.training.checkpoint.folder import (
     set_aside,
     temporary_of,
 )
-from bigtrk.training.checkpoint.manifest import Checkpoint, Shard
+from bigtrk.training.checkpoint.manifest import Checkpoint, ShardFile
 from bigtrk.training.checkpoint.progress import Progress
 from bigtrk.training.checkpoint.state import Copied, check_finite, copied, restore
 from bigtrk.training.run_folder import CHECKPOINTS
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class RunDescription:
     """The entries of every checkpoint of a run beside its state. data: the events trained on."""
 
     data: str
@@ -50,11 +50,11 @@ class Checkpointer:
         self,
         run: Path,
         engine: Engine,
-        circumstances: Circumstances,
+        description: RunDescription,
         check_held: Callable[[], None],
     ) -> None:
         self._run, self._root = run, run / CHECKPOINTS
-        self._engine, self._circumstances = engine, circumstances
+        self._engine, self._description = engine, description
         self._check_held = check_held
         # A group of its own: the thread's collectives must not mix with the training's.
         self._group = dist.new_group(backend="gloo")
@@ -115,9 +115,11 @@ class Checkpointer:
 
         together(checked, self._group)
 
-    def _describe(self, progress: Progress, state: Copied, shards: Sequence[Shard]) -> Checkpoint:
+    def _describe(
+        self, progress: Progress, state: Copied, shards: Sequence[ShardFile]
+    ) -> Checkpoint:
         return Checkpoint(
-            progress, state.shapes, tuple(shards), software=software(), **vars(self._circumstances)
+            progress, state.shapes, tuple(shards), software=software(), **vars(self._description)
         )
 
     def __enter__(self) -> Self:

@@ -23,7 +23,7 @@ from bigtrk.training.checkpoint.manifest import (
     MANIFEST,
     Checkpoint,
     Piece,
-    Shard,
+    ShardFile,
     decode,
     shard_name,
 )
@@ -38,14 +38,14 @@ LARGEST_MANIFEST = 256 << 20  # bytes: 4,096 ranks, each with a piece of 400 par
 
 def write_shard(
     folder: Path, rank: int, tensors: dict[str, Tensor], pieces: dict[str, Piece]
-) -> Shard:
+) -> ShardFile:
     """Writes a rank's `tensors` to disk and reads them back.
 
     Raises:
         InputError: the file cannot be written, or reads back differently.
     """
     path, content = folder / shard_name(rank), save(tensors)
-    shard = Shard(path.name, len(content), hashlib.sha256(content).hexdigest(), pieces)
+    shard = ShardFile(path.name, len(content), hashlib.sha256(content).hexdigest(), pieces)
     with disk_errors(), atomic_path(path) as temporary:
         temporary.write_bytes(content)
     damage = _damage(folder, shard)
@@ -99,7 +99,7 @@ def _refuse_special(path: Path) -> None:
         raise InputError(f"{path.name} is not a file")
 
 
-def _damage(folder: Path, shard: Shard) -> str | None:
+def _damage(folder: Path, shard: ShardFile) -> str | None:
     """Says what is wrong with a file, if anything."""
     path, digest = folder / shard.file, hashlib.sha256()
     try:
@@ -119,7 +119,7 @@ def _damage(folder: Path, shard: Shard) -> str | None:
     return None
 
 
-def _check_tensors(folder: Path, shard: Shard) -> None:
+def _check_tensors(folder: Path, shard: ShardFile) -> None:
     """Checks that the file holds all kinds of values of the shard's pieces, and no others."""
     stored = read_header(folder / shard.file)
     found = {name: x for name, x in stored.items() if not name.startswith(RANDOM)}

@@ -27,7 +27,7 @@ Piece = tuple[Count, Count, Updates]
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardFile:
     """A file in the manifest. pieces: for each parameter, the first value that is in the file, the
     one after the last, and AdamW's count of updates.
     """
@@ -48,7 +48,7 @@ class Checkpoint:
 
     progress: Progress
     shapes: dict[str, tuple[Count, ...]]
-    shards: tuple[Shard, ...]
+    shards: tuple[ShardFile, ...]
     data: str
     engine: str
     configuration: dict[str, Any]

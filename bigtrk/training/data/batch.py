@@ -14,7 +14,7 @@ from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights, target_edges
 from bigtrk.models.protocol import Exchange, Model, check_edges, no_exchange
 from bigtrk.parallel.halo import HaloPlan
-from bigtrk.parallel.routing import Share
+from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
@@ -47,14 +47,14 @@ class Batch:
     exchange: Exchange
 
 
-class Predicted(NamedTuple):
+class EdgePrediction(NamedTuple):
     """Of the edges of a sector: logits [E], log_pt [E] (of GeV; None from a model without it)."""
 
     logits: Tensor
     log_pt: Tensor | None
 
 
-def compute(model: Model, batch: Batch) -> Predicted:
+def compute(model: Model, batch: Batch) -> EdgePrediction:
     """What the model makes of a batch's sector.
 
     Edges that the batch leaves out come last in their sector, and score false.
@@ -62,9 +62,9 @@ def compute(model: Model, batch: Batch) -> Predicted:
     made = model(batch.x, batch.edge_features, batch.edge_index, batch.n_owned, batch.exchange)
     n_edges = batch.sector.n_edges
     if made.dim() == 1:
-        return Predicted(_filled(made, n_edges, FALSE), None)
+        return EdgePrediction(_filled(made, n_edges, FALSE), None)
     logits, log_pt = made.unbind(1)
-    return Predicted(_filled(logits, n_edges, FALSE), _filled(log_pt, n_edges, 0.0))
+    return EdgePrediction(_filled(logits, n_edges, FALSE), _filled(log_pt, n_edges, 0.0))
 
 
 def _filled(values: Tensor, n_edges: int, value: float) -> Tensor:
@@ -80,22 +80,22 @@ class BatchMaker:
         self._target = configuration.target
         self._has_pt = configuration.training.pt_weight > 0
 
-    def make(self, share: Share | None, sources: list[EventSource]) -> Batch:
+    def make(self, assignment: Assignment | None, sources: list[EventSource]) -> Batch:
         """Read and prepare `share` of `sources`, which exchanges halos with the event's other
-        parts; an empty sector for no share.
+        parts; an empty sector for no assignment.
 
         Raises:
             InputError: the event cannot be read, has no truth, features that are not finite or
                 edges that do not end at its nodes.
         """
-        if share is None:
+        if assignment is None:
             return self.empty()
-        sector = sources[share.event].read(share.part, share.parts)
-        return self._prepare(share.event, sector, self._exchange(sector))
+        sector = sources[assignment.event].read(assignment.part, assignment.parts)
+        return self._prepare(assignment.event, sector, self._exchange(sector))
 
-    def of(self, sources: list[EventSource]) -> Callable[[Share | None], Batch]:
+    def of(self, sources: list[EventSource]) -> Callable[[Assignment | None], Batch]:
         """`make` of shares of `sources`."""
-        return lambda share: self.make(share, sources)
+        return lambda assignment: self.make(assignment, sources)
 
     def alone(self, event: int, sector: Sector) -> Batch:
         """Prepare a sector of event number `event` that is trained without the event's others.
@@ -111,7 +111,7 @@ class BatchMaker:
 
     def whole(self, event: int, sources: list[EventSource]) -> Batch:
         """Read and prepare a whole event."""
-        return self.make(Share(event, part=0, parts=1, first_rank=0), sources)
+        return self.make(Assignment(event, part=0, parts=1, first_rank=0), sources)
 
     def _check(self, sector: Sector) -> None:
         """What would give a wrong result, or none, is said before it is computed."""

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bigtrk.parallel.collectives import together
-from bigtrk.parallel.routing import MicroStep, Share
+from bigtrk.parallel.routing import MicroStep, Assignment
 from bigtrk.parallel.world import World
 from bigtrk.training.data.batch import Batch
 
@@ -14,7 +14,7 @@ from bigtrk.training.data.batch import Batch
 class Loader:
     """Reads this rank's shares of routed steps; `make` makes a batch of one, or of none."""
 
-    make: Callable[[Share | None], Batch]
+    make: Callable[[Assignment | None], Batch]
     world: World
 
     def load(self, step: Sequence[MicroStep]) -> list[Batch]:

@@ -53,7 +53,7 @@ def evaluate_run(
     found = open_events([data])
     sources, seen = _unseen(found, trained_on(run))
     left_out = len(found) - len(sources)
-    world = make_world(ranks, scoring_router(sources, ranks.world_size).widths)
+    world = make_world(ranks, scoring_router(sources, ranks.world_size).num_parts)
     maker = BatchMaker(configuration, world)
     # Only the model's memory asks for sectors: the graph itself fits the host.
     scored = score_events(model, maker, sources, _progress(ranks), whole=True)

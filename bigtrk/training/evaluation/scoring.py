@@ -18,7 +18,7 @@ from bigtrk.parallel.collectives import gather_rows, together
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.tracing import waiting
-from bigtrk.training.data.batch import Batch, BatchMaker, Predicted, compute
+from bigtrk.training.data.batch import Batch, BatchMaker, EdgePrediction, compute
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.steps.routers import scoring_router
 
@@ -61,14 +61,14 @@ def score_events(
     router = scoring_router(sources, world.ranks.world_size)
     model.eval()
     for micro_step in follow(router.route(range(len(sources)))):
-        share = micro_step[world.ranks.rank]
-        batch = together(partial(maker.make, share, sources))
+        assignment = micro_step[world.ranks.rank]
+        batch = together(partial(maker.make, assignment, sources))
         edges = _stitch(batch, _predicted(model, batch), world.groups)
         sector = _joined(batch.sector, world.groups) if whole else batch.sector
-        if share is not None and share.part == 0:
+        if assignment is not None and assignment.part == 0:
             logits, truth, weights, *errors = edges.unbind(1)
             yield ScoredEvent(
-                event=share.event,
+                event=assignment.event,
                 logits=logits,
                 y=truth > 0,
                 is_target=truth > 1,
@@ -91,11 +91,11 @@ def _joined(sector: Sector, groups: BlockGroups) -> Sector:
 
 
 @torch.no_grad()
-def _predicted(model: nn.Module, batch: Batch) -> Predicted:
+def _predicted(model: nn.Module, batch: Batch) -> EdgePrediction:
     return compute(model, batch)
 
 
-def _stitch(batch: Batch, predicted: Predicted, groups: BlockGroups) -> Tensor:
+def _stitch(batch: Batch, predicted: EdgePrediction, groups: BlockGroups) -> Tensor:
     """Logit, truth (0 false, 1 true, 2 target), weight and, if it is predicted, error of log pT of
     every edge of the event by edge id: [E, 3 or 4] float64.
     """

@@ -38,8 +38,8 @@ def choose_steps(
             ]
             sizes = [_size(sources[event], part) for event, part, _ in sectors]
             costs = _costs(configuration, sizes)
-            in_step = sharding(configuration.engine, world).in_step
-            return SectorSteps(sources, sectors, costs, training, world, in_step)
+            lockstep = sharding(configuration.engine, world).lockstep
+            return SectorSteps(sources, sectors, costs, training, world, lockstep)
         case "shadow":
             _warn_of_small_events(ranks, sources, configuration.sampling.batch_size)
             return ShadowSteps(sources, _shadow(configuration), training.seed, ranks)

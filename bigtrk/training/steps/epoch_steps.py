@@ -7,24 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from bigtrk.parallel.routing import Router, Share
+from bigtrk.parallel.routing import Router, Assignment
 from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.batching import n_steps, step_items
 from bigtrk.training.steps.routed_step import RoutedStep
 
-Reader = Callable[[Share | None], Batch]
+Reader = Callable[[Assignment | None], Batch]
 
 
 class EpochSteps(Protocol):
     """The steps of each epoch, `per_epoch` of them, and the reader of a rank's shares of them.
 
-    widths: the numbers of ranks that events are cut over.
+    num_parts: the numbers of ranks that events are cut over.
     """
 
     @property
-    def widths(self) -> list[int]: ...
+    def num_parts(self) -> list[int]: ...
 
     @property
     def per_epoch(self) -> int: ...
@@ -44,8 +44,8 @@ class EventSteps:
     settings: TrainingSettings
 
     @property
-    def widths(self) -> list[int]:
-        return self.router.widths
+    def num_parts(self) -> list[int]:
+        return self.router.num_parts
 
     @property
     def per_epoch(self) -> int:

@@ -6,7 +6,7 @@ from typing import overload
 
 from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Share, Task, lay_out
+from bigtrk.parallel.routing import Assignment, RoutedEvent, lay_out
 from bigtrk.sampling.shadow import ShaDow
 from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.data.event_source import EventSource
@@ -28,10 +28,10 @@ class SectorSteps:
     costs: Sequence[float]
     settings: TrainingSettings
     world_size: int
-    in_step: bool
+    lockstep: bool
 
     @property
-    def widths(self) -> list[int]:
+    def num_parts(self) -> list[int]:
         return []
 
     @property
@@ -48,26 +48,26 @@ class SectorSteps:
         ]
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:  # noqa: ARG002  # all are alike
-        def read(share: Share | None) -> Batch:
-            if share is None:
+        def read(assignment: Assignment | None) -> Batch:
+            if assignment is None:
                 return maker.empty()
-            sector = self.sources[share.event].read(share.part, share.parts)
-            return maker.alone(share.event, sector)
+            sector = self.sources[assignment.event].read(assignment.part, assignment.parts)
+            return maker.alone(assignment.event, sector)
 
         return read
 
     def _routed(self, items: Sequence[int]) -> RoutedStep:
-        tasks = [Task(item, 1, self.costs[item]) for item in items]
-        layout = lay_out(tasks, self.world_size, self.in_step)
+        tasks = [RoutedEvent(item, 1, self.costs[item]) for item in items]
+        layout = lay_out(tasks, self.world_size, self.lockstep)
         events = sorted({self.sectors[item][0] for item in items})
         micro_steps = [
-            [share and self._share(share) for share in row] for row in layout.micro_steps
+            [assignment and self._share(assignment) for share in row] for row in layout.micro_steps
         ]
         return RoutedStep(events, micro_steps, mini_batch=True, imbalance=layout.imbalance)
 
-    def _share(self, share: Share) -> Share:
-        event, part, parts = self.sectors[share.event]
-        return Share(event, part, parts, share.first_rank)
+    def _share(self, assignment: Assignment) -> Assignment:
+        event, part, parts = self.sectors[assignment.event]
+        return Assignment(event, part, parts, assignment.first_rank)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class ShadowSteps:
     ranks: Ranks
 
     @property
-    def widths(self) -> list[int]:
+    def num_parts(self) -> list[int]:
         return []
 
     @property
@@ -90,19 +90,19 @@ class ShadowSteps:
     def of(self, epoch: int) -> list[RoutedStep]:
         events = step_items([0.0] * len(self.sources), 1, self.seed, epoch)
         return [
-            RoutedStep([event], [_OnAllRanks(share, self.ranks.world_size)], mini_batch=True)
+            RoutedStep([event], [_OnAllRanks(assignment, self.ranks.world_size)], mini_batch=True)
             for [event] in events
             for parts in [self._batches(event)]
             for part in range(parts)
-            for share in [Share(event, part, parts, first_rank=0)]
+            for share in [Assignment(event, part, parts, first_rank=0)]
         ]
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:
         read = _ShadowReader(self, epoch)
 
-        def make(share: Share | None) -> Batch:
-            assert share is not None, "all ranks have roots in every step"
-            return maker.alone(share.event, read(share))
+        def make(assignment: Assignment | None) -> Batch:
+            assert assignment is not None, "all ranks have roots in every step"
+            return maker.alone(assignment.event, read(assignment))
 
         return make
 
@@ -118,44 +118,44 @@ class _ShadowReader:
         self._event, self._next = -1, 0
         self._batches: Iterator[Sector] = iter(())
 
-    def __call__(self, share: Share) -> Sector:
+    def __call__(self, assignment: Assignment) -> Sector:
         """Returns a mini-batch; those of an event come in order, but some may be left out."""
-        if share.event != self._event or share.part < self._next:
-            self._open(share)
+        if assignment.event != self._event or assignment.part < self._next:
+            self._open(assignment)
         while True:
             sector = next(self._batches)
             self._next += 1
-            if self._next > share.part:
+            if self._next > assignment.part:
                 return sector
 
-    def _open(self, share: Share) -> None:
+    def _open(self, assignment: Assignment) -> None:
         steps, ranks = self._steps, self._steps.ranks
-        whole = steps.sources[share.event].read(part=0, parts=1)
-        self._event, self._next = share.event, share.part
+        whole = steps.sources[assignment.event].read(part=0, parts=1)
+        self._event, self._next = assignment.event, assignment.part
         found = steps.shadow.batches(
             whole,
             ranks.device,
-            (steps.seed, share.event),
+            (steps.seed, assignment.event),
             self._epoch,
             ranks.rank,
             ranks.world_size,
-            share.part,
+            assignment.part,
         )
         self._batches = (sector for sector, _ in found)
 
 
 @dataclass(frozen=True)
-class _OnAllRanks(Sequence[Share | None]):
-    """The same share for each rank, in the space of one."""
+class _OnAllRanks(Sequence[Assignment | None]):
+    """The same assignment for each rank, in the space of one."""
 
-    share: Share
+    assignment: Assignment
     world_size: int
 
     @overload
-    def __getitem__(self, rank: int) -> Share: ...
+    def __getitem__(self, rank: int) -> Assignment: ...
     @overload
-    def __getitem__(self, rank: slice) -> list[Share | None]: ...
-    def __getitem__(self, rank: int | slice) -> Share | list[Share | None]:
+    def __getitem__(self, rank: slice) -> list[Assignment | None]: ...
+    def __getitem__(self, rank: int | slice) -> Assignment | list[Assignment | None]:
         places = range(self.world_size)[rank]
         return self.share if isinstance(places, int) else [self.share] * len(places)
 

@@ -60,7 +60,7 @@ def _predict(
         raise InputError(
             _remedy([(sources[i], sizes[i]) for i in oversized], cost, ranks.world_size, budget)
         )
-    return Router(fitting, ranks.world_size, in_step=cost.sharding.in_step)
+    return Router(fitting, ranks.world_size, lockstep=cost.sharding.lockstep)
 
 
 def _choices(configuration: Configuration, stored: int, world_size: int) -> list[int]:

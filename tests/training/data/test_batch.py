@@ -9,7 +9,7 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.parallel.routing import Share
+from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.settings import Configuration
@@ -25,7 +25,7 @@ def make(graph: EventGraph, sectors: int = 1, **sections: Any) -> Batch:
     data = {"node_features": NODE_FEATURES, "edge_features": EDGE_FEATURES, "sectors": "naive"}
     configuration = Configuration.model_validate({"data": data, **sections})
     source = MemorySource(graph.name, sectors, graph, torch.arange(graph.n_nodes) % sectors)
-    share = Share(0, part=0, parts=sectors, first_rank=0)
+    share = Assignment(0, part=0, parts=sectors, first_rank=0)
     return BatchMaker(configuration, make_world(ALONE)).make(share, [source])  # type: ignore[list-item]
 
 

@@ -12,7 +12,7 @@ from bigtrk.formats.acorn_weights import load_acorn_weights
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Share
+from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import make_world
 from bigtrk.sampling.products import Products
 from bigtrk.sampling.shadow import ShaDow
@@ -44,7 +44,7 @@ def sources() -> list[Any]:
 def sector_steps(sources: list[Any], per_step: int = 2, world_size: int = 1) -> SectorSteps:
     sectors = [(event, part, PARTS) for event in range(2) for part in range(PARTS)]
     training = TrainingSettings(events_per_step=per_step)
-    return SectorSteps(sources, sectors, [1.0] * len(sectors), training, world_size, in_step=False)
+    return SectorSteps(sources, sectors, [1.0] * len(sectors), training, world_size, lockstep=False)
 
 
 @pytest.mark.parametrize("context", ["halo", "naive"])
@@ -56,7 +56,7 @@ def test_a_sector_is_trained_as_a_graph_of_its_own(sources: list[Any], context: 
     plain = ReferenceGNN(model.config, 4, 6)
     load_acorn_weights(model, plain.state_dict())
     read = sector_steps(sources).reader(0, BatchMaker(settings, WORLD))
-    share = Share(1, 2, PARTS, first_rank=0)
+    share = Assignment(1, 2, PARTS, first_rank=0)
     logits = compute(model, read(share)).logits
     sector = sources[1].read(share.part, PARTS)
     n_nodes = sector.n_nodes if context == "halo" else sector.n_owned
