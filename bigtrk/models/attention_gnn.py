@@ -90,13 +90,13 @@ class AttentionGNN(LayeredModel[_Graph]):
         self.node_network = NodeNetwork(config, width)
 
     def layer_calls(self) -> Sequence[LayerCall[_Graph]]:
-        """Both networks, as often as the configuration says."""
+        """Gives the layer of both networks, as often as the configuration says."""
         return [partial(self._layer, i) for i in range(self.config.layers)]
 
     def encode(
         self, sectors: list[SectorInputs]
     ) -> tuple[list[_Graph], list[Tensor], list[Tensor]]:
-        """The nodes' first states; edges are their features, from layer to layer."""
+        """Computes the nodes' first states; edges stay their features from layer to layer."""
         graphs = [
             _Graph(Neighbours(sector.edge_index, len(sector.x)), sector.x, sector.n_owned)
             for sector in sectors
@@ -116,13 +116,13 @@ class AttentionGNN(LayeredModel[_Graph]):
     def decode(
         self, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Logits [E] of each sector, float32 at least."""
+        """Computes the logits [E] of each sector, float32 at least."""
         logits: list[Tensor] = self.edge_network(graphs, _states(graphs, nodes), edges)
         return logits
 
 
 def _states(graphs: list[_Graph], nodes: list[Tensor]) -> list[Tensor]:
-    """The nodes [N, H] with their input features beside them: [N, D]."""
+    """Puts their input features beside the nodes [N, H]: [N, D]."""
     pairs = zip(graphs, nodes, strict=True)
     return [torch.cat([rows, graph.x], dim=1) for graph, rows in pairs]
 

@@ -63,8 +63,8 @@ def check_model(
 def random_sector(
     n_node_features: int, n_edge_features: int, n_owned: int, like: Tensor
 ) -> SectorInputs:
-    """A sector of 12 nodes, with features and edges drawn anew for each call alike; its tensors
-    have the type and the device of `like`.
+    """Draws a sector of 12 nodes, the same in every call; its tensors have the type and the device
+    of `like`, and each edge ends at an owned node.
     """
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(_NODES, n_node_features, generator=generator)
@@ -75,12 +75,12 @@ def random_sector(
 
 
 def own_random_numbers(weight: Tensor) -> AbstractContextManager[None]:
-    """Within it, what a model draws changes nothing of the numbers that are drawn after it."""
+    """Keeps what a model draws within it from changing the numbers that are drawn after it."""
     return torch.random.fork_rng(devices=[weight.device] if weight.is_cuda else [])
 
 
 def _check_pass(model: nn.Module, sector: SectorInputs, which: str, kind: Kind) -> _Pass:
-    """Runs `model` forward and backward; the result is what a model of its kind gives."""
+    """Runs `model` forward and backward, and checks that the result is one of its kind."""
     widths: list[int] = []
 
     def exchange(rows: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ def _check_result(
 
 
 def _gradients(model: nn.Module, made: Tensor, which: str) -> dict[str, Tensor]:
-    """The gradient of each parameter that is trained."""
+    """Gives the gradient of each parameter that is trained."""
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     found: Sequence[Tensor | None] = [None] * len(named)
     if made.requires_grad:

@@ -58,7 +58,7 @@ def check_cut(
 
 
 def _part(whole: SectorInputs, k: int) -> _Part:
-    """Every other node, all edges that touch them, and the halo at the other ends."""
+    """Takes every other node, all edges that touch them, and the halo at the other ends."""
     owns = torch.arange(len(whole.x), device=whole.x.device) % 2 == k
     touches = owns[whole.edge_index].any(0)
     is_end = torch.zeros_like(owns)
@@ -74,7 +74,7 @@ def _part(whole: SectorInputs, k: int) -> _Part:
 def _difference(
     model: nn.Module, part: _Part, whole: list[Tensor], made: Tensor, kind: Kind
 ) -> Tensor:
-    """How far results and exchanged rows of a part are from those of the whole graph, relatively.
+    """Measures how far results and exchanged rows of a part are from the whole graph's, relatively.
 
     `whole`: all rows [N, H] of each exchange. `made`: the whole graph's result.
     """

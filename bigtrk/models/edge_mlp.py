@@ -70,7 +70,7 @@ class EdgeMLP(LayeredModel[None]):
         nodes: list[Tensor],  # noqa: ARG002
         edges: list[Tensor],
     ) -> list[Tensor]:
-        """Logits [E] of each sector, float32 at least."""
+        """Computes the logits [E] of each sector, float32 at least."""
         config = self.config
         dtype = torch.bfloat16 if config.precision == "bf16" else edges[0].dtype
         work = Workspace(config.hidden, config.recompute, dtype, edges[0].device)

@@ -102,16 +102,15 @@ class InteractionGNN(LayeredModel[GraphPass]):
         self.decoder = EdgeDecoder(hidden, mlp_layers, pt_head)
 
     def layer_calls(self) -> Sequence[LayerCall[GraphPass]]:
-        """All but the last layer, which is computed with the decoder."""
+        """Gives all but the last layer, which is computed with the decoder."""
         last = self.config.layers - 1
         return [
             partial(self.layers[0 if self.config.shared_weights else i], i) for i in range(last)
         ]
 
     def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
-        """Logits [E] of each sector, float32 at least.
-
-        With a pT head [E, 2]: logits, and the log of the particle's pT in GeV.
+        """Computes the logits [E] of each sector, float32 at least; with a pT head [E, 2]: logits,
+        and the log of the particle's pT in GeV.
         """
         x = sectors[0].x
         # Meta tensors have no data to move; footprint.py counts what an accelerator's host gets.

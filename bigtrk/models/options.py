@@ -27,12 +27,12 @@ class ModelSettings(Settings):
 
     @property
     def in_chunks(self) -> bool:
-        """Whether edges are computed in chunks that stay in cache."""
+        """Says whether edges are computed in chunks that stay in cache."""
         return False
 
     @abstractmethod
     def build(self, n_node_features: int, n_edge_features: int, pt_head: bool) -> nn.Module:
-        """The model for so many features, as models/protocol.py says, with fresh weights.
+        """Makes the model for so many features, as models/protocol.py says, with fresh weights.
 
         pt_head: with a head for log pT; never asked for where `has_pt_head` is false.
         """

@@ -94,7 +94,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         """Gives, for each sector, logits [E] or [E, 2], or an embedding [N, D]."""
 
     def layer_calls(self) -> Sequence[LayerCall[Graph]]:
-        """The layers in the order in which they run: `layers`, unless some run more than once."""
+        """Gives the layers in the order in which they run: `layers`, unless some run twice."""
         return list(self.layers)
 
     def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
