@@ -156,8 +156,8 @@ def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None
     assert (one["micro_steps_per_step"], two["micro_steps_per_step"]) == (2, None)
     assert one["imbalance_of_steps"] == pytest.approx([1.1, 1.2])
     assert len(one["epochs"]) == 3
-    assert one["evaluation"]["tracks"]["trackml_score"] == 0.7125
-    assert two["evaluation"] is None
+    assert [record["tracks"]["trackml_score"] for record in one["evaluations"]] == [0.7125]
+    assert two["evaluations"] == []
     assert content["rules"]
 
 
