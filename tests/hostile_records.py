@@ -43,7 +43,7 @@ from bigtrk.training.checkpoint.folder import (
 from bigtrk.training.checkpoint.manifest import MANIFEST, Checkpoint, encode, shard_name
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
 from bigtrk.training.checkpoint.resume import check_place, continue_record, resumed_configuration
-from bigtrk.training.checkpoint.state import restore
+from bigtrk.training.checkpoint.state import restore, stored_weights
 from bigtrk.training.model_files import build_model, check_shapes, describe, load_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.schedule import Plateau
@@ -307,6 +307,7 @@ def read_checkpoint(folder: Path, content: bytes) -> object:
         patch("torch.distributed.get_rank", lambda: 0),
     ):
         restore(engine, found.folder, found.checkpoint)  # type: ignore[arg-type]
+    stored_weights(found.folder, found.checkpoint)
     return found.checkpoint.progress, dict(engine.model.state_dict())
 
 
