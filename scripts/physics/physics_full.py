@@ -88,8 +88,8 @@ def evaluated(out: Path, graphs: str, cut: float) -> dict[str, Any]:
     """The evaluation on a folder of graphs; also a page with its plots."""
     options = f"--tracks --score-cut {cut} --html {out}/{graphs}.html"
     _run(f"bigtrk evaluate {out}/run {out}/{graphs} {options}")
-    found = {Path(record.data).name: record for record in read_evaluations(out / "run")}
-    return {**found[graphs].model_dump(mode="json"), "data": graphs}
+    newest = max(read_evaluations(out / "run"), key=lambda record: record.made)
+    return {**newest.model_dump(mode="json"), "data": graphs}
 
 
 def _run(command: str) -> None:
