@@ -174,6 +174,9 @@ def evaluate(
 ) -> None:
     """Edge metrics, and tracks, of a trained model.
 
+    Until a run ends, that of its newest good checkpoint. Each evaluation is a new file in
+    RUN/evaluations.
+
     Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
     """
     from bigtrk.parallel.host import configure_process
@@ -182,12 +185,12 @@ def evaluate(
     from bigtrk.reports import show_evaluation, write_evaluation_html
     from bigtrk.tracks.evaluation import TrackOptions
     from bigtrk.training.evaluation.evaluate import evaluate_run
-    from bigtrk.training.model_files import model_configuration
+    from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
 
     options = TrackOptions(score_cut, min_hits, pt_min) if tracks else None
     ranks = discover()
     configure_process(ranks)
-    with process_group(ranks, model_configuration(run).run.patience):
+    with process_group(ranks, evaluated_configuration(run).run.patience):
         evaluation = evaluate_run(run, data, options, ranks)
     if ranks.is_first:
         content = evaluation.model_dump(mode="json")

@@ -44,8 +44,8 @@ from bigtrk.training.checkpoint.folder import (
 from bigtrk.training.checkpoint.manifest import MANIFEST, Checkpoint, shard_name
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
 from bigtrk.training.checkpoint.resume import check_place, continue_record, resumed_configuration
-from bigtrk.training.checkpoint.state import restore
-from bigtrk.training.model_files import build_model, check_shapes, describe, load_model, trained_on
+from bigtrk.training.checkpoint.state import restore, stored_weights
+from bigtrk.training.model_files import build_model, check_shapes, describe, load_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
@@ -167,13 +167,14 @@ def series_json() -> dict[str, Any]:
     return record.model_dump(mode="json")
 
 
-RECORDS = ("run.json", "metrics.jsonl", "evaluation.json", "series.json")
+EVALUATION = "evaluations/graphs-20261122T064105Z.json"
+RECORDS = ("run.json", "metrics.jsonl", EVALUATION, "series.json")
 
 
 def good_record(name: str) -> bytes:
     if name == "metrics.jsonl":
         return b"".join(as_json(line) + b"\n" for line in metric_lines())
-    whole = {"run.json": run_json, "evaluation.json": evaluation_json}
+    whole = {"run.json": run_json, EVALUATION: evaluation_json}
     return as_json({**whole, "series.json": series_json}[name]())
 
 
@@ -240,8 +241,8 @@ def read_model(folder: Path, content: bytes) -> object:
     spoilt = WEIGHTS if content[:1] and content[0] % 2 else DESCRIPTION
     for name, good in model_files().items():
         (folder / name).write_bytes(content[1:] if name == spoilt else good)
-    model, configuration = load_model(folder)
-    return dict(model.state_dict()), configuration, trained_on(folder)
+    stored = load_model(folder)
+    return dict(stored.model.state_dict()), stored.configuration, stored.trained_on
 
 
 def model_seeds() -> list[bytes]:
@@ -309,6 +310,7 @@ def read_checkpoint(folder: Path, content: bytes) -> object:
         patch("torch.distributed.get_rank", lambda: 0),
     ):
         restore(engine, found.folder, found.checkpoint)  # type: ignore[arg-type]
+    stored_weights(found.folder, found.checkpoint)
     return found.checkpoint.progress, dict(engine.model.state_dict())
 
 

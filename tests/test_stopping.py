@@ -1,5 +1,6 @@
 """A training that is asked to stop, as a batch system does it, or killed; one started twice."""
 
+import json
 import os
 import platform
 import signal
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +71,47 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path: Path, graphs: Path
     resumed.communicate(timeout=60)
     assert resumed.returncode == 0
     assert [step.step for step in read_run(run).steps] == list(range(done + 1))
+
+
+def evaluated(
+    run: Path,
+    graphs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> dict[str, Any]:
+    """What `bigtrk evaluate` says, but for the time."""
+    command = ["bigtrk", "evaluate", str(run), str(graphs), "--json"]
+    status, said, errors = run_here(command, monkeypatch, capsys)
+    assert status == 0, errors
+    assert f"evaluation in {run}/evaluations/graphs-" in errors
+    found: dict[str, Any] = json.loads(said)
+    del found["made"]
+    return found
+
+
+def test_a_run_is_evaluated_while_it_lives_and_once_it_is_stopped(
+    tmp_path: Path,
+    graphs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, there = tmp_path / "run", "checkpoints/latest.json"
+    with started(graphs, run, there, "data.validation=1") as training:
+        living = evaluated(run, graphs, monkeypatch, capsys)
+        assert training.poll() is None
+        training.send_signal(signal.SIGTERM)
+        training.communicate(timeout=60)
+    assert training.returncode == 75
+    stopped = evaluated(run, graphs, monkeypatch, capsys)
+    assert 0 < living["step"] <= stopped["step"] == len(read_run(run).steps)
+    assert (stopped["events"], stopped["events_left_out"]) == (1, 2)
+    # One more step that changes no weight ends the run.
+    resumed = train(tmp_path, "--resume", str(run), "training.minutes=1e-9", "optimizer.lr=1e-30")
+    resumed.communicate(timeout=60)
+    assert resumed.returncode == 0
+    ended = evaluated(run, graphs, monkeypatch, capsys)
+    assert ended == {**stopped, "step": None}
+    assert len(list((run / "evaluations").iterdir())) == 3
 
 
 def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path, graphs: Path) -> None:

@@ -16,9 +16,12 @@ MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a 
 
 
 @contextmanager
-def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Yields a temporary path beside `path`; on success it is fsynced and renamed to `path`, with
-    the permissions of `mode` that the umask leaves. Their folder must be there.
+def atomic_path(
+    path: Path, mode: int = 0o666, place: Callable[[Path, Path], object] = os.replace
+) -> Iterator[Path]:
+    """Yields a temporary path beside `path`; on success it is fsynced and renamed to `path` (or
+    what else `place` does), with the permissions of `mode` that the umask leaves. Their folder must
+    be there.
 
     If the block raises, the temporary file is removed and `path` is left as it was. Where either
     is a symbolic link, the link is replaced: what it points to is not written to.
@@ -34,7 +37,7 @@ def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
             os.fsync(handle.fileno())
         # safetensors makes its files private to their owner; colleagues read them too.
         temporary.chmod(mode & ~_umask())
-        temporary.replace(path)
+        place(temporary, path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
@@ -65,8 +68,22 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Writes `content` as indented JSON, atomically."""
-    text = json.dumps(content, indent=1, allow_nan=False) + "\n"
-    write_atomically(path, lambda temporary: temporary.write_text(text))
+    write_atomically(path, lambda temporary: temporary.write_text(_indented(content)))
+
+
+def write_new_json(path: Path, content: Any) -> None:
+    """Writes `content` as indented JSON, atomically, where nothing is yet, in a folder that is there.
+
+    Raises:
+        FileExistsError: something is there, be it a symbolic link; it is left as it was.
+    """
+    # Unlike a rename, a link replaces nothing, also when two processes try at once.
+    with atomic_path(path, place=os.link) as temporary:
+        temporary.write_text(_indented(content))
+
+
+def _indented(content: Any) -> str:
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def unlinked(path: Path) -> Path:

@@ -1,14 +1,14 @@
-"""`evaluation.json`, as `bigtrk evaluate` writes it; what it does not know is None."""
+"""An evaluation, as `bigtrk evaluate` writes it; what it does not know is None."""
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
 from bigtrk.config import Count
 from bigtrk.records.metrics import MeanEdgeMetrics
-from bigtrk.records.quantities import MOST, Number, PathText, Text, some
+from bigtrk.records.quantities import MOST, Number, PathText, Place, Text, some
 from bigtrk.records.record import FileRecord, Record
 
 Counts = Annotated[tuple[Count, ...], Field(max_length=MOST)]
@@ -105,11 +105,18 @@ class TrackRecord(Judged):
 
 
 class EvaluationRecord(FileRecord):
-    """`evaluation.json`."""
+    """A file in `evaluations/` of a run's folder.
 
-    made_again: ClassVar[str] = "evaluate again"
+    data: the folder of events, however it was typed. made: when. step: that of the checkpoint whose
+    weights were evaluated; None for the model that the run ended with.
+    """
 
-    data: PathText | None = None
+    made_again: ClassVar[str] = "remove it and evaluate again"
+
+    format: Literal[2] = 2
+    data: PathText
+    made: AwareDatetime
+    step: Place | None = None
     events: Count | None = None
     events_trained_on: Count = 0
     events_left_out: Count = 0

@@ -1,15 +1,13 @@
 """Defines what a record is; files that hold one are written and read through the same class."""
 
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict
 
 from bigtrk.config import Settings, parse
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError, one_line
-
-FORMAT: Final = 1  # of all files of records; files of versions before formats have none
 
 
 class Record(Settings):
@@ -21,12 +19,13 @@ class Record(Settings):
 class FileRecord(Record):
     """A record that has a file of its own, and says of which format that is.
 
-    made_again: how a user makes the file anew.
+    made_again: how a user makes the file anew. format: a number that each kind has by default, and
+    that grows when the meaning of its keys changes; files of versions before formats have none.
     """
 
     made_again: ClassVar[str]
 
-    format: Literal[1] = FORMAT
+    format: int
 
 
 Kind = TypeVar("Kind", bound=FileRecord)
@@ -50,20 +49,20 @@ def read_record(kind: type[Kind], path: Path) -> Kind:
     """
     content = read_json(path)
     if isinstance(content, dict):
-        _check_format(content, path, kind.made_again)
+        _check_format(content, path, kind)
     return parse(kind, content, str(path))
 
 
-def _check_format(content: dict[str, Any], path: Path, made_again: str) -> None:
-    found = content.get("format")
-    if type(found) is int and found == FORMAT:
+def _check_format(content: dict[str, Any], path: Path, kind: type[FileRecord]) -> None:
+    found, known = content.get("format"), kind.model_fields["format"].default
+    if type(found) is int and found == known:
         return
     told = (
         f"format {one_line(repr(found))}"
         if "format" in content
         else "no format, as older versions wrote it"
     )
-    remedy = f"{made_again}, or use the version of bigtrk that wrote it"
-    if type(found) is int and found > FORMAT:
+    remedy = f"{kind.made_again}, or use the version of bigtrk that wrote it"
+    if type(found) is int and found > known:
         remedy = "update bigtrk"
-    raise InputError(f"{path}: has {told}; this bigtrk reads format {FORMAT}: {remedy}")
+    raise InputError(f"{path}: has {told}; this bigtrk reads format {known}: {remedy}")

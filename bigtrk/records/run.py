@@ -4,7 +4,7 @@ What a record does not know is None. Folders come from anywhere, so values are t
 can compute with.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -48,6 +48,7 @@ class RunRecord(FileRecord):
 
     made_again: ClassVar[str] = "train again"
 
+    format: Literal[1] = 1
     bigtrk: Text | None = None
     git: Text | None = None
     software: dict[Text, Text | None] = some()

@@ -12,13 +12,13 @@ from bigtrk.disk.files import open_to_append
 from bigtrk.disk.json_lines import Line, read_lines
 from bigtrk.errors import InputError
 from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.evaluations import read_evaluations
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord, ValidationRecord
 from bigtrk.records.record import Record, read_record, write_record
 from bigtrk.records.run import RunRecord
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"
-EVALUATION = "evaluation.json"
 Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 
 
@@ -26,14 +26,15 @@ Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 class Run:
     """A run as recorded so far; steps and epochs ascend, each once. A run may have neither yet.
 
-    `validations` are those between the ends of epochs.
+    `validations` are those between the ends of epochs; `evaluations` the newest by data
+    folder.
     """
 
     folder: Path
     record: RunRecord
     steps: tuple[StepRecord, ...]
     epochs: tuple[EpochRecord, ...]
-    evaluation: EvaluationRecord | None
+    evaluations: tuple[EvaluationRecord, ...] = ()
     validations: tuple[ValidationRecord, ...] = ()
 
 
@@ -49,21 +50,6 @@ def read_run_record(folder: Path) -> RunRecord:
         InputError: it is missing, of another format, broken or incomplete.
     """
     return read_record(RunRecord, folder / RUN)
-
-
-def write_evaluation(folder: Path, record: EvaluationRecord) -> None:
-    """Writes `evaluation.json`, atomically."""
-    write_record(folder / EVALUATION, record)
-
-
-def read_evaluation(folder: Path) -> EvaluationRecord | None:
-    """Reads `evaluation.json`; None where there is none.
-
-    Raises:
-        InputError: it is of another format, broken, or says what no evaluation can.
-    """
-    path = folder / EVALUATION
-    return read_record(EvaluationRecord, path) if path.exists() else None
 
 
 def append_metrics(folder: Path, record: MetricsRecord) -> None:
@@ -128,7 +114,7 @@ def read_run(folder: Path) -> Run:
         record,
         _ascending(steps),
         _ascending(epochs),
-        read_evaluation(folder),
+        read_evaluations(folder),
         _ascending(validations),
     )
 

@@ -23,6 +23,7 @@ class SeriesRecord(FileRecord):
 
     made_again: ClassVar[str] = "run the series again in another folder"
 
+    format: Literal[1] = 1
     kind: Literal["weak", "strong"]
     ranks: Annotated[tuple[Ranks, ...], Field(max_length=4096)]
     repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS)]

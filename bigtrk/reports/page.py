@@ -7,6 +7,7 @@ from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements.page_parts import header, legend, table_section, write_page
 from bigtrk.reports.elements.plots import Line, line_plot, share_bars
 from bigtrk.reports.evaluation.page import evaluation_section
+from bigtrk.reports.evaluation.tables import evaluations
 from bigtrk.reports.facts import headers
 from bigtrk.reports.norms import total
 from bigtrk.reports.scaling import Scaling, compare
@@ -38,11 +39,7 @@ def write_html(runs: Sequence[Run], path: Path) -> None:
             table_section(table, _shares(scaling) if table.title == TIME_SHARES else "")
             for table in make_tables(runs, scaling)
         )
-        + "".join(
-            evaluation_section(name, run.evaluation)
-            for name, run in zip(names, runs, strict=True)
-            if run.evaluation
-        ),
+        + "".join(evaluation_section(name, record) for name, record in evaluations(runs)),
     )
 
 

@@ -60,7 +60,7 @@ def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
             "speedup": row.speedup,
             "parallel_efficiency": row.efficiency,
         },
-        "evaluation": run.evaluation and run.evaluation.model_dump(mode="json"),
+        "evaluations": [record.model_dump(mode="json") for record in run.evaluations],
     }
 
 

@@ -7,7 +7,7 @@ from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table
 from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric_cells
-from bigtrk.reports.evaluation.tables import evaluation_tables
+from bigtrk.reports.evaluation.tables import evaluation_tables, evaluations
 from bigtrk.reports.facts import engine_name
 from bigtrk.reports.norms import norms_tables
 from bigtrk.reports.routed_events import routes_table
@@ -28,12 +28,7 @@ def make_tables(runs: Sequence[Run], scaling: Scaling) -> list[Table]:
         tables.append(_last_epochs(runs))
     tables.extend(_epochs(name, run) for name, run in zip(labels(runs), runs, strict=True))
     tables += [*norms_tables(runs), *spikes_tables(runs)]
-    evaluated = [
-        (name, run.evaluation)
-        for name, run in zip(labels(runs), runs, strict=True)
-        if run.evaluation
-    ]
-    return tables + evaluation_tables(evaluated)
+    return tables + evaluation_tables(evaluations(runs))
 
 
 def _speed(runs: Sequence[Run], scaling: Scaling) -> Table:

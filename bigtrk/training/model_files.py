@@ -1,6 +1,7 @@
 """The model of a run: built from a configuration, loaded back from its files."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,18 @@ class Description(Settings):
     trained_on: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class StoredModel:
+    """A model read from a run's folder. trained_on: the identities of events. step: that of the
+    checkpoint it was read from; None for the model that a run ends with.
+    """
+
+    model: nn.Module
+    configuration: Configuration
+    trained_on: frozenset[str]
+    step: int | None = None
+
+
 def build_model(configuration: Configuration) -> nn.Module:
     """A fresh model; the same weights for the same seed, on every rank and engine."""
     torch.manual_seed(configuration.training.seed)
@@ -55,23 +68,21 @@ def model_configuration(run: Path) -> Configuration:
     """The configuration of the trained model of a run folder.
 
     Raises:
-        InputError: the folder holds no finished model, or what it says of it is damaged.
+        InputError: what the folder says of it is missing or damaged.
     """
-    if not (run / WEIGHTS).exists():
-        raise InputError(f"{run}: holds no {WEIGHTS}; a run writes it when its training ends")
-    path = run / DESCRIPTION
-    return parse(Configuration, _description(path).configuration, str(path))
+    return _configuration(run, _description(run))
 
 
-def load_model(run: Path) -> tuple[nn.Module, Configuration]:
-    """The trained model of a run folder and its configuration.
+def load_model(run: Path) -> StoredModel:
+    """The trained model of a run folder.
 
     Raises:
-        InputError: the folder holds no finished model, or its files do not fit each other.
+        InputError: its files are missing, damaged, or do not fit each other.
     """
     path, weights = run / DESCRIPTION, run / WEIGHTS
-    configuration = model_configuration(run)
-    _check_scales(path, configuration, _description(path).scales)
+    description = _description(run)
+    configuration = _configuration(run, description)
+    _check_scales(path, configuration, description.scales)
     stored = read_header(weights)
     check_shapes(
         configuration, str(path), {name: x.shape for name, x in stored.items()}, str(weights)
@@ -81,12 +92,7 @@ def load_model(run: Path) -> tuple[nn.Module, Configuration]:
             raise InputError(f"{weights}: {name} is {tensor.dtype}, not {STORED_AS}; train again")
     model = build_model(configuration)
     model.load_state_dict(load_file(weights))
-    return model, configuration
-
-
-def trained_on(run: Path) -> set[str]:
-    """Identities of the events that a run's model was trained on."""
-    return set(_description(run / DESCRIPTION).trained_on)
+    return StoredModel(model, configuration, frozenset(description.trained_on))
 
 
 def check_shapes(
@@ -128,7 +134,12 @@ def _check_scales(path: Path, configuration: Configuration, scales: Mapping[str,
             )
 
 
-def _description(path: Path) -> Description:
+def _configuration(run: Path, description: Description) -> Configuration:
+    return parse(Configuration, description.configuration, str(run / DESCRIPTION))
+
+
+def _description(run: Path) -> Description:
+    path = run / DESCRIPTION
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != "bigtrk model":
         raise InputError(f"{path}: does not describe a bigtrk model")

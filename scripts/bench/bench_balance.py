@@ -4,7 +4,7 @@
     python scripts/bench/bench_balance.py GRAPHS [--output FILE] [--publish]
 
 `plain` is what a distributed sampler does: events in any order, every W-th to the same rank. The
-others are bigtrk's `training.batching`, each laid over ranks by predicted cost. EdgePrediction for many
+others are bigtrk's `training.batching`, each laid over ranks by predicted cost. Predicted for many
 ranks, from the events' numbers of operations, one and several events to a rank; measured on
 2 ranks of this host with 4 each, where all take turns, epoch by epoch. Imbalance: the most loaded
 rank's computing over the mean's, mean over steps; spread: standard deviation of step times over

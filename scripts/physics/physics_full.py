@@ -19,7 +19,7 @@ from typing import Any
 
 import bigtrk
 from bigtrk.console import console, exit_on_bad_input, say
-from bigtrk.disk.files import read_json
+from bigtrk.records.evaluations import read_evaluations
 from bigtrk.training.run_folder import WEIGHTS
 from scripts.results import Results, add_options
 
@@ -88,8 +88,8 @@ def evaluated(out: Path, graphs: str, cut: float) -> dict[str, Any]:
     """The evaluation on a folder of graphs; also a page with its plots."""
     options = f"--tracks --score-cut {cut} --html {out}/{graphs}.html"
     _run(f"bigtrk evaluate {out}/run {out}/{graphs} {options}")
-    found: dict[str, Any] = read_json(out / "run" / "evaluation.json")
-    return {**found, "data": graphs}
+    newest = max(read_evaluations(out / "run"), key=lambda record: record.made)
+    return {**newest.model_dump(mode="json"), "data": graphs}
 
 
 def _run(command: str) -> None:

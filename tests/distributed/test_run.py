@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 from bigtrk.disk.files import seal, unseal
 from bigtrk.errors import InputError
+from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.evaluation import EvaluationRecord
@@ -18,7 +19,7 @@ from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import ALONE, run_ranks
 from tests.distributed.runs import settings, step_folders, steps, train, write_events
 
 
@@ -192,5 +193,8 @@ def test_other_events_are_refused(tmp_path: Path, graphs: Path) -> None:
 
 
 def test_folders_without_a_model_say_so(tmp_path: Path, graphs: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no model\.safetensors"):
-        evaluate_run(tmp_path, graphs / "graphs", None, Ranks(0, 1, 0, 1, "python"))
+    with (
+        process_group(ALONE),
+        pytest.raises(InputError, match=r"holds no model\.safetensors .*, and no checkpoints"),
+    ):
+        evaluate_run(tmp_path, graphs / "graphs", None, ALONE)

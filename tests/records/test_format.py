@@ -16,9 +16,10 @@ from bigtrk.training.settings import Configuration
 from tests.programs import run_here
 from tests.reports.run_folders import evaluation_record, run_record, run_writer
 
+EVALUATION = "graphs-*.json"  # in `evaluations`
 FILES: dict[str, tuple[type[FileRecord], str]] = {
     "run.json": (RunRecord, "train again"),
-    "evaluation.json": (EvaluationRecord, "evaluate again"),
+    EVALUATION: (EvaluationRecord, "remove it and evaluate again"),
     "series.json": (SeriesRecord, "run the series again in another folder"),
 }
 # What stands there, and what is said of it; None: nothing.
@@ -45,11 +46,16 @@ def series(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def known(name: str) -> int:
+    """The format that files of this name have today."""
+    return 2 if name == EVALUATION else 1
+
+
 def spoilt(series: Path, name: str, found: Any) -> Path:
     """The file, with another format or, if None, without one."""
     (path,) = series.rglob(name)
     content = read_json(path)
-    assert content.pop("format") == 1
+    assert content.pop("format") == known(name)
     write_json(path, content if found is None else {**content, "format": found})
     return path
 
@@ -63,7 +69,7 @@ def test_an_older_format_is_named_with_the_remedy(
     with pytest.raises(InputError) as error:
         read_record(kind, path)
     remedy = f"{again}, or use the version of bigtrk that wrote it"
-    assert str(error.value) == f"{path}: {told}; this bigtrk reads format 1: {remedy}"
+    assert str(error.value) == f"{path}: {told}; this bigtrk reads format {known(name)}: {remedy}"
 
 
 CHECK = "bigtrk plan --machine cpu --check"
@@ -72,8 +78,8 @@ READERS = [
     ("run.json", CHECK),
     ("run.json", "bigtrk resume"),
     ("run.json", "bigtrk/train.py --resume"),
-    ("evaluation.json", "bigtrk report"),
-    ("evaluation.json", CHECK),
+    (EVALUATION, "bigtrk report"),
+    (EVALUATION, CHECK),
     ("series.json", "bigtrk report"),
 ]
 
@@ -86,9 +92,14 @@ def test_programs_end_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    path = spoilt(series, name, 2)
-    status, printed, errors = run_here([*command.split(), str(path.parent)], monkeypatch, capsys)
+    newer = known(name) + 1
+    path, folder = spoilt(series, name, newer), series
+    if name != "series.json":
+        folder /= run_name(1, 1)
+    status, printed, errors = run_here([*command.split(), str(folder)], monkeypatch, capsys)
     assert (status, printed) == (2, "")
-    told = f"error: {path}: has format 2; this bigtrk reads format 1: update bigtrk\n"
+    told = (
+        f"error: {path}: has format {newer}; this bigtrk reads format {newer - 1}: update bigtrk\n"
+    )
     assert errors.endswith(told)
     assert errors.count("\n") == 1

@@ -33,9 +33,9 @@ def test_reads_what_the_trainer_wrote(make_run: MakeRun) -> None:
     assert [epoch.seconds for epoch in run.epochs] == [4.0, 2.0, 1.0]
     assert run.epochs[0].validation is not None
     assert run.epochs[0].validation.purity is None
-    assert run.evaluation is not None
-    assert run.evaluation.tracks is not None
-    assert run.evaluation.tracks.matching[0].n_matched == 121
+    (evaluation,) = run.evaluations
+    assert evaluation.tracks is not None
+    assert evaluation.tracks.matching[0].n_matched == 121
 
 
 def test_missing_folder_and_foreign_folder(tmp_path: Path) -> None:

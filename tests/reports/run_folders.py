@@ -1,6 +1,7 @@
 """Small run folders, of records as the trainer and the evaluation build them."""
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from bigtrk.records.evaluation import (
     TrackBins,
     TrackRecord,
 )
+from bigtrk.records.evaluations import write_evaluation
 from bigtrk.records.metrics import (
     EpochRecord,
     MeanEdgeMetrics,
@@ -22,7 +24,7 @@ from bigtrk.records.metrics import (
     ValidationRecord,
 )
 from bigtrk.records.run import DataRecord, MachineRecord, RunRecord
-from bigtrk.records.run_folder import append_metrics, write_evaluation, write_run_record
+from bigtrk.records.run_folder import append_metrics, write_run_record
 
 MakeRun = Callable[..., Path]
 
@@ -134,7 +136,8 @@ def track_record(**changes: Any) -> TrackRecord:
 
 def evaluation_record(**changes: Any) -> EvaluationRecord:
     content = {
-        "data": "graphs",
+        "data": "/data/graphs",
+        "made": datetime(2026, 11, 22, 6, 41, 5, tzinfo=UTC),
         "events": 2,
         "edges": 34000,
         "edge_metrics": MeanEdgeMetrics(loss=0.1, efficiency=0.93, auc=0.97),

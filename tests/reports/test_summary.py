@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.evaluations import write_evaluation
 from bigtrk.records.run import RunRecord
 from bigtrk.reports import Run, read_run, show, show_evaluation, summarise
 from tests.reports.run_folders import (
@@ -36,7 +37,7 @@ def row_of(text: str, table: str, first: str) -> list[str]:
     """The cells of the row of `table` that starts with `first`, split at two or more spaces."""
     lines = iter(text.splitlines())
     next(line for line in lines if line.strip() == table)
-    row = next(line for line in lines if line.split()[:1] == [first])
+    row = next(line for line in lines if line.strip().startswith(f"{first} "))
     return [cell.strip() for cell in row.split("  ") if cell.strip()]
 
 
@@ -156,8 +157,8 @@ def test_summary_is_json_with_the_figures_of_the_tables(pair: list[Run]) -> None
     assert (one["micro_steps_per_step"], two["micro_steps_per_step"]) == (2, None)
     assert one["imbalance_of_steps"] == pytest.approx([1.1, 1.2])
     assert len(one["epochs"]) == 3
-    assert one["evaluation"]["tracks"]["trackml_score"] == 0.7125
-    assert two["evaluation"] is None
+    assert [record["tracks"]["trackml_score"] for record in one["evaluations"]] == [0.7125]
+    assert two["evaluations"] == []
     assert content["rules"]
 
 
@@ -173,6 +174,31 @@ def test_diverged_loss_shows_as_nan_and_is_null_in_json(make_run: MakeRun) -> No
 def test_markup_in_names_is_text(make_run: MakeRun) -> None:
     record = run_record(engine_detail="[red]x[/red]")
     assert "[red]x[/red]" in printed([read_run(make_run("[bold]", record=record))])
+
+
+def test_evaluations_are_told_apart_by_data_folder_and_step(make_run: MakeRun) -> None:
+    folder = make_run("one", evaluation=evaluation_record())
+    write_evaluation(folder, evaluation_record(data="/data/others", events=7, step=13))
+    run = read_run(folder)
+    text = printed([run])
+    assert row_of(text, "Evaluation: edges", "one on graphs")[1:3] == ["graphs", "2"]
+    assert row_of(text, "Evaluation: edges", "one on others")[1:3] == ["others", "7"]
+    assert row_of(text, "Evaluation: tracks", "one on others")[1:3] == ["ATLAS", "acorn"]
+    assert "one on others: the weights are those of the checkpoint at step 13." in text
+    assert text.count("checkpoint at step") == 1
+    (entry,) = summarise([run])["runs"]
+    told = [(record["data"], record["step"]) for record in entry["evaluations"]]
+    assert told == [("/data/graphs", None), ("/data/others", 13)]
+    assert [record["made"] for record in entry["evaluations"]] == ["2026-11-22T06:41:05Z"] * 2
+
+
+def test_data_folders_of_one_name_are_told_by_their_paths(make_run: MakeRun) -> None:
+    folder = make_run("one", evaluation=evaluation_record(data="/a/graphs"))
+    write_evaluation(folder, evaluation_record(data="/b/graphs"))
+    text = printed([read_run(folder), read_run(make_run("two", evaluation=evaluation_record()))])
+    assert row_of(text, "Evaluation: tracks", "one on /a/graphs")[1] == "ATLAS"
+    assert row_of(text, "Evaluation: tracks", "one on /b/graphs")[1] == "ATLAS"
+    assert row_of(text, "Evaluation: edges", "two")[1] == "/data/graphs"
 
 
 def shown_evaluation(record: EvaluationRecord) -> str:

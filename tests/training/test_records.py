@@ -48,7 +48,7 @@ def test_what_was_built_is_what_is_read(tmp_path: Path, built: list[MetricsRecor
     assert run.epochs == tuple(line for line in built if isinstance(line, EpochRecord))
     assert run.validations == tuple(line for line in built if isinstance(line, ValidationRecord))
     assert [len(run.steps), len(run.epochs), len(run.validations)] == [2, 1, 2]
-    assert run.evaluation == evaluation
+    assert run.evaluations == (evaluation,)
     assert run.record.config == chosen.model_dump(mode="json")
     assert None not in (run.record.bigtrk, run.record.started, run.record.machine.host)
     assert (run.record.data.train_events, run.record.data.validation_events) == (4, 1)

@@ -32,7 +32,7 @@ def write_evaluation_html(record: EvaluationRecord, path: Path) -> None:
 
 
 def evaluation_section(name: str, record: EvaluationRecord) -> str:
-    """The plots of run `name` as a section of a report; "" where nothing is in bins."""
+    """The plots of the evaluation `name` as a section of a report; "" where nothing is in bins."""
     plots = "".join(_plots(record))
     if not plots:
         return ""

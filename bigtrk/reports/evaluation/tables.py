@@ -1,10 +1,12 @@
 """The tables of evaluations, the same for terminal and page."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.console import Console
 
 from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
+from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.binned import BINNED_RULE, cell
 from bigtrk.reports.elements.layout import Table, at_width, show_table
@@ -33,6 +35,25 @@ LIMITS_RULE = (
 )
 
 Evaluated = tuple[str, EvaluationRecord]
+
+
+def evaluations(runs: Sequence[Run]) -> list[Evaluated]:
+    """The evaluations of `runs` by name: the run's, with the data folder's where it has several."""
+    return [
+        (f"{name} on {folder}" if len(run.evaluations) > 1 else name, record)
+        for name, run in zip(labels(runs), runs, strict=True)
+        for folder, record in zip(_data_folders(run.evaluations), run.evaluations, strict=True)
+    ]
+
+
+def _data_folders(records: Sequence[EvaluationRecord]) -> list[str]:
+    """A short name of each data folder: its own, or its whole path where two share that."""
+    paths = {record.data: Path(record.data).name for record in records}
+    names = list(paths.values())
+    return [
+        paths[record.data] if names.count(paths[record.data]) == 1 else record.data
+        for record in records
+    ]
 
 
 def show_evaluation(record: EvaluationRecord, console: Console) -> None:
@@ -74,36 +95,37 @@ def _limits(tracked: Sequence[tuple[str, TrackRecord]]) -> list[Table]:
 
 
 def _evaluated_edges(evaluated: Sequence[Evaluated]) -> Table:
+    folders = _data_folders([record for _, record in evaluated])
     rows = tuple(
         (
             *((name,) if name else ()),
-            figures.text(record.data),
+            figures.text(folder),
             figures.count(record.events),
             figures.count(record.edges),
             *metric_cells(record.edge_metrics),
         )
-        for name, record in evaluated
+        for folder, (name, record) in zip(folders, evaluated, strict=True)
     )
     run = _run_column(evaluated)
     columns = (*run, "data", "events", "edges", *METRIC_COLUMNS[:-1], "loss")
-    seen = [
-        f"{name + ': ' if name else ''}the model was trained on {record.events_trained_on} of "
-        "these events, so this does not tell how it does on others."
-        for name, record in evaluated
-        if record.events_trained_on
-    ]
-    seen += [
-        f"{name + ': ' if name else ''}{record.events_left_out} events that the model was trained "
-        "on are left out."
-        for name, record in evaluated
-        if record.events_left_out
-    ]
-    seen += [
-        f"{name + ': ' if name else ''}{note}."
-        for name, record in evaluated
-        if (note := record.edge_metrics.undefined)
-    ]
-    return Table("Evaluation: edges", columns, rows, (PAPER, *seen), text_columns=1 + len(run))
+    notes = [note for name, record in evaluated for note in _notes(name, record)]
+    return Table("Evaluation: edges", columns, rows, (PAPER, *notes), text_columns=1 + len(run))
+
+
+def _notes(name: str, record: EvaluationRecord) -> Iterator[str]:
+    """What must be known of an evaluation to read its figures."""
+    whose = f"{name}: " if name else ""
+    if record.step is not None:
+        yield f"{whose}the weights are those of the checkpoint at step {record.step}."
+    if record.events_trained_on:
+        yield (
+            f"{whose}the model was trained on {record.events_trained_on} of these events, so this "
+            "does not tell how it does on others."
+        )
+    if record.events_left_out:
+        yield f"{whose}{record.events_left_out} events that the model was trained on are left out."
+    if record.edge_metrics.undefined:
+        yield f"{whose}{record.edge_metrics.undefined}."
 
 
 def _evaluated_tracks(tracked: Sequence[tuple[str, TrackRecord]]) -> Table:

@@ -3,8 +3,10 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from bigtrk.disk.files import atomic_path, disk_errors, read_json, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
@@ -15,6 +17,7 @@ from bigtrk.training.run_folder import CHECKPOINTS
 KEEP = 2  # the newest and one to fall back on
 DAMAGED = "damaged-"
 NAME = re.compile("step-[0-9]{8,18}")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,14 @@ class Found:
     folder: Path
     checkpoint: Checkpoint
     damaged: dict[str, str]
+
+    @property
+    def complaint(self) -> str | None:
+        """What to tell the user of damaged checkpoints, if there are any."""
+        if not self.damaged:
+            return None
+        said = "; ".join(f"{name} is damaged: {what}" for name, what in self.damaged.items())
+        return f"{self.folder.parent}: {said}; the newest good one is {self.folder.name}"
 
 
 def last_good(run: Path) -> Found:
@@ -46,6 +57,23 @@ def last_good(run: Path) -> Found:
     raise InputError(f"{run}: no checkpoint is undamaged ({said}); start it anew")
 
 
+def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:
+    """Returns what `read` makes of the newest good checkpoint of a run, which may be writing new
+    ones and removing old ones meanwhile. Changes nothing.
+
+    Raises:
+        InputError: there is none that is good, or `read` refuses it.
+    """
+    while True:
+        newest = _folders(run / CHECKPOINTS)[-1:]
+        try:
+            return read(last_good(run))
+        except InputError:
+            # What was removed by a run that goes on is no damage.
+            if _folders(run / CHECKPOINTS)[-1:] == newest:
+                raise
+
+
 def set_aside(found: Found) -> str | None:
     """Renames damaged checkpoints, so that they are neither tried again nor counted among those
     kept; returns a message for the user, if there were any.
@@ -62,8 +90,7 @@ def set_aside(found: Found) -> str | None:
                 shutil.rmtree(aside, ignore_errors=True)
                 folder.rename(aside)
         _name_latest(found.folder)
-    said = "; ".join(f"{name} is damaged: {what}" for name, what in found.damaged.items())
-    return f"{found.folder.parent}: {said}; the newest good one is {found.folder.name}"
+    return found.complaint
 
 
 def make_temporary(root: Path, name: str) -> None:

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from safetensors import safe_open
 from torch import Tensor
 
+from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError, reason
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.engines.pieces import Piece
@@ -85,6 +86,20 @@ def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
                 f"{file}: holds no state of the random generators ({reason(error)}); remove this "
                 f"checkpoint"
             ) from None
+
+
+def stored_weights(folder: Path, checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The whole model's weights in `folder`, by name, whichever engine and ranks wrote them.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    with disk_errors():
+        reader = _Reader(folder, checkpoint)
+    weights = {name: torch.empty(shape) for name, shape in checkpoint.shapes.items()}
+    for name, weight in weights.items():
+        reader.fill(Piece(name, tuple(weight.shape), 0, {"weight": weight.view(-1)}))
+    return weights
 
 
 class _Reader:

@@ -1,30 +1,32 @@
 """A trained model's edge metrics and tracks on the events of a folder."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bigtrk.console import follow
+from bigtrk.console import complain, follow
 from bigtrk.disk.files import disk_errors
+from bigtrk.errors import printable
 from bigtrk.parallel.collectives import gather_items, on_first_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.parallel.world import make_world
 from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
-from bigtrk.records.run_folder import write_evaluation
+from bigtrk.records.evaluations import write_evaluation
 from bigtrk.tracks.bins import Bins, added
 from bigtrk.tracks.edge_bins import edge_bins
 from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks
 from bigtrk.tracks.summary import summarise_tracks
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
+from bigtrk.training.evaluation.evaluated_model import load_evaluated
 from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
 from bigtrk.training.evaluation.track_records import edge_bins_record, track_record
 from bigtrk.training.evaluation.validation import EventMetrics, measure, summary
-from bigtrk.training.model_files import load_model, trained_on
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.routers import scoring_router
 
@@ -39,29 +41,32 @@ class _Evaluated:
 def evaluate_run(
     run: Path, data: Path, options: TrackOptions | None, ranks: Ranks
 ) -> EvaluationRecord:
-    """Evaluate the model of `run` on the events of `data`; also writes RUN/evaluation.json.
+    """Evaluate the model of `run`, or until it ends that of its newest good checkpoint, on the
+    events of `data`; also writes a file in RUN/evaluations.
 
     Events that the run trained on are left out, unless no others are there. Events in sectors are
     scored by as many ranks, and stitched. Collective.
 
     Raises:
-        InputError: the run has no model yet, the data cannot be read or have no truth, or the disk
-            refuses.
+        InputError: the run has neither a model nor a checkpoint, what it trained on is not known,
+            the data cannot be read or have no truth, or the disk refuses.
     """
-    model, configuration = load_model(run)
-    model.to(ranks.device)
+    evaluated = load_evaluated(run, ranks)
+    configuration = evaluated.configuration
     found = open_events([data])
-    sources, seen = _unseen(found, trained_on(run))
+    sources, seen = _unseen(found, evaluated.trained_on)
     left_out = len(found) - len(sources)
     world = make_world(ranks, scoring_router(sources, ranks.world_size).num_parts)
     maker = BatchMaker(configuration, world)
     # Only the model's memory asks for sectors: the graph itself fits the host.
-    scored = score_events(model, maker, sources, _progress(ranks), whole=True)
+    scored = score_events(evaluated.model, maker, sources, _progress(ranks), whole=True)
     mine = [_evaluated(event, configuration.training, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)
     evaluation = EvaluationRecord(
-        data=str(data),
+        data=printable(str(data.resolve())),
+        made=datetime.now(UTC),
+        step=evaluated.step,
         events=len(events),
         events_trained_on=seen,
         events_left_out=left_out,
@@ -70,16 +75,17 @@ def evaluate_run(
         edge_bins=edge_bins_record(added([event.edge_bins for event in events])),
         tracks=_track_record(events, options),
     )
-    on_first_rank(lambda: _write(run, evaluation))
+    return on_first_rank(lambda: _written(run, evaluation))
+
+
+def _written(run: Path, evaluation: EvaluationRecord) -> EvaluationRecord:
+    with disk_errors():
+        path = write_evaluation(run, evaluation)
+    complain(f"evaluation in {path}")
     return evaluation
 
 
-def _write(run: Path, evaluation: EvaluationRecord) -> None:
-    with disk_errors():
-        write_evaluation(run, evaluation)
-
-
-def _unseen(sources: list[EventSource], trained: set[str]) -> tuple[list[EventSource], int]:
+def _unseen(sources: list[EventSource], trained: Set[str]) -> tuple[list[EventSource], int]:
     """The events to evaluate, and how many of these were trained on."""
     unseen = [source for source in sources if source.origin not in trained]
     return (unseen, 0) if unseen else (sources, len(sources))

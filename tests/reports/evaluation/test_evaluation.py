@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.evaluations import write_evaluation
 from bigtrk.reports import read_run, show_evaluation, write_evaluation_html, write_html
 from bigtrk.reports.elements.binned import cell, curve
 from bigtrk.reports.elements.estimates import wilson
@@ -115,6 +116,12 @@ def test_pages_show_the_plots(tmp_path: Path) -> None:
     write_html([read_run(make_run("one", evaluation=evaluation_record()))], plain)
     assert "against pT and eta" not in plain.read_text()
     both = tmp_path / "both.html"
-    write_html([read_run(make_run("<two>", evaluation=record))], both)
+    run = make_run("<two>", evaluation=record)
+    write_html([read_run(run)], both)
     assert "Evaluation of &lt;two&gt; against pT and eta" in both.read_text()
     assert both.read_text().count("<svg") == plain.read_text().count("<svg") + 6
+    write_evaluation(run, record.model_copy(update={"data": "/data/others"}))
+    write_html([read_run(run)], both)
+    for folder in ("graphs", "others"):
+        title = f"Evaluation of &lt;two&gt; on {folder} against pT and eta"
+        assert both.read_text().count(title) == 1

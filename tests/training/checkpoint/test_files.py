@@ -13,14 +13,17 @@ from bigtrk.errors import InputError
 from bigtrk.training.checkpoint.files import KINDS, write_shard
 from bigtrk.training.checkpoint.folder import (
     KEEP,
+    Found,
     commit,
     last_good,
     make_temporary,
+    read_newest,
     set_aside,
     temporary_of,
 )
 from bigtrk.training.checkpoint.manifest import MANIFEST, Checkpoint, shard_name
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.checkpoint.state import stored_weights
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.spikes import LossHistory
 
@@ -64,6 +67,23 @@ def test_the_newest_is_found_as_it_was_written(run: Path) -> None:
     assert found.checkpoint.progress == progress(8)
     assert found.checkpoint.shapes == {"w": (2000,)}
     assert found.checkpoint.shards[1].pieces == {"w": (1000, 2000, 8)}
+
+
+def test_the_newest_is_read_again_where_a_living_run_has_replaced_it(run: Path) -> None:
+    names = []
+
+    def read(found: Found) -> torch.Tensor:
+        names.append(found.folder.name)
+        if len(names) == 1:
+            write(run, 12), write(run, 16)
+        return stored_weights(found.folder, found.checkpoint)["w"]
+
+    weights = read_newest(run, read)
+    assert names == ["step-00000008", "step-00000016"]
+    assert weights.tolist() == [16.0] * 1000 + [17.0] * 1000
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(InputError, match="holds no checkpoint"):
+        read_newest(run, read)
 
 
 def flip(path: Path, position: int, bit: int) -> None:

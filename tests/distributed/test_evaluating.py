@@ -1,0 +1,136 @@
+"""Runs evaluated before they end, from a checkpoint of any engine, and evaluated again."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.evaluations import EVALUATIONS
+from bigtrk.reports import read_run
+from bigtrk.training.checkpoint.manifest import shard_name
+from bigtrk.training.evaluation.evaluate import evaluate_run
+from bigtrk.training.run_folder import CHECKPOINTS, DESCRIPTION, WEIGHTS
+from tests.distributed.ranks import ALONE, run_ranks
+from tests.distributed.runs import settings, train, write_events
+
+NEWEST = "step-00000002"
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five events, of which four are trained on."""
+    folder = tmp_path_factory.mktemp("events")
+    write_events(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, events: Path) -> Path:
+    """A run of one epoch whose checkpoint two ranks wrote, each its own shards."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    run_ranks(2, train, settings(events, run, 1, {"name": "fsdp2"}))
+    return run
+
+
+@pytest.fixture
+def run(tmp_path: Path, trained: Path) -> Path:
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def interrupted(run: Path) -> Path:
+    """The run as it was before its model was written."""
+    (run / WEIGHTS).unlink()
+    (run / DESCRIPTION).unlink()
+    return run
+
+
+def evaluated(ranks: Ranks, run: Path, data: Path) -> EvaluationRecord:
+    return evaluate_run(run, data, None, ranks)
+
+
+def evaluated_here(run: Path, data: Path) -> EvaluationRecord:
+    with process_group(ALONE):
+        return evaluated(ALONE, run, data)
+
+
+def figures(record: EvaluationRecord) -> object:
+    return record.model_dump(exclude={"made", "step"})
+
+
+def test_a_checkpoint_scores_as_the_model_it_became(
+    run: Path, events: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = events / "graphs"
+    ended = evaluated_here(run, data)
+    assert (ended.step, ended.events, ended.events_left_out) == (None, 1, 4)
+    interrupted(run)
+    capfd.readouterr()
+    alone = evaluated_here(run, data)
+    told, _, written = capfd.readouterr().err.splitlines()
+    assert told == (
+        f"{run}: has not ended; evaluating its checkpoint {NEWEST}, written by FSDP2 on 2 rank(s)"
+    )
+    assert written.startswith(f"evaluation in {run / EVALUATIONS}/graphs-")
+    assert alone.step == 2
+    assert figures(alone) == figures(ended)
+    two = run_ranks(2, evaluated, run, data)
+    assert two[0] == two[1]
+    assert (two[0].step, figures(two[0])) == (2, figures(ended))
+    assert len(list((run / EVALUATIONS).iterdir())) == 3
+
+
+def test_a_damaged_checkpoint_is_named_and_left_where_it_is(
+    run: Path, events: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = interrupted(run) / CHECKPOINTS
+    shutil.copytree(checkpoints / NEWEST, checkpoints / "step-00000009")
+    assert evaluated_here(run, events / "graphs").step == 2
+    assert f"step-00000009 is damaged: manifest.json is that of {NEWEST}" in capfd.readouterr().err
+    assert (checkpoints / "step-00000009").is_dir()
+    (checkpoints / NEWEST / shard_name(1)).write_bytes(b"")
+    with pytest.raises(InputError, match=r"no checkpoint is undamaged .*shard-00001.* has 0 bytes"):
+        evaluated_here(run, events / "graphs")
+
+
+def moved(run: Path, **changes: object) -> None:
+    """The run's record with other settings of its data."""
+    content = json.loads((run / "run.json").read_text())
+    content["config"]["data"].update(changes)
+    (run / "run.json").write_text(json.dumps(content))
+
+
+def test_events_trained_on_must_be_known(run: Path, events: Path, tmp_path: Path) -> None:
+    interrupted(run)
+    moved(run, train=[str(tmp_path / "gone")])
+    with pytest.raises(InputError, match=r"has not ended, and .*gone.*, so that the events"):
+        evaluated_here(run, events / "graphs")
+    moved(run, train=[str(events / "graphs")], events=3)
+    with pytest.raises(InputError, match="was trained on other events than its data folders hold"):
+        evaluated_here(run, events / "graphs")
+
+
+def test_without_checkpoints_there_is_nothing_to_evaluate(run: Path, events: Path) -> None:
+    shutil.rmtree(interrupted(run) / CHECKPOINTS / NEWEST)
+    with pytest.raises(InputError, match=f"no checkpoint is undamaged .{NEWEST}: no such folder"):
+        evaluated_here(run, events / "graphs")
+    shutil.rmtree(run / CHECKPOINTS)
+    with pytest.raises(InputError, match=r"holds no model\.safetensors .*, and no checkpoints;"):
+        evaluated_here(run, events / "graphs")
+
+
+def test_all_evaluations_stay_and_the_newest_of_each_folder_counts(
+    run: Path, events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(events)
+    first = evaluated_here(run, Path("graphs"))
+    second = evaluated_here(run, events / "sectors" / ".." / "graphs")
+    sectors = evaluated_here(run, Path("sectors"))
+    assert len(list((run / EVALUATIONS).iterdir())) == 3
+    assert first.data == second.data == str((events / "graphs").resolve())
+    assert first.made < second.made
+    assert read_run(run).evaluations == (second, sectors)
