@@ -72,7 +72,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_new_json(path: Path, content: Any) -> None:
-    """Writes `content` as indented JSON, atomically, where nothing is yet, in a folder that is there.
+    """Writes `content` as indented JSON, atomically, where nothing is yet; its folder is there.
 
     Raises:
         FileExistsError: something is there, be it a symbolic link; it is left as it was.

@@ -53,11 +53,6 @@ class AttentionGNNConfig(ModelSettings):
     precision: Precision = "fp32"
     """`bf16` computes the edge network in bfloat16; weights, nodes and sums stay float32."""
 
-    @property
-    def exchanges(self) -> int:
-        """Halo exchanges of a forward pass, of rows as wide as `hidden`."""
-        return self.layers
-
     def build(
         self,
         n_node_features: int,

@@ -31,11 +31,6 @@ class EdgeMLPConfig(ModelSettings):
     """As of the Interaction GNN."""
 
     @property
-    def exchanges(self) -> int:
-        """Halo exchanges of a forward pass."""
-        return 0
-
-    @property
     def in_chunks(self) -> bool:
         """Whether edges are computed in chunks that stay in cache."""
         return self.recompute != "layer"

@@ -52,11 +52,6 @@ class InteractionGNNConfig(ModelSettings):
     """`bf16` computes in bfloat16 where that is safe; weights and sums stay float32."""
 
     @property
-    def exchanges(self) -> int:
-        """Halo exchanges of a forward pass, of rows as wide as `hidden`."""
-        return self.layers - 1
-
-    @property
     def in_chunks(self) -> bool:
         """Whether edges are computed in chunks that stay in cache."""
         return self.recompute != "layer"

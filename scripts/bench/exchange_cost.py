@@ -22,6 +22,7 @@ import torch.distributed as dist
 from rich.table import Table
 
 from bigtrk.console import console, exit_on_bad_input, follow
+from bigtrk.cost.footprint import footprint
 from bigtrk.parallel.collectives import all_sum
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.halo import HaloPlan
@@ -73,7 +74,8 @@ def alone(batch: Batch, configuration: Configuration) -> tuple[float, float]:
     forward = timed(lambda: plan.swap(packed, plan.send_splits, plan.recv_splits))
     backward = timed(lambda: plan.swap(back, plan.recv_splits, plan.send_splits))
     packing = timed(lambda: rows[plan.send_index])
-    exchanges = configuration.model.exchanges
+    feature_counts = configuration.data.feature_counts
+    exchanges = len(footprint(configuration.model, *feature_counts, cut=True).exchanged)
     return exchanges * (forward + backward), exchanges * packing
 
 

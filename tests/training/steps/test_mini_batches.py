@@ -1,5 +1,6 @@
 """Mini-batches: what each trains on, and which of an epoch's steps holds what."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,6 +132,14 @@ def test_ranks_share_the_roots(sources: list[Any]) -> None:
         assert torch.equal(parts.sort()[0], nodes.sort()[0])
 
 
+class OnSecondGPU(Ranks):
+    """A rank whose accelerator need not be there: its batches are made elsewhere."""
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", 1)
+
+
 def test_each_rank_samples_on_its_device(
     sources: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,11 +149,9 @@ def test_each_rank_samples_on_its_device(
         devices.append(device)
         return Products(CPU)
 
-    gpu = torch.device("cuda", 1)
-    monkeypatch.setattr(Ranks, "device", gpu)
     monkeypatch.setattr("bigtrk.sampling.shadow.fastest", fastest)
-    nodes_of(shadow_steps(sources))
-    assert devices == [gpu, gpu]
+    nodes_of(replace(shadow_steps(sources), ranks=OnSecondGPU(0, 1, 0, 1, "")))
+    assert devices == [torch.device("cuda", 1)] * 2
 
 
 @pytest.mark.parametrize("key", ["depth", "fanout", "batch_size", "bulk"])
