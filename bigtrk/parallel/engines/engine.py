@@ -72,7 +72,7 @@ class Engine(ABC):
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
-        """Returns the whole model's weights, on rank 0's CPU (elsewhere maybe empty). Collective."""
+        """Returns the whole model's weights on rank 0's CPU (elsewhere maybe none). Collective."""
 
 
 class TorchEngine(Engine):
