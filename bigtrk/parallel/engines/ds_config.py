@@ -75,8 +75,8 @@ def _without_norm(path: Path, remedy: str) -> str:
 
 
 def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
-    """Refuses what checkpoints cannot hold, or a resumed run would silently not get back: hpZ computes
-    with copies of the weights within a node, which loading the weights leaves as they were.
+    """Refuses what checkpoints cannot hold, or a resumed run would silently lose: hpZ computes with
+    copies of the weights within a node, which loading the weights leaves as they were.
     """
     for key in ("offload_optimizer", "offload_param"):
         section = getattr(zero, key)

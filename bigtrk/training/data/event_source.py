@@ -54,7 +54,7 @@ class EventSource:
     def check(
         self, node_features: Sequence[str], edge_features: Sequence[str], with_pt: bool
     ) -> None:
-        """Checks that the event has what training needs: these features, truth and, if so, particles' pT.
+        """Checks that the event has what training asks: features, truth and, if so, particles' pT.
 
         Raises:
             InputError: it lacks one of them, or its truth.

@@ -46,7 +46,7 @@ def usage(world: World, meter: Meter, seconds: float) -> Usage:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Returns this rank's largest memory so far, in bytes: the device's, or on a CPU the process's."""
+    """Returns this rank's largest memory so far, in bytes: the device's, on a CPU the process's."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     # Linux counts ru_maxrss in KiB.
