@@ -166,7 +166,7 @@ class EdgeNetwork(_Network):
     def forward(
         self, graphs: list[_Graph], states: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Maps each sector's states [N, D], edge features [E, G] to logits [E], float32 at least."""
+        """Maps a sector's states [N, D], edge features [E, G] to logits [E], at least float32."""
         sectors = zip(graphs, states, edges, strict=True)
         return [self._logits(graph.neighbours, *tensors) for graph, *tensors in sectors]
 
