@@ -64,7 +64,7 @@ class AttentionGNNConfig(ModelSettings):
 
 @dataclass(frozen=True)
 class _Graph:
-    """What the networks read of a sector: its edges, x [N, F] and the number of owned nodes."""
+    """A sector as the networks read it: its edges, x [N, F] and the number of owned nodes."""
 
     neighbours: Neighbours
     x: Tensor
@@ -166,7 +166,7 @@ class EdgeNetwork(_Network):
     def forward(
         self, graphs: list[_Graph], states: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Maps a sector's states [N, D], edge features [E, G] to logits [E], at least float32."""
+        """Computes logits [E], float32 at least, of states [N, D] and edge features [E, G]."""
         sectors = zip(graphs, states, edges, strict=True)
         return [self._logits(graph.neighbours, *tensors) for graph, *tensors in sectors]
 
@@ -198,7 +198,7 @@ class NodeNetwork(_Network):
     def forward(
         self, graphs: list[_Graph], logits: list[Tensor], states: list[Tensor]
     ) -> list[Tensor]:
-        """Maps each sector's logits [E], states [N, D] to its owned nodes' states [n_owned, H]."""
+        """Maps logits [E], states [N, D] of each sector to its owned nodes' states [n_owned, H]."""
         sectors = zip(graphs, logits, states, strict=True)
         return [self._update(*sector) for sector in sectors]
 

@@ -45,7 +45,7 @@ class ScalingRow:
 
 @dataclass(frozen=True)
 class Scaling:
-    """All runs beside each other, with what a reader must know to compare them."""
+    """The comparison of all runs, with what a reader must know of it."""
 
     timings: tuple[Timing, ...]
     rows: tuple[ScalingRow, ...]

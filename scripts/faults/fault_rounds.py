@@ -34,7 +34,9 @@ HANG, LONGEST = 60, 600  # s
 
 @dataclass(frozen=True)
 class Outcome:
-    """A round's outcome. seconds: from the fault to the last process's end; wrong: after it."""
+    """A round's outcome. seconds: from the fault to the end of the last process. wrong: what the
+    resumed run got wrong, "" if nothing.
+    """
 
     plan: Plan
     detected: bool
@@ -115,7 +117,7 @@ def play(plan: Plan, data: Path, folder: Path, whole: Path) -> Outcome | None:
 
 
 def disturb(plan: Plan, data: Path, run: Path, log: Path) -> tuple[bool, float] | None:
-    """Trains until the fault and its end; returns whether it failed saying why, and the seconds."""
+    """Trains, strikes and waits; returns whether it failed saying why, and within what seconds."""
     fault = FAULTS[plan.fault]
     arguments = [*train_arguments(data, run, plan.engine), *fault.settings]
     poisoned = {"BIGTRK_POISON": str(poison_of(run))}

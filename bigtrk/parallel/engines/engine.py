@@ -16,8 +16,8 @@ from bigtrk.parallel.settings import OptimizerSettings
 
 @dataclass(frozen=True)
 class Shard:
-    """What a rank counts of a parameter and of its gradient: tensors of the same number of values,
-    or None where it counts nothing of it.
+    """The part of a parameter and of its gradient that a rank counts: tensors of the same number of
+    values, or None where it counts nothing of it.
     """
 
     name: str
