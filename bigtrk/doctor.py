@@ -52,7 +52,7 @@ MOST_LOCAL_RANKS = 8
 class Finding:
     """A thing looked for. `found` is its version or path; `remedy` the command that gets it.
 
-    versions: those that will do, such as ">=2.10"; any if there are none.
+    versions: those that will do, such as ">=2.10"; any if it is empty.
     """
 
     name: str
@@ -213,7 +213,7 @@ def _host() -> tuple[dict[str, Any], str | None]:
 
 
 def _device(accelerator: str | None) -> dict[str, Any]:
-    """Returns accelerator, backend and DS_ACCELERATOR, as a run would choose them."""
+    """Returns accelerator, communication backend, DS_ACCELERATOR, as a run would choose them."""
     if accelerator in (None, "cpu"):
         count, backend, ours = 0, accelerator and "gloo", accelerator
     else:

@@ -166,7 +166,10 @@ class EdgeNetwork(_Network):
     def forward(
         self, graphs: list[_Graph], states: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Computes logits [E], float32 at least, of states [N, D] and edge features [E, G]."""
+        """Computes the logits [E] of each sector from states [N, D] and edge features [E, G].
+
+        They are float32 at least.
+        """
         sectors = zip(graphs, states, edges, strict=True)
         return [self._logits(graph.neighbours, *tensors) for graph, *tensors in sectors]
 

@@ -111,7 +111,7 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
 
 @dataclass(frozen=True)
 class _Tracks:
-    """Tracks track_id [N] and a judgement per matching."""
+    """Tracks: track_id [N], and a judgement per matching."""
 
     track_id: Ids
     judgements: dict[tuple[Style, Mode], Judgement]

@@ -22,7 +22,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Particles:
-    """The particles of an event: particle_id [P] int64, pt [P] (GeV), nhits [P] int64, its hits."""
+    """Particles: particle_id [P] int64, pt [P] (GeV), nhits [P] int64 (hits in the event)."""
 
     particle_id: Ids
     pt: NDArray[np.floating]
@@ -75,7 +75,7 @@ class TrackMetrics:
 
     @property
     def duplicate_rate(self) -> float | None:
-        """Counts tracks beyond the first of a reconstructed particle, per such particle."""
+        """Returns the tracks beyond the first of a reconstructed particle, per such particle."""
         return self.n_duplicates / self.n_reconstructed if self.n_reconstructed else None
 
 
@@ -135,7 +135,7 @@ def match_tracks(
 
 
 def pooled(events: Sequence[TrackMetrics]) -> TrackMetrics:
-    """Sums over events, as acorn forms its rates."""
+    """Adds up events, as acorn forms its rates."""
     names = [field.name for field in fields(TrackMetrics)]
     return TrackMetrics(*(sum(getattr(event, name) for event in events) for name in names))
 
@@ -180,7 +180,7 @@ def _counts_of(wanted: Ids, ids: Ids, counts: Ids) -> Ids:
 
 
 def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, Mask]:
-    """Says whether each row matches its track, and whether its particle is found: [R], [R]."""
+    """Says which rows match their track, and which reconstruct their particle: [R], [R]."""
     fraction = matching.matching_fraction
     # Half is read as more than half, so that no track matches two particles.
     fraction += 1e-6 if fraction == 0.5 else 0
