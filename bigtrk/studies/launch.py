@@ -45,7 +45,7 @@ def train_logged(command: Sequence[str], log: Path) -> None:
 
     Raises:
         InputError: the training failed; the end of its output is on stderr by then. Or `log` is a
-                symbolic link, or its folder is one.
+            symbolic link, or its folder is one.
     """
     unlinked(log.parent).mkdir(parents=True, exist_ok=True)
     with (

@@ -30,9 +30,9 @@ def loss_categories(
 
 
 def loss_bins(category: Ids, particle: Ids, particles: ParticleTable) -> Bins:
-    """Bins each category's share of particles by pT and eta.
+    """Bins each category's share of particles by pT and eta: category [C], particle [C].
 
-    Shapes: category [C], particle [C] (rows of the table). The names are "found_by_pt", "found_by_eta" and so on.
+    particle: rows of the table. The names are "found_by_pt", "found_by_eta" and so on.
     """
     return {
         f"{name}_by_{axis}": binned_ratio(values, category == place, edges)

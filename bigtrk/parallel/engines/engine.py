@@ -57,7 +57,7 @@ class Engine(ABC):
 
     @abstractmethod
     def shards(self) -> Iterator[Shard]:
-        """Yields every parameter in the same order on all ranks; one rank counts each value.
+        """Yields every parameter, in one order on all ranks; exactly one rank counts each value.
 
         Gradients are whole, and there, between the last micro-step and `step`.
         """

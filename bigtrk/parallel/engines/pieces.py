@@ -1,4 +1,4 @@
-"""The parts of a model and of AdamW's state that a rank holds, in terms free of engines."""
+"""The parts of a model and of AdamW's state that a rank holds, in terms that name no engine."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

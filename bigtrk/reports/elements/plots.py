@@ -52,8 +52,8 @@ class Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Lists four to eight multiples of 1, 2 or 5 times a power of ten; if `log`, all of these
-        in it, or both ends.
+        """Lists four to eight multiples of 1, 2 or 5 times a power of ten; if `log`, all of them
+        in the range, or both ends.
         """
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
