@@ -36,7 +36,7 @@ def _options(
 
 
 def _check_page(page: Path | None) -> Path | None:
-    """Refuse a page that could not be written, before anything is computed for it.
+    """Refuses a page that could not be written, before anything is computed for it.
 
     Raises:
         InputError: its folder is missing, or it is one itself.
@@ -49,14 +49,14 @@ def _check_page(page: Path | None) -> Path | None:
 
 
 class Kind(StrEnum):
-    """How the work grows with the ranks."""
+    """The growth of the work with the ranks."""
 
     WEAK = "weak"
     STRONG = "strong"
 
 
 class Source(StrEnum):
-    """Where events come from."""
+    """The origin of events."""
 
     TRACKML = "trackml"
     HEPTRKX = "heptrkx"
@@ -403,7 +403,7 @@ def _print(content: Any, as_json: bool, show: Any) -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Runs the program; the entry point of the console script."""
     run_commands("bigtrk", app)
 
 

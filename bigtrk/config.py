@@ -36,7 +36,7 @@ Tree = TypeVar("Tree", bound=Settings)
 
 
 def load_settings(kind: type[Tree], path: Path | None, overrides: Sequence[str] = ()) -> Tree:
-    """Read `path` (all defaults if None), apply overrides, validate.
+    """Reads `path` (all defaults if None), applies overrides, validates.
 
     Raises:
         InputError: unreadable YAML, an unknown key (the nearest one is suggested), a bad value.
@@ -48,14 +48,14 @@ def load_settings(kind: type[Tree], path: Path | None, overrides: Sequence[str] 
 def apply_overrides(
     kind: type[Tree], content: dict[str, Any], overrides: Sequence[str], source: str
 ) -> Tree:
-    """Set each `key.sub=value` in `content` and validate the result."""
+    """Sets each `key.sub=value` in `content` and validates the result."""
     for override in overrides:
         _apply(content, override)
     return parse(kind, content, source, overrides)
 
 
 def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] = ()) -> Tree:
-    """Validate `content`; every complaint names the key and `source`, or the override to blame."""
+    """Validates `content`; every complaint names the key and `source`, or the override to blame."""
     try:
         return kind.model_validate(content)
     except ValidationError as error:
@@ -65,7 +65,7 @@ def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] 
 
 
 def by_key(settings: Settings) -> dict[str, str]:
-    """Every value as JSON, by its dotted key."""
+    """Returns every value as JSON, by its dotted key."""
     return dict(_values(settings.model_dump(mode="json"), ""))
 
 
@@ -78,7 +78,7 @@ def _values(content: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping, safely."""
+    """Reads a YAML mapping, safely."""
     text = read_bytes(path, MAX_BYTES)
     try:
         content = parse_yaml(text.decode())
@@ -120,15 +120,15 @@ def _complaint(
     if error["type"] == "missing":
         return f"{where}: key {key!r} is missing"
     if error["type"] == "value_error" and isinstance(error["input"], dict):
-        # A section's own check, which says what of the section is wrong.
+        # This is a section's own check, which says what of the section is wrong.
         return f"{where}: {f'{key}: ' if key else ''}{one_line(str(error['ctx']['error']))}"
-    # What is wrong may be quoted in the message, too.
+    # The message may quote what is wrong, too.
     return f"{where}: {key}: {one_line(error['msg'])} (got {_SHORT.repr(error['input'])})"
 
 
 def _key_of(kind: type[Settings], place: Sequence[Any]) -> str:
-    """The dotted key of an error's place, in which a section of one of several kinds, as the model,
-    is followed by the kind's name.
+    """Returns the dotted key of an error's place, in which a section of one of several kinds, as
+    the model, is followed by the kind's name.
     """
     field = kind.model_fields.get(str(place[0])) if place else None
     if field is not None and field.discriminator:
@@ -137,17 +137,17 @@ def _key_of(kind: type[Settings], place: Sequence[Any]) -> str:
 
 
 def _within(key: str, other: str) -> bool:
-    """Whether one of two dotted keys holds the other."""
+    """Says whether one of two dotted keys holds the other."""
     return key.startswith(other) or other.startswith(key)
 
 
 def _key(override: str) -> str:
-    """The dotted key that an override sets, with a dot at its end."""
+    """Returns the dotted key that an override sets, with a dot at its end."""
     return f"{override.partition('=')[0]}."
 
 
 def nearest(key: str, known: Sequence[str]) -> str:
-    """A hint at the nearest of the known keys, or the list of them where none is near."""
+    """Hints at the nearest of the known keys, or lists them where none is near."""
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"

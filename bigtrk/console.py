@@ -1,4 +1,4 @@
-"""What a person sees: progress on a terminal, plain lines elsewhere, errors in one line.
+"""The output that a person sees: progress on a terminal, plain lines elsewhere, errors in one line.
 
 Names and texts of files may be anybody's, so they are shown as they are and never obeyed: not by
 rich, which knows markup, nor by the terminal, which knows escape codes.
@@ -36,7 +36,7 @@ class Screen(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """The segments of all that is printed; only those for control hold escape codes."""
+        """Yields the segments of all that is printed; only those for control hold escape codes."""
         for segment in super().render(renderable, options):
             yield (
                 segment if segment.control else segment._replace(text=printable_lines(segment.text))
@@ -49,17 +49,17 @@ _progress = Screen(stderr=True)
 
 
 def say(text: str, style: str | None = None) -> None:
-    """Print one line."""
+    """Prints one line."""
     console.print(printable(text), style=style, highlight=False, soft_wrap=True)
 
 
 def complain(text: str) -> None:
-    """Print one line on stderr."""
+    """Prints one line on stderr."""
     print(printable(text), file=sys.stderr, flush=True)
 
 
 def warn_once(topic: str, text: str) -> None:
-    """Print the first warning of a topic on stderr; the first rank of a host speaks for all."""
+    """Prints the first warning of a topic on stderr; the first rank of a host speaks for all."""
     first = os.environ.get("LOCAL_RANK") or os.environ.get("SLURM_LOCALID") or "0"
     if first == "0" and topic not in _warned:
         _warned.add(topic)
@@ -67,7 +67,7 @@ def warn_once(topic: str, text: str) -> None:
 
 
 def follow(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
-    """Yield `items` under a progress bar; elsewhere than on a terminal about ten plain lines."""
+    """Yields `items` under a progress bar; elsewhere than on a terminal about ten plain lines."""
     if _progress.is_terminal:
         yield from track(items, description=what, total=total, console=_progress)
         return
@@ -79,7 +79,7 @@ def follow(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 
 def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> Any:
-    """Call `run`; bad input ends in one line on stderr and status 2, a run that was asked to stop
+    """Calls `run`; bad input ends in one line on stderr and status 2, a run that was asked to stop
     in one line and status 75, Ctrl-C in one line and status 130.
 
     Rank 0 speaks for all that they agree on, any rank for what it met alone.
@@ -104,7 +104,7 @@ def exit_on_bad_input(program: str, run: Callable[[], Any], rank: int = 0) -> An
 
 
 def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | None = None) -> None:
-    """Run what the command line asks of `app` and exit; a bad command line is bad input, too.
+    """Runs what the command line asks of `app` and exits; a bad command line is bad input, too.
 
     arguments: those of a program within another; those of the process without any.
     """
@@ -133,7 +133,7 @@ def run_commands(program: str, app: "typer.Typer", arguments: Sequence[str] | No
 def _show_defect(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """The traceback of a defect, which may quote what was read."""
+    """Prints the traceback of a defect, which may quote what was read."""
     print(
         printable_lines("".join(traceback.format_exception(kind, error, trace))),
         file=sys.stderr,

@@ -1,4 +1,4 @@
-"""`bigtrk doctor`: what is installed, what a run would use, what is missing and how to get it.
+"""`bigtrk doctor`: the installation, a run's choices, what is missing and how to get it.
 
 Packages are looked up by their metadata: importing DeepSpeed takes seconds and prints. Nothing
 but rich is needed to run this, since it is what people call when an installation is broken.
@@ -50,9 +50,9 @@ MOST_LOCAL_RANKS = 8
 
 @dataclass(frozen=True)
 class Finding:
-    """Something looked for. `found` is its version or path; `remedy` the command that gets it.
+    """A thing looked for. `found` is its version or path; `remedy` the command that gets it.
 
-    versions: those that will do, such as ">=2.10"; any without it.
+    versions: those that will do, such as ">=2.10"; any if it is empty.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Finding:
 
 
 def examine() -> dict[str, Any]:
-    """All findings, JSON-able.
+    """Returns all findings, JSON-able.
 
     `ready` tells whether the default engine can train here; `engines.deepspeed` says the same of
     DeepSpeed, with what it lacks.
@@ -101,7 +101,7 @@ def examine() -> dict[str, Any]:
 
 
 def show(findings: dict[str, Any], console: Console) -> None:
-    """Print what `examine` found."""
+    """Prints what `examine` found."""
     engines, lacks = findings["engines"], findings["engines"]["deepspeed"]["lacks"]
     able = "yes" if engines["deepspeed"]["ready"] else f"no, lacks {', '.join(lacks) or 'torch'}"
     _show_pairs("This machine", _host_pairs(findings), console)
@@ -119,8 +119,9 @@ def show(findings: dict[str, Any], console: Console) -> None:
 
 
 def will_do(installed: str, versions: str) -> bool:
-    """Whether a version such as "2.13.0+cpu" is one of `versions`, such as ">=2.10,<3", by its
-    release numbers.
+    """Says whether `installed`, such as "2.13.0+cpu", is of `versions`, such as ">=2.10,<3".
+
+    Release numbers alone decide.
     """
     bounds = [bound for bound in versions.split(",") if bound]
     return all(
@@ -162,7 +163,7 @@ def _c_compiler() -> Finding:
 
 
 def _cxx_compiler() -> Finding:
-    # The one that torch's extension builder calls, which takes all of CXX for a program's name.
+    # torch's extension builder calls this one; it takes all of CXX for a program's name.
     path = shutil.which(os.environ.get("CXX", "c++"))
     remedy = None if path else _system({"apt-get": "g++", "dnf": "gcc-c++"}, "module load gcc")
     return Finding("C++ compiler", "DeepSpeed's operations", path, required=False, remedy=remedy)
@@ -202,7 +203,7 @@ def _deepspeed_lacks(part: Finding) -> bool:
 
 
 def _host() -> tuple[dict[str, Any], str | None]:
-    """The machine, and why torch cannot be used where it cannot."""
+    """Returns the machine, and why torch cannot be used where it cannot."""
     try:
         return machine(), None
     except (ImportError, OSError) as error:
@@ -212,7 +213,7 @@ def _host() -> tuple[dict[str, Any], str | None]:
 
 
 def _device(accelerator: str | None) -> dict[str, Any]:
-    """Accelerator, communication backend and DS_ACCELERATOR, as a run would choose them."""
+    """Returns accelerator, communication backend, DS_ACCELERATOR, as a run would choose them."""
     if accelerator in (None, "cpu"):
         count, backend, ours = 0, accelerator and "gloo", accelerator
     else:
@@ -228,7 +229,7 @@ def _device(accelerator: str | None) -> dict[str, Any]:
 
 
 def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
-    """What a run on CPUs computes in C, compiled here and now if it was not before."""
+    """Returns what a run on CPUs computes in C, compiled here and now if it was not before."""
     if problem:
         return {}
     try:
@@ -243,13 +244,13 @@ def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
 
 
 def _built(found: Build) -> dict[str, Any]:
-    """Whether it is used; the file it is kept in; the problem, where it is not used or not kept."""
+    """Says whether it is used, where it is kept, and the problem if it is not used or kept."""
     path = str(found.path) if found.path else None
     return {"used": found.library is not None, "path": path, "problem": found.problem}
 
 
 def _threads(cores: int) -> dict[str, int]:
-    """Threads of each rank by the number of ranks on this host."""
+    """Counts the threads of each rank by the number of ranks on this host."""
     powers = [2**power for power in range(MOST_LOCAL_RANKS.bit_length())]
     return {str(ranks): max(1, cores // ranks) for ranks in powers if ranks <= max(cores, 1)}
 
@@ -273,7 +274,7 @@ def _warnings(accelerator: str | None, problem: str | None) -> Iterator[str]:
 
 
 def _is_from_index(package: str) -> bool:
-    """Whether a package was installed by name; from a repository or a file pip notes its URL."""
+    """Says whether a package was installed by name; pip notes the URL of a repository or a file."""
     try:
         return metadata.distribution(package).read_text("direct_url.json") is None
     except metadata.PackageNotFoundError:
@@ -281,7 +282,7 @@ def _is_from_index(package: str) -> bool:
 
 
 def _commands(packages: Sequence[Finding], tools: Sequence[Finding]) -> Iterator[str]:
-    """One pip command for all that is required, then the tools of the DeepSpeed engine."""
+    """Yields one pip command for all that is required, then the tools of the DeepSpeed engine."""
     needed = zip(REQUIRED, packages, strict=False)  # the required packages come first
     missing = [requirement for requirement, package in needed if not package.fine]
     if missing:

@@ -56,7 +56,7 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
 
 
 def configure(arguments: argparse.Namespace) -> Configuration:
-    """The configuration of the run to resume, or of the file given, with overrides applied."""
+    """Returns the configuration to resume, or that of the file given, with overrides applied."""
     overrides = [argument for argument in arguments.arguments if "=" in argument]
     files = [Path(argument) for argument in arguments.arguments if "=" not in argument]
     for path in files:
@@ -76,7 +76,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
 
 
 def validate(configuration: Configuration) -> Events:
-    """Open the data: what is missing is said before anything is built."""
+    """Opens the data: what is missing is said before anything is built."""
     data, engine, training = configuration.data, configuration.engine, configuration.training
     if engine.name == "deepspeed" and training.spike_guard != "off":
         check_drops_steps(engine.ds_config, configuration.optimizer)
@@ -87,9 +87,9 @@ def validate(configuration: Configuration) -> Events:
 
 
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
-    """Validate, build, fit, close."""
+    """Validates, builds, fits, closes."""
     configure_process(ranks)
-    # Before the ranks meet, since it says for how long they wait; what is wrong is said after it.
+    # This comes before the ranks meet: it says how long they wait; what is wrong is said after.
     configured = attempted(lambda: configure(arguments))
     settings = RunSettings() if configured.exception() else configured.result().run
     with process_group(ranks, settings.patience):
@@ -103,9 +103,9 @@ def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
 
 
 def main(program: str = PROGRAM, arguments: Sequence[str] | None = None) -> None:
-    """Bad input ends in one line, from one rank, and exit status 2.
+    """Runs a training; bad input ends in one line, from one rank, and exit status 2.
 
-    program: what was typed; arguments: what followed it, those of the process without any.
+    program: the command typed; arguments: those that followed it, by default those of the process.
     """
     ranks = exit_on_bad_input(program, discover)
     parser = argument_parser(program)

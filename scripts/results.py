@@ -1,4 +1,4 @@
-"""Result files: what a script found, with the commit, the machine and the software it was found on.
+"""Result files: the findings of a script, with their commit, machine and software.
 
 A script that measures adds `--output FILE` and `--publish` by `add_options`, opens its `Results`
 before it measures, and gives them what it found. `--publish` writes `docs/results/NAME.json`, from
@@ -22,10 +22,10 @@ from bigtrk.machine import machine, software
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RESULTS = Path("docs/results")
-# Where git ignores files: what could not be published.
+# Git ignores files in this folder: those that could not be published.
 UNPUBLISHED = Path("runs/unpublished")
 
-# What a result file is judged by: plain numbers, None where they could not be measured.
+# A result file is judged by these: plain numbers, None where they could not be measured.
 Summary = Mapping[str, float | Mapping[str, float | None] | None]
 
 
@@ -40,7 +40,7 @@ class Tree:
 
 
 def read_tree(checkout: Path) -> Tree:
-    """The state of a checkout. Files that git ignores do not count, untracked ones do."""
+    """Reads the state of a checkout. Files that git ignores do not count, untracked ones do."""
     head = _git(checkout, "rev-parse", "HEAD", "--show-toplevel")
     # An unpacked archive may lie in somebody's own repository, whose commits say nothing of it.
     commit, top = head.split("\n", 1) if head else ("", "")
@@ -50,7 +50,7 @@ def read_tree(checkout: Path) -> Tree:
 
 
 def _git(checkout: Path, *arguments: str) -> str | None:
-    """What git prints, without the line break at its end; None where it fails or is missing."""
+    """Returns what git prints, without the last line break; None where it fails or is missing."""
     command = ["git", "-C", str(checkout), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -60,7 +60,7 @@ def _git(checkout: Path, *arguments: str) -> str | None:
 
 
 def add_options(parser: argparse.ArgumentParser, quick: str | None = None) -> None:
-    """Let a script be told where its result file goes; quick: what its --quick does, which is too
+    """Lets a script be told where its result file goes; quick: what its --quick does, which is too
     little to be published.
     """
     parser.add_argument("--output", type=Path, metavar="FILE", help="write a result file")
@@ -78,7 +78,7 @@ class Results:
     """The result file of a script, which is to be opened before anything is measured."""
 
     def __init__(self, name: str, arguments: argparse.Namespace) -> None:
-        """Check that what was found can be published as `name`, if `arguments` ask for it.
+        """Checks that what was found can be published as `name`, if `arguments` ask for it.
 
         Raises:
             InputError: there is no git, or the tree differs from its commit.
@@ -90,7 +90,7 @@ class Results:
             raise InputError(f"--publish: {_refusal(self._tree)}")
 
     def write(self, summary: Summary, **found: Any) -> None:
-        """Write the result file where it was asked for, and print `summary` as the last line.
+        """Writes the result file where it was asked for, and prints `summary` as the last line.
 
         Raises:
             InputError: the tree is not what it was at the start; what was to be published lies

@@ -16,7 +16,7 @@ NAME = re.compile(r"(\w+?)\.(?:(\d+)\.)?(\d+)\.(weight|bias)")
 
 
 def load_acorn_weights(model: InteractionGNN, state: dict[str, Tensor]) -> None:
-    """Copy acorn's parameters, by their names in its `state_dict`, into `model`.
+    """Copies acorn's parameters, by their names in its `state_dict`, into `model`.
 
     The last layer's node network is ignored: nothing reads its result. A pT head, which acorn does
     not have, keeps its weights.
@@ -51,7 +51,7 @@ def load_acorn_weights(model: InteractionGNN, state: dict[str, Tensor]) -> None:
 
 
 def our_name(name: str, config: InteractionGNNConfig) -> str | None:
-    """Our name of acorn's parameter; None for one that is not needed.
+    """Returns our name of acorn's parameter; None for one that is not needed.
 
     Raises:
         InputError: acorn's model has no such parameter, or one of other settings.

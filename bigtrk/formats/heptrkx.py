@@ -32,7 +32,7 @@ FARTHEST = 1e6  # of |X|, a thousand kilometres: keeps features finite in float3
 
 
 def import_heptrkx_folder(source: Path, out: Path) -> dict[str, Any]:
-    """Import all npz graphs of folder `source` (or one npz file) to `out`; returns the manifest.
+    """Imports all npz graphs of `source` (a folder or one npz file) to `out`; returns the manifest.
 
     Raises:
         InputError: there are none, or one is damaged; those imported before it stay.
@@ -55,7 +55,7 @@ def _task(file: Path) -> GraphToMake:
 
 
 def read_heptrkx(file: Path) -> EventGraph:
-    """Read one graph, named after its file; ids and particles are not known (None).
+    """Reads one graph, named after its file; ids and particles are not known (None).
 
     Edges run from Ro to Ri and are sorted by (destination, source).
 
@@ -126,7 +126,7 @@ def _check(arrays: Arrays, file: Path) -> None:
 
 
 def _edge_ends(arrays: Arrays, matrix: str, file: Path) -> Ints:
-    """The node of each edge [E] in the incidence matrix "Ri" or "Ro"."""
+    """Returns the node of each edge [E] in the incidence matrix "Ri" or "Ro"."""
     nodes, edges = (arrays[f"{matrix}_{axis}"].astype(np.int64) for axis in ("rows", "cols"))
     n_nodes, n_edges = len(arrays["X"]), len(arrays["y"])
     if ((nodes < 0) | (nodes >= n_nodes)).any():

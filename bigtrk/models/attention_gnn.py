@@ -64,7 +64,7 @@ class AttentionGNNConfig(ModelSettings):
 
 @dataclass(frozen=True)
 class _Graph:
-    """What the networks read of a sector: its edges, x [N, F] and the number of owned nodes."""
+    """A sector as the networks read it: its edges, x [N, F] and the number of owned nodes."""
 
     neighbours: Neighbours
     x: Tensor
@@ -129,11 +129,11 @@ class _Network(Perceptrons):
         self._dtype = torch.bfloat16 if config.precision == "bf16" else None
 
     def _activated(self, values: Tensor) -> Tensor:
-        """The tanh, after LayerNorm where there is one."""
+        """Applies tanh, after LayerNorm where there is one."""
         return torch.tanh(layer_norm(values, values.shape[1:]) if self._normalises else values)
 
     def _compute(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-        """`function` of the inputs and the weights, recomputed or not."""
+        """Computes `function` of the inputs and the weights, recomputed or not."""
         weights = self.weights()
         if self._recomputes:
             return recomputed(function, inputs, weights)
@@ -148,7 +148,7 @@ class InputNetwork(_Network):
         self.add_linear("mlp_0", n_node_features, config.hidden)
 
     def forward(self, features: list[Tensor]) -> list[Tensor]:
-        """Features [N, F] of each sector -> [N, H]."""
+        """Maps features [N, F] of each sector to [N, H]."""
         weights = self.weights()
         return [self._activated(linear(x, *weights)) for x in features]
 
@@ -166,7 +166,10 @@ class EdgeNetwork(_Network):
     def forward(
         self, graphs: list[_Graph], states: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """States [N, D] and edge features [E, G] of each sector -> logits [E], float32 at least."""
+        """Computes the logits [E] of each sector from states [N, D] and edge features [E, G].
+
+        They are float32 at least.
+        """
         sectors = zip(graphs, states, edges, strict=True)
         return [self._logits(graph.neighbours, *tensors) for graph, *tensors in sectors]
 
@@ -175,7 +178,7 @@ class EdgeNetwork(_Network):
             dtype = self._dtype or state.dtype
             first, bias, *others = (weight.to(dtype) for weight in weights)
             of_source, of_destination, of_edge = first.split(self._inputs, dim=1)
-            # Computed per node and then gathered: nodes are 20 times fewer than edges.
+            # These are computed per node and then gathered: nodes are 20 times fewer than edges.
             state = state.to(dtype)
             shares = linear(state, of_source, bias), linear(state, of_destination)
             values: Tensor = BothEnds.apply(graph, *shares)
@@ -198,7 +201,7 @@ class NodeNetwork(_Network):
     def forward(
         self, graphs: list[_Graph], logits: list[Tensor], states: list[Tensor]
     ) -> list[Tensor]:
-        """Logits [E] and states [N, D] of each sector -> its owned nodes' states [n_owned, H]."""
+        """Maps logits [E], states [N, D] of each sector to its owned nodes' states [n_owned, H]."""
         sectors = zip(graphs, logits, states, strict=True)
         return [self._update(*sector) for sector in sectors]
 

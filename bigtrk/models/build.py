@@ -8,7 +8,7 @@ from bigtrk.models.settings import ModelConfig
 def make_model(
     config: ModelConfig, n_node_features: int, n_edge_features: int, pt_head: bool = False
 ) -> nn.Module:
-    """The model of `config` for so many features; weights are drawn by torch's generator.
+    """Makes the model of `config` for so many features; weights are drawn by torch's generator.
 
     pt_head: with a head for log pT, where the model has one.
     """

@@ -32,7 +32,7 @@ class EdgeMLPConfig(ModelSettings):
 
     @property
     def in_chunks(self) -> bool:
-        """Whether edges are computed in chunks that stay in cache."""
+        """Says whether edges are computed in chunks that stay in cache."""
         return self.recompute != "layer"
 
     def build(
@@ -89,6 +89,6 @@ class EdgePerceptron(Perceptrons):
         self.add_linear("output", hidden, 1)
 
     def forward(self, inputs: list[Tensor], work: Workspace) -> list[Tensor]:
-        """Inputs [E, n_inputs] of each sector -> logits [E, 1] in the workspace's type."""
+        """Maps inputs [E, n_inputs] of each sector to logits [E, 1] in the workspace's type."""
         weights = self.weights()
         return [Encode.apply(work, self._activations, rows, *weights) for rows in inputs]

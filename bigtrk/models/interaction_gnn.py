@@ -53,7 +53,7 @@ class InteractionGNNConfig(ModelSettings):
 
     @property
     def in_chunks(self) -> bool:
-        """Whether edges are computed in chunks that stay in cache."""
+        """Says whether edges are computed in chunks that stay in cache."""
         return self.recompute != "layer"
 
     def build(

@@ -1,4 +1,4 @@
-"""What the settings of every model have in common."""
+"""The common settings of every model."""
 
 from abc import abstractmethod
 from typing import Annotated, ClassVar, Literal
@@ -9,8 +9,8 @@ from torch import nn
 from bigtrk.config import Settings
 
 Precision = Literal["fp32", "bf16"]
-# Far above any track finder's: configurations come with files from anywhere, and a model is built
-# and counted layer by layer before its weights are compared.
+# These are far above any track finder's: configurations come with files from anywhere, and a model
+# is built and counted layer by layer before its weights are compared.
 Width = Annotated[int, Field(ge=2, le=65_536)]
 Layers = Annotated[int, Field(ge=1, le=256)]
 Linears = Annotated[int, Field(ge=1, le=16)]  # of one MLP

@@ -1,4 +1,4 @@
-"""What a model promises to the engines, the halo exchange and the cost model.
+"""The promises of a model to the engines, the halo exchange and the cost model.
 
 Two kinds: an edge model gives a logit for each edge, [E] (or [E, 2]: the logit, and the log of the
 pT of the edge's particle in GeV); a hit model gives an embedding of each node, [N, D]. Results are
@@ -53,7 +53,7 @@ class SectorInputs(NamedTuple):
 
 
 class Model(Protocol):
-    """How every model is called, and all that one of the simple form has to offer."""
+    """The call of every model, and all that one of the simple form has to offer."""
 
     def __call__(
         self,
@@ -125,12 +125,12 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
 
 
 def no_exchange(owned: Tensor) -> Tensor:
-    """The exchange of a whole graph, which has no halo."""
+    """Exchanges nothing: a whole graph has no halo."""
     return owned
 
 
 def check_edges(edge_index: Tensor, n_nodes: int) -> None:
-    """Both ends of every edge [2, E] are nodes: the passes over edges rely on it.
+    """Checks that both ends of every edge [2, E] are nodes: the passes over edges rely on it.
 
     Raises:
         IndexError: one is not. An accelerator is not waited for; its next call fails instead.
@@ -149,8 +149,8 @@ def check_edges(edge_index: Tensor, n_nodes: int) -> None:
 
 
 def units(model: nn.Module) -> Iterator[nn.Module]:
-    """What is gathered at once where parameters are sharded: each child of `model`, and each item
-    of a list of them.
+    """Yields what is gathered at once where parameters are sharded: each child of `model`, and each
+    item of a list of them.
     """
     for child in model.children():
         yield from child if isinstance(child, nn.ModuleList) else [child]

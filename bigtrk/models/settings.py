@@ -20,7 +20,7 @@ _OPTIONS = {
 
 
 def _of_one_model(content: Any) -> Any:
-    """The Interaction GNN's where no model is named, as in configurations from before the others.
+    """Adds the name of the Interaction GNN where none is, as in configurations before the others.
 
     Raises:
         ValueError: an option is of other models only.

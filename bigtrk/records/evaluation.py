@@ -1,4 +1,4 @@
-"""An evaluation, as `bigtrk evaluate` writes it; what it does not know is None."""
+"""An evaluation, as `bigtrk evaluate` writes it; values that it does not know are None."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -83,7 +83,7 @@ class Judged(Record):
     matching: Annotated[tuple[MatchingRecord, ...], Field(max_length=MOST)] = ()
 
     def bins(self, mode: str) -> TrackBins:
-        """Those of the one style that has bins; empty where there are none."""
+        """Returns those of the one style that has bins; empty where there are none."""
         known = (match.bins for match in self.matching if match.mode == mode and match.bins)
         return next(known, TrackBins())
 
@@ -91,7 +91,7 @@ class Judged(Record):
 class TrackRecord(Judged):
     """Tracks made from edges with a score above `score_cut`; `pt_min` in GeV.
 
-    perfect: tracks of perfect scores. losses: reconstructable particles by what became of them,
+    perfect: tracks of perfect scores. losses: reconstructable particles by their category of loss,
     and loss_bins the same by pT and eta, as "merged_by_pt" (`tracks/losses.py` defines them).
     """
 
@@ -107,8 +107,8 @@ class TrackRecord(Judged):
 class EvaluationRecord(FileRecord):
     """A file in `evaluations/` of a run's folder.
 
-    data: the folder of events, however it was typed. made: when. step: that of the checkpoint whose
-    weights were evaluated; None for the model that the run ended with.
+    data: the folder of events, however it was typed. made: the time. step: that of the checkpoint
+    whose weights were evaluated; None for the model that the run ended with.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -127,7 +127,7 @@ class EvaluationRecord(FileRecord):
 
     @model_validator(mode="after")
     def _bins_are_shared(self) -> Self:
-        """Tables have a row for each bin of all ratios, and plots against pT show its logarithm."""
+        """Checks that all ratios have the same bins, the rows of a table, and those of pT a log."""
         for axis in ("pt", "eta"):
             edges = {binned.edges for name, binned in self._binned() if name.endswith(f"_{axis}")}
             if len(edges) > 1:
@@ -137,7 +137,7 @@ class EvaluationRecord(FileRecord):
         return self
 
     def _binned(self) -> Iterator[tuple[str, Binned]]:
-        """All that is in bins, by a name that ends with what by."""
+        """Yields all that is in bins, by a name that ends with the binned quantity."""
         tracks = self.tracks or TrackRecord()
         judged = (*tracks.matching, *(tracks.perfect or Judged()).matching)
         for record in (self.edge_bins, *(match.bins for match in judged)):

@@ -15,7 +15,7 @@ LONGEST_NAME = 100  # letters: file systems take 255, and a temporary file's nam
 
 
 def write_evaluation(run: Path, record: EvaluationRecord) -> Path:
-    """Write a record, atomically, to a new file in the run's folder; returns its path.
+    """Writes a record, atomically, to a new file in the run's folder; returns its path.
 
     It has the name of the data folder and the time in UTC: `graphs-20261122T064105Z.json`, and a
     number where that is taken.
@@ -36,7 +36,7 @@ def write_evaluation(run: Path, record: EvaluationRecord) -> Path:
 
 
 def read_evaluations(run: Path) -> tuple[EvaluationRecord, ...]:
-    """Read the newest evaluation on each data folder, in the order of these folders.
+    """Reads the newest evaluation on each data folder, in the order of these folders.
 
     Raises:
         InputError: a file is of another format, broken, or says what no evaluation can; names it.

@@ -1,6 +1,6 @@
 """The lines of `metrics.jsonl`: a record of each step and epoch, and of validation on the way.
 
-What a record does not know is None.
+Values that a record does not know are None.
 """
 
 from typing import Literal, Self
@@ -24,10 +24,10 @@ class NormsRecord(Record):
 class StepRecord(Record):
     """One optimizer step; `step` counts from the start of the run.
 
-    `micro_steps`: how many events or sectors each rank had one after another. `routes`: in how many
-    sectors each event was trained, by name. `imbalance`: the most loaded rank's predicted seconds
-    over the mean's. A `spike` was left out of the training. `loss` is that of edges, `pt_loss` the
-    auxiliary one, before its weight.
+    `micro_steps`: the number of events or sectors that each rank had one after another. `routes`:
+    the number of sectors in which each event was trained, by name. `imbalance`: the most loaded
+    rank's predicted seconds over the mean's. A `spike` was left out of the training. `loss` is that
+    of edges, `pt_loss` the auxiliary one, before its weight.
     """
 
     kind: Literal["step"] = "step"
@@ -50,7 +50,7 @@ class MeanEdgeMetrics(Record):
     """Means over events of per-event ratios in [0, 1] and of the absolute error of log pT, and
     numbers of edges over all events.
 
-    events_skipped: how many events at least one mean leaves out, since their ratio is undefined.
+    events_skipped: number of events that at least one mean leaves out: their ratio is undefined.
     """
 
     loss: Loss | None = None
@@ -69,7 +69,7 @@ class MeanEdgeMetrics(Record):
 
     @model_validator(mode="after")
     def _counts_fit(self) -> Self:
-        """Each of these edges is among the next."""
+        """Checks that each kind of edges is among the next."""
         chains = (
             (self.n_found, self.n_true_predicted, self.n_predicted),
             (self.n_found, self.n_target),
@@ -116,8 +116,8 @@ class Shares(Record):
 
 
 class PowerRecord(Record):
-    """Of an epoch: energy of all accelerators and of all hosts; mean shares of time that a kernel
-    ran and of memory in use. What was not read is None; `absent` says why, by kind of device.
+    """An epoch's energy of all accelerators and of all hosts; mean shares of time that a kernel ran
+    and of memory in use. Values that were not read are None; `absent` says why, by kind of device.
     """
 
     accelerator_joules: Number | None = None
@@ -128,9 +128,8 @@ class PowerRecord(Record):
 
 
 class EpochRecord(Record):
-    """One epoch; `seconds` is its training part, `batch_seconds` the median step. What it counts
-    are the steps trained, without the `spikes` left out; time may have ended before all that were
-    planned.
+    """One epoch; `seconds` is its training part, `batch_seconds` the median step. It counts the
+    steps trained, without the `spikes` left out; time may have ended before all that were planned.
 
     `imbalance` is the slowest rank's compute time over the mean's, `peak_memory_bytes` the
     largest rank's.
@@ -155,7 +154,7 @@ class EpochRecord(Record):
 
     @property
     def number(self) -> int:
-        """The epoch as people count it, from 1."""
+        """Returns the epoch as people count it, from 1."""
         return self.epoch + 1
 
 

@@ -23,7 +23,7 @@ def _not_tiny(value: float) -> float:
 Loss = Annotated[float, Field(allow_inf_nan=True), AfterValidator(_moderate)]  # NaN: it diverged
 Number = Annotated[float, AfterValidator(_moderate)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
-# Seconds, and edges in them: what others are divided by.
+# Seconds, and edges in them: other values are divided by them.
 Measure = Annotated[float, Field(ge=0, le=1e30), AfterValidator(_not_tiny)]
 Place = Annotated[int, Field(ge=0, lt=2**40, strict=True)]  # of a step or an epoch
 Parts = Annotated[int, Field(ge=1, le=4096)]  # sectors of an event
@@ -33,5 +33,5 @@ PathText = Annotated[str, Field(max_length=4096)]  # as long as Linux takes them
 
 
 def some() -> Any:
-    """The field of a dictionary that is empty by default, and never large."""
+    """Makes the field of a dictionary that is empty by default, and never large."""
     return Field(default_factory=dict, max_length=MOST)

@@ -1,4 +1,4 @@
-"""Defines what a record is; files that hold one are written and read through the same class."""
+"""The definition of a record; files that hold one are written and read through the same class."""
 
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -11,7 +11,7 @@ from bigtrk.errors import InputError, one_line
 
 
 class Record(Settings):
-    """Immutable; unlike a configuration it tolerates keys that it does not know."""
+    """An immutable record; unlike a configuration it tolerates keys that it does not know."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -19,8 +19,9 @@ class Record(Settings):
 class FileRecord(Record):
     """A record that has a file of its own, and says of which format that is.
 
-    made_again: how a user makes the file anew. format: a number that each kind has by default, and
-    that grows when the meaning of its keys changes; files of versions before formats have none.
+    made_again: the way in which a user makes the file anew. format: a number that each kind has by
+    default, and that grows when the meaning of its keys changes; files of versions before formats
+    have none.
     """
 
     made_again: ClassVar[str]

@@ -1,7 +1,7 @@
-"""`run.json`: what is trained, on what, by what.
+"""`run.json`: the model, the data and the program of a training.
 
-What a record does not know is None. Folders come from anywhere, so values are those that reports
-can compute with.
+Values that a record does not know are None. Folders come from anywhere, so values are those that
+reports can compute with.
 """
 
 from typing import Any, ClassVar, Literal
@@ -14,7 +14,7 @@ from bigtrk.records.record import FileRecord, Record
 
 
 class DataRecord(Record):
-    """What was trained."""
+    """The events that were trained."""
 
     train_events: Count | None = None
     validation_events: Count | None = None
@@ -33,7 +33,7 @@ class MachineRecord(Record):
 
 
 class Resumption(Record):
-    """How a run went on after `step` steps."""
+    """A run's ranks and engine after it was resumed at `step` steps."""
 
     step: Place
     launcher: Text | None = None

@@ -26,8 +26,7 @@ Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 class Run:
     """A run as recorded so far; steps and epochs ascend, each once. A run may have neither yet.
 
-    `validations` are those between the ends of epochs; `evaluations` the newest by data
-    folder.
+    `validations` are those between the ends of epochs; `evaluations` the newest by data folder.
     """
 
     folder: Path
@@ -120,7 +119,7 @@ def read_run(folder: Path) -> Run:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """A short name per run: the folder's own, or its whole path where two share that."""
+    """Returns a short name per run: the folder's own, or its whole path where two share that."""
     names = [run.folder.resolve().name for run in runs]
     return [
         name if names.count(name) == 1 else str(run.folder)

@@ -1,4 +1,4 @@
-"""`series.json`: what a scaling series asks for."""
+"""`series.json`: the request of a scaling series."""
 
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -14,7 +14,7 @@ MOST_REPEATS = 1000
 
 
 class SeriesRecord(FileRecord):
-    """`series.json`: what the series asks for.
+    """`series.json`: the request of the series.
 
     events, validation: per rank (weak) or in all (strong). configuration: that of all its runs, but
     for what differs by design. price_per_device_hour: in dollars. ranks_per_node: None for all
@@ -37,7 +37,7 @@ class SeriesRecord(FileRecord):
 
     @property
     def shares(self) -> int:
-        """For how many ranks the host has cores."""
+        """Counts the ranks that the host has cores for."""
         if self.cores_per_rank is None or self.host_cores is None:
             return 1
         return self.host_cores // self.cores_per_rank

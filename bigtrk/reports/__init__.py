@@ -1,4 +1,4 @@
-"""Run folders read and shown: `bigtrk report`."""
+"""The reports of run folders: `bigtrk report`."""
 
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports.evaluation.page import write_evaluation_html

@@ -1,4 +1,4 @@
-"""A run's header: what was trained on what, with which engine, where."""
+"""The header of a run: the task, the data, the engine and the machine."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from bigtrk.reports.elements import figures
 
 
 def engine_name(record: RunRecord) -> str:
-    """The engine as people write it, such as "DeepSpeed ZeRO-1"."""
+    """Names the engine as people write it, such as "DeepSpeed ZeRO-1"."""
     name = {"ddp": "DDP", "deepspeed": "DeepSpeed", "fsdp2": "FSDP2"}.get(
         record.engine, record.engine
     )
@@ -17,7 +17,7 @@ def engine_name(record: RunRecord) -> str:
 
 
 def facts(run: Run) -> dict[str, str]:
-    """What was trained on what, with which engine, where: text by label."""
+    """Says what was trained on what, with which engine, where: text by label."""
     record, data = run.record, run.record.data
     return {
         "model": f"{figures.count(record.parameters)} parameters: {_section(run, 'model')}",
@@ -32,7 +32,7 @@ def facts(run: Run) -> dict[str, str]:
 
 
 def headers(runs: Sequence[Run]) -> list[tuple[str, dict[str, str]]]:
-    """Blocks of title and facts; of several runs, what they share and where each differs."""
+    """Makes blocks of title and facts; of several runs, what they share and where each differs."""
     names = labels(runs)
     known = [facts(run) for run in runs]
     if len(runs) == 1:

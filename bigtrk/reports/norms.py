@@ -14,8 +14,8 @@ from bigtrk.reports.elements.layout import Table
 
 @dataclass(frozen=True)
 class GroupNorms:
-    """Over the steps that recorded them: the gradient's median and largest norm, the step of the
-    latter, the weights' first and last norm.
+    """Norms over the steps that recorded them: the gradient's median and largest norm, the step of
+    the latter, the weights' first and last norm.
     """
 
     median: float | None
@@ -26,20 +26,20 @@ class GroupNorms:
 
 
 def norms(run: Run) -> dict[str, GroupNorms]:
-    """By group, in the model's order; empty where no step recorded any."""
+    """Returns norms by group, in the model's order; empty where no step recorded any."""
     known = [(step.step, step.norms) for step in run.steps if step.norms]
     groups = list(known[-1][1].weight) if known else []
     return {group: _of_group(group, known) for group in groups}
 
 
 def total(of_groups: dict[str, float | None]) -> float | None:
-    """The norm of all groups together; None if one is not known."""
+    """Returns the norm of all groups together; None if one is not known."""
     squares = [None if x is None else x * x for x in of_groups.values()]
     return None if not squares or None in squares else math.sqrt(sum(filter(None, squares)))
 
 
 def norms_tables(runs: Sequence[Run]) -> list[Table]:
-    """A table with a row per run and group; none where no run recorded any."""
+    """Makes a table with a row per run and group; none where no run recorded any."""
     rows = tuple(
         (name, group, *_cells(found))
         for name, run in zip(labels(runs), runs, strict=True)
@@ -56,7 +56,7 @@ def norms_tables(runs: Sequence[Run]) -> list[Table]:
 
 
 def norms_entry(run: Run) -> dict[str, Any]:
-    """`norms` for the JSON summary."""
+    """Returns `norms` for the JSON summary."""
     return {group: asdict(found) for group, found in norms(run).items()}
 
 

@@ -26,7 +26,7 @@ METRICS = (
 
 
 def write_html(runs: Sequence[Run], path: Path) -> None:
-    """Write the report of `runs` to `path`, atomically."""
+    """Writes the report of `runs` to `path`, atomically."""
     scaling = compare(runs)
     names = labels(runs)
     write_page(
@@ -58,7 +58,7 @@ def _plots(runs: Sequence[Run], scaling: Scaling) -> list[str]:
 
 
 def _norms(title: str, runs: Sequence[Run], kind: str) -> str:
-    """The norm of all parts of the model together, by step."""
+    """Draws the norm of all parts of the model together, by step."""
     lines = []
     for name, run in zip(labels(runs), runs, strict=True):
         values = [(s.step, total(getattr(s.norms, kind))) for s in run.steps if s.norms]
@@ -75,7 +75,7 @@ def _by_epoch(title: str, runs: Sequence[Run], metric: str, scale: float) -> str
 
 
 def _speedup(scaling: Scaling) -> str:
-    """Speed-up of each run as a point in the run's colour, and what ideal scaling would give."""
+    """Draws each run's speed-up as a point in the run's colour, and that of ideal scaling."""
     points = [
         Line(row.run, () if row.speedup is None else ((row.ranks, row.speedup),))
         for row in scaling.rows
@@ -97,5 +97,5 @@ def _shares(scaling: Scaling) -> str:
 
 
 def shares_figure(bars: Sequence[tuple[str, Sequence[float]]]) -> str:
-    """Stacked bars of (name, shares by `ACTIVITIES`) with their legend; "" without any."""
+    """Draws stacked bars of (name, shares by `ACTIVITIES`) with their legend; "" without any."""
     return legend(ACTIVITIES) + share_bars(bars, ACTIVITIES) if bars else ""

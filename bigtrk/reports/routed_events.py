@@ -1,4 +1,4 @@
-"""How a run's events were routed: whole, or in how many sectors."""
+"""The routes of a run's events: whole, or in so many sectors."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,29 +8,29 @@ from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table
 
-# Events in sectors that a table names; the JSON summary names all.
+# Number of events in sectors that a table names; the JSON summary names all.
 _NAMED = 20
 
 
 def routes(run: Run) -> dict[str, int]:
-    """In how many sectors each event was trained in the last epoch that has it, by name."""
+    """Counts the sectors of each event in the last epoch that has it, by the event's name."""
     return {name: parts for step in run.steps for name, parts in step.routes.items()}
 
 
 def micro_steps(run: Run) -> float | None:
-    """The mean number of micro-steps in a step; None where no step says it."""
+    """Returns the mean number of micro-steps in a step; None where no step says it."""
     known = [step.micro_steps for step in run.steps if step.micro_steps is not None]
     return fmean(known) if known else None
 
 
 def imbalance(run: Run) -> tuple[float, float] | None:
-    """The predicted imbalance of a step, mean and largest; None where no step says it."""
+    """Returns the predicted imbalance of a step, mean and largest; None where no step says it."""
     known = [step.imbalance for step in run.steps if step.imbalance is not None]
     return (fmean(known), max(known)) if known else None
 
 
 def routes_table(runs: Sequence[Run]) -> Table:
-    """Events by route and micro-steps, a row per run; notes name the events in sectors."""
+    """Makes a row per run of events by route and micro-steps; notes name the events in sectors."""
     found = [Counter(routes(run).values()) for run in runs]
     ways = sorted({1, *(way for counts in found for way in counts)})
     named = ("whole" if k == 1 else f"{k} sectors" for k in ways)
@@ -56,7 +56,7 @@ def routes_table(runs: Sequence[Run]) -> Table:
 
 
 def _names(label: str, run: Run) -> str:
-    """The events of a run that were trained in sectors."""
+    """Names the events of a run that were trained in sectors."""
     cut = sorted((name, parts) for name, parts in routes(run).items() if parts > 1)
     if not cut:
         return ""

@@ -1,4 +1,4 @@
-"""How fast each run was, and what more ranks bought."""
+"""The speed of each run, and the gain from more ranks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class ScalingRow:
 
 @dataclass(frozen=True)
 class Scaling:
-    """All runs beside each other, with what a reader must know to compare them."""
+    """The comparison of all runs, with what a reader must know of it."""
 
     timings: tuple[Timing, ...]
     rows: tuple[ScalingRow, ...]
@@ -53,12 +53,12 @@ class Scaling:
 
     @property
     def compares(self) -> bool:
-        """Whether any run is compared with another one."""
+        """Says whether any run is compared with another one."""
         return any(row.baseline not in (None, row.run) for row in self.rows)
 
 
 def time_run(run: Run) -> Timing:
-    """The run's speed by `TIMING_RULE`."""
+    """Returns the run's speed by `TIMING_RULE`."""
     epochs = run.epochs[1:] or run.epochs
     return Timing(
         epochs=len(epochs),
@@ -73,7 +73,7 @@ def time_run(run: Run) -> Timing:
 
 
 def compare(runs: Sequence[Run]) -> Scaling:
-    """Speed of every run and, by `SPEEDUP_RULE`, speed-up and parallel efficiency."""
+    """Returns every run's speed and, by `SPEEDUP_RULE`, speed-up and parallel efficiency."""
     timings = tuple(time_run(run) for run in runs)
     names = labels(runs)
     rows = tuple(_row(index, runs, timings, names) for index in range(len(runs)))
@@ -106,7 +106,7 @@ def _baseline(run: Run, candidates: Sequence[Run]) -> Run | None:
 
 
 def _task(run: Run) -> tuple[int | None, str | None]:
-    """What must agree for a comparison to be about ranks alone."""
+    """Returns what must agree for a comparison to be about ranks alone."""
     return run.record.parameters, run.record.machine.accelerator
 
 
@@ -144,7 +144,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def mean_shares(shares: Iterable[Shares | None]) -> Shares | None:
-    """The mean of those that are known; None where none is."""
+    """Returns the mean of those that are known; None where none is."""
     known = [share for share in shares if share is not None]
     if not known:
         return None

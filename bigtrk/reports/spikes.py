@@ -7,17 +7,17 @@ from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table
 
-# Spikes that a table names; the JSON summary names all.
+# Number of spikes that a table names; the JSON summary names all.
 _NAMED = 10
 
 
 def spikes(run: Run) -> list[StepRecord]:
-    """The steps left out, ascending."""
+    """Lists the steps left out, ascending."""
     return [step for step in run.steps if step.spike]
 
 
 def spikes_tables(runs: Sequence[Run]) -> list[Table]:
-    """A table with a row per guarded run, notes naming the steps; none without a guarded run."""
+    """Makes a row per guarded run, notes naming the steps; no table without a guarded run."""
     guarded = [(name, run) for name, run in zip(labels(runs), runs, strict=True) if _guard(run)]
     if not guarded:
         return []
@@ -35,7 +35,7 @@ def spikes_tables(runs: Sequence[Run]) -> list[Table]:
 
 
 def _guard(run: Run) -> str:
-    """How the run was guarded, "" if it was not."""
+    """Says how the run was guarded, "" if it was not."""
     training = run.record.config.get("training")
     guard = training.get("spike_guard") if isinstance(training, dict) else None
     return guard if isinstance(guard, str) and guard != "off" else ""

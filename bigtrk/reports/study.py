@@ -46,7 +46,7 @@ class Method:
 
     @property
     def curve(self) -> list[Scored]:
-        """By time."""
+        """Lists the validations by time."""
         run = self.run
         ends = accumulate(epoch.seconds for epoch in run.epochs)
         whole = [
@@ -59,19 +59,19 @@ class Method:
         return sorted([*whole, *between], key=lambda scored: scored.seconds)
 
     def at(self, seconds: float) -> Scored | None:
-        """The last validation by then."""
+        """Returns the last validation by then."""
         return next((s for s in reversed(self.curve) if s.seconds <= seconds), None)
 
     def after(self, epochs: int) -> Scored | None:
         return next((s for s in self.curve if s.epochs == epochs), None)
 
     def reaches(self, auc: float) -> float | None:
-        """Seconds until the AUC is as high."""
+        """Returns the seconds until the AUC is as high."""
         return next((s.seconds for s in self.curve if (s.metrics.auc or 0.0) >= auc), None)
 
     @property
     def work(self) -> float | None:
-        """Edges computed in an epoch over those there are."""
+        """Returns the edges computed in an epoch over those there are."""
         first, edges = self.run.epochs[:1], self.run.record.data.edges
         if not first or not edges or not first[0].steps:
             return None
@@ -80,7 +80,7 @@ class Method:
 
     @property
     def whole_epochs(self) -> int:
-        """Epochs that time did not cut short."""
+        """Counts the epochs that time did not cut short."""
         return sum(_is_whole(epoch) for epoch in self.run.epochs)
 
 
@@ -92,8 +92,10 @@ class StudyReport:
     """The runs of a study by the name of their method."""
 
     def __init__(self, folders: dict[str, Path]) -> None:
-        """Raises:
-        InputError: a run cannot be read, or has not been validated yet.
+        """Reads the runs.
+
+        Raises:
+            InputError: a run cannot be read, or has not been validated yet.
         """
         self.methods = [Method(name, read_run(folder)) for name, folder in folders.items()]
         for method in self.methods:
@@ -112,7 +114,7 @@ class StudyReport:
             show_table(table, out)
 
     def write(self, page: Path, result: Path) -> None:
-        """The page and a JSON file."""
+        """Writes the page and a JSON file."""
         names = [method.name for method in self.methods]
         write_page(
             page,
@@ -125,7 +127,7 @@ class StudyReport:
         write_json(result, self.summary())
 
     def summary(self) -> dict[str, Any]:
-        """Each method at equal time and equal epochs, and its curve; JSON-able, NaN is None."""
+        """Returns each method at equal time and epochs, and its curve; JSON-able, NaN is None."""
         content = {
             "seconds": self.seconds,
             "epochs": self.epochs,
@@ -192,7 +194,7 @@ class StudyReport:
 
 
 def _verdict(found: Sequence[tuple[Method, Scored | None]]) -> str:
-    """Which method is ahead, and by how much."""
+    """Says which method is ahead, and by how much."""
     known = [(s.metrics.auc, m.name) for m, s in found if s and s.metrics.auc is not None]
     if len(known) < 2:
         return "Too few methods have an AUC to compare."

@@ -18,7 +18,7 @@ from bigtrk.reports.tables import make_tables
 
 
 def summarise(runs: Sequence[Run]) -> dict[str, Any]:
-    """Records, epochs, evaluations and the comparison of `runs`, JSON-able (NaN becomes None)."""
+    """Returns records, epochs, evaluations and comparison of `runs`, JSON-able (NaN is None)."""
     scaling = compare(runs)
     entries = [
         _entry(run, timing, row)
@@ -34,7 +34,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def show(runs: Sequence[Run], console: Console) -> None:
-    """Print headers and tables; elsewhere than on a terminal at a width of 100."""
+    """Prints headers and tables; elsewhere than on a terminal at a width of 100."""
     out = at_width(console)
     for title, facts in headers(runs):
         show_header(title, facts, out)
@@ -65,7 +65,7 @@ def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
 
 
 def finite(value: Any) -> Any:
-    """JSON knows no NaN and no infinity."""
+    """Replaces NaN and infinity, which JSON does not know, by None."""
     if isinstance(value, dict):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -22,7 +22,7 @@ TIME_SHARES_NOTE = (
 
 
 def make_tables(runs: Sequence[Run], scaling: Scaling) -> list[Table]:
-    """All tables that these runs can fill, in reading order."""
+    """Makes all tables that these runs can fill, in reading order."""
     tables = [_speed(runs, scaling), _time_shares(scaling), routes_table(runs)]
     if len(runs) > 1:
         tables.append(_last_epochs(runs))

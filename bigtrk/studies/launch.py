@@ -31,7 +31,7 @@ def torchrun_environment() -> dict[str, str]:
 
 @contextmanager
 def on_cores(number: int) -> Iterator[None]:
-    """Keeps what the block starts to so many of this process's cores, or all where it has fewer."""
+    """Keeps programs started in the block to so many of this process's cores, or all it has."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(cores)[:number])
     try:
@@ -41,11 +41,11 @@ def on_cores(number: int) -> Iterator[None]:
 
 
 def train_logged(command: Sequence[str], log: Path) -> None:
-    """Runs a training; all that it prints goes to the end of `log`, its epochs are also shown.
+    """Runs a training; its output goes to the end of `log`, its epochs are also shown.
 
     Raises:
-        InputError: the training failed; the end of what it printed is on stderr by then. Or `log`
-            is a symbolic link, or its folder is one.
+        InputError: the training failed; the end of its output is on stderr by then. Or `log` is a
+            symbolic link, or its folder is one.
     """
     unlinked(log.parent).mkdir(parents=True, exist_ok=True)
     with (

@@ -36,7 +36,7 @@ METHODS = (
     ("sectors with halo", "sectors", ("sampling.method=sectors", "data.sectors=halo")),
 )
 POINTS = 12  # validations in a run
-ENDLESS = 100_000  # epochs: time ends a run
+ENDLESS = 100_000  # epochs: the time limit ends a run
 
 
 @dataclass(frozen=True)

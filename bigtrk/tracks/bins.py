@@ -1,4 +1,4 @@
-"""Counts in bins of a particle's pT, or of eta: what efficiencies and rates against them rest on.
+"""Counts in bins of a particle's pT, or of eta: efficiencies and rates against them rest on these.
 
 Shapes: V values, B bins.
 """
@@ -19,7 +19,7 @@ ETA_EDGES = tuple(step / 2 for step in range(-8, 9))
 
 @dataclass(frozen=True)
 class BinnedRatio:
-    """How many of the values in each bin count for a ratio: part, whole [B + 2] int64.
+    """The number of values in each bin that count for a ratio: part, whole [B + 2] int64.
 
     edges: the B + 1 limits of the bins, ascending; the lower limit belongs to a bin, the upper one
     to the next. Place B counts values outside all bins, place B + 1 unknown ones (NaN).
@@ -36,7 +36,7 @@ Bins = dict[str, BinnedRatio]
 def binned_ratio(
     values: Floats, counts: NDArray[np.bool_], edges: tuple[float, ...]
 ) -> BinnedRatio:
-    """The bins of all `values` [V] (whole) and of those that `counts` [V] marks (part)."""
+    """Bins all `values` [V] (whole) and those that `counts` [V] marks (part)."""
     places = _places(values, edges)
     length = len(edges) + 1
     part = np.bincount(places[counts], minlength=length)
@@ -55,7 +55,7 @@ def _sum(ratios: Sequence[BinnedRatio]) -> BinnedRatio:
 
 
 def _places(values: Floats, edges: tuple[float, ...]) -> Ids:
-    """The place of each value among B + 2: [V] -> [V]."""
+    """Returns the place of each value among B + 2: [V] -> [V]."""
     bins = len(edges) - 1
     place = np.searchsorted(edges, values, side="right") - 1
     # Values above the bins, and NaN, are at `bins` by now.

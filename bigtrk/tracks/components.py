@@ -15,7 +15,7 @@ def build_tracks(
     score_cut: float = 0.5,
     min_hits: int = 3,
 ) -> NDArray[np.int64]:
-    """Track of each hit: edge_index [2, E], scores [E] -> [N] int64, NO_TRACK for hits in none.
+    """Finds each hit's track, or NO_TRACK: edge_index [2, E], scores [E] -> [N] int64.
 
     Edges with a score above `score_cut` are kept. Components of fewer than `min_hits` hits are no
     tracks; the others are numbered from 0, by their first hit.

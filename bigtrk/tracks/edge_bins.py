@@ -13,11 +13,11 @@ from bigtrk.tracks.overlaps import Ids
 
 
 def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -> Bins:
-    """Efficiency and purity, as in `EdgeMetrics`, of a whole event with truth: scores [E],
+    """Bins efficiency and purity, as in `EdgeMetrics`, of a whole event with truth: scores [E],
     weights [E] of the target.
 
-    efficiency_by_pt, efficiency_by_eta: of a target edge's particle; absent where particles are
-    unknown. purity_by_eta: the mean of an edge's two hits.
+    efficiency_by_pt, efficiency_by_eta: by a target edge's particle; absent where particles are
+    unknown. purity_by_eta: by the mean of an edge's two hits.
 
     Raises:
         InputError: the graph does not store eta.
@@ -39,7 +39,7 @@ def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -
 
 
 def hit_eta(event: Sector) -> Floats:
-    """Eta of each hit [N].
+    """Returns the eta of each hit [N].
 
     Raises:
         InputError: the graph does not store it.
@@ -51,6 +51,6 @@ def hit_eta(event: Sector) -> Floats:
 
 
 def _at(row: Ids, column: Tensor) -> Floats:
-    """`column` in these rows; NaN in row -1, of particles that the table lacks."""
+    """Returns `column` in these rows; NaN in row -1, that of particles that the table lacks."""
     values: Floats = np.append(column.double().numpy(), np.nan)
     return values[row]

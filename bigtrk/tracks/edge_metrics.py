@@ -41,7 +41,7 @@ class EdgeMetrics:
 
 
 def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0.5) -> EdgeMetrics:
-    """Metrics of one event, computed in float64: logits [E], y [E] bool, weights [E].
+    """Computes one event's metrics in float64: logits [E], y [E] bool, weights [E].
 
     Raises:
         InputError: a logit is NaN.
@@ -115,7 +115,7 @@ def _ratio(part: int, whole: int) -> float | None:
 
 
 def _auc(score: NDArray[np.float64], target: NDArray[np.bool_]) -> float | None:
-    """Mann-Whitney: the chance that a target edge scores above another; ties count half."""
+    """Returns Mann-Whitney's chance that a target edge scores above another; ties count half."""
     positives = int(target.sum())
     negatives = len(target) - positives
     if not positives or not negatives:

@@ -37,8 +37,8 @@ PERFECT_CUT = 0.5  # perfect scores are 0 or 1
 
 @dataclass(frozen=True)
 class TrackOptions:
-    """Edges with a score above `score_cut` make tracks of at least `min_hits` hits; particles of
-    at least `min_hits` hits and `pt_min` (GeV) are to be found.
+    """The choice of tracks and particles: edges with a score above `score_cut` make tracks of at
+    least `min_hits` hits; particles of at least `min_hits` hits and `pt_min` (GeV) are to be found.
     """
 
     score_cut: float = 0.5
@@ -47,7 +47,7 @@ class TrackOptions:
     matching_fraction: float = 0.5
 
     def matchings(self) -> list[Matching]:
-        """Every style in every mode."""
+        """Lists every style in every mode."""
         return [
             Matching(style, mode, self.matching_fraction, self.pt_min, self.min_hits, self.min_hits)
             for style, mode in product(get_args(Style), get_args(Mode))
@@ -78,7 +78,7 @@ class EventTracks:
 
 
 def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventTracks:
-    """Build and judge the tracks of a whole event with truth: scores [E].
+    """Builds and judges the tracks of a whole event with truth: scores [E].
 
     Raises:
         InputError: the event's hits or particles are unknown.
@@ -111,7 +111,7 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
 
 @dataclass(frozen=True)
 class _Tracks:
-    """track_id [N], and a judgement per matching."""
+    """Tracks: track_id [N], and a judgement per matching."""
 
     track_id: Ids
     judgements: dict[tuple[Style, Mode], Judgement]
@@ -152,7 +152,7 @@ def _judged(event: Sector, particles: ParticleTable, tracks: _Tracks) -> JudgedT
 
 
 def _trackml_score(track_id: Ids, event: Sector) -> float | None:
-    """None where the truth gives no weights, as in files of the test set."""
+    """Returns the score; None where the truth gives no weights, as in files of the test set."""
     assert event.particle_id is not None
     if event.hit_weight is None or not np.isfinite(event.hit_weight.numpy()).all():
         return None

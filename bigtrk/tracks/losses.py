@@ -1,4 +1,4 @@
-"""What keeps a track finder from its particles: the graph, edges cut, or edges kept wrongly.
+"""The losses of a track finder: by the graph, by edges cut, or by edges kept wrongly.
 
 Shapes: C reconstructable particles.
 """
@@ -17,7 +17,7 @@ Mask = NDArray[np.bool_]
 def loss_categories(
     found: Mask, has_true_edges: Mask, found_perfectly: Mask, found_by_true_edges: Mask
 ) -> Ids:
-    """The place among CATEGORIES of each particle, the first that fits: [C] each -> [C].
+    """Returns each particle's place among CATEGORIES, the first that fits: [C] each -> [C].
 
     found: a track of the model matches it. no_true_edges: the graph holds no true edge of it.
     too_few_true_edges: perfect scores (all true edges kept and no other) do not find it either.
@@ -30,9 +30,9 @@ def loss_categories(
 
 
 def loss_bins(category: Ids, particle: Ids, particles: ParticleTable) -> Bins:
-    """Each category's share of particles by pT and eta: category [C], particle [C] (table rows).
+    """Bins each category's share of particles by pT and eta: category [C], particle [C].
 
-    The names are "found_by_pt", "found_by_eta" and so on.
+    particle: rows of the table. The names are "found_by_pt", "found_by_eta" and so on.
     """
     return {
         f"{name}_by_{axis}": binned_ratio(values, category == place, edges)

@@ -22,7 +22,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Particles:
-    """particle_id [P] int64, pt [P] (GeV), nhits [P] int64: hits in the event."""
+    """Particles: particle_id [P] int64, pt [P] (GeV), nhits [P] int64 (hits in the event)."""
 
     particle_id: Ids
     pt: NDArray[np.floating]
@@ -31,7 +31,7 @@ class Particles:
 
 @dataclass(frozen=True)
 class Matching:
-    """What counts as a match.
+    """The definition of a match.
 
     style: ATLAS matches a track and a particle if the particle has made at least
     `matching_fraction` of the track's hits; two_way asks also for that fraction of the particle's
@@ -65,17 +65,17 @@ class TrackMetrics:
 
     @property
     def efficiency(self) -> float | None:
-        """Reconstructed among reconstructable particles."""
+        """Returns the share of reconstructed among reconstructable particles."""
         return self.n_reconstructed / self.n_particles if self.n_particles else None
 
     @property
     def fake_rate(self) -> float | None:
-        """Tracks that match no particle."""
+        """Returns the share of tracks that match no particle."""
         return 1 - self.n_matched / self.n_tracks if self.n_tracks else None
 
     @property
     def duplicate_rate(self) -> float | None:
-        """Tracks beyond the first of a reconstructed particle, per such particle."""
+        """Returns the tracks beyond the first of a reconstructed particle, per such particle."""
         return self.n_duplicates / self.n_reconstructed if self.n_reconstructed else None
 
 
@@ -84,7 +84,7 @@ class Judgement:
     """One event's matching, particle by particle and track by track: C reconstructable particles,
     T tracks.
 
-    particle [C]: rows of the particle table; n_tracks [C]: how many tracks reconstruct each.
+    particle [C]: rows of the particle table; n_tracks [C]: number of tracks that reconstruct each.
     track_id [T], ascending; matched [T]: whether the track matches a particle.
     """
 
@@ -95,12 +95,12 @@ class Judgement:
 
     @property
     def reconstructed(self) -> Mask:
-        """[C]"""
+        """Says which of the particles are reconstructed, [C]."""
         return self.n_tracks > 0
 
     @property
     def metrics(self) -> TrackMetrics:
-        """The event's counts."""
+        """Counts the event's tracks and particles."""
         n_reconstructed = int(self.reconstructed.sum())
         return TrackMetrics(
             n_particles=len(self.particle),
@@ -114,7 +114,7 @@ class Judgement:
 def match_tracks(
     track_id: Ids, particle_id: Ids, particles: Particles, matching: Matching
 ) -> Judgement:
-    """Match one event's tracks: track_id [N] (-1: in no track), particle_id [N] (0: noise).
+    """Matches one event's tracks: track_id [N] (-1: in no track), particle_id [N] (0: noise).
 
     Raises:
         InputError: track_id and particle_id differ in length, or a particle is listed twice.
@@ -135,7 +135,7 @@ def match_tracks(
 
 
 def pooled(events: Sequence[TrackMetrics]) -> TrackMetrics:
-    """The sum over events, as acorn forms its rates."""
+    """Adds up events, as acorn forms its rates."""
     names = [field.name for field in fields(TrackMetrics)]
     return TrackMetrics(*(sum(getattr(event, name) for event in events) for name in names))
 
@@ -151,7 +151,7 @@ def _check(track_id: Ids, particle_id: Ids, particles: Particles) -> None:
 
 
 def _reconstructable(particle_id: Ids, particles: Particles, matching: Matching) -> Ids:
-    """Rows of the particles that count."""
+    """Returns the rows of the particles that count."""
     nhits = particles.nhits
     if matching.mode == "acorn":
         nhits = _counts_of(particles.particle_id, *np.unique(particle_id, return_counts=True))
@@ -162,7 +162,7 @@ def _reconstructable(particle_id: Ids, particles: Particles, matching: Matching)
 
 
 def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
-    """Hits of each row's particle: [R]."""
+    """Counts the hits of each row's particle: [R]."""
     if matching.mode == "acorn":
         return rows.particle_hits
     # A particle that the table lacks has at least the hits that are seen.
@@ -172,7 +172,7 @@ def _true_hits(rows: Overlaps, particles: Particles, matching: Matching) -> Ids:
 
 
 def _counts_of(wanted: Ids, ids: Ids, counts: Ids) -> Ids:
-    """`counts` of the `wanted` among ascending `ids`; 0 for those not there."""
+    """Returns `counts` of the `wanted` among ascending `ids`; 0 for those not there."""
     found: Ids = np.zeros(len(wanted), np.int64)
     known = np.isin(wanted, ids)
     found[known] = counts[np.searchsorted(ids, wanted[known])]
@@ -180,7 +180,7 @@ def _counts_of(wanted: Ids, ids: Ids, counts: Ids) -> Ids:
 
 
 def _matches(rows: Overlaps, true_hits: Ids, matching: Matching) -> tuple[Mask, Mask]:
-    """Whether each row matches its track, and whether it reconstructs its particle: [R], [R]."""
+    """Says which rows match their track, and which reconstruct their particle: [R], [R]."""
     fraction = matching.matching_fraction
     # Half is read as more than half, so that no track matches two particles.
     fraction += 1e-6 if fraction == 0.5 else 0

@@ -1,4 +1,4 @@
-"""How many hits each track shares with each particle."""
+"""The number of hits that each track shares with each particle."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Overlaps:
 
 
 def overlaps(track_id: Ids, particle_id: Ids) -> Overlaps:
-    """Count shared hits: track_id, particle_id [N]; hits in no track count to their particle."""
+    """Counts shared hits: track_id, particle_id [N]; hits in no track count to their particle."""
     hits = np.flatnonzero(track_id != NO_TRACK)
     tracks, track = np.unique(track_id[hits], return_inverse=True)
     particles, particle, particle_hits = np.unique(

@@ -22,8 +22,8 @@ class MatchingSummary:
 
 @dataclass(frozen=True)
 class JudgedSummary:
-    """All events' tracks from one set of scores: in the order of TrackOptions.matchings, and the
-    mean TrackML score over the events that have one, None if none has.
+    """The tracks of all events from one set of scores: in the order of TrackOptions.matchings, and
+    the mean TrackML score over the events that have one, None if none has.
     """
 
     matchings: tuple[MatchingSummary, ...]
@@ -32,7 +32,7 @@ class JudgedSummary:
 
 @dataclass(frozen=True)
 class TracksSummary:
-    """All events' tracks from the model's scores and from perfect ones, and the loss budget:
+    """The tracks of all events from the model's scores and from perfect ones, and the loss budget:
     particles by category.
     """
 

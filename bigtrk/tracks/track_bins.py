@@ -15,7 +15,7 @@ from bigtrk.tracks.overlaps import Ids
 def track_bins(
     judgement: Judgement, particles: ParticleTable, track_id: Ids, hit_eta: Floats
 ) -> Bins:
-    """What became of one event's particles and tracks: track_id [N], hit_eta [N].
+    """Bins one event's particles and tracks by what became of them: track_id [N], hit_eta [N].
 
     efficiency_by_pt, efficiency_by_eta: reconstructed among reconstructable particles.
     duplicates_by_pt, duplicates_by_eta: those with more than one track among the reconstructed.
@@ -36,7 +36,7 @@ def track_bins(
 
 
 def _mean_eta(tracks: Ids, track_id: Ids, hit_eta: Floats) -> Floats:
-    """Of the hits of each of `tracks` [T]: [T]."""
+    """Averages eta over the hits of each of `tracks` [T]: [T]."""
     used = track_id != NO_TRACK
     total = np.bincount(track_id[used], weights=hit_eta[used])
     mean: Floats = total[tracks] / np.bincount(track_id[used])[tracks]

@@ -9,11 +9,11 @@ from bigtrk.tracks.overlaps import Ids, overlaps
 
 
 def trackml_score(track_id: Ids, particle_id: Ids, weight: NDArray[np.floating]) -> float:
-    """Weight of well-found hits over the weight of all hits of an event, in [0, 1].
+    """Returns the weight of well-found hits over that of all hits of an event, in [0, 1].
 
-    track_id [N] (-1: in no track), particle_id [N] (0: noise), weight [N]. A hit is well found if
-    its particle made more than half of its track and has more than half of its hits there. Give
-    all hits of the event, also those that track building never saw.
+    track_id [N] (-1: in no track), particle_id [N] (0: noise), weight [N]: all hits of the event,
+    also those that track building never saw. A hit is well found if its particle made more than
+    half of its track and has more than half of its hits there.
 
     Raises:
         InputError: weights are unknown (NaN) or sum to 0.
@@ -36,7 +36,7 @@ def trackml_score(track_id: Ids, particle_id: Ids, weight: NDArray[np.floating])
 def aligned_submission(
     hit_id: Ids, submitted_hit_id: Ids, submitted_track_id: Ids, source: str
 ) -> Ids:
-    """A submission's track of each hit of the event, in the event's order: [N], [M], [M] -> [N].
+    """Returns a submission's track of each hit, in the event's order: [N], [M], [M] -> [N].
 
     `source` names the submission in messages.
 

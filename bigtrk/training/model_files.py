@@ -22,9 +22,9 @@ STORED_AS = "F32"  # weights, in whatever precision the model computes
 
 
 class Description(Settings):
-    """`config.json`: what `model.safetensors` belongs to.
+    """`config.json`: the description of the model in `model.safetensors`.
 
-    scales: by feature, what it was divided by. trained_on: the identities of events.
+    scales: by feature, the constant it was divided by. trained_on: the identities of events.
     """
 
     format: Literal["bigtrk model"]
@@ -46,15 +46,15 @@ class StoredModel:
 
 
 def build_model(configuration: Configuration) -> nn.Module:
-    """A fresh model; the same weights for the same seed, on every rank and engine."""
+    """Makes a fresh model; the same weights for the same seed, on every rank and engine."""
     torch.manual_seed(configuration.training.seed)
     pt_head = configuration.training.pt_weight > 0
     return make_model(configuration.model, *configuration.data.feature_counts, pt_head)
 
 
 def describe(configuration: Configuration, trained_on: Sequence[str]) -> dict[str, Any]:
-    """What config.json says: the configuration, the constants that normalise its features, and the
-    identities of the events that were trained on.
+    """Makes the content of config.json: the configuration, the constants that normalise its
+    features, and the identities of the events that were trained on.
     """
     return Description(
         format="bigtrk model",
@@ -65,7 +65,7 @@ def describe(configuration: Configuration, trained_on: Sequence[str]) -> dict[st
 
 
 def model_configuration(run: Path) -> Configuration:
-    """The configuration of the trained model of a run folder.
+    """Reads the configuration of the trained model of a run folder.
 
     Raises:
         InputError: what the folder says of it is missing or damaged.
@@ -74,7 +74,7 @@ def model_configuration(run: Path) -> Configuration:
 
 
 def load_model(run: Path) -> StoredModel:
-    """The trained model of a run folder.
+    """Loads the trained model of a run folder.
 
     Raises:
         InputError: its files are missing, damaged, or do not fit each other.
@@ -98,8 +98,8 @@ def load_model(run: Path) -> StoredModel:
 def check_shapes(
     configuration: Configuration, source: str, stored: Mapping[str, Shape], file: str
 ) -> None:
-    """The weights `stored` in `file`, by name, are those of the model that `configuration` (of
-    `source`) describes, which takes no memory to find out.
+    """Checks that the weights `stored` in `file`, by name, are those of the model that
+    `configuration` (of `source`) describes, without taking memory.
 
     Raises:
         InputError: one is missing, unknown or of another shape.
@@ -125,7 +125,7 @@ def _features(configuration: Configuration) -> list[str]:
 
 
 def _check_scales(path: Path, configuration: Configuration, scales: Mapping[str, float]) -> None:
-    """The features were divided by what they are divided by here."""
+    """Checks that the features were divided by the same constants as here."""
     for name in (*scales, *_features(configuration)):
         if name not in scales or SCALES.get(name) != scales[name]:
             raise InputError(

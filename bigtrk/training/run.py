@@ -40,7 +40,7 @@ from bigtrk.training.trainer import Trainer
 
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
-    """Train, resuming the run at `resume` if given; returns the run folder. Collective.
+    """Trains, resuming the run at `resume` if given; returns the run folder. Collective.
 
     Raises:
         InputError: a logger's package is not installed, the run folder is taken, another process
@@ -49,7 +49,7 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     """
     together(lambda: check_loggers(configuration.run.loggers))
     stop = StopRequest(ranks)
-    # Also while it is built: a signal that ended this process would leave the lock behind.
+    # Signals are requests also while it is built: one that ended the process would leave the lock.
     with stop.listening(), FolderLock() as lock:
         if resume:
             on_first_rank(lambda: hold(lock, resume))
@@ -128,7 +128,7 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
 
 
 def _num_parts(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:
-    """All numbers of sectors in which an event is trained or validated."""
+    """Lists all numbers of sectors in which an event is trained or validated."""
     return [*steps.num_parts, *scoring_router(events.validation, ranks.world_size).num_parts]
 
 
@@ -139,7 +139,7 @@ def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
 
 
 def _profiler(trainer: Trainer, folder: Path) -> AbstractContextManager[Callable[[], None]]:
-    """What to call after each step."""
+    """Makes the function that is called after each step."""
     if not trainer.configuration.profile:
         return nullcontext(lambda: None)
     return profiled(folder, trainer.world.ranks, trainer.schedule.total_steps - trainer.step)
@@ -152,7 +152,7 @@ def _open_folder(
     found: Found | None,
     resume: Path | None,
 ) -> Path:
-    """The folder of a run to resume is held already."""
+    """Starts a run, or continues the record of one to resume, whose folder is held already."""
     if resume is None or found is None:
         return create_run(lock, configuration.run.folder, record)
     continue_record(resume, record, found.checkpoint.progress)
@@ -178,7 +178,7 @@ def _record(
     engine_name: str,
     n_parameters: int,
 ) -> RunRecord:
-    """Makes the run's record, but for what only its start knows."""
+    """Makes the run's record, without what only its start knows."""
     return RunRecord(
         launcher=ranks.launcher,
         world_size=ranks.world_size,
@@ -198,7 +198,7 @@ def _record(
 def _logger(
     configuration: Configuration, ranks: Ranks, folder: Path, lock: FolderLock
 ) -> Callable[[MetricsRecord], None]:
-    """Writes a record: rank 0's alone, while it holds the folder."""
+    """Returns what writes a record: rank 0's alone, while it holds the folder."""
     if not ranks.is_first:
         return lambda _: None
     loggers = [open_logger(name, folder) for name in configuration.run.loggers]

@@ -23,7 +23,7 @@ WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
 
 
 def hold(lock: FolderLock, folder: Path) -> None:
-    """Take the lock of a run's folder.
+    """Takes the lock of a run's folder.
 
     Raises:
         InputError: another process writes there, the disk refuses, or what is written there is a
@@ -55,7 +55,7 @@ def create_run(lock: FolderLock, path: Path | None, record: RunRecord) -> Path:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove a run, whatever state it is in.
+    """Removes a run, whatever state it is in.
 
     Raises:
         InputError: it is being written, or is a symbolic link.
@@ -66,7 +66,7 @@ def remove_run(folder: Path) -> None:
 
 
 def save_model(folder: Path, weights: dict[str, Tensor], description: dict[str, Any]) -> None:
-    """Write model.safetensors and config.json: all that `load_model` needs.
+    """Writes model.safetensors and config.json: all that `load_model` needs.
 
     Raises:
         InputError: the disk refuses.
@@ -98,7 +98,7 @@ def _started_here(record: RunRecord) -> RunRecord:
 
 
 def _git_hash() -> str | None:
-    """The commit of the checkout bigtrk runs from, None for an installed package."""
+    """Returns the commit of the checkout bigtrk runs from, None for an installed package."""
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()

@@ -37,7 +37,7 @@ class DataSettings(Settings):
 
     @property
     def feature_counts(self) -> tuple[int, int]:
-        """Numbers of node and of edge features."""
+        """Counts node features and edge features."""
         return len(self.node_features), len(self.edge_features)
 
 
@@ -129,7 +129,7 @@ class RunSettings(Settings):
 
     @property
     def patience(self) -> Patience:
-        """With ranks that keep others waiting."""
+        """Returns the patience with ranks that keep others waiting."""
         return Patience(self.silent_seconds, self.stalled_seconds)
 
 

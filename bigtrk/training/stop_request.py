@@ -1,4 +1,4 @@
-"""Asking a run to end: it saves after the step that it is in, and exits to be started again.
+"""A request that a run end: it saves after the step that it is in, and exits to be started again.
 
 Clusters ask with SIGTERM (preemption, scancel, the time limit) or with the signal that the job
 chose, mostly SIGUSR1 (`sbatch --signal`); some ask one process only. A person asks with Ctrl-C, and

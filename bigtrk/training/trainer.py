@@ -62,16 +62,16 @@ class Trainer:
 
     @property
     def ends(self) -> bool:
-        """Whether the run is to end here, though there are steps left."""
+        """Says whether the run is to end here, though there are steps left."""
         return self.stopped or self.clock.out_of_time
 
     @property
     def first_step(self) -> int:
-        """The number of the epoch's first."""
+        """Returns the number of the epoch's first step."""
         return self.epoch * self.epoch_steps.per_epoch
 
     def save(self) -> None:
-        """Write a checkpoint. Collective."""
+        """Writes a checkpoint. Collective."""
         with traced("checkpoint"):
             self._save()
 
@@ -87,7 +87,7 @@ class Trainer:
         self.checkpoints.save(progress)
 
     def load(self, found: Found | None = None) -> None:
-        """Return to the checkpoint `found`, or else to the newest good one. Collective."""
+        """Returns to the checkpoint `found`, or else to the newest good one. Collective."""
         with traced("loading the checkpoint"):
             progress = self.checkpoints.load(found)
         self.epoch, self.step = progress.epoch, progress.step
@@ -118,8 +118,8 @@ class Trainer:
     def run_epoch(
         self, routes: Sequence[RoutedStep], after_step: Callable[[], None]
     ) -> EpochRecord | None:
-        """Train what is left of the epoch's steps, validate, and save; returns the epoch's record,
-        or None if the run was asked to stop: then it has only saved.
+        """Trains what is left of the epoch's steps, validates, and saves; returns the epoch's
+        record, or None if the run was asked to stop: then it has only saved.
 
         Collective. routes: all steps of the epoch. after_step: called after each of them.
 
@@ -164,7 +164,7 @@ class Trainer:
         self.save()
 
     def _watch(self, record: EpochRecord) -> None:
-        """Tell the plateau schedule the epoch's loss, which is the same on all ranks."""
+        """Tells the plateau schedule the epoch's loss, which is the same on all ranks."""
         loss = record.validation.loss if record.validation else record.train_loss
         patience = self.configuration.optimizer.plateau_patience
         self.plateau = self.plateau.after(math.nan if loss is None else loss, patience)
@@ -177,7 +177,7 @@ class Trainer:
             return validate(model, self.maker, self.events.validation, training)
 
     def _train(self, routes: Sequence[RoutedStep], after_step: Callable[[], None]) -> list[float]:
-        """Train until the epoch or the time ends; the seconds of each step trained here.
+        """Trains until the epoch or the time ends; returns the seconds of each step trained here.
 
         After a roll-back the steps since the checkpoint are trained again, without the spike.
         """
@@ -201,7 +201,7 @@ class Trainer:
         return durations
 
     def _roll_back(self, most: int) -> None:
-        """Return to the newest checkpoint, knowing the spikes found since.
+        """Returns to the newest checkpoint, knowing the spikes found since.
 
         Raises:
             InputError: there are too many, or only a checkpoint of an earlier epoch is good.
@@ -223,7 +223,7 @@ class Trainer:
     def _steps(
         self, routes: Mapping[int, RoutedStep], after_step: Callable[[], None]
     ) -> Iterator[StepRecord]:
-        """Train `routes`, by the number of the step."""
+        """Trains `routes`, by the number of the step."""
         check_routes(list(routes.values()))
         training, epoch = self.configuration.training, self.epoch
         runner = StepRunner(self.engine, training, self.world, self.stop)
@@ -289,5 +289,5 @@ class Trainer:
 
 
 def _finite(loss: float | None) -> float | None:
-    """As a record has it."""
+    """Returns a loss as a record has it."""
     return loss if loss is not None and math.isfinite(loss) else None

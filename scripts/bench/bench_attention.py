@@ -2,10 +2,10 @@
 
     python scripts/bench/bench_attention.py HEPTRKX.npz [--output FILE] [--quick | --publish]
 
-As the slides of Farrell et al. (2019) compared: dense matrices [nodes, edges]; gathering and
-scattering rows, as PyTorch Geometric does; products of a sparse matrix [nodes, nodes]. The three
-differ in nothing else. Beside them bigtrk's model at its settings. Graphs: one of HEPTrkX, and two
-simulated events, the larger of which is far too large for dense matrices.
+The sides are those of the slides of Farrell et al. (2019): dense matrices [nodes, edges]; gathering
+and scattering rows, as PyTorch Geometric does; products of a sparse matrix [nodes, nodes]. The
+three differ in nothing else. Beside them stands bigtrk's model at its settings. Graphs: one of
+HEPTrkX, and two simulated events, the larger of which is far too large for dense matrices.
 
 Sides alternate, each in a process that has done nothing else but a warm-up. Memory is the peak
 above what the process held before its first step; the error that of the logits against the dense
@@ -101,7 +101,7 @@ BASELINE = "bigtrk layer fp32"
 
 @dataclass(frozen=True)
 class Case:
-    """A side on a graph, of HEPTrkX's from `file`."""
+    """A side on a graph; those of HEPTrkX come from `file`."""
 
     side: str
     graph: str
@@ -123,7 +123,7 @@ def inputs_of(graph: EventGraph) -> Inputs:
 
 
 def models(case: Case) -> tuple[nn.Module, ReferenceAttention]:
-    """The side's model and the dense form, with the same weights."""
+    """Makes the side's model and the dense form, with the same weights."""
     torch.manual_seed(0)
     sizes = {"hidden": case.hidden, "layers": case.layers, "edge_features": False}
     config = AttentionGNNConfig.model_validate({**sizes, **OWN.get(case.side, {})})
@@ -145,7 +145,7 @@ def logits_of(model: nn.Module, inputs: Inputs) -> Tensor:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Seconds of the median step, bytes above what was held before the first."""
+    """Measures seconds of the median step, and bytes above what was held before the first."""
     model, graph = models(case)[0], read(case)
     inputs, labels = inputs_of(graph), torch.zeros(graph.n_edges)
     x, edge_features, edge_index = inputs
@@ -161,7 +161,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def error(case: Case) -> float:
-    """Largest error of the logits against the dense form in float64, over their spread."""
+    """Returns the logits' largest error against the dense form in float64, over their spread."""
     model, dense = models(case)
     inputs = inputs_of(read(case))
     x, edge_features, edge_index = inputs
@@ -171,7 +171,7 @@ def error(case: Case) -> float:
 
 
 def apart(case: Case, what: str = "measure") -> Any:
-    """`what` of a case in a process of its own; None where memory ran out."""
+    """Returns `what` of a case in a process of its own; None where memory ran out."""
     command = [sys.executable, __file__, case.file, "--case", json.dumps(asdict(case))]
     done = subprocess.run([*command, "--what", what], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -181,8 +181,8 @@ def apart(case: Case, what: str = "measure") -> Any:
 
 
 def fits(case: Case, graph: EventGraph) -> bool:
-    """Whether a dense form's matrices fit this host: two, and two more with weights per layer for
-    the backward pass, which makes some four at once.
+    """Says whether a dense form's matrices fit this host: two, and two more with weights per layer
+    for the backward pass, which makes some four at once.
     """
     matrices = 2 + 2 * case.layers + 4
     needed = 4 * matrices * graph.n_nodes * graph.n_edges
@@ -190,7 +190,7 @@ def fits(case: Case, graph: EventGraph) -> bool:
 
 
 def rows_of(cases: list[Case], graphs: dict[str, EventGraph], rounds: int) -> list[dict[str, Any]]:
-    """Medians over rounds, in each of which all cases take their turn."""
+    """Returns medians over rounds, in each of which all cases take their turn."""
     found: dict[Case, list[dict[str, Any]]] = {case: [] for case in cases}
     turns = cases * rounds
     for case in follow(turns, len(turns), "cases"):
@@ -210,7 +210,7 @@ def rows_of(cases: list[Case], graphs: dict[str, EventGraph], rounds: int) -> li
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, float | None]:
-    """The last line: seconds and bytes over those of bigtrk's default, on HEPTrkX's graph."""
+    """Makes the last line: seconds and bytes over those of bigtrk's default, on HEPTrkX's graph."""
     at = {row["side"]: row for row in rows if row["graph"] == HEPTRKX}
     return {
         f"{form.replace(' ', '_')}_{kind}_ratio": at[form][of] / at[BASELINE][of]

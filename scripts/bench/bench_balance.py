@@ -4,11 +4,11 @@
     python scripts/bench/bench_balance.py GRAPHS [--output FILE] [--publish]
 
 `plain` is what a distributed sampler does: events in any order, every W-th to the same rank. The
-others are bigtrk's `training.batching`, each laid over ranks by predicted cost. Predicted for many
-ranks, from the events' numbers of operations, one and several events to a rank; measured on
-2 ranks of this host with 4 each, where all take turns, epoch by epoch. Imbalance: the most loaded
-rank's computing over the mean's, mean over steps; spread: standard deviation of step times over
-their mean.
+others are bigtrk's `training.batching`, each laid over ranks by predicted cost. Figures are
+predicted for many ranks, from the events' numbers of operations, with one and several events to a
+rank; they are measured on 2 ranks of this host with 4 each, where all take turns, epoch by epoch.
+Imbalance: the most loaded rank's computing over the mean's, mean over steps; spread: standard
+deviation of step times over their mean.
 """
 
 import argparse
@@ -44,7 +44,7 @@ RANKS, MEASURED_PER_RANK, EPOCHS = 2, 4, 3
 def steps_of(
     way: str, costs: list[float], ranks: int, per_rank: int, epoch: int
 ) -> list[tuple[list[int], list[MicroStep]]]:
-    """Events and micro-steps of each step of an epoch."""
+    """Lists the events and micro-steps of each step of an epoch."""
     per_step = ranks * per_rank
     if way == "plain":
         steps = step_items(costs, per_step, seed=0, epoch=epoch)
@@ -62,7 +62,7 @@ def plain(step: list[int], ranks: int) -> list[MicroStep]:
 
 
 def loads_of(micro_steps: list[MicroStep], costs: list[float]) -> list[float]:
-    """The cost of each rank's events."""
+    """Sums the cost of each rank's events."""
     loads = [0.0] * len(micro_steps[0])
     for row in micro_steps:
         for rank, share in enumerate(row):
@@ -71,7 +71,7 @@ def loads_of(micro_steps: list[MicroStep], costs: list[float]) -> list[float]:
 
 
 def figures(loads: np.ndarray[Any, Any]) -> dict[str, float]:
-    """Of the seconds [steps, W] that each rank computes."""
+    """Computes figures of the seconds [steps, W] that each rank computes."""
     longest = loads.max(axis=1)
     return {
         "imbalance": float((longest / loads.mean(axis=1)).mean()),
@@ -81,7 +81,7 @@ def figures(loads: np.ndarray[Any, Any]) -> dict[str, float]:
 
 
 def predict(sources: list[EventSource], configuration: Configuration) -> list[dict[str, Any]]:
-    """Rows of predicted figures; events drawn from those there are."""
+    """Makes rows of predicted figures; events are drawn from those there are."""
     sizes = [(source.record["nodes"], source.record["edges"]) for source in sources]
     known = operations(configuration, sizes)
     costs = np.random.default_rng(0).choice(known, PREDICTED_EVENTS).tolist()
@@ -96,7 +96,7 @@ def predict(sources: list[EventSource], configuration: Configuration) -> list[di
 
 
 def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
-    """Figures of real steps on all ranks, by way; gradients are averaged apart from computing."""
+    """Measures real steps on all ranks, by way; gradients are averaged apart from computing."""
     world, sources = make_world(ranks), open_events(configuration.data.train)
     stopwatch = world.stopwatch
     sizes = [(source.record["nodes"], source.record["edges"]) for source in sources]

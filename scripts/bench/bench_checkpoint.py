@@ -42,7 +42,7 @@ MODEL = {"hidden": 128, "layers": 8}
 
 
 def measure(ranks: Ranks, engine_name: str, folder: Path) -> dict[str, Any]:
-    """The size of a checkpoint, and seconds. Collective."""
+    """Measures the size of a checkpoint, and seconds. Collective."""
     configuration = Configuration.model_validate({"model": MODEL, "engine": SETTINGS[engine_name]})
     model, stopwatch = build_model(configuration).to(ranks.device), Stopwatch(ranks.device)
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -71,12 +71,12 @@ def measure(ranks: Ranks, engine_name: str, folder: Path) -> dict[str, Any]:
 
 
 def progress(step: int) -> Progress:
-    """Each checkpoint has a number of its own."""
+    """Makes the progress of a step: each checkpoint has a number of its own."""
     return Progress(0, step, step, Plateau(), LossHistory(), EpochTotals())
 
 
 def figures(rounds: dict[str, list[list[float]]]) -> dict[str, Any]:
-    """Medians, without the first round, which warms up."""
+    """Returns medians, without the first round, which warms up."""
     columns = {way: list(zip(*found[1:], strict=True)) for way, found in rounds.items()}
     pairs = zip(columns["thread"][0], columns["synchronous"][0], strict=True)
     return {

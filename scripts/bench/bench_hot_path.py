@@ -57,7 +57,7 @@ SIDES = {
     },
 }
 CHUNKED = ("chunk fp32", "chunk bf16")
-# What would not fit 24 GB, counted from the smaller sizes, or takes minutes.
+# These would not fit 24 GB, counted from the smaller sizes, or take minutes.
 SKIPPED = {
     "1 M": ("reference",),
     "event 1000": tuple(side for side in SIDES if side not in ("reference", *CHUNKED)),
@@ -85,7 +85,7 @@ class Case:
 
 
 def graph(case: Case) -> tuple[Tensor, Tensor, Tensor]:
-    """Edges in destination order between rows that lie near each other, as in detector layers."""
+    """Makes edges in destination order between rows near each other, as in detector layers."""
     n_nodes, n_edges = SIZES[case.size]
     generator = torch.Generator().manual_seed(0)
     destination = torch.randint(n_nodes, (n_edges,), generator=generator).sort().values
@@ -96,7 +96,7 @@ def graph(case: Case) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def models(case: Case) -> tuple[nn.Module, ReferenceGNN]:
-    """The side's model and the reference, with the same weights."""
+    """Makes the side's model and the reference, with the same weights."""
     recompute, precision = SIDES[case.side]
     torch.manual_seed(0)
     sizes = {"hidden": case.hidden, "layers": case.layers}
@@ -120,7 +120,7 @@ def peak() -> int:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """Seconds of the median step, bytes above what was held before the first."""
+    """Measures seconds of the median step, and bytes above what was held before the first."""
     model, _ = models(case)
     inputs, labels = graph(case), torch.zeros(SIZES[case.size][1])
     logits_of(model, _few(inputs))
@@ -143,13 +143,13 @@ def measure(case: Case) -> dict[str, Any]:
 
 
 def _few(inputs: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """The first edges: a pass over them loads and compiles what is needed."""
+    """Returns the first edges: a pass over them loads and compiles what is needed."""
     x, edge_features, edge_index = inputs
     return x, edge_features[:1000], edge_index[:, :1000]
 
 
 def kept(case: Case) -> int:
-    """Bytes of distinct storage that autograd keeps between forward and backward."""
+    """Counts bytes of distinct storage that autograd keeps between forward and backward."""
     model, _ = models(case)
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
     held: dict[int, int] = {}
@@ -168,7 +168,7 @@ def kept(case: Case) -> int:
 
 
 def error(case: Case) -> float:
-    """Largest error of the logits against the reference in float64, over their spread."""
+    """Returns the logits' largest error against the reference in float64, over their spread."""
     model, reference = models(case)
     inputs = graph(case)
     with torch.no_grad():
@@ -179,7 +179,7 @@ def error(case: Case) -> float:
 
 
 def apart(case: Case, what: str = "measure") -> Any:
-    """`what` of a case in a process of its own; None where memory ran out."""
+    """Returns `what` of a case in a process of its own; None where memory ran out."""
     command = [sys.executable, __file__, "--case", json.dumps(asdict(case)), "--what", what]
     environment = {**os.environ, **(KEEP_FREED if case.keep_freed else {})}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
@@ -190,7 +190,7 @@ def apart(case: Case, what: str = "measure") -> Any:
 
 
 def cases_of(sizes: list[str], sides: list[str]) -> list[Case]:
-    """Training, and inference on the largest size."""
+    """Lists the cases of training, and of inference on the largest size."""
     training = [
         Case(side, size) for size in sizes for side in sides if side not in SKIPPED.get(size, ())
     ]
@@ -198,7 +198,7 @@ def cases_of(sizes: list[str], sides: list[str]) -> list[Case]:
 
 
 def timed(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
-    """Medians over rounds, in each of which all cases take their turn; large ones in one only."""
+    """Returns medians over rounds, where all cases take their turn; large ones in one only."""
     large = [case for case in cases if SIZES[case.size][1] >= 1_000_000]
     small = [case for case in cases if case not in large]
     turns = [*(case for _ in range(rounds) for case in small), *large]
@@ -215,7 +215,7 @@ def timed(cases: list[Case], rounds: int) -> list[dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]], kept_h128: int, keep_freed: bool) -> dict[str, float]:
-    """The last line: reference / bigtrk at 300 K edges."""
+    """Makes the last line: reference / bigtrk at 300 K edges."""
     at = {
         row["side"]: row
         for row in rows

@@ -21,7 +21,7 @@ TABLES = ("hits", "cells", "particles", "truth")
 
 
 def milliseconds(call: Callable[[], object]) -> tuple[float, float]:
-    """Clock and CPU time of one call."""
+    """Measures clock and CPU time of one call."""
     clock, cpu = time.perf_counter(), time.process_time()
     call()
     return 1000 * (time.perf_counter() - clock), 1000 * (time.process_time() - cpu)

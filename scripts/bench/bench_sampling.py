@@ -51,7 +51,7 @@ Side = Callable[[], Iterator[tuple[int, int]]]
 
 
 def install() -> None:
-    """What PyG's sampler needs, into this environment; for the CPU alone."""
+    """Installs what PyG's sampler needs into this environment; for the CPU alone."""
     missing = [name for name in NEEDED if version(name) is None]
     if not missing:
         return
@@ -63,7 +63,7 @@ def install() -> None:
 
 
 def pyg(graph: EventGraph) -> Iterator[tuple[int, int]]:
-    """PyG's mini-batches, in its own shuffled order."""
+    """Yields PyG's mini-batches, in its own shuffled order."""
     from torch_geometric.data import Data
     from torch_geometric.loader import ShaDowKHopSampler
 
@@ -86,7 +86,7 @@ def pyg(graph: EventGraph) -> Iterator[tuple[int, int]]:
 
 
 def bigtrk(graph: EventGraph, engine: Sampler, k: int) -> Iterator[tuple[int, int]]:
-    """Mini-batches of ours, k sampled at once."""
+    """Yields mini-batches of ours, k sampled at once."""
     whole = whole_sector(graph)
     edges, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(SEED, 0)
     roots = epoch_roots(whole.n_nodes, SHADOW.batch_size, SEED, 0)
@@ -97,7 +97,7 @@ def bigtrk(graph: EventGraph, engine: Sampler, k: int) -> Iterator[tuple[int, in
 
 
 def engines() -> dict[str, Sampler]:
-    """All that run here."""
+    """Returns all engines that run here."""
     found: dict[str, Sampler] = {"products": Products(torch.device("cpu"))}
     if native.library() is not None:
         found["native"] = native.sample
@@ -118,7 +118,7 @@ def sides_of(graph: EventGraph, bulks: list[int]) -> dict[str, Side]:
 
 
 def check_size(graph: EventGraph, batches: int) -> None:
-    """The graph has roots for so many mini-batches.
+    """Checks that the graph has roots for so many mini-batches.
 
     Raises:
         InputError: it has not.
@@ -131,7 +131,7 @@ def check_size(graph: EventGraph, batches: int) -> None:
 
 
 def timed(sides: dict[str, Side], batches: int, rounds: int) -> dict[str, dict[str, Any]]:
-    """Each side goes on in its epoch from round to round; its first `batches` are not timed."""
+    """Times each side, which goes on in its epoch in each round, after `batches` untimed ones."""
     running = {name: side() for name, side in sides.items()}
     for name in follow(running, len(running), "warm-up"):
         list(islice(running[name], batches))
@@ -155,13 +155,13 @@ def timed(sides: dict[str, Side], batches: int, rounds: int) -> dict[str, dict[s
 
 
 def default_engine() -> str:
-    """The name of the one that trainings on this machine use."""
+    """Names the engine that trainings on this machine use."""
     default = fastest(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     return next(name for name, found in engines().items() if found == default)
 
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The last line."""
+    """Makes the last line."""
     rate = {name: row["batches_per_second"] for name, row in rows.items()}
     own, other = rate[f"{default_engine()}, k = {SHADOW.bulk}"], rate.get("PyG")
     return {

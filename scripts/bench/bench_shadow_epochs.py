@@ -3,12 +3,12 @@
     bigtrk build EVENTS GRAPHS --learn-windows --pt-min 0.3
     python scripts/bench/bench_shadow_epochs.py GRAPHS [--output FILE] [--publish]
 
-As figure 3 of Tripathy et al.: mini-batches of 256 roots over all ranks (256 / p on each), depth 3,
-fanout 6. Each p is a launch of as many ranks on this host, which share its cores; the k take turns.
-`sampling` is what sampling takes by itself, one bulk after the other; `waiting` is what is left of
-it when it runs while the step before is computed. Medians over rounds of as many steps, scaled to
-an epoch over the first event of GRAPHS. The last line is one JSON object with the seconds of an
-epoch, by p and k.
+The setting is that of figure 3 of Tripathy et al.: mini-batches of 256 roots over all ranks (256 /
+p on each), depth 3, fanout 6. Each p is a launch of as many ranks on this host, which share its
+cores; the k take turns. `sampling` is what sampling takes by itself, one bulk after the other;
+`waiting` is what is left of it when it runs while the step before is computed. Medians are over
+rounds of as many steps, scaled to an epoch over the first event of GRAPHS. The last line is one
+JSON object with the seconds of an epoch, by p and k.
 """
 
 import argparse
@@ -46,7 +46,7 @@ PARTS = ("epoch", "waiting", "sampling", "reduce")
 
 
 def measure(ranks: Ranks, configuration: Configuration, bulks: list[int]) -> dict[str, Any]:
-    """Seconds of an epoch by k, means over ranks."""
+    """Measures the seconds of an epoch by k, means over ranks."""
     world, source = make_world(ranks), open_events(configuration.data.train)[0]
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, world.stopwatch)
@@ -70,7 +70,7 @@ def measure(ranks: Ranks, configuration: Configuration, bulks: list[int]) -> dic
 
 
 def train(steps: ShadowSteps, epoch: int, maker: BatchMaker, runner: StepRunner) -> list[float]:
-    """Seconds of some steps: in all, waiting for data, reducing."""
+    """Returns the seconds of some steps: in all, waiting for data, reducing."""
     routes = steps.of(epoch)[:STEPS]
     stopwatch = maker.world.stopwatch
     loader = Loader(steps.reader(epoch, maker), maker.world)
@@ -84,7 +84,7 @@ def train(steps: ShadowSteps, epoch: int, maker: BatchMaker, runner: StepRunner)
 
 
 def sample(source: EventSource, k: int, epoch: int, ranks: Ranks) -> float:
-    """Seconds to sample this rank's share of as many mini-batches, and nothing else."""
+    """Returns the seconds to sample this rank's share of so many mini-batches, nothing else."""
     whole, shadow, stopwatch = source.read(0, 1), ShaDow(bulk=k), Stopwatch(ranks.device)
     graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(0, epoch)
     roots = epoch_roots(whole.n_nodes, shadow.batch_size, 0, epoch, ranks.rank, ranks.world_size)

@@ -43,7 +43,7 @@ COLUMNS = ("step", "waiting", "transfer", "packing")
 
 
 def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
-    """Seconds per step, means over ranks, of medians over steps or repeats."""
+    """Measures seconds per step, means over ranks, of medians over steps or repeats."""
     source = open_events(configuration.data.train)[0]
     router = scoring_router([source], ranks.world_size)
     world = make_world(ranks, router.num_parts)
@@ -65,7 +65,7 @@ def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
 
 
 def alone(batch: Batch, configuration: Configuration) -> tuple[float, float]:
-    """Seconds of a step's exchanges, and of its packing, with all ranks at the start together."""
+    """Returns the seconds of a step's exchanges and of its packing, all ranks starting together."""
     plan = batch.exchange
     assert isinstance(plan, HaloPlan), "whole events exchange nothing"
     rows = torch.randn(batch.sector.n_owned, configuration.model.hidden, device=batch.x.device)
@@ -80,7 +80,7 @@ def alone(batch: Batch, configuration: Configuration) -> tuple[float, float]:
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """Median seconds of `call` after a barrier."""
+    """Returns the median seconds of `call` after a barrier."""
     found = []
     for _ in range(REPEATS):
         dist.barrier()

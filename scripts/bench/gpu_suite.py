@@ -62,7 +62,7 @@ class PassCase:
     precision: str
 
     def bytes(self) -> int:
-        """Every row, every statistic, every node's share and every index once."""
+        """Counts every row, every statistic, every node's share and every index once."""
         n_nodes, n_edges = SIZES[self.size]
         moved = ROWS_MOVED * n_edges * self.hidden * TYPES[self.precision].itemsize
         if self.name != "relu_backward":
@@ -72,7 +72,7 @@ class PassCase:
         return moved
 
     def arguments(self, exact: bool = False) -> tuple[Tensor, list[Tensor | Ends]]:
-        """The rows that the pass makes, and all it is called with, those included; the same
+        """Returns the rows that the pass makes, and all it is called with, those included; the same
         numbers in float64 if `exact`.
         """
         n_nodes, n_edges = SIZES[self.size]
@@ -98,7 +98,7 @@ class PassCase:
 
 
 def seconds(call: Callable[[], object], repeats: int = 20) -> float:
-    """Median, by the device's clock, after calls that compile and fill its caches."""
+    """Returns the median by the device's clock, after calls that compile and fill its caches."""
     for _ in range(3):
         call()
     marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
@@ -125,7 +125,7 @@ def error(found: Tensor, exact: Tensor) -> float:
 
 
 def pass_row(case: PassCase, device: Rates | None) -> Row:
-    """One pass in each form."""
+    """Measures one pass in each form."""
     row: Row = {**asdict(case), "bytes": case.bytes()}
     columns = ("floor_seconds", "triton_seconds", "plain_seconds", "compiled_seconds", "error")
     if device is None:
@@ -144,7 +144,7 @@ def pass_row(case: PassCase, device: Rates | None) -> Row:
 
 
 def step_row(case: Case, device: Rates | None) -> Row:
-    """A training step. Its floors: products of which none is computed twice, and STREAMS."""
+    """Measures a training step. Its floors: products, none computed twice, and STREAMS."""
     n_nodes, n_edges = SIZES[case.size]
     precision = SIDES[case.side][1]
     config = InteractionGNNConfig(hidden=case.hidden, layers=case.layers, recompute="none")
@@ -161,7 +161,7 @@ def step_row(case: Case, device: Rates | None) -> Row:
 
 
 def measure_step(case: Case) -> Row | None:
-    """Seconds, bytes above weights and inputs, error of the logits; None where memory ran out."""
+    """Returns seconds, bytes above weights and inputs, logits' error; None if memory ran out."""
     torch.cuda.empty_cache()
     try:
         model, reference = (model.cuda() for model in models(case))
@@ -186,7 +186,7 @@ def measure_step(case: Case) -> Row | None:
 
 
 def run_tests() -> Row:
-    """Those marked `gpu`: whether all passed, and pytest's last line."""
+    """Runs the tests marked `gpu`: says whether all passed, and pytest's last line."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu"]
     done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
     for line in done.stdout.splitlines():
@@ -208,7 +208,7 @@ def cell(value: str | float | None) -> str:
 
 
 def summary(passes: list[Row], steps: list[Row], tests: Row | None) -> Row:
-    """The last line. Over the floor: the median pass, the step that is chosen for large events."""
+    """Makes the last line: over the floor, the median pass and the step chosen for large events."""
     large = next(row for row in steps if (row["side"], row["size"]) == ("chunk bf16", "1 M"))
     floors = [large["flop_floor_seconds"], large["byte_floor_seconds"]]
     timed = [row for row in passes if row["triton_seconds"]]
@@ -221,7 +221,7 @@ def summary(passes: list[Row], steps: list[Row], tests: Row | None) -> Row:
 
 
 def main() -> None:
-    """Test, measure, write, print."""
+    """Tests, measures, writes, prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     add_options(parser)
     results = Results("gpu", parser.parse_args())

@@ -48,7 +48,7 @@ Storages = dict[int, int]  # bytes by address
 
 
 def storages(tensors: Iterable[Tensor]) -> Storages:
-    """The storages behind `tensors`, each once; of a DTensor this rank's shard."""
+    """Lists the storages behind `tensors`, each once; of a DTensor this rank's shard."""
     found = {}
     for tensor in tensors:
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
@@ -59,7 +59,7 @@ def storages(tensors: Iterable[Tensor]) -> Storages:
 
 
 def alive() -> Iterator[Tensor]:
-    """Every tensor that Python knows of."""
+    """Yields every tensor that Python knows of."""
     gc.collect()
     for item in gc.get_objects():
         # isinstance would wake lazy modules, which warn.
@@ -68,7 +68,7 @@ def alive() -> Iterator[Tensor]:
 
 
 def count(engine: Engine) -> dict[str, int]:
-    """Bytes per column; a storage counts in the first that it belongs to."""
+    """Counts bytes per column; a storage counts in the first that it belongs to."""
     seen: Storages = {}
     counted = {}
     held = engine.held()
@@ -92,9 +92,9 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def allocated() -> int | None:
-    """Bytes this process has from malloc, whoever asked for them: a check of what is counted.
+    """Counts the bytes this process has from malloc, whoever asked for them, as a check.
 
-    None where the C library cannot tell.
+    The count is None where the C library cannot tell.
     """
     mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if mallinfo2 is None:
@@ -105,7 +105,7 @@ def allocated() -> int | None:
 
 
 def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
-    """What the fullest rank holds in the second step, in bytes. Collective."""
+    """Counts what the fullest rank holds in the second step, in bytes. Collective."""
     device, before = ranks.device, allocated()
     model = build_model(configuration).to(device)
     numbers = sum(parameter.numel() for parameter in model.parameters())
@@ -125,7 +125,7 @@ def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
 
 
 def backward(engine: Engine, device: torch.device) -> None:
-    """One micro-step on a random graph."""
+    """Runs one micro-step on a random graph."""
     x, edge_features = torch.randn(NODES, 4, device=device), torch.randn(EDGES, 6, device=device)
     edge_index = torch.randint(NODES, (2, EDGES), device=device)
     with engine.micro_step(last=True):
@@ -138,7 +138,7 @@ def configured(arguments: argparse.Namespace) -> Configuration:
 
 
 def launch(case: str, ranks: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure one case in processes of its own."""
+    """Measures one case in processes of its own."""
     model = (f"--hidden={arguments.hidden}", f"--layers={arguments.layers}")
     found = measured(ranks, __file__, f"--case={case}", *model)
     return {"case": case, "ranks": ranks, **found}
@@ -162,7 +162,7 @@ def show(report: dict[str, Any]) -> None:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """The last line."""
+    """Makes the last line."""
     return {
         f"{row['case']}_{row['ranks']}": sum(row["bytes"][column] for column in COLUMNS)
         for row in rows
@@ -170,7 +170,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def file_name(hidden: int) -> str:
-    """Of the published file, which another width does not replace."""
+    """Names the published file, which another width does not replace."""
     return "sharding" if hidden == HIDDEN else f"sharding_hidden{hidden}"
 
 

@@ -14,7 +14,7 @@ from bigtrk.studies.launch import torchrun_command, torchrun_environment
 
 
 def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> None:
-    """Run `script` on so many ranks of this host; `quiet`: throw away what they print.
+    """Runs `script` on so many ranks of this host; `quiet`: throws away what they print.
 
     Raises:
         subprocess.CalledProcessError: a rank failed.
@@ -25,7 +25,7 @@ def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> 
 
 
 def measured(ranks: int, script: str, *arguments: str) -> dict[str, Any]:
-    """What `script` finds on so many ranks, where it calls `measure_on_rank` with its --result.
+    """Returns what `script` finds on so many ranks, where it calls `measure_on_rank` with --result.
 
     Raises:
         subprocess.CalledProcessError: a rank failed.
@@ -38,7 +38,7 @@ def measured(ranks: int, script: str, *arguments: str) -> dict[str, Any]:
 
 
 def measure_on_rank(measure: Callable[[Ranks], dict[str, Any]], result: Path) -> None:
-    """The part of one rank: `measure`, which is collective; rank 0 writes what it returns."""
+    """Runs the part of one rank: `measure`, a collective; rank 0 writes what it returns."""
     ranks = discover()
     configure_process(ranks)
     with process_group(ranks):

@@ -3,12 +3,12 @@
     BIGTRK_TESTDATA=... python scripts/bench/plan_accuracy.py [--work FOLDER] [--repeats 3]
         [--output FILE] [--publish]
 
-Calibrates this machine, then trains event 1000 and the HEPTrkX graphs in several ways and with
+It calibrates this machine, then trains event 1000 and the HEPTrkX graphs in several ways and with
 several engines, the jobs in turn and `--repeats` times over, and compares the medians with what is
 predicted from the calibration and from the defaults of a machine that is not calibrated. The last
-line is one JSON object with the largest error of `memory` and of `time`, and, as `exceeded`, up to
-how many times what the defaults predict was taken: what MachineConstants has of them. Run it on an
-idle machine; only memory can be measured on another.
+line is one JSON object with the largest error of `memory` and of `time`, and, as `exceeded`, how
+many times what the defaults predict was taken at most: what MachineConstants has of them. Run it on
+an idle machine; only memory can be measured on another.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from scripts.bench.on_ranks import torchrun
 from scripts.results import Results, add_options
 
 CHECKOUT = Path(__file__).parents[2]
-# Data by name, and the folder that it is prepared in.
+# Folders that data are prepared in, by name.
 FOLDERS = {
     "event 1000": "whole",
     "event 1000 in sectors": "sectors",
@@ -45,7 +45,7 @@ ZERO3 = (DEEPSPEED, "engine.ds_config=zero3")
 
 @dataclass(frozen=True)
 class Job:
-    """A training run: of which data, on how many ranks, of which model, with which settings."""
+    """A training run: its data, its number of ranks, its model and its settings."""
 
     data: str
     ranks: int
@@ -60,7 +60,7 @@ class Job:
         return ", ".join([f"{self.data} on {self.ranks} rank(s)", model, *self.settings])
 
 
-# Of a wide model, whose weights are much of its memory.
+# Settings of a wide model, whose weights are much of its memory.
 FEW = ("data.events=4", "training.events_per_step=4")
 JOBS = (
     Job("event 1000", 1, 32, 4),
@@ -84,7 +84,7 @@ JOBS = (
 
 
 def prepare(work: Path, testdata: Path) -> None:
-    """Graphs and sectors under `work`, made once."""
+    """Makes graphs and sectors under `work`, once."""
     data = testdata / "data"
     if not data.is_dir():
         raise InputError(f"{data}: no such folder; set BIGTRK_TESTDATA to the folder that holds it")
@@ -101,7 +101,7 @@ def quietly(command: list[str]) -> None:
 
 
 def train(job: Job, work: Path, run: Path) -> None:
-    """Train `job` as the run `run`."""
+    """Trains `job` as the run `run`."""
     shutil.rmtree(run, ignore_errors=True)
     data = work / FOLDERS[job.data]
     settings = [f"data.train=[{data}]", "data.validation=0", "training.routing=stored"]
@@ -111,7 +111,7 @@ def train(job: Job, work: Path, run: Path) -> None:
 
 
 def middle(checks: list[Checked]) -> Checked:
-    """The prediction beside the medians of what was recorded."""
+    """Returns the prediction beside the medians of what was recorded."""
     return Checked(
         run=checks[0].run,
         peak_bytes=checks[0].peak_bytes,
@@ -123,7 +123,7 @@ def middle(checks: list[Checked]) -> Checked:
 
 @dataclass(frozen=True)
 class Compared:
-    """A job's records beside what the calibration predicts, and what the defaults do."""
+    """A job's records beside the predictions of the calibration and of the defaults."""
 
     job: Job
     fitted: Checked
@@ -135,7 +135,7 @@ class Compared:
 
 
 def compare(work: Path, repeats: int, constants: MachineConstants) -> list[Compared]:
-    """All jobs, in turn, so that a change of the machine's load meets all of them."""
+    """Compares all jobs, in turn, so that a change of the machine's load meets all of them."""
     rounds = [(job, i) for i in range(repeats) for job in JOBS]
     runs: dict[Job, list[Path]] = {job: [] for job in JOBS}
     for job, i in follow(rounds, len(rounds), "jobs"):
@@ -159,7 +159,7 @@ def table(found: list[Compared]) -> Table:
 
 
 def summary(found: list[Compared]) -> dict[str, Any]:
-    """The last line: the largest errors, and by how much the defaults were exceeded."""
+    """Makes the last line: the largest errors, and by how much the defaults were exceeded."""
     fitted, default = [one.fitted for one in found], [one.default for one in found]
     return {
         "memory": max(abs(checked.memory_error) for checked in fitted),

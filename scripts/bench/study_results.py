@@ -24,13 +24,13 @@ from scripts.results import Results, add_options
 
 SCALING = "scaling"
 NAMES = (SCALING, "study_ex3", "study_event1000")
-# Events to train on and to validate: per rank, and in all.
+# Numbers of events to train on and to validate: per rank, and in all.
 SERIES = {"weak": (32, 8), "strong": (64, 16)}
 MODEL = ("model.hidden=32", "model.layers=4")
 
 
 def bigtrk(*arguments: str) -> str:
-    """What a command prints.
+    """Returns what a command prints.
 
     Raises:
         subprocess.CalledProcessError: it failed.
@@ -40,7 +40,7 @@ def bigtrk(*arguments: str) -> str:
 
 
 def scaling(work: Path, arguments: list[str]) -> dict[str, Any]:
-    """Both series, and their report: a point per series and number of ranks."""
+    """Runs both series and reports them: a point per series and number of ranks."""
     folders = [str(work / kind) for kind in SERIES]
     for (kind, (events, validation)), folder in zip(SERIES.items(), folders, strict=True):
         sizes = (f"--events={events}", f"--validation={validation}")
@@ -60,7 +60,7 @@ def scaling_summary(found: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def study(work: Path, arguments: list[str]) -> dict[str, Any]:
-    """What `bigtrk study` writes."""
+    """Returns what `bigtrk study` writes."""
     bigtrk("study", f"--out={work / 'study'}", *arguments)
     found: dict[str, Any] = read_json(work / "study" / "study.json")
     return found

@@ -1,4 +1,4 @@
-"""Print the command reference, made from the programs themselves.
+"""Prints the command reference, made from the programs themselves.
 
 python scripts/docs/command_reference.py
 """
@@ -39,7 +39,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Command:
-    """What can be typed after a program's name."""
+    """A command: the text that can be typed after a program's name."""
 
     name: str
     text: str
@@ -89,7 +89,7 @@ def _parameter(given: ParamMeta) -> Parameter:
     limits = [
         f"{sign} {end}" for sign, end in (("≥", told.min), ("≤", told.max)) if end is not None
     ]
-    # What need not be given is no value that could be typed.
+    # A parameter that need not be given has no value that could be typed.
     kind = kind_of(given.annotation, *limits).replace(" or `null`", "")
     return Parameter(
         name=_option(given.name, told) if isinstance(told, OptionInfo) else _argument(given, told),

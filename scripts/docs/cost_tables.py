@@ -1,4 +1,4 @@
-"""Tables of what trainings take: time, memory, and how well these are predicted."""
+"""Tables of the cost of trainings: time, memory, and how well these are predicted."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from scripts.docs.table import Table, percent
 
 
 def hot_path(found: Any) -> Table:
-    """Every form of a training step at 300,000 edges, with both settings of the allocator."""
+    """Lists every form of a step at 300,000 edges, with both settings of the allocator."""
     at = {
         (row["side"], row["keep_freed"]): [
             f"{row['seconds']:.1f} s",
@@ -29,7 +29,7 @@ def _side(name: str) -> str:
 
 
 def hot_path_sizes(found: Any) -> Table:
-    """The step that is chosen for large events, by size."""
+    """Lists the step that is chosen for large events, by size."""
     chosen = [row for row in found["rows"] if row["side"] == "chunk bf16" and not row["keep_freed"]]
     rows = [
         [
@@ -47,7 +47,7 @@ def hot_path_sizes(found: Any) -> Table:
 
 
 def attention(found: Any) -> Table:
-    """Every form of the attention network's step."""
+    """Lists every form of the attention network's step."""
     rows = [
         [
             row["graph"],
@@ -63,7 +63,7 @@ def attention(found: Any) -> Table:
 
 
 def sharding(found: Any) -> Table:
-    """MB that the fullest rank holds of the model, by engine and ranks."""
+    """Lists the MB that the fullest rank holds of the model, by engine and ranks."""
     parts = ("parameters", "gradients", "optimizer", "other")
     rows = []
     for row in found["measured"]:
@@ -76,7 +76,7 @@ def sharding(found: Any) -> Table:
 
 
 def checkpoint(found: Any) -> Table:
-    """How long training waits for a checkpoint, by engine."""
+    """Lists the time that training waits for a checkpoint, by engine."""
     rows = [
         [
             row["engine"],
@@ -95,7 +95,7 @@ def checkpoint(found: Any) -> Table:
 
 
 def plan_accuracy(found: Any) -> Table:
-    """Errors of predicted memory and time, with a calibration and without."""
+    """Lists errors of predicted memory and time, with a calibration and without."""
     rows = []
     for job in found["jobs"]:
         errors = [

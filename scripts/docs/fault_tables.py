@@ -1,4 +1,4 @@
-"""Tables of what trainings survive, and of what they hold over time."""
+"""Tables of the faults that trainings survive, and of what they hold over time."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from scripts.faults.faults import FAULTS
 
 
 def faults(found: Any) -> Table:
-    """Rounds by fault."""
+    """Counts rounds by fault."""
     by_fault: dict[str, list[Any]] = {name: [] for name in FAULTS}
     for outcome in found["outcomes"]:
         by_fault.setdefault(outcome["plan"]["fault"], []).append(outcome)
@@ -32,7 +32,7 @@ def faults(found: Any) -> Table:
 
 
 def soak(found: Any) -> Table:
-    """What each rank held after the warm-up."""
+    """Lists what each rank held after the warm-up."""
     trends, processes = found["trends"], found["summary"]["processes"]
     n_ranks = len(trends["memory"])
     rows = [

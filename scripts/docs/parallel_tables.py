@@ -8,7 +8,7 @@ LEAST_SHARE = 1e-4
 
 
 def parity_matrix(found: Any) -> Table:
-    """The largest relative difference by engine, precision and kind of graph."""
+    """Lists the largest relative difference by engine, precision and kind of graph."""
     cases = found["rows"]
     kinds = dict.fromkeys(case["kind"] for case in cases)
     rows = []
@@ -26,7 +26,7 @@ def _difference(case: Any) -> float:
 
 
 def exchange_cost(found: Any) -> Table:
-    """What exchanges take of a step, by the number of sectors."""
+    """Lists the share that exchanges take of a step, by the number of sectors."""
     rows = [
         [
             str(row["parts"]),
@@ -46,7 +46,7 @@ def _share(part: float) -> str:
 
 
 def rehearsals(found: Any) -> Table:
-    """Launches on several hosts: how far losses are from those of one host."""
+    """Lists launches on several hosts, and how far losses are from those of one host."""
     rows = [
         [
             launch,
@@ -63,7 +63,7 @@ def rehearsals(found: Any) -> Table:
 
 
 def scaling(found: Any) -> Table:
-    """Weak and strong series: measured beside what was predicted."""
+    """Lists weak and strong series: measured beside what was predicted."""
     rows, last = [], None
     for point in found["points"]:
         label, last = "" if point["series"] == last else _series(point), point["series"]
@@ -98,7 +98,7 @@ _EVENTS = ("train_events", "validation_events")
 
 
 def balance(found: Any) -> Table:
-    """Ways of batching: predicted for 64 ranks, and measured; epochs over those of `plain`."""
+    """Lists ways of batching: predicted for 64 ranks, and measured; epochs over `plain`'s."""
     shown = [row for row in found["rows"] if row["kind"] == "measured" or row["ranks"] == 64]
     plain = {_launch(row): row["epoch"] for row in shown if row["way"] == "plain"}
     rows = [

@@ -38,7 +38,7 @@ TABLE, NUMBER = (
 )
 MARK = re.compile(r"<!-- /?results?\b")
 NUMBER_AT_START = re.compile(r"(?m)^\s*<!-- result: ")
-# By name: the result file, and what makes the table from it.
+# The result file of a table by its name, and the function that makes the table from it.
 TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "attention": ("attention", cost_tables.attention),
     "balance": ("balance", parallel_tables.balance),
@@ -66,7 +66,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
 
 
 def pages(checkout: Path) -> list[Path]:
-    """Where tables may stand."""
+    """Lists the pages where tables may stand."""
     return [checkout / "README.md", *sorted((checkout / "docs").rglob("*.md"))]
 
 
@@ -76,7 +76,7 @@ class Page:
     """
 
     def __init__(self, path: Path, checkout: Path) -> None:
-        """Read a page and fill it.
+        """Reads a page and fills it.
 
         Raises:
             InputError: there is no such table, file or number, or a comment without its other.
@@ -88,7 +88,7 @@ class Page:
         self.filled = NUMBER.sub(self._number, tables)
 
     def write(self) -> None:
-        """Write the page as it should be."""
+        """Writes the page as it should be."""
         write_atomically(self.path, lambda path: path.write_text(self.filled))
 
     def _check_marks(self) -> None:

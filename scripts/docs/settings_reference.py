@@ -1,4 +1,4 @@
-"""Print the settings reference, made from the classes of the configuration.
+"""Prints the settings reference, made from the classes of the configuration.
 
 python scripts/docs/settings_reference.py
 """
@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Section:
-    """Keys that are documented together."""
+    """A group of keys that are documented together."""
 
     title: str
     text: str

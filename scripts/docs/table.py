@@ -1,4 +1,4 @@
-"""A table in Markdown, and how its numbers are written."""
+"""A table in Markdown, and the form of its numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Table:
-    """rows: of cells, as many as there are columns. texts: of how many columns, from the left, the
-    cells are words; the others hold numbers and are aligned right.
+    """A table. rows: the cells, as many as there are columns. texts: the number of columns, from
+    the left, whose cells are words; the others hold numbers and are aligned right.
     """
 
     columns: Sequence[str]
@@ -15,7 +15,7 @@ class Table:
     texts: int = 1
 
     def markdown(self) -> str:
-        """Lines, without a line break at the end."""
+        """Returns lines, without a line break at the end."""
         numbers = len(self.columns) - self.texts
         lines = [_line(self.columns), f"|{'---|' * self.texts}{'--:|' * numbers}"]
         return "\n".join([*lines, *map(_line, self.rows)])
@@ -26,13 +26,13 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def percent(part: float | None, digits: int = 0, signed: bool = False) -> str:
-    """0.05 as "5 %"; nothing for None."""
+    """Writes 0.05 as "5 %"; nothing for None."""
     if part is None:
         return ""
     return f"{part:{'+' if signed else ''}z.{digits}%}".replace("%", " %")
 
 
 def span(low: float, high: float, digits: int = 0) -> str:
-    """`low` to `high`, or the one number that both are."""
+    """Writes `low` to `high`, or the one number that both are."""
     ends = [f"{value:.{digits}f}" for value in (low, high)]
     return " to ".join(dict.fromkeys(ends))

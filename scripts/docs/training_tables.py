@@ -1,4 +1,4 @@
-"""Tables of what is learnt: mini-batches, physics, and whether the fast path learns the same."""
+"""Tables of the learning: mini-batches, physics, and whether the fast path learns the same."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ LOSSES = {
 
 
 def study(found: Any) -> Table:
-    """Ways to make mini-batches at equal time and, where all finished one, at equal epochs."""
+    """Lists ways to make mini-batches at equal time and, where all finished one, equal epochs."""
     columns = ["", "work", "AUC %", "efficiency %", "purity %"]
     if found["epochs"]:
         columns += [f"AUC % after {found['epochs']} epochs", "efficiency %", "purity %"]
@@ -38,7 +38,7 @@ def _edges(metrics: Any) -> list[str]:
 
 
 def sampling(found: Any) -> Table:
-    """Mini-batches per second, by engine and by how many are sampled at once."""
+    """Lists mini-batches per second, by engine and by how many are sampled at once."""
     names = ("batches_per_second", "slowest_round", "fastest_round")
     rows = [
         [side, *(f"{row[name]:.0f}" for name in names), f"{row['edges_per_batch']:,.0f}"]
@@ -49,7 +49,7 @@ def sampling(found: Any) -> Table:
 
 
 def shadow_epochs(found: Any) -> Table:
-    """Seconds of an epoch, by ranks p and mini-batches sampled at once k."""
+    """Lists the seconds of an epoch, by ranks p and mini-batches sampled at once k."""
     parts = ("epoch", "waiting", "sampling", "reduce")
     rows = [
         [p, k, *(f"{row[part]:.2f} s" for part in parts)]
@@ -60,7 +60,7 @@ def shadow_epochs(found: Any) -> Table:
 
 
 def unchanged_training(found: Any) -> Table:
-    """The largest differences of losses and AUC, with the limits of those that have one."""
+    """Lists the largest differences of losses and AUC, with the limits of those that have one."""
     rows = [
         [
             _compared(name),
@@ -81,7 +81,7 @@ def _compared(name: str) -> str:
 
 
 def physics_heptrkx(found: Any) -> Table:
-    """Edge metrics of each model on real graphs, means and deviations over seeds."""
+    """Lists edge metrics of each model on real graphs, means and deviations over seeds."""
     rows = [
         [
             f"{MODELS[name]} ({_size(found['settings']['models'][name])})",
@@ -104,7 +104,7 @@ def _size(settings: list[str]) -> str:
 
 
 def physics_full(found: Any) -> Table:
-    """Edges and tracks on simulated events and a real one."""
+    """Lists edges and tracks on simulated events and a real one."""
     rows = []
     for name, one in found["evaluations"].items():
         edges = one["edge_metrics"]
@@ -133,14 +133,14 @@ def _events(name: str, evaluation: Any) -> str:
 
 
 def _found(tracks: Any) -> float:
-    """The efficiency by ATLAS matching in strict mode."""
+    """Returns the efficiency by ATLAS matching in strict mode."""
     rows = tracks["matching"]
     row = next(row for row in rows if (row["style"], row["mode"]) == ("ATLAS", "strict"))
     return float(row["efficiency"])
 
 
 def physics_losses(found: Any) -> Table:
-    """What became of reconstructable particles."""
+    """Lists what became of reconstructable particles."""
     evaluations = found["evaluations"]
     losses = [one["tracks"]["losses"] for one in evaluations.values()]
     totals = [sum(loss.values()) for loss in losses]

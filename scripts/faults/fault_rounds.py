@@ -1,4 +1,4 @@
-"""A round of inject_faults.py: train, strike, resume, compare with a run left alone."""
+"""A round of inject_faults.py: it trains, strikes, resumes, and compares with a run left alone."""
 
 import json
 import random
@@ -34,7 +34,9 @@ HANG, LONGEST = 60, 600  # s
 
 @dataclass(frozen=True)
 class Outcome:
-    """seconds: from the fault to the end of the last process. wrong: of the resumed run."""
+    """A round's outcome. seconds: from the fault to the end of the last process. wrong: what the
+    resumed run got wrong, "" if nothing.
+    """
 
     plan: Plan
     detected: bool
@@ -46,7 +48,7 @@ class Outcome:
 
 
 def make_data(folder: Path) -> Path:
-    """Half of the events whole in `graphs`, half cut in two in `sectors`."""
+    """Makes half of the events whole in `graphs`, half cut in two in `sectors`."""
     half = EVENTS // 2
     for name, events in (("whole", range(half)), ("cut", range(half, EVENTS))):
         simulate_folder(folder / "events" / name, events, PARTICLES, 0, None)
@@ -71,7 +73,7 @@ def train_arguments(data: Path, run: Path, engine: str) -> list[str]:
 
 
 def undisturbed(data: Path, run: Path, engine: str, ranks: int) -> Path:
-    """A run to compare with.
+    """Trains a run to compare with.
 
     Raises:
         InputError: it did not end well.
@@ -84,13 +86,13 @@ def undisturbed(data: Path, run: Path, engine: str, ranks: int) -> Path:
 
 
 def succeeds(arguments: Sequence[str], log: Path, ranks: int) -> bool:
-    """Whether a training ends well, and in time."""
+    """Says whether a training ends well, and in time."""
     with Launch(TRAIN, arguments, log, ranks) as launched:
         return launched.wait(LONGEST) and not launched.failed
 
 
 def play(plan: Plan, data: Path, folder: Path, whole: Path) -> Outcome | None:
-    """A round; None if the training ended before its fault."""
+    """Plays a round; None if the training ended before its fault."""
     fault, run = FAULTS[plan.fault], folder / "run"
     with mounted(run) if fault.mounted else nullcontext():
         disturbed = disturb(plan, data, run, folder / "disturbed.log")
@@ -115,9 +117,7 @@ def play(plan: Plan, data: Path, folder: Path, whole: Path) -> Outcome | None:
 
 
 def disturb(plan: Plan, data: Path, run: Path, log: Path) -> tuple[bool, float] | None:
-    """Train until the fault and what comes of it: whether it failed saying why, within how many
-    seconds.
-    """
+    """Trains, strikes and waits; returns whether it failed saying why, and within what seconds."""
     fault = FAULTS[plan.fault]
     arguments = [*train_arguments(data, run, plan.engine), *fault.settings]
     poisoned = {"BIGTRK_POISON": str(poison_of(run))}
@@ -135,7 +135,7 @@ def disturb(plan: Plan, data: Path, run: Path, log: Path) -> tuple[bool, float] 
 
 
 def strike(launched: Launch, run: Path, plan: Plan, fault: Fault) -> bool:
-    """Strike when it is time; whether the training was still under way."""
+    """Strikes when it is time; says whether the training was still under way."""
     while not due(run, plan):
         if launched.ended:
             return False
@@ -151,13 +151,13 @@ def due(run: Path, plan: Plan) -> bool:
 
 
 def damage_checkpoint(plan: Plan, run: Path) -> str:
-    """Damage a file of the newest; what a resumed run must say."""
+    """Damages a file of the newest checkpoint; returns what a resumed run must say."""
     folder = checkpoints(run)[-1]
     return f"{folder.name} is damaged: {damage(plan, folder).name}"
 
 
 def refuses_damage(plan: Plan, store: Path, run: Path, log: Path) -> bool:
-    """Whether a resumed run names the damaged file of a data folder, which then is whole again."""
+    """Says whether a resumed run names the damaged file of a data folder, which is then mended."""
     whole = {path: path.read_bytes() for path in store.iterdir()}
     path = damage(plan, store)
     try:
@@ -168,27 +168,27 @@ def refuses_damage(plan: Plan, store: Path, run: Path, log: Path) -> bool:
 
 
 def damage(plan: Plan, folder: Path) -> Path:
-    """Damage a file of `folder` as planned; which one."""
+    """Damages a file of `folder` as planned; returns which one."""
     do, rng = FAULTS[plan.fault].damage, random.Random(plan.seed)
     assert do is not None
-    # What else lies there says how the data were made, and is not read.
+    # Other files there say how the data were made, and are not read.
     path = rng.choice(sorted([folder / "manifest.json", *folder.glob("*.safetensors")]))
     do(path, rng)
     return path
 
 
 def checkpoints(run: Path) -> list[Path]:
-    """Oldest first."""
+    """Lists checkpoints, oldest first."""
     return sorted((run / "checkpoints").glob("step-*"))
 
 
 def newest(run: Path, but: int = 0) -> int:
-    """The step of the newest checkpoint but so many."""
+    """Returns the step of the newest checkpoint but so many."""
     return int(checkpoints(run)[-1 - but].name.removeprefix("step-"))
 
 
 def resume(run: Path, log: Path, ranks: int) -> str:
-    """What went wrong, if anything."""
+    """Resumes a run; returns what went wrong, if anything."""
     if succeeds(["--resume", str(run)], log, ranks):
         return ""
     show_end(log)
@@ -196,7 +196,7 @@ def resume(run: Path, log: Path, ranks: int) -> str:
 
 
 def differences(run: Path, whole: Path) -> str:
-    """Of a run from one that was left alone, in words."""
+    """Says how a run differs from one that was left alone."""
     if losses(run) != losses(whole):
         return "other losses"
     weights = [(folder / "model.safetensors").read_bytes() for folder in (run, whole)]
@@ -204,7 +204,7 @@ def differences(run: Path, whole: Path) -> str:
 
 
 def losses(run: Path) -> list[tuple[int, float]]:
-    """Steps and their losses, of the whole lines of a record."""
+    """Lists steps and their losses, of the whole lines of a record."""
     path = run / "metrics.jsonl"
     if not path.exists():
         return []
@@ -219,7 +219,7 @@ def says(log: Path, what: str) -> bool:
 
 @contextmanager
 def mounted(run: Path) -> Iterator[None]:
-    """A small file system at `run` while the block runs."""
+    """Mounts a small file system at `run` while the block runs."""
     run.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(run)], check=True)
     try:
@@ -229,7 +229,7 @@ def mounted(run: Path) -> Iterator[None]:
 
 
 def mounts(folder: Path) -> bool:
-    """Whether this user may mount."""
+    """Says whether this user may mount."""
     try:
         with mounted(folder / "mounted"):
             return True

@@ -24,7 +24,7 @@ POISONED = Path(__file__).with_name("poisoned_training.py")
 @dataclass(frozen=True)
 class Plan:
     """A round on `ranks` ranks. The fault strikes `delay` seconds after `step` steps, or in the
-    save after them; rank: the one struck; seed: of what the fault itself draws.
+    save after them; rank: the one struck; seed: that of the fault's own draws.
     """
 
     fault: str
@@ -39,12 +39,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Fault:
-    """strike: at its moment, in a run folder. mend: before the run is resumed. says: what the
-    disturbed run must print. saves: it must also save, so that no step is trained again.
+    """A fault. strike: at its moment, in a run folder. mend: before the run is resumed. says: what
+    the disturbed run must print. saves: it must also save, so that no step is trained again.
 
     damage: done to a file of `store` (the newest checkpoint, or a data folder) before the run is
-    resumed. mounted: the run folder is a file system of its own. script: what is disturbed, with
-    `settings`.
+    resumed. mounted: the run folder is a file system of its own. script: the program disturbed,
+    with `settings`.
     """
 
     strike: Callable[[Launch, Path, Plan], None]
@@ -93,7 +93,7 @@ def return_folder(run: Path) -> None:
 
 
 def forbid_writing(_: Launch, run: Path, __: Plan) -> None:
-    # Root may write whatever permissions say, but not to what is mounted for reading. Refused
+    # Root may write whatever permissions say, but not to what is mounted for reading. It is refused
     # while a file is being written.
     while remount(run, "ro"):
         time.sleep(0.001)
@@ -121,7 +121,7 @@ def fill_disk(_: Launch, run: Path, __: Plan) -> None:
 
 
 def poison(kind: str) -> Callable[[Launch, Path, Plan], None]:
-    """Of a rank; kinds as scripts/faults/poisoned_training.py knows them."""
+    """Poisons a rank; kinds are those of scripts/faults/poisoned_training.py."""
 
     def strike(_: Launch, run: Path, plan: Plan) -> None:
         poison_of(run).write_text(f"{kind} {plan.rank}")
@@ -130,7 +130,7 @@ def poison(kind: str) -> Callable[[Launch, Path, Plan], None]:
 
 
 def poison_of(run: Path) -> Path:
-    """The file that scripts/faults/poisoned_training.py waits for."""
+    """Returns the file that scripts/faults/poisoned_training.py waits for."""
     return run.with_name("poison")
 
 

@@ -51,7 +51,7 @@ class Search:
         self.scratch = Path(tempfile.mkdtemp(prefix="bigtrk-fuzz-"))
 
     def try_one(self, content: bytes) -> None:
-        """One execution; libFuzzer calls it and never returns, so the end is reported here."""
+        """Runs one input; libFuzzer calls it and never returns, so the end is reported here."""
         if time.monotonic() - self.started > self.seconds:
             self.report()
         self.executions += 1
@@ -78,7 +78,7 @@ class Search:
             complain(line)
 
     def report(self) -> NoReturn:
-        """Print the line and leave, past libFuzzer's own way out."""
+        """Prints the line and leaves, past libFuzzer's own way out."""
         seconds = round(time.monotonic() - self.started, 1)
         counts = {"reader": self.name, "executions": self.executions, "seconds": seconds}
         print(json.dumps({**counts, "uncaught": len(self.uncaught)}), flush=True)
@@ -86,14 +86,14 @@ class Search:
 
 
 def write_seeds(reader: Reader, corpus: Path) -> None:
-    """The valid inputs that mutation starts from."""
+    """Writes the valid inputs that mutation starts from."""
     corpus.mkdir(parents=True, exist_ok=True)
     for number, content in enumerate(reader.seeds()):
         (corpus / f"seed-{number}").write_bytes(content)
 
 
 def main() -> None:
-    """Search until the time is over."""
+    """Searches until the time is over."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("reader", choices=list(ALL))
     parser.add_argument("--seconds", type=float, default=600)

@@ -44,8 +44,8 @@ from scripts.results import Results, add_options
 def plans(
     rounds: int, seed: int, faults: Sequence[str], engines: Sequence[str], ranks: Sequence[int]
 ) -> list[Plan]:
-    """Faults in an order drawn anew each time that all have had their turn; each comes back on
-    another number of ranks.
+    """Yields faults in an order drawn anew each time that all have had their turn; each comes back
+    on another number of ranks.
     """
     rng, order = random.Random(seed), list[tuple[str, int]]()
     while len(order) < rounds:
@@ -78,7 +78,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:
-    """A row for each fault; seconds are the longest until the last process ended."""
+    """Makes a row for each fault; seconds are the longest until the last process ended."""
     columns = ("fault", "rounds", "detected", "steps lost", "again", "hang s", "wrong after")
     shown = Table(*columns, title="Faults", caption=machine()["cpu"])
     for name in FAULTS:
@@ -99,7 +99,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 
 
 def inject(rounds: Sequence[Plan], folder: Path) -> Iterator[Outcome]:
-    """The outcomes of `rounds`; one that came too late is played again."""
+    """Yields the outcomes of `rounds`; one that came too late is played again."""
     data, whole = make_data(folder), dict[tuple[str, int], Path]()
     for i, plan in enumerate(rounds):
         alike = plan.engine, plan.ranks
@@ -118,7 +118,7 @@ def inject(rounds: Sequence[Plan], folder: Path) -> Iterator[Outcome]:
 
 
 def possible(faults: list[str], folder: Path) -> list[str]:
-    """Those that this user can inject.
+    """Lists the faults that this user can inject.
 
     Raises:
         InputError: none is left.
@@ -145,10 +145,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Exit status 1 unless all was detected, nothing hung and nothing was lost."""
+    """Exits with status 1 unless all was detected, nothing hung and nothing was lost."""
     arguments = parse_arguments()
     results = Results("faults", arguments)
-    # So that what was started is ended, and what was mounted is unmounted.
+    # This way all that was started is ended, and all that was mounted is unmounted.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

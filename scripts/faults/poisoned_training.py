@@ -21,12 +21,12 @@ healthy_read = EventSource.read
 
 
 def poisoned_by(kind: str) -> bool:
-    """Whether this rank is, from now on."""
+    """Says whether this rank is poisoned, from now on."""
     return poison.exists() and poison.read_text() == f"{kind} {os.environ['RANK']}"
 
 
 def poisoned_read(self: EventSource, part: int, parts: int) -> Sector:
-    """What the source holds, with NaN; or nothing, ever."""
+    """Reads what the source holds, with NaN; or nothing, ever."""
     sector = healthy_read(self, part, parts)
     if poisoned_by("input"):
         sector.edge_features.fill_(float("nan"))
@@ -36,7 +36,7 @@ def poisoned_read(self: EventSource, part: int, parts: int) -> Sector:
 
 
 def poisoned_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
-    """The loss, or NaN; with finite gradients, or infinite ones."""
+    """Computes the loss, or NaN; with finite gradients, or infinite ones."""
     if poisoned_by("memory"):
         torch.empty(2**55)
     if poisoned_by("gradient"):

@@ -2,9 +2,9 @@
 
     python scripts/faults/soak.py [--steps 8000] [--output FILE] [--publish]
 
-Trains on 2 ranks by torchrun with DDP: small simulated events in sectors that exchange halos, a
+It trains on 2 ranks by torchrun with DDP: small simulated events in sectors that exchange halos, a
 checkpoint every 10 steps, validation after each epoch of 20, norms, spike guard, clipping. Beside
-it, each second, reads what each rank holds. The first fifth of the steps is left out: there,
+it, each second, it reads what each rank holds. The first fifth of the steps is left out: there,
 caches, buffers and the allocator's heaps fill. Events are small and steps many, since memory
 wanders by a few MiB: so a leak of 1 kB in each step shows.
 
@@ -57,7 +57,7 @@ Trends = dict[str, list[Trend]]  # by what is held, of each rank
 
 
 def make_sectors(folder: Path) -> Path:
-    """Simulated events, each cut for all ranks."""
+    """Makes simulated events, each cut for all ranks."""
     simulate_folder(folder / "events", range(EVENTS), PARTICLES, seed=0, detectors=None)
     build_folder(folder / "events", folder / "graphs")
     cut = ["-m", "partition", str(folder / "graphs"), str(folder / "sectors"), f"--parts={RANKS}"]
@@ -66,7 +66,7 @@ def make_sectors(folder: Path) -> Path:
 
 
 def soak(folder: Path, epochs: int) -> list[Sample]:
-    """Train in `folder`/run, and watch.
+    """Trains in `folder`/run, and watches.
 
     Raises:
         InputError: the training failed.
@@ -83,7 +83,7 @@ def soak(folder: Path, epochs: int) -> list[Sample]:
 
 
 def counted(samples: Sequence[Sample], steps: int) -> list[Sample]:
-    """After the warm-up, and before the training of `steps` steps comes to its end."""
+    """Lists samples after the warm-up, and before the training of `steps` steps ends."""
     return [sample for sample in samples if WARM_UP * steps < sample.step < steps]
 
 
@@ -99,7 +99,7 @@ def trends(samples: Sequence[Sample]) -> Trends:
 
 
 def grown(found: Trends, processes: Sequence[int]) -> list[str]:
-    """What grew, or changed though it must not."""
+    """Says what grew, or changed though it must not."""
     names = [
         f"{kind} of rank {rank}"
         for kind, of_ranks in found.items()
@@ -110,7 +110,7 @@ def grown(found: Trends, processes: Sequence[int]) -> list[str]:
 
 
 def step_seconds(run: Path) -> Trend:
-    """After the warm-up."""
+    """Returns the trend of a step's seconds after the warm-up."""
     records = map(json.loads, (run / METRICS).read_text().splitlines())
     seconds = [record["seconds"] for record in records if record["kind"] == "step"]
     first = int(WARM_UP * len(seconds))
@@ -118,7 +118,7 @@ def step_seconds(run: Path) -> Trend:
 
 
 def thinned(samples: Sequence[Sample]) -> dict[str, Any]:
-    """At most 200 samples of those of all steps, column by column."""
+    """Returns at most 200 samples of those of all steps, column by column."""
     kept = samples[:: -(-len(samples) // POINTS)]
     ranks = [
         dict(zip(KINDS, zip(*(astuple(s.ranks[rank]) for s in kept), strict=True), strict=True))
@@ -152,7 +152,7 @@ def table(found: Trends, processes: Sequence[int]) -> Table:
 def summary(
     found: Trends, processes: Sequence[int], grew: list[str], steps: int
 ) -> dict[str, float | dict[str, float]]:
-    """The last line: the slope of the rank whose memory grows most, and how many things grew."""
+    """Makes the last line: the slope of the rank whose memory grows most, how many things grew."""
     memory = max(found["memory"], key=lambda one: one.slope)
     ranges = {
         kind: {"low": min(one.low for one in of_ranks), "high": max(one.high for one in of_ranks)}

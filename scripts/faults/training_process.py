@@ -17,8 +17,8 @@ MARK = "BIGTRK_LAUNCHED"
 
 
 class Launch:
-    """What it prints goes to `log`; each of its processes carries a mark in its environment, and is
-    killed when the block ends.
+    """A launch. Its output goes to `log`; each of its processes carries a mark in its environment,
+    and is killed when the block ends.
     """
 
     def __init__(
@@ -44,25 +44,25 @@ class Launch:
 
     @property
     def ended(self) -> bool:
-        """Whether the launcher has; its ranks may not."""
+        """Says whether the launcher has ended; its ranks may not have."""
         return self._launcher.poll() is not None
 
     @property
     def failed(self) -> bool:
-        """Of a launcher that ended."""
+        """Says whether a launcher that ended failed."""
         return self._launcher.wait() != 0
 
     def processes(self) -> list[int]:
-        """All that live, the launcher too, whoever their parent is by now."""
+        """Lists all processes that live, the launcher too, whoever their parent is by now."""
         self._launcher.poll()
         return self._carrying(f"{MARK}={self._mark}")
 
     def rank(self, rank: int) -> list[int]:
-        """The process of a rank, and what it started."""
+        """Lists the process of a rank, and what it started."""
         return self._carrying(f"{MARK}={self._mark}", f"RANK={rank}")
 
     def wait(self, seconds: float) -> bool:
-        """Whether all ended before the seconds did."""
+        """Says whether all ended before the seconds did."""
         end = time.monotonic() + seconds
         while self.processes():
             if time.monotonic() > end:
@@ -74,7 +74,7 @@ class Launch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill what still lives."""
+        """Kills what still lives."""
         send(self.processes(), signal.SIGKILL)
         self._launcher.wait()
 
@@ -92,7 +92,7 @@ class Launch:
 
 
 def send(processes: Sequence[int], number: signal.Signals) -> None:
-    """A signal to those that still live."""
+    """Sends a signal to those that still live."""
     for process in processes:
         try:
             os.kill(process, number)

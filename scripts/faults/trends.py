@@ -1,4 +1,4 @@
-"""Whether what was sampled during a training grows with its steps."""
+"""The growth, with a training's steps, of what was sampled during it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ ERRORS = 3  # standard errors that a slope must exceed
 
 @dataclass(frozen=True)
 class Trend:
-    """Of a series over `steps` steps: its range, its mean, its slope per step, and the standard
-    error of the slope.
+    """A series over `steps` steps: its range, its mean, its slope per step, and the standard error
+    of the slope.
     """
 
     low: float
@@ -26,16 +26,16 @@ class Trend:
 
     @property
     def growth(self) -> float:
-        """From the first to the last step."""
+        """Returns the growth from the first to the last step."""
         return self.slope * self.steps
 
     def grows(self, least: float) -> bool:
-        """By more than `least` in all, and by more than chance would have it."""
+        """Says whether it grows by more than `least` in all, and by more than chance explains."""
         return self.growth > least and self.slope > ERRORS * self.error
 
 
 def trend(steps: Sequence[int], values: Sequence[float]) -> Trend:
-    """Least squares over the means of 20 windows, each of as many samples.
+    """Fits least squares over the means of 20 windows, each of as many samples.
 
     Samples that follow each other are alike; taken for independent ones they would make the error
     too small.

@@ -1,4 +1,4 @@
-"""What the processes of a training hold, read from /proc while it runs."""
+"""The resources that a training's processes hold, read from /proc while it runs."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ STEP = b'"kind": "step"'
 
 @dataclass(frozen=True)
 class Held:
-    """By a rank. memory: MiB of its own, in memory or swapped out; handles: open file descriptors;
-    mapped: mappings of files of the training.
+    """The resources of a rank. memory: MiB of its own, in memory or swapped out; handles: open file
+    descriptors; mapped: mappings of files of the training.
 
-    Anonymous memory alone, since that of files comes and goes with the system's cache, and the
-    share of a library that counts as a process's with how many others have loaded it. A file can
-    stay mapped when its descriptor is closed, so mappings are counted, too.
+    Anonymous memory alone counts, since that of files comes and goes with the system's cache, and
+    the share of a library that counts as a process's with how many others have loaded it. A file
+    can stay mapped when its descriptor is closed, so mappings are counted, too.
     """
 
     memory: float
@@ -30,7 +30,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Sample:
-    """After so many steps: the number of processes of the launch, and what each rank holds."""
+    """A sample after so many steps: the launch's number of processes, and what each rank holds."""
 
     step: int
     processes: int
@@ -38,7 +38,7 @@ class Sample:
 
 
 def watch(launched: Launch, run: Path) -> Iterator[Sample]:
-    """A sample each second until the last process has ended."""
+    """Yields a sample each second until the last process has ended."""
     while processes := launched.processes():
         try:
             ranks = tuple(held(launched.rank(rank), run.parent) for rank in range(RANKS))
@@ -50,7 +50,7 @@ def watch(launched: Launch, run: Path) -> Iterator[Sample]:
 
 
 def held(processes: Sequence[int], folder: Path) -> Held:
-    """By some processes together; `folder` has the files of the training.
+    """Sums what some processes hold; `folder` has the files of the training.
 
     Raises:
         OSError, KeyError: one has ended.
@@ -74,6 +74,6 @@ def _held(process: Path, folder: Path) -> Held:
 
 
 def steps_done(run: Path) -> int:
-    """By the run's record."""
+    """Counts steps by the run's record."""
     record = run / METRICS
     return record.read_bytes().count(STEP) if record.exists() else 0

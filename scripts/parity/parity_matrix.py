@@ -24,7 +24,7 @@ _PER_LAUNCH = 16
 
 
 def run(trials: Sequence[Trial]) -> list[Case]:
-    """All cases, in launches of one world size each."""
+    """Runs all cases, in launches of one world size each."""
     by_world = sorted(trials, key=lambda trial: trial.world_size)
     launches = [
         (world, chunk[i : i + _PER_LAUNCH])
@@ -37,7 +37,7 @@ def run(trials: Sequence[Trial]) -> list[Case]:
 
 
 def summary(cases: Sequence[Case]) -> dict[str, float | int]:
-    """The last line."""
+    """Makes the last line."""
     worst = {
         f"worst_{precision}": max(
             (case.worst for case in cases if case.trial.precision == precision), default=0.0
@@ -48,7 +48,7 @@ def summary(cases: Sequence[Case]) -> dict[str, float | int]:
 
 
 def table(cases: Sequence[Case]) -> Table:
-    """The worst difference by engine, precision and kind of graph."""
+    """Lists the worst difference by engine, precision and kind of graph."""
     shown = Table("engine", "precision", *KINDS, "cases", "failed")
     for engine, precisions in ENGINES.items():
         for precision in precisions:
@@ -63,7 +63,7 @@ def table(cases: Sequence[Case]) -> Table:
 
 
 def main() -> None:
-    """Run, print the table, write the results."""
+    """Runs, prints the table, writes the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
     add_options(parser)

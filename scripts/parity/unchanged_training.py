@@ -2,7 +2,7 @@
 
     python scripts/parity/unchanged_training.py [--output FILE] [--quick | --publish]
 
-On simulated events, from the same weights; all sides take turns on each step. Plain is
+It trains on simulated events, from the same weights; all sides take turns on each step. Plain is
 tests/oracle/interaction_gnn.py, as acorn and PyTorch Geometric write it.
 
 Curves: relative difference of the step losses over one epoch. Rounding grows while AdamW trains, so
@@ -51,7 +51,7 @@ from scripts.results import Results, add_options
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 CURVES = ("plain fp32", "reordered fp32", "chunk fp32", "plain fp64", "chunk fp64")
-# What is compared, with what.
+# Pairs of sides that are compared.
 PAIRS = (
     ("chunk fp32", "plain fp32"),
     ("reordered fp32", "plain fp32"),
@@ -63,8 +63,8 @@ LIMITS = {"loss chunk fp32": 1e-4, "auc chunk bf16": 0.002, "auc none bf16": 0.0
 
 @dataclass(frozen=True)
 class Study:
-    """How much is trained. particles: of each event; 2400 make 26,000 edges. lr, peak_lr: of the
-    curves, and at the start of the training whose AUC is taken.
+    """The size of the trainings. particles: in each event; 2400 make 26,000 edges. lr, peak_lr: of
+    the curves, and at the start of the training whose AUC is taken.
     """
 
     seeds: int = 3
@@ -78,7 +78,7 @@ class Study:
     peak_lr: float = 3e-3
 
     def configuration(self, graphs: Path, seed: int, side: str) -> Configuration:
-        """Of a side named by its recomputation and precision."""
+        """Makes the configuration of a side named by its recomputation and precision."""
         recompute, precision = side.split()
         options = {
             "hidden": self.hidden,
@@ -125,12 +125,12 @@ class Trial:
 
     @property
     def common(self) -> Configuration:
-        """What all sides share."""
+        """Returns what all sides share."""
         return self.study.configuration(self.graphs, self.seed, "none fp32")
 
     @property
     def events(self) -> tuple[list[EventSource], list[EventSource]]:
-        """Of training and validation."""
+        """Returns the events of training and of validation."""
         return split_validation([self.graphs], self.study.validation)
 
     def engine(self, side: str) -> Engine:
@@ -154,7 +154,7 @@ class Trial:
         return make_engine(self.common.engine, model, self.common.optimizer, stopwatch)[0]
 
     def train(self, engines: dict[str, Engine], rates: Sequence[float]) -> dict[str, list[float]]:
-        """A step per learning rate, in which all sides take their turn: their losses."""
+        """Trains a step per learning rate, all sides taking their turn; returns their losses."""
         sources, _ = self.events
         world = make_world(self.ranks)
         maker = BatchMaker(self.common, world)
@@ -170,12 +170,12 @@ class Trial:
         return losses
 
     def curves(self) -> dict[str, list[float]]:
-        """Loss by step of each side, over one epoch."""
+        """Returns the loss by step of each side, over one epoch."""
         engines = {side: self.engine(side) for side in CURVES}
         return self.train(engines, [self.study.lr] * self.study.train)
 
     def auc(self) -> dict[str, float]:
-        """Of each precision on the validation events, after all epochs."""
+        """Returns the AUC of each precision on the validation events, after all epochs."""
         engines = {side: self.engine(side) for side in PRECISIONS}
         n_steps = self.study.train * self.study.epochs
         self.train(engines, [self.study.peak_lr * (1 - i / n_steps) for i in range(n_steps)])
@@ -196,7 +196,7 @@ def doubled(batch: Batch) -> Batch:
 
 
 def make_graphs(study: Study, folder: Path) -> Path:
-    """Simulated events as graphs."""
+    """Makes graphs of simulated events."""
     events = range(study.train + study.validation)
     simulate_folder(folder / "events", events, study.particles, seed=0, detectors=None)
     build_folder(folder / "events", folder / "graphs")
@@ -204,7 +204,7 @@ def make_graphs(study: Study, folder: Path) -> Path:
 
 
 def summary(curves: list[dict[str, list[float]]], auc: list[dict[str, float]]) -> dict[str, float]:
-    """Largest differences over seeds: relative ones of losses, and those of the AUC."""
+    """Returns the largest differences over seeds: relative ones of losses, and those of the AUC."""
     found = {}
     for side, other in PAIRS:
         steps = [pair for row in curves for pair in zip(row[side], row[other], strict=True)]

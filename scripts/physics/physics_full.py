@@ -2,11 +2,11 @@
 
     python scripts/physics/physics_full.py OUT [--event1000 FOLDER] [--output FILE] [--publish]
 
-Simulates events of 10,000 particles, builds graphs, trains the Interaction GNN on particles above
-1 GeV, chooses the score cut on validation events, and evaluates edges and tracks on other simulated
-events and on a real one. What is done
-already is kept. Pages with plots go to OUT. The last line is one JSON object: edge metrics at a
-score of 0.5, and the tracks of ATLAS matching in strict mode, by folder of graphs.
+It simulates events of 10,000 particles, builds graphs, trains the Interaction GNN on particles
+above 1 GeV, chooses the score cut on validation events, and evaluates edges and tracks on other
+simulated events and on a real one. Work that is done already is kept. Pages with plots go to OUT.
+The last line is one JSON object: edge metrics at a score of 0.5, and the tracks of ATLAS matching
+in strict mode, by folder of graphs.
 """
 
 import argparse
@@ -33,7 +33,7 @@ CUTS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 
 
 def commands(out: Path, real: Path | None) -> list[str]:
-    """What makes the run, in order."""
+    """Lists the commands that make the run, in order."""
     train = Path(bigtrk.__file__).parent / "train.py"
     made = [
         f"bigtrk simulate {out}/events --events {TRAIN_EVENTS} --particles {PARTICLES}",
@@ -55,7 +55,7 @@ def commands(out: Path, real: Path | None) -> list[str]:
 
 
 def best_cut(out: Path) -> float:
-    """The score cut with the highest efficiency x (1 - fake rate) on the validation events.
+    """Returns the score cut with the highest efficiency x (1 - fake rate) on validation events.
 
     A model trained with `class_balance=equal` scores as if true edges were as many as false ones.
     """
@@ -73,7 +73,7 @@ def _matching(evaluation: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """The last line."""
+    """Makes the last line."""
     return {
         name: {
             **{key: one["edge_metrics"][key] for key in ("efficiency", "purity", "auc")},
@@ -85,7 +85,7 @@ def summary(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def evaluated(out: Path, graphs: str, cut: float) -> dict[str, Any]:
-    """The evaluation on a folder of graphs; also a page with its plots."""
+    """Returns the evaluation on a folder of graphs; also writes a page with its plots."""
     options = f"--tracks --score-cut {cut} --html {out}/{graphs}.html"
     _run(f"bigtrk evaluate {out}/run {out}/{graphs} {options}")
     newest = max(read_evaluations(out / "run"), key=lambda record: record.made)

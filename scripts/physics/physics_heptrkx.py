@@ -4,9 +4,10 @@
     python scripts/physics/physics_heptrkx.py GRAPHS [--out runs/heptrkx]
         [--output FILE] [--publish]
 
-Interaction GNN, attention network and an MLP without message passing, three seeds each, trained
-with one recipe. Validation after the last epoch, means and standard deviations over seeds. Runs
-that are finished are kept. The last line is one JSON object: the means of each model.
+Interaction GNN, attention network and an MLP without message passing are trained with one recipe,
+three seeds each. Figures are those of validation after the last epoch, means and standard
+deviations over seeds. Runs that are finished are kept. The last line is one JSON object: the means
+of each model.
 """
 
 import argparse
@@ -43,7 +44,7 @@ VALIDATION = 10
 
 
 def trained(name: str, seed: int, graphs: Path, out: Path) -> Run:
-    """The finished run of a model and seed."""
+    """Returns the finished run of a model and seed."""
     folder = out / f"{name}-{seed}"
     if not (folder / WEIGHTS).exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -57,7 +58,7 @@ def trained(name: str, seed: int, graphs: Path, out: Path) -> Run:
 
 
 def entry(runs: list[Run]) -> dict[str, Any]:
-    """A model's row: mean and standard deviation over seeds, and each seed's value."""
+    """Makes a model's row: mean and standard deviation over seeds, and each seed's value."""
     last = [run.epochs[-1].validation for run in runs]
     values = {name: [float(getattr(scores, name)) for scores in last] for name in METRICS}
     seconds = [sum(epoch.seconds or 0.0 for epoch in run.epochs) for run in runs]
@@ -84,7 +85,7 @@ def table(rows: dict[str, dict[str, Any]]) -> Table:
 
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """The last line: means over seeds, by model."""
+    """Makes the last line: means over seeds, by model."""
     return {name: {key: row[key]["mean"] for key in METRICS} for name, row in rows.items()}
 
 

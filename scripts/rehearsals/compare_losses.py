@@ -18,12 +18,12 @@ from bigtrk.records.run_folder import Run, read_run
 
 
 def losses(run: Run) -> dict[int, float]:
-    """Loss by step; a step without one is not compared, so it counts as missing."""
+    """Returns the loss by step; a step without one is not compared, so it counts as missing."""
     return {step.step: step.loss for step in run.steps if step.loss is not None}
 
 
 def largest_difference(run: Run, other: Run) -> float:
-    """The largest of |a - b| / |a| over all steps.
+    """Returns the largest of |a - b| / |a| over all steps.
 
     Raises:
         InputError: no steps, or not the same ones in both runs.
@@ -40,7 +40,7 @@ def largest_difference(run: Run, other: Run) -> float:
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    """Print the verdict and the JSON line."""
+    """Prints the verdict and the JSON line."""
     run, other = read_run(arguments.run), read_run(arguments.other)
     difference = largest_difference(run, other)
     agree = difference <= arguments.tolerance

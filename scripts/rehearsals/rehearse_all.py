@@ -28,7 +28,7 @@ AGREE, DIFFER = 0, 1
 
 
 def rehearse(launch: str) -> tuple[bool, dict[str, Any]]:
-    """Whether the losses agree, and the last line of a rehearsal.
+    """Runs a rehearsal; returns whether the losses agree, and its last line.
 
     Raises:
         InputError: it did not come to its end.

@@ -62,7 +62,7 @@ class Interact(torch.autograd.Function):
         ctx, layer: Layer, e: Tensor, x: Tensor, *weights: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         encoded, work = layer.graph.nodes, layer.graph.work
-        # What the products read of the nodes, in bf16 half of the memory.
+        # The products read the nodes in this type; bf16 takes half of the memory.
         x = encoded.values if layer.i == 0 and encoded else x.to(work.dtype)
         edges = _Edges(layer, weights, e, x)
         # Without a backward pass edges take the place of those read, but not of the encoded ones.

@@ -11,7 +11,7 @@ from bigtrk.parallel.stopwatch import Stopwatch
 def make_engine(
     settings: EngineSettings, model: nn.Module, optimizer: OptimizerSettings, stopwatch: Stopwatch
 ) -> tuple[Engine, str]:
-    """The configured engine around `model`, and its name for people ("ZeRO-1"). Collective."""
+    """Makes the configured engine around `model`; names it for people ("ZeRO-1"). Collective."""
     if settings.name == "ddp":
         name = "DDP, coalesced" if settings.coalesced else "DDP"
         return DDPEngine(model, optimizer, stopwatch, settings.coalesced), name
@@ -27,7 +27,7 @@ def make_engine(
 def _make_fsdp2(
     model: nn.Module, optimizer: OptimizerSettings, shard_ranks: int | None
 ) -> tuple[Engine, str]:
-    # As slow to import as it is rarely wanted.
+    # It is as slow to import as it is rarely wanted.
     from bigtrk.parallel.engines.fsdp import FSDP2Engine
 
     engine = FSDP2Engine(model, optimizer, shard_ranks)

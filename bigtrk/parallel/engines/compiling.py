@@ -14,7 +14,7 @@ from bigtrk.disk.files import open_to_append
 
 
 def extension_folder() -> Path:
-    """Where torch, in this process, keeps what it compiles for this user.
+    """Returns the folder where torch, in this process, keeps what it compiles for this user.
 
     Where the variables are empty, the cache's is relative or there is no home, torch would load
     libraries from the working folder.
@@ -32,7 +32,7 @@ def extension_folder() -> Path:
 
 @contextmanager
 def one_compiler(folder: Path) -> Iterator[None]:
-    """Let one process at a time compile DeepSpeed's operations in `folder`.
+    """Lets one process at a time compile DeepSpeed's operations in `folder`.
 
     torch's own lock is a file that a killed job leaves behind, and all later jobs wait for it for
     ever. The lock taken here dies with its process; under it such a file is nobody's.

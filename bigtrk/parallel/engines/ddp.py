@@ -13,7 +13,7 @@ from bigtrk.parallel.engines.pieces import Piece, replica_pieces
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 
-_ONE_BUCKET = 2**20  # MB, of which only what the gradients fill is allocated
+_ONE_BUCKET = 2**20  # MB, of which only as much as the gradients fill is allocated
 
 
 class ReplicaEngine(TorchEngine):
@@ -24,7 +24,7 @@ class ReplicaEngine(TorchEngine):
         self._replica = replica
 
     def shards(self) -> Iterator[Shard]:
-        """Rank 0 counts everything, since all have the same."""
+        """Counts everything on rank 0, since all have the same."""
         first = dist.get_rank() == 0
         for name, parameter in self._replica.named_parameters():
             yield Shard(name, parameter, parameter.grad) if first else Shard(name)
@@ -64,7 +64,7 @@ class DDPEngine(ReplicaEngine):
             self._settle_buckets()
 
     def _settle_buckets(self) -> None:
-        """Have DDP lay its buckets out now as they will stay, and not after the first step.
+        """Makes DDP lay its buckets out now as they will stay, and not after the first step.
 
         It does so once, ahead of the forward pass after its first backward pass, in the order in
         which the gradients of that pass came. Where a value lies in a bucket decides in which order
@@ -76,7 +76,7 @@ class DDPEngine(ReplicaEngine):
         weight's first, as in a backward pass of our models.
         """
         model = self._replica
-        # Through DDP's own forward pass, which alone makes it expect gradients.
+        # The pass goes through DDP's own forward, which alone makes it expect gradients.
         model.forward = lambda: sum(weight.sum() for weight in model.parameters())
         self.backward(self._ddp())
         del model.forward  # uncovers that of its class
@@ -95,7 +95,7 @@ def _timed_mean(
     stopwatch: Stopwatch,
     bucket: dist.GradBucket,  # type: ignore[name-defined]  # torch insists on this annotation
 ) -> Future[Tensor]:
-    """DDP's default reduction, with its duration on the stopwatch."""
+    """Reduces as DDP does by default, with the duration on the stopwatch."""
     start = stopwatch.now()
     gradients = bucket.buffer().div_(dist.get_world_size())
     future = dist.all_reduce(gradients, async_op=True).get_future()

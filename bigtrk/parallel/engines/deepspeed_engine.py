@@ -102,7 +102,7 @@ class DeepSpeedEngine(Engine):
         assert not self._engine.was_step_applied(), "ZeRO took a step that was to be dropped"
 
     def shards(self) -> Iterator[Shard]:
-        """What DeepSpeed's optimizer holds of each parameter; without it (ZeRO-0) rank 0 counts."""
+        """Yields what DeepSpeed's optimizer holds of each parameter; at ZeRO-0 rank 0 counts."""
         for name, parameter in self._engine.module.named_parameters():
             if self.stage == 3:
                 yield _third_stage_shard(name, parameter)
@@ -114,7 +114,7 @@ class DeepSpeedEngine(Engine):
                 yield Shard(name)
 
     def pieces(self) -> Iterator[Piece]:
-        """The optimizer's own copy, which is written, and the weights that the model reads."""
+        """Yields the optimizer's own copy, which is written, and the weights the model reads."""
         module, optimizer = self._engine.module, self._engine.optimizer
         if self.stage == 0:
             world_size = dist.get_world_size()
@@ -151,7 +151,7 @@ class DeepSpeedEngine(Engine):
 
 
 def _third_stage_shard(name: str, parameter: Any) -> Shard:
-    """ZeRO-3 cuts each parameter in equal parts, of which the last is filled up."""
+    """Returns this rank's part: ZeRO-3 cuts each parameter in equal ones, and fills up the last."""
     weight, gradient = safe_get_local_fp32_param(parameter), safe_get_local_grad(parameter)
     remaining = parameter.ds_numel - dist.get_rank() * weight.numel()
     own = min(max(remaining, 0), weight.numel())
@@ -159,7 +159,7 @@ def _third_stage_shard(name: str, parameter: Any) -> Shard:
 
 
 def _flat_shard(name: str, parameter: Any) -> Shard:
-    """ZeRO-1 and 2 cut all parameters together, so a rank has a piece of some of them.
+    """Returns this rank's piece, if any: ZeRO-1 and 2 cut all parameters together.
 
     `safe_get_full_grad` would sum each of them over the ranks.
     """
@@ -171,7 +171,7 @@ def _flat_shard(name: str, parameter: Any) -> Shard:
 
 
 def _flat(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
-    """ZeRO-1 and 2: the whole parameter on each rank, and this rank's fragment, if any."""
+    """Yields, for ZeRO-1 and 2, the whole parameter and this rank's fragment, if any."""
     shape, piece = tuple(parameter.shape), parameter._hp_mapping
     yield Piece(name, shape, 0, {"weight": parameter.detach().view(-1)})
     if piece is not None:
@@ -183,7 +183,7 @@ def _flat(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
 
 
 def _third_stage(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
-    """ZeRO-3: this rank's part, twice, and the whole parameter where it is kept gathered."""
+    """Yields, for ZeRO-3, this rank's part twice, and the whole parameter if kept gathered."""
     shape, part = tuple(parameter.ds_shape), parameter.ds_tensor
     start = min(dist.get_rank() * part.numel(), parameter.ds_numel)
     own = min(part.numel(), parameter.ds_numel - start)
@@ -197,7 +197,7 @@ def _third_stage(name: str, parameter: Any, optimizer: Any) -> Iterator[Piece]:
 
 
 def _fragment(optimizer: Any, flat: Tensor, start: int, n: int) -> tuple[dict[str, Tensor], Tensor]:
-    """Values and count of updates of a part of the parameter that AdamW knows, a flat one."""
+    """Returns values and count of updates of a part of the flat parameter that AdamW knows."""
     state = adam_state(optimizer.optimizer, flat)
     values = {kind: value.narrow(0, start, n) for kind, value in flat_values(flat, state).items()}
     return values, state["step"]
@@ -206,14 +206,14 @@ def _fragment(optimizer: Any, flat: Tensor, start: int, n: int) -> tuple[dict[st
 def make_deepspeed(
     model: nn.Module, optimizer: OptimizerSettings, stopwatch: Stopwatch, ds_config: str
 ) -> DeepSpeedEngine:
-    """The engine of a shipped or own DeepSpeed file."""
+    """Makes the engine of a shipped or own DeepSpeed file."""
     return DeepSpeedEngine(model, optimizer, stopwatch, load_ds_config(ds_config, optimizer))
 
 
 def _compile() -> None:
-    """Compile the one operation DeepSpeed needs on CPUs, before `init_distributed` loads it.
+    """Compiles the one operation DeepSpeed needs on CPUs, before `init_distributed` loads it.
 
-    Not around `init_distributed`, which waits for the other ranks of the host.
+    It does not run around `init_distributed`, which waits for the other ranks of the host.
     """
     builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
     if builder is not None and get_accelerator().device_name() == "cpu":
@@ -222,10 +222,10 @@ def _compile() -> None:
 
 
 def _logged_seconds() -> float:
-    """Seconds in DeepSpeed's own collectives since the last call.
+    """Returns the seconds in DeepSpeed's own collectives since the last call.
 
-    Read from its timers, and both are emptied: the logger adds up running totals, and keeps one
-    entry per call for ever.
+    They are read from its timers, and both are emptied: the logger adds up running totals, and
+    keeps one entry per call for ever.
     """
     seconds = sum(timer.elapsed(reset=True) for timer in timers.get_timers().values()) / 1000
     comms_logger.comms_dict.clear()

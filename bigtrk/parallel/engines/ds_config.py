@@ -23,7 +23,7 @@ Section = TypeVar("Section", bound=BaseModel)
 
 
 def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
-    """Read and check a DeepSpeed file and fill in what our configuration decides.
+    """Reads and checks a DeepSpeed file and fills in what our configuration decides.
 
     Raises:
         InputError: an unknown key, one that belongs to our configuration, or clipping without norm.
@@ -47,7 +47,7 @@ def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
 
 
 def check_drops_steps(name: str, optimizer: OptimizerSettings) -> None:
-    """The spike guard needs an engine that can drop a step, which ZeRO does by its norm.
+    """Checks that the engine can drop a step for the spike guard, which ZeRO does by its norm.
 
     Raises:
         InputError: the DeepSpeed file switches the norm off; or as `load_ds_config`.
@@ -58,7 +58,7 @@ def check_drops_steps(name: str, optimizer: OptimizerSettings) -> None:
 
 
 def zero_settings(name: str) -> "DeepSpeedZeroConfig":
-    """The section of ZeRO in a DeepSpeed file, completed by DeepSpeed's defaults.
+    """Returns the section of ZeRO in a DeepSpeed file, completed by DeepSpeed's defaults.
 
     Raises:
         InputError: as `read_ds_file`, or a key or value in the section is unknown.
@@ -75,7 +75,7 @@ def _without_norm(path: Path, remedy: str) -> str:
 
 
 def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
-    """What checkpoints cannot hold, or a resumed run would silently not get back: hpZ computes with
+    """Refuses what checkpoints cannot hold, or a resumed run would silently lose: hpZ computes with
     copies of the weights within a node, which loading the weights leaves as they were.
     """
     for key in ("offload_optimizer", "offload_param"):
@@ -93,7 +93,7 @@ def _refuse_unresumable(path: Path, zero: "DeepSpeedZeroConfig") -> None:
 
 
 def _zero_section(path: Path, content: dict[str, Any]) -> "DeepSpeedZeroConfig":
-    """The section of ZeRO, checked."""
+    """Returns the section of ZeRO, checked."""
     if accelerator() == "cpu":
         # Without it DeepSpeed prints that it found no accelerator, among the lines of --json too.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -113,7 +113,7 @@ def _check_loggers(path: Path, content: dict[str, Any]) -> None:
 
 
 def _section(path: Path, content: dict[str, Any], name: str, kind: type[Section]) -> Section:
-    """A section as DeepSpeed reads it."""
+    """Returns a section as DeepSpeed reads it."""
     section = content.get(name) or {}
     fields = kind.model_fields
     known: Collection[str] = {*fields, *(str(f.alias) for f in fields.values() if f.alias)}

@@ -1,4 +1,4 @@
-"""A DeepSpeed JSON file: what keys it may have, and of what type.
+"""The keys that a DeepSpeed JSON file may have, and their types.
 
 DeepSpeed ignores a misspelt top-level key, and finds a value of a wrong type when it first computes
 with it.
@@ -14,7 +14,7 @@ from bigtrk.config import Count, Settings, nearest, parse
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
 
-# Set from our own configuration; a second value in the JSON file could only disagree.
+# These are set from our own configuration; a second value in the file could only disagree.
 OURS = {
     "train_batch_size": "training.events_per_step",
     "train_micro_batch_size_per_gpu": "training.events_per_step",
@@ -29,7 +29,7 @@ OURS = {
 
 
 class _Zero(Settings):
-    """The stage; DeepSpeed itself checks the others."""
+    """The section of ZeRO: the stage; DeepSpeed itself checks the others."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -49,7 +49,7 @@ class _FlopsProfiler(Settings):
 
 
 class _File(Settings):
-    """What remains to DeepSpeed and has a use here."""
+    """The keys that remain to DeepSpeed and have a use here."""
 
     model_config = ConfigDict(strict=True)
 
@@ -69,7 +69,7 @@ class _File(Settings):
 
 
 def find_ds_config(name: str) -> Path:
-    """The JSON file of a shipped name ("zero1"), or the path itself.
+    """Returns the JSON file of a shipped name ("zero1"), or the path itself.
 
     Raises:
         InputError: there is neither such a file nor such a name.
@@ -77,7 +77,7 @@ def find_ds_config(name: str) -> Path:
     if Path(name).is_file():
         return Path(name)
     package = Path(bigtrk.__file__).parent
-    # Beside the package in a checkout, inside it once installed from a wheel.
+    # It lies beside the package in a checkout, inside it once installed from a wheel.
     folders = [package.parent / "ds_configs", package / "ds_configs"]
     for folder in folders:
         if (folder / f"{name}.json").is_file():
@@ -87,7 +87,7 @@ def find_ds_config(name: str) -> Path:
 
 
 def read_ds_file(path: Path) -> dict[str, Any]:
-    """The content of a DeepSpeed file, its keys and the types of their values checked.
+    """Returns the content of a DeepSpeed file, its keys and the types of their values checked.
 
     Raises:
         InputError: the file cannot be read, or a key is unknown, belongs to our configuration, or

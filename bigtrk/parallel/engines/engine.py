@@ -1,4 +1,4 @@
-"""What the training loop asks of an engine, whichever it is."""
+"""The interface of all engines: what the training loop asks of one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from bigtrk.parallel.settings import OptimizerSettings
 
 @dataclass(frozen=True)
 class Shard:
-    """What a rank counts of a parameter and of its gradient: tensors of the same number of values,
-    or None where it counts nothing of it.
+    """The part of a parameter and of its gradient that a rank counts: tensors of the same number of
+    values, or None where it counts nothing of it.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Engine(ABC):
 
     @abstractmethod
     def backward(self, loss: Tensor) -> None:
-        """Accumulate the gradients of `loss`."""
+        """Accumulates the gradients of `loss`."""
 
     @abstractmethod
     def step(self, lr: float) -> None:
-        """Clip, update the weights at learning rate `lr`, clear the gradients.
+        """Clips, updates the weights at learning rate `lr`, clears the gradients.
 
         Raises:
             InputError: a gradient is not finite, where the engine would drop such a step. With
@@ -53,18 +53,18 @@ class Engine(ABC):
 
     @abstractmethod
     def discard(self) -> None:
-        """Instead of `step`: clear the gradients; weights and optimizer state stay. Collective."""
+        """Clears the gradients instead of `step`; weights and optimizer state stay. Collective."""
 
     @abstractmethod
     def shards(self) -> Iterator[Shard]:
-        """Every parameter in the same order on all ranks; exactly one rank counts each value.
+        """Yields every parameter, in one order on all ranks; exactly one rank counts each value.
 
         Gradients are whole, and there, between the last micro-step and `step`.
         """
 
     @abstractmethod
     def pieces(self) -> Iterator[Piece]:
-        """All that this rank holds of weights and optimizer state, between steps."""
+        """Yields all that this rank holds of weights and optimizer state, between steps."""
 
     @abstractmethod
     def held(self) -> Held:
@@ -72,11 +72,11 @@ class Engine(ABC):
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
-        """The whole model's weights, on the CPU of rank 0 (elsewhere maybe empty). Collective."""
+        """Returns the whole model's weights on rank 0's CPU (elsewhere maybe none). Collective."""
 
 
 class TorchEngine(Engine):
-    """What engines with a torch optimizer share: gradients are in `parameter.grad`."""
+    """The common part of engines with a torch optimizer: gradients are in `parameter.grad`."""
 
     def __init__(self, model: nn.Module, optimizer: OptimizerSettings) -> None:
         self.model = model
@@ -104,7 +104,7 @@ class TorchEngine(Engine):
 
 
 def share_weights(model: nn.Module) -> None:
-    """Give every rank rank 0's weights. Collective.
+    """Gives every rank rank 0's weights. Collective.
 
     DDP and DeepSpeed do so themselves; FSDP2 does not, so that replicas that began differently
     would stay different, without any error.
@@ -116,5 +116,5 @@ def share_weights(model: nn.Module) -> None:
 def make_optimizer(
     parameters: Iterator[Parameter], settings: OptimizerSettings
 ) -> torch.optim.Optimizer:
-    """The one optimizer of all engines: AdamW, so that they train alike."""
+    """Makes the one optimizer of all engines: AdamW, so that they train alike."""
     return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay)

@@ -50,7 +50,7 @@ class FSDP2Engine(TorchEngine):
         yield
 
     def shards(self) -> Iterator[Shard]:
-        """The first block counts, since all blocks have the same."""
+        """Counts the first block's, since all blocks have the same."""
         for name, parameter in self.model.named_parameters():
             if self._block == 0:
                 gradient = None if parameter.grad is None else _local(parameter.grad)
@@ -73,7 +73,7 @@ class FSDP2Engine(TorchEngine):
             )
 
     def _first_value(self, parameter: Tensor) -> int:
-        """Where this rank's shard begins: fully_shard deals out rows as torch.chunk does."""
+        """Returns where this rank's shard begins: fully_shard deals rows out like torch.chunk."""
         rows = parameter.shape[0]
         first_row = min(-(-rows // self._shards) * self._place, rows)
         return first_row * parameter.shape[1:].numel()
@@ -85,21 +85,21 @@ class FSDP2Engine(TorchEngine):
 
 
 def _shard(model: nn.Module, mesh: DeviceMesh) -> FSDPModule:
-    """Shard in place: each unit of `model`, then what remains."""
+    """Shards in place each unit of `model`, then what remains."""
     for unit in units(model):
         fully_shard(unit, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
 
 def _local(value: Tensor) -> Tensor:
-    """This rank's part of a sharded tensor."""
+    """Returns this rank's part of a sharded tensor."""
     assert isinstance(value, DTensor), "fully_shard shards every parameter"
     local: Tensor = value.to_local()
     return local
 
 
 def _mesh(device: str, shard_ranks: int | None) -> DeviceMesh:
-    """All ranks in a row, or blocks of `shard_ranks` neighbours.
+    """Lays all ranks in a row, or in blocks of `shard_ranks` neighbours.
 
     Raises:
         InputError: `shard_ranks` does not divide the world.

@@ -1,4 +1,4 @@
-"""What a rank holds of a model and of AdamW's state, in terms that no engine appears in."""
+"""The parts of a model and of AdamW's state that a rank holds, in terms that name no engine."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ class Piece:
 
     values: "weight" and those of STATE, each [n], or "weight" alone where an engine keeps a copy.
     They are the engine's own memory: writing there changes the model. updates: AdamW's count, a
-    scalar, likewise. shape: the whole parameter's. written: which of the n this rank writes to a
-    checkpoint; each value of the model is written by exactly one rank.
+    scalar, likewise. shape: the whole parameter's. written: the values of the n that this rank
+    writes to a checkpoint; each value of the model is written by exactly one rank.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Held:
 
 
 def even_share(n: int, share: int, shares: int) -> range:
-    """The `share`-th of `shares` neighbouring and equal parts of n values."""
+    """Returns the `share`-th of `shares` neighbouring and equal parts of n values."""
     return range(n * share // shares, n * (share + 1) // shares)
 
 
 def adam_state(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
-    """What AdamW keeps of `parameter`; before its first update, what it would begin with."""
+    """Returns AdamW's state of `parameter`; before its first update, the state it begins with."""
     state: dict[str, Tensor] = optimizer.state[parameter]
     if not state:
         state["step"] = torch.zeros((), dtype=torch.float32)
@@ -64,7 +64,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 def replica_pieces(
     model: nn.Module, optimizer: torch.optim.Optimizer, rank: int, ranks: int
 ) -> Iterator[Piece]:
-    """Of a whole copy on each rank, which all write in equal shares."""
+    """Yields the pieces of a whole copy on each rank, which all write in equal shares."""
     named = dict(model.named_parameters())
     share = even_share(sum(parameter.numel() for parameter in named.values()), rank, ranks)
     before = 0
@@ -83,6 +83,6 @@ def replica_pieces(
 
 
 def flat_values(weight: Tensor, state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Views [n] of a parameter's values and state."""
+    """Returns views [n] of a parameter's values and state."""
     held = {"weight": weight, **{kind: state[kind] for kind in STATE}}
     return {kind: value.detach().view(-1) for kind, value in held.items()}

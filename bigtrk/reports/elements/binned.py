@@ -12,7 +12,7 @@ BINNED_RULE = (
 
 
 def cell(part: int, whole: int) -> str:
-    """A ratio in percent with half its interval; a dash where nothing is counted."""
+    """Formats a ratio in percent with half its interval; a dash where nothing is counted."""
     if not whole:
         return figures.DASH
     low, high = wilson(part / whole, whole)
@@ -20,12 +20,12 @@ def cell(part: int, whole: int) -> str:
 
 
 def cells(binned: Binned) -> list[str]:
-    """Those of all bins, then of values outside and of unknown ones; dashes without counts."""
+    """Formats all bins, then values outside and unknown ones; dashes without counts."""
     return [cell(part, whole) for part, whole in all_counts(binned)]
 
 
 def all_counts(binned: Binned) -> list[tuple[int, int]]:
-    """Part and whole of all bins, then of values outside and of unknown ones."""
+    """Lists part and whole of all bins, then of values outside and of unknown ones."""
     inside = zip(binned.part, binned.whole, strict=True)
     return [*inside, binned.outside, binned.unknown]
 
@@ -38,8 +38,9 @@ def curve(
     dashed: bool = False,
     place: float = 0.5,
 ) -> Line:
-    """The ratio in percent in each bin that counts anything, with its interval, at `place` between
-    the bin's limits (0 to 1), `log`: between their logarithms. A dashed curve has no intervals.
+    """Draws the ratio in percent in each bin that counts anything, with its interval, at `place`
+    between the bin's limits (0 to 1), `log`: between their logarithms. A dashed curve has no
+    intervals.
     """
     if binned is None:
         return Line(name, (), colour=colour)

@@ -26,7 +26,7 @@ class Estimate:
 
 
 def estimate(values: Iterable[float | None]) -> Estimate | None:
-    """Mean and standard error of the values that are known; None where none is."""
+    """Returns mean and standard error of the values that are known; None where none is."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -35,8 +35,8 @@ def estimate(values: Iterable[float | None]) -> Estimate | None:
 
 
 def ratio(above: Estimate, below: Estimate) -> Estimate:
-    """The ratio of two independent means, relative errors added in quadrature; one without an
-    error leaves the ratio without one. `below` is not 0.
+    """Divides two independent means, relative errors added in quadrature; one without an error
+    leaves the ratio without one. `below` is not 0.
     """
     value = above.mean / below.mean
     error = None
@@ -46,11 +46,11 @@ def ratio(above: Estimate, below: Estimate) -> Estimate:
 
 
 def wilson(share: float, n: int, z: float = 1.0) -> tuple[float, float]:
-    """Wilson's score interval of a share of `n`, `z` standard deviations to either side.
+    """Returns Wilson's score interval of a share of `n`, `z` standard deviations to either side.
 
-    E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209; the interval that Brown, Cai and DasGupta,
-    Statist. Sci. 16 (2001) 101 recommend: unlike the normal one it neither leaves [0, 1] nor
-    vanishes at its ends. `n` is at least 1.
+    E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209; Brown, Cai and DasGupta, Statist. Sci. 16
+    (2001) 101 recommend it: unlike the normal interval it neither leaves [0, 1] nor vanishes at its
+    ends. `n` is at least 1.
     """
     scale = 1 + z * z / n
     centre = (share + z * z / (2 * n)) / scale

@@ -1,4 +1,4 @@
-"""Numbers as a table shows them; what is not known is a dash."""
+"""Numbers as a table shows them; a value that is not known is a dash."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ DASH = "-"
 
 
 def count(value: float | None) -> str:
-    """Whole numbers: exact below ten thousand, else three digits with K, M, G (powers of 1000)."""
+    """Formats a count: exact below 10000, else three digits with K, M, G (powers of 1000)."""
     if value is None:
         return DASH
     if abs(value) < 9_999.5:
@@ -22,12 +22,12 @@ def count(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Edges per second."""
+    """Formats edges per second."""
     return DASH if value is None else count(value) if value >= 10 else f"{value:z.2f}"
 
 
 def memory(value: float | None) -> str:
-    """Bytes in MiB or GiB."""
+    """Formats bytes in MiB or GiB."""
     if value is None:
         return DASH
     mebibytes = value / 2**20
@@ -35,44 +35,44 @@ def memory(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """Seconds, two decimals as in the table of Lazar et al.; more digits below 0.1 s."""
+    """Formats seconds, two decimals as in the table of Lazar et al.; more digits below 0.1 s."""
     if value is None:
         return DASH
     return f"{value:,.2f}" if value >= 0.1 else f"{value:z.4f}"
 
 
 def percent(value: float | None, decimals: int = 3) -> str:
-    """A ratio in percent, three decimals as in the table of Lazar et al."""
+    """Formats a ratio in percent, three decimals as in the table of Lazar et al."""
     return DASH if value is None else f"{100 * value:z.{decimals}f}"
 
 
 def share(value: float | None) -> str:
-    """A share of time in percent."""
+    """Formats a share of time in percent."""
     return percent(value, 1)
 
 
 def loss(value: float | None) -> str:
-    """A loss, five decimals as in the table of Lazar et al."""
+    """Formats a loss, five decimals as in the table of Lazar et al."""
     return DASH if value is None else f"{value:z.5f}"
 
 
 def norm(value: float | None) -> str:
-    """A norm in three digits: gradients' range over many powers of ten."""
+    """Formats a norm in three digits: gradients' range over many powers of ten."""
     return DASH if value is None else f"{value:.3g}"
 
 
 def decimal(value: float | None) -> str:
-    """A factor such as the imbalance or the speed-up."""
+    """Formats a factor such as the imbalance or the speed-up."""
     return DASH if value is None else f"{value:z.2f}"
 
 
 def small(value: float | None) -> str:
-    """Dollars or kilowatt-hours, of which an epoch may take little: in three digits below 10."""
+    """Formats dollars or kilowatt-hours, in three digits below 10: an epoch may take few."""
     return DASH if value is None else f"{value:,.2f}" if value >= 10 else f"{value:.3g}"
 
 
 def with_error(value: Estimate | None, decimals: int) -> str:
-    """A mean, and behind it its standard error where it has one."""
+    """Formats a mean, and behind it its standard error where it has one."""
     if value is None:
         return DASH
     error = "" if value.error is None else f" ±{value.error:,.{decimals}f}"
@@ -80,22 +80,22 @@ def with_error(value: Estimate | None, decimals: int) -> str:
 
 
 def seconds_with_error(value: Estimate | None) -> str:
-    """With as many decimals as `seconds`."""
+    """Formats seconds with as many decimals as `seconds`."""
     return with_error(value, 2 if value is None or value.mean >= 0.1 else 4)
 
 
 def percent_with_error(value: Estimate | None, decimals: int) -> str:
-    """A ratio in percent."""
+    """Formats a ratio in percent."""
     return with_error(value and value.times(100), decimals)
 
 
 def text(value: object) -> str:
-    """Anything else."""
+    """Formats any other value."""
     return DASH if value is None or value == "" else str(value)
 
 
 def settings(section: Mapping[str, Any] | None) -> str:
-    """A section of a configuration in one line: "hidden 64, layers 8"."""
+    """Formats a section of a configuration in one line: "hidden 64, layers 8"."""
     return ", ".join(f"{key} {_setting(value)}" for key, value in (section or {}).items()) or DASH
 
 

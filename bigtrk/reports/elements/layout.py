@@ -1,4 +1,4 @@
-"""How a table looks: its text cells, and printing them on a terminal or elsewhere."""
+"""The layout of a table: its text cells, and printing them on a terminal or elsewhere."""
 
 from dataclasses import dataclass
 from textwrap import wrap
@@ -26,12 +26,12 @@ class Table:
 
 
 def at_width(console: Console) -> Console:
-    """The console itself on a terminal; elsewhere one of width 100 on the same file."""
+    """Returns the console itself on a terminal; elsewhere one of width 100 on the same file."""
     return console if console.is_terminal else Screen(file=console.file, width=PLAIN_WIDTH)
 
 
 def show_header(title: str, facts: dict[str, str], console: Console) -> None:
-    """Print a title and, below it, label and text by line."""
+    """Prints a title and, below it, label and text by line."""
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
@@ -43,7 +43,7 @@ def show_header(title: str, facts: dict[str, str], console: Console) -> None:
 
 
 def show_table(table: Table, console: Console) -> None:
-    """Print a table with its title and notes."""
+    """Prints a table with its title and notes."""
     shown = RichTable(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
     for position, name in enumerate(table.columns):
         cells = [row[position] for row in table.rows]
@@ -59,7 +59,7 @@ def show_table(table: Table, console: Console) -> None:
 
 
 def _add_column(shown: RichTable, name: str, cells: list[str], is_text: bool) -> None:
-    """A column as narrow as its numbers, or its longest word, allow: so most tables fit."""
+    """Adds a column as narrow as its numbers or its longest word allow, so that most tables fit."""
     parts = " ".join(cells).split() if is_text else cells
     width = max(len(part) for part in (*parts, *name.split()))
     shown.add_column(

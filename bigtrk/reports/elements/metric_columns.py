@@ -15,7 +15,7 @@ PAPER = "Columns and precision as in the table of Lazar et al.; metrics are mean
 
 
 def metric_cells(metrics: MeanEdgeMetrics | None) -> tuple[str, ...]:
-    """The cells of METRIC_COLUMNS."""
+    """Returns the cells of METRIC_COLUMNS."""
     known = metrics or MeanEdgeMetrics()
     return (
         figures.percent(known.efficiency),

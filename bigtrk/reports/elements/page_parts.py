@@ -13,7 +13,7 @@ from bigtrk.reports.elements.plots import COLOURS
 
 
 def write_page(path: Path, title: str, headers: str, legend: str, plots: str, tables: str) -> None:
-    """Write a page of these parts, all but the title HTML, to `path`, atomically."""
+    """Writes a page of these parts, all but the title HTML, to `path`, atomically."""
     template = Template(files("bigtrk.reports.elements").joinpath("page.html").read_text("utf-8"))
     page = template.substitute(
         title=escape(title), headers=headers, legend=legend, plots=plots, tables=tables
@@ -24,13 +24,13 @@ def write_page(path: Path, title: str, headers: str, legend: str, plots: str, ta
 
 
 def header(title: str, facts: dict[str, str]) -> str:
-    """A section of labels and texts."""
+    """Makes a section of labels and texts."""
     pairs = "".join(f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for a, b in facts.items())
     return f"<section><h2>{escape(title)}</h2><dl>{pairs}</dl></section>"
 
 
 def legend(names: Sequence[str]) -> str:
-    """What each colour stands for."""
+    """Says what each colour stands for."""
     items = (
         f'<span class="key"><i class="s{index % COLOURS}"></i>{escape(name)}</span>'
         for index, name in enumerate(names)
@@ -39,7 +39,7 @@ def legend(names: Sequence[str]) -> str:
 
 
 def table_section(table: Table, figure: str = "") -> str:
-    """A section of a table, its figure above and its notes below it."""
+    """Makes a section of a table, its figure above and its notes below it."""
     head = "".join(_cell("th", i, x, table) for i, x in enumerate(table.columns))
     rows = (
         "<tr>" + "".join(_cell("td", i, x, table) for i, x in enumerate(row)) + "</tr>"

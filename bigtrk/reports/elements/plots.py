@@ -52,8 +52,8 @@ class Axis:
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Four to eight multiples of 1, 2 or 5 times a power of ten; if `log`, all of them, or both
-        ends.
+        """Lists four to eight multiples of 1, 2 or 5 times a power of ten; if `log`, all of them
+        in the range, or both ends.
         """
         if self.log:
             powers = range(math.floor(math.log10(self.low)), math.floor(math.log10(self.high)) + 1)
@@ -73,7 +73,7 @@ class Axis:
 def line_plot(
     title: str, x_label: str, lines: Sequence[Line], whole: bool = True, log: bool = False
 ) -> str:
-    """An SVG of `lines`, at most 200 points each (means of neighbouring ones); "" without any.
+    """Draws `lines` as SVG, at most 200 points each (means of neighbouring ones); "" without any.
 
     The x axis has `whole` numbers, such as steps, epochs or ranks, or others, such as seconds;
     `log`: it shows their logarithms, and all are above 0.
@@ -99,7 +99,7 @@ def line_plot(
 
 
 def share_bars(bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> str:
-    """An SVG of one stacked bar per (name, shares); shares are of 1 and named by `names`."""
+    """Draws one stacked bar as SVG per (name, shares); shares are of 1 and named by `names`."""
     if not bars:
         return ""
     height = len(bars) * (BAR + BAR_GAP)
@@ -109,7 +109,7 @@ def share_bars(bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]
 
 
 def thin_out(points: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """At most `MOST_POINTS` points: means over runs of neighbours of equal length."""
+    """Returns at most `MOST_POINTS` points: means over runs of neighbours of equal length."""
     size = math.ceil(len(points) / MOST_POINTS)
     if size <= 1:
         return points
@@ -148,7 +148,7 @@ def _number(value: float, axis: Axis) -> str:
         return f"{value:.3g}"
     ticks = axis.ticks()
     step = ticks[1] - ticks[0] if len(ticks) > 1 else 1.0
-    # Ticks closer together than numbers of 64 bits are.
+    # The step is 0 where ticks are closer together than numbers of 64 bits.
     decimals = max(0, -math.floor(math.log10(step) + 1e-9)) if step else 0
     return f"{value:,.{decimals}f}"
 
@@ -190,5 +190,5 @@ def _bar(row: int, name: str, shares: Sequence[float], names: Sequence[str]) -> 
 
 
 def _shortened(name: str) -> str:
-    """The end of a long name, which tells runs apart."""
+    """Returns the end of a long name, which tells runs apart."""
     return name if len(name) <= MOST_LETTERS else f"…{name[1 - MOST_LETTERS :]}"

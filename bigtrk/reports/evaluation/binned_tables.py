@@ -20,7 +20,7 @@ Columns = Sequence[tuple[str, Binned | None]]
 
 
 def binned_tables(name: str, record: EvaluationRecord) -> list[Table]:
-    """By pT and by eta; none of an evaluation without bins. `name` goes into the titles."""
+    """Makes tables by pT and by eta, none without bins. `name` goes into their titles."""
     edges, tracks = record.edge_bins, record.tracks or TrackRecord()
     strict, acorn = tracks.bins("strict"), tracks.bins("acorn")
     perfect = (tracks.perfect or Judged()).bins("strict")
@@ -48,7 +48,7 @@ def binned_tables(name: str, record: EvaluationRecord) -> list[Table]:
 
 
 def _table(title: str, axis: str, columns: Columns) -> Table:
-    """A row per bin that counts anything, a column per ratio that is known."""
+    """Makes a row per bin that counts anything, a column per ratio that is known."""
     known = [(name, binned) for name, binned in columns if binned]
     if not known:
         return Table(title, (), ())

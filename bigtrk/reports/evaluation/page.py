@@ -14,13 +14,13 @@ MODES = ("strict", "acorn")
 LOST = {name: what for name, what in CATEGORIES.items() if name != "found"}
 NAMES = (*MODES, "edges", *LOST.values())
 KEY = f"Tracks: ATLAS matching; dashes: perfect scores. Lost: strict mode. {BINNED_RULE}"
-# Where in a bin a curve has its points, so that error bars stand side by side.
+# Places in a bin where curves have their points, so that error bars stand side by side.
 PLACES = dict(zip(NAMES, (0.44, 0.56, 0.5, 0.38, 0.46, 0.54, 0.62), strict=True))
 AXES = (("pt", "pT, GeV"), ("eta", "eta"))
 
 
 def write_evaluation_html(record: EvaluationRecord, path: Path) -> None:
-    """Write the page of one evaluation to `path`, atomically."""
+    """Writes the page of one evaluation to `path`, atomically."""
     write_page(
         path,
         title=f"bigtrk evaluation: {record.data}",
@@ -32,7 +32,7 @@ def write_evaluation_html(record: EvaluationRecord, path: Path) -> None:
 
 
 def evaluation_section(name: str, record: EvaluationRecord) -> str:
-    """The plots of the evaluation `name` as a section of a report; "" where nothing is in bins."""
+    """Returns the plots of an evaluation as a section of a report; "" where nothing is in bins."""
     plots = "".join(_plots(record))
     if not plots:
         return ""
@@ -45,7 +45,7 @@ def _key(record: EvaluationRecord) -> str:
 
 
 def _plots(record: EvaluationRecord) -> Iterator[str]:
-    """By pT and by eta: efficiency, particles lost, duplicates; fakes by eta; then edges."""
+    """Draws by pT and by eta efficiency, particles lost, duplicates; fakes by eta; then edges."""
     tracks = record.tracks or TrackRecord()
     for axis, label in AXES:
         yield _plot("Track efficiency, %", label, _by_mode(tracks, f"efficiency_by_{axis}"))
@@ -59,7 +59,7 @@ def _plots(record: EvaluationRecord) -> Iterator[str]:
 
 
 def _by_mode(tracks: TrackRecord, name: str) -> list[Line]:
-    """Of the model in each mode, and dashed of perfect scores."""
+    """Draws the model in each mode, and perfect scores dashed."""
     axis = name.rpartition("_")[2]
     perfect = tracks.perfect or Judged()
     return [

@@ -38,7 +38,7 @@ Evaluated = tuple[str, EvaluationRecord]
 
 
 def evaluations(runs: Sequence[Run]) -> list[Evaluated]:
-    """The evaluations of `runs` by name: the run's, with the data folder's where it has several."""
+    """Returns evaluations by name: the run's, with the data folder's where it has several."""
     return [
         (f"{name} on {folder}" if len(run.evaluations) > 1 else name, record)
         for name, run in zip(labels(runs), runs, strict=True)
@@ -47,7 +47,7 @@ def evaluations(runs: Sequence[Run]) -> list[Evaluated]:
 
 
 def _data_folders(records: Sequence[EvaluationRecord]) -> list[str]:
-    """A short name of each data folder: its own, or its whole path where two share that."""
+    """Returns a short name of each data folder: its own, or its whole path where two share that."""
     paths = {record.data: Path(record.data).name for record in records}
     names = list(paths.values())
     return [
@@ -57,13 +57,13 @@ def _data_folders(records: Sequence[EvaluationRecord]) -> list[str]:
 
 
 def show_evaluation(record: EvaluationRecord, console: Console) -> None:
-    """Print the tables of one evaluation."""
+    """Prints the tables of one evaluation."""
     for table in evaluation_tables([("", record)]):
         show_table(table, at_width(console))
 
 
 def evaluation_tables(evaluated: Sequence[Evaluated]) -> list[Table]:
-    """Edges, tracks, what limits them, and both in bins, as far as the records go."""
+    """Makes tables of edges, tracks, their limits, and both in bins, as far as the records go."""
     tables = [_evaluated_edges(evaluated)] if evaluated else []
     tracked = [(name, record.tracks) for name, record in evaluated if record.tracks]
     if tracked:
@@ -75,7 +75,7 @@ def evaluation_tables(evaluated: Sequence[Evaluated]) -> list[Table]:
 
 
 def _limits(tracked: Sequence[tuple[str, TrackRecord]]) -> list[Table]:
-    """A row per category of the loss budget, and one of what perfect scores find."""
+    """Makes a row per category of the loss budget, and one of what perfect scores find."""
     rows = []
     for name, tracks in tracked:
         run, total = (name,) if name else (), sum(tracks.losses.values())
@@ -113,7 +113,7 @@ def _evaluated_edges(evaluated: Sequence[Evaluated]) -> Table:
 
 
 def _notes(name: str, record: EvaluationRecord) -> Iterator[str]:
-    """What must be known of an evaluation to read its figures."""
+    """Says what must be known of an evaluation to read its figures."""
     whose = f"{name}: " if name else ""
     if record.step is not None:
         yield f"{whose}the weights are those of the checkpoint at step {record.step}."

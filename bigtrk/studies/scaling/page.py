@@ -35,7 +35,7 @@ def write_series_html(
     headers: Blocks,
     tables: Sequence[Table],
 ) -> None:
-    """Write the page of all series, their points and tables to `path`, atomically."""
+    """Writes the page of all series, their points and tables to `path`, atomically."""
     names = [series.name for series in every]
     write_page(
         path,
@@ -51,7 +51,7 @@ def write_series_html(
 
 
 def _curves(names: Sequence[str], points: Sequence[Point]) -> Iterator[str]:
-    """Speed-up, efficiency and seconds by ranks: measured, predicted and ideal."""
+    """Draws speed-up, efficiency and seconds by ranks: measured, predicted and ideal."""
     ranks = [point.ranks for point in points]
     first, last = min(ranks), max(ranks)
     ideal = {
@@ -77,7 +77,7 @@ def _with_bars(name: str, found: Sequence[tuple[int, Estimate]], colour: int) ->
 
 
 def _by_ranks(names: Sequence[str], points: Sequence[Point]) -> Iterator[str]:
-    """Each validation metric by ranks, with its binomial interval where it has one."""
+    """Draws each validation metric by ranks, with its binomial interval where it has one."""
     for title, metric, scale in METRICS:
         lines = []
         for colour, name in enumerate(names):
@@ -90,7 +90,7 @@ def _by_ranks(names: Sequence[str], points: Sequence[Point]) -> Iterator[str]:
 
 
 def _over_time(series: Series) -> str:
-    """Loss and metrics against training time, a line per run in its number of ranks' colour."""
+    """Draws loss and metrics by training time, a line per run in its number of ranks' colour."""
     ranks = [f"{n} rank{'s' if n > 1 else ''}" for n in series.runs]
     plots = [_time_plot("Training loss", series, lambda epoch: epoch.train_loss)]
     plots += [

@@ -1,4 +1,4 @@
-"""The runs of a scaling series: what each trains, and whether it can."""
+"""The runs of a scaling series: their arguments, and checks that they can train."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from bigtrk.training.settings import Configuration
 Kind = Literal["weak", "strong"]
 STEP = "training.events_per_step"
 SEED = "training.seed"
-# What the series sets, and how to say it.
+# Settings that the series makes, and the way to choose them.
 SET_HERE = {
     "data.train": "name the folders",
     "data.events": "use --events",
@@ -48,7 +48,7 @@ class ScalingSeries:
     seed: int
 
     def arguments(self, ranks: int) -> list[str]:
-        """What all runs on `ranks` ranks have in common."""
+        """Returns the arguments that all runs on `ranks` ranks have in common."""
         weak = self.record.kind == "weak"
         factor = ranks if weak else 1
         own = [
@@ -58,7 +58,7 @@ class ScalingSeries:
         return [*self.given, *own, *([f"{STEP}={ranks}"] if weak else [])]
 
     def runs(self) -> list[PlannedRun]:
-        """Repeat by repeat, so that a machine's drift does not look like scaling."""
+        """Lists the runs repeat by repeat, so that a machine's drift does not look like scaling."""
         return [
             self._run(ranks, repeat)
             for repeat in range(1, self.record.repeats + 1)
@@ -83,8 +83,8 @@ def plan_series(
     ranks_per_node: int | None,
     host_cores: int | None,
 ) -> ScalingSeries:
-    """The series of a command line: CONFIG.yaml, key.sub=value and data folders in any order. The
-    ranks share `host_cores` of one host; None on a cluster.
+    """Plans the series of a command line: CONFIG.yaml, key.sub=value and data folders in any order.
+    The ranks share `host_cores` of one host; None on a cluster.
 
     Raises:
         InputError: an argument is bad or sets what the series sets, steps of ShaDow would have to
@@ -97,7 +97,7 @@ def plan_series(
     data = [f"data.train={json.dumps([str(folder) for folder in folders])}"] if folders else []
     configuration = load_settings(Configuration, path, [*overrides, *data])
     if kind == "strong" and not any(item.startswith(f"{STEP}=") for item in overrides):
-        # The same steps on all ranks, none of which may want for an event.
+        # All ranks take the same steps, and none of them may want for an event.
         step = max(configuration.training.events_per_step, *worlds)
         data.append(f"{STEP}={step}")
     shared = [f"data.events={events}", f"data.validation={validation}"]
@@ -122,7 +122,7 @@ def plan_series(
 
 
 def open_series(series: ScalingSeries) -> None:
-    """Write `series.json`, which runs and reports of the folder go by.
+    """Writes `series.json`, which runs and reports of the folder go by.
 
     Raises:
         InputError: the folder holds another series. More repeats continue one, and other ranks if
@@ -143,7 +143,7 @@ def open_series(series: ScalingSeries) -> None:
 
 
 def _difference(old: object, new: object, key: str = "") -> str:
-    """The first key of two configurations that differs, with both values."""
+    """Returns the first key of two configurations that differs, with both values."""
     if isinstance(old, dict) and isinstance(new, dict):
         changed = next(k for k in {**old, **new} if old.get(k) != new.get(k))
         return _difference(old.get(changed), new.get(changed), f"{key}{changed}.")
@@ -159,7 +159,7 @@ def _refuse(kind: Kind, overrides: Sequence[str]) -> None:
 
 
 def _check_steps(record: SeriesRecord, configuration: Configuration) -> None:
-    """A run that cannot train would be found out only after those on fewer ranks."""
+    """Checks steps now: a run that cannot train would show only after those on fewer ranks."""
     if record.kind == "weak" and configuration.sampling.method == "shadow":
         raise InputError(
             f"sampling.method=shadow: its steps are of one event on any number of ranks; give "
@@ -168,7 +168,7 @@ def _check_steps(record: SeriesRecord, configuration: Configuration) -> None:
 
 
 def _check_events(record: SeriesRecord, configuration: Configuration) -> None:
-    """There are as many events as the largest world asks for, and it asks for one per rank."""
+    """Checks that there are events for the largest world, and that it asks for one per rank."""
     sources = open_events(configuration.data.train)
     most = max(record.ranks)
     factor = most if record.kind == "weak" else 1

@@ -1,4 +1,4 @@
-"""What a series measured at each number of ranks, with errors over its repeats."""
+"""The measurements of a series at each number of ranks, with errors over its repeats."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True)
 class PredictedPoint:
-    """By the cost model of `bigtrk plan`."""
+    """The prediction of `bigtrk plan`'s cost model."""
 
     epoch_seconds: float
     speedup: float
@@ -38,7 +38,7 @@ class PredictedPoint:
 
 @dataclass(frozen=True)
 class Power:
-    """Of an epoch: joules and dollars of all devices, mean shares; None where not known."""
+    """An epoch's joules and dollars of all devices, mean shares; None where not known."""
 
     accelerator_joules: Estimate | None
     host_joules: Estimate | None
@@ -48,7 +48,7 @@ class Power:
 
     @property
     def kilowatt_hours(self) -> Estimate | None:
-        """Of all that was read; None where nothing was."""
+        """Sums all that was read; None where nothing was."""
         known = [x for x in (self.accelerator_joules, self.host_joules) if x]
         if not known:
             return None
@@ -78,7 +78,7 @@ class Point:
 
 
 def points(series: Series, machine: MachineConstants) -> list[Point]:
-    """By number of ranks, ascending; predictions are for `machine`."""
+    """Returns the points by number of ranks, ascending; predictions are for `machine`."""
     times = {ranks: _epoch_seconds(runs) for ranks, runs in series.runs.items()}
     plans = {ranks: _predicted(series, runs[0], machine) for ranks, runs in series.runs.items()}
     first = min(times)
@@ -96,7 +96,7 @@ def points(series: Series, machine: MachineConstants) -> list[Point]:
 
 
 def machine_of(series: Series) -> MachineConstants:
-    """This machine's calibration for runs of its kind, else the default of the runs' kind."""
+    """Returns this machine's calibration for runs of its kind, else the default of that kind."""
     here, on_cpu = find_machine(None), series.first.record.machine.accelerator in (None, "cpu")
     if here.shared == on_cpu:
         return here
@@ -145,19 +145,19 @@ def _epoch_seconds(runs: Sequence[Run]) -> Estimate:
 
 
 def _scaled(kind: str, gain: Estimate, factor: float) -> tuple[Estimate, Estimate]:
-    """Speed-up and efficiency of `gain` t1 / tN on `factor` times the ranks."""
+    """Returns speed-up and efficiency of `gain` t1 / tN on `factor` times the ranks."""
     if kind == "weak":
         return gain.times(factor), gain
     return gain, gain.times(1 / factor)
 
 
 def _one(time: Estimate) -> Estimate:
-    """The first point's ratio to itself, which has no error."""
+    """Returns the first point's ratio to itself, which has no error."""
     return Estimate(1.0, None, time.n)
 
 
 def _predicted(series: Series, run: Run, machine: MachineConstants) -> float | None:
-    """Seconds of an epoch; None where the cost model cannot tell."""
+    """Predicts the seconds of an epoch; None where the cost model cannot tell."""
     try:
         return predict_epoch(run, machine, series.record.ranks_per_node, series.record.shares)
     except InputError:
@@ -167,7 +167,7 @@ def _predicted(series: Series, run: Run, machine: MachineConstants) -> float | N
 def _intervals(
     metrics: dict[str, Estimate | None], runs: Sequence[MeanEdgeMetrics | None]
 ) -> dict[str, tuple[float, float]]:
-    """Wilson's interval of each ratio of counts, over the edges of one run (the mean of them)."""
+    """Returns the Wilson interval of each ratio of counts over one run's edges (the runs' mean)."""
     found = {}
     for name, count in DENOMINATORS.items():
         value = metrics[name]
@@ -206,7 +206,7 @@ def _power(runs: Sequence[Run], timings: Sequence[Timing], price: float | None) 
 
 
 def _mean_power(run: Run, name: str) -> float | None:
-    """A reading's mean over the epochs after the first; None if one of them lacks it."""
+    """Returns a reading's mean over the epochs after the first; None if one of them lacks it."""
     powers: list[PowerRecord] = [epoch.power for epoch in run.epochs[1:] or run.epochs]
     values = [getattr(power, name) for power in powers]
     return None if None in values else fmean(values)

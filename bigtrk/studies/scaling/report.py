@@ -23,8 +23,10 @@ class SeriesReport:
     """Series read once, for every form of the report."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        """Raises:
-        InputError: a folder holds no series, or none with a finished epoch, or two have one name.
+        """Reads the series.
+
+        Raises:
+            InputError: a folder holds no series or no finished epoch, or two series have one name.
         """
         self._every = [read_series(folder) for folder in folders]
         names = [series.name for series in self._every]
@@ -35,7 +37,7 @@ class SeriesReport:
         self._tables = series_tables(self._every, self._points)
 
     def show(self, console: Console) -> None:
-        """Print headers and tables; elsewhere than on a terminal at a width of 100."""
+        """Prints headers and tables; elsewhere than on a terminal at a width of 100."""
         out = at_width(console)
         for title, facts in self._headers:
             show_header(title, facts, out)
@@ -43,16 +45,16 @@ class SeriesReport:
             show_table(table, out)
 
     def write_html(self, path: Path) -> None:
-        """Write one self-contained page."""
+        """Writes one self-contained page."""
         write_series_html(path, self._every, self._points, self._headers, self._tables)
 
     def lines(self) -> list[dict[str, Any]]:
-        """An object per series and number of ranks, JSON-able: NaN becomes None."""
+        """Returns an object per series and number of ranks, JSON-able: NaN becomes None."""
         by_name = {series.name: series for series in self._every}
         return [finite(_entry(point, by_name[point.series])) for point in self._points]
 
     def write_lines(self, path: Path) -> None:
-        """Write `lines` as JSON lines."""
+        """Writes `lines` as JSON lines."""
         text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in self.lines())
         write_atomically(path, lambda temporary: temporary.write_text(text))
 

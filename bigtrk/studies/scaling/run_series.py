@@ -19,14 +19,14 @@ PAGE, LINES = "report.html", "report.jsonl"
 
 
 def run_series(series: ScalingSeries) -> None:
-    """Train what is not trained yet, then report; the page and the JSON lines go to its folder.
+    """Trains all that is not trained yet, then reports; page and JSON lines go to its folder.
 
     Raises:
         InputError: a training failed, or the folder holds another series.
     """
     open_series(series)
     runs = series.runs()
-    # As many cores for a rank of each world, as on a cluster: else one rank would have all.
+    # A rank of each world gets as many cores, as on a cluster: else one rank would have all.
     cores = series.record.cores_per_rank
     assert cores is not None, "a series on this host"
     for number, run in enumerate(runs, start=1):
@@ -47,7 +47,7 @@ def _train(run: PlannedRun, name: str) -> None:
     if _resumable(run.folder):
         arguments, how = ["--resume", str(run.folder)], ", resumed"
     elif run.folder.exists():
-        # It ended before its first checkpoint, or after its last: nothing to go on from.
+        # It ended before its first checkpoint, or after its last: there is nothing to go on from.
         remove_run(run.folder)
     say(f"{name}: {run.ranks} rank{'s' if run.ranks > 1 else ''}, seed {run.seed}{how}")
     start = time.perf_counter()

@@ -24,12 +24,12 @@ class Series:
 
     @property
     def first(self) -> Run:
-        """A run of the fewest ranks."""
+        """Returns a run of the fewest ranks."""
         return next(iter(self.runs.values()))[0]
 
 
 def run_name(ranks: int, repeat: int | None = None) -> str:
-    """The folder of a series' run; repeats count from 1. Without one, what all repeats share."""
+    """Names a run's folder; repeats count from 1. Without one, it is what all repeats share."""
     return f"ranks{ranks:04d}" + ("" if repeat is None else f"-{repeat}")
 
 
@@ -38,7 +38,7 @@ def is_series(folder: Path) -> bool:
 
 
 def read_series(folder: Path) -> Series:
-    """All runs of a series that are there.
+    """Reads all runs of a series that are there.
 
     Raises:
         InputError: none has finished an epoch, or a record is broken.
@@ -61,7 +61,7 @@ def _run_folders(folder: Path) -> list[Path]:
 
 
 def _notes(record: SeriesRecord, found: list[Run]) -> Iterator[str]:
-    """What is missing."""
+    """Says what is missing."""
     training = record.configuration.get("training")
     epochs = training.get("epochs") if isinstance(training, dict) else None
     for run in found:

@@ -35,7 +35,7 @@ array() {{
 
 
 def slurm_script(series: ScalingSeries) -> str:
-    """The script; also writes `series.json`, so that the runs can be reported as they come.
+    """Returns the script and writes `series.json`, so that the runs can be reported as they come.
 
     Raises:
         InputError: the folder holds another series, or a name would break a line of the script.

@@ -23,7 +23,7 @@ PREDICTION_NOTE = (
 
 
 def series_facts(series: Series) -> dict[str, str]:
-    """What was trained, how and where: text by label."""
+    """Says what was trained, how and where: text by label."""
     record, known = series.record, facts(series.first)
     per = " per rank" if record.kind == "weak" else ""
     asked = f"{record.events} events{per} to train on, {record.validation}{per} to validate"
@@ -38,7 +38,7 @@ def series_facts(series: Series) -> dict[str, str]:
 
 
 def _machine(series: Series) -> str:
-    """The machine of a run, whose cores are those of its ranks."""
+    """Describes the machine of a run, whose cores are those of its ranks."""
     machine, record = series.first.record.machine, series.record
     accelerator = None if machine.accelerator == "cpu" else machine.accelerator
     shared = f"{record.cores_per_rank} of {record.host_cores} cores per rank"
@@ -47,7 +47,7 @@ def _machine(series: Series) -> str:
 
 
 def series_tables(every: Sequence[Series], points: Sequence[Point]) -> list[Table]:
-    """All tables, a row per series and number of ranks, in reading order."""
+    """Makes all tables, a row per series and number of ranks, in reading order."""
     return [
         _scaling(every, points),
         _predicted(every, points),
@@ -77,7 +77,7 @@ def _scaling(every: Sequence[Series], points: Sequence[Point]) -> Table:
 
 
 def _predicted(every: Sequence[Series], points: Sequence[Point]) -> Table:
-    """Measured and predicted, side by side."""
+    """Compares measured and predicted figures side by side."""
     rows = []
     for point in points:
         plan = point.predicted
@@ -124,7 +124,7 @@ def _validation(points: Sequence[Point]) -> Table:
 
 
 def _errors(points: Sequence[Point]) -> Table:
-    """Three rows per point: over repeats, and both ends of the binomial interval."""
+    """Makes three rows per point: over repeats, and both ends of the binomial interval."""
     rows = []
     for point in points:
         repeats = [point.metrics[name] for name in METRICS]
@@ -175,7 +175,7 @@ def _resources(every: Sequence[Series], points: Sequence[Point]) -> Table:
 
 
 def _absent(every: Sequence[Series]) -> Iterator[str]:
-    """Why a column has dashes."""
+    """Says why columns have dashes."""
     for series in every:
         powers = [e.power for runs in series.runs.values() for run in runs for e in run.epochs]
         reasons = {kind: why for power in powers for kind, why in power.absent.items()}

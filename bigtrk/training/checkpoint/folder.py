@@ -30,7 +30,7 @@ class Found:
 
     @property
     def complaint(self) -> str | None:
-        """What to tell the user of damaged checkpoints, if there are any."""
+        """Tells the user of damaged checkpoints, if there are any."""
         if not self.damaged:
             return None
         said = "; ".join(f"{name} is damaged: {what}" for name, what in self.damaged.items())

@@ -89,7 +89,7 @@ def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def stored_weights(folder: Path, checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """The whole model's weights in `folder`, by name, whichever engine and ranks wrote them.
+    """Reads the whole model's weights in `folder`, by name, whichever engine and ranks wrote them.
 
     Raises:
         InputError: a file cannot be read.

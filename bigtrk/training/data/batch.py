@@ -25,7 +25,7 @@ FALSE = -30.0  # the logit of an edge that is not computed: a score of 1e-13
 
 @dataclass(frozen=True)
 class Batch:
-    """What one rank computes in one micro-step.
+    """The part of a step that one rank computes in one micro-step.
 
     x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
     nodes and edges, all of them but for naive sectors; `is_target` [E] and, in the loss, `weights`
@@ -48,14 +48,14 @@ class Batch:
 
 
 class EdgePrediction(NamedTuple):
-    """Of the edges of a sector: logits [E], log_pt [E] (of GeV; None from a model without it)."""
+    """Predictions for a sector's edges: logits [E], log_pt [E] (of GeV; None if not predicted)."""
 
     logits: Tensor
     log_pt: Tensor | None
 
 
 def compute(model: Model, batch: Batch) -> EdgePrediction:
-    """What the model makes of a batch's sector.
+    """Computes the model's results for a batch's sector.
 
     Edges that the batch leaves out come last in their sector, and score false.
     """
@@ -98,23 +98,23 @@ class BatchMaker:
         return lambda assignment: self.make(assignment, sources)
 
     def alone(self, event: int, sector: Sector) -> Batch:
-        """Prepare a sector of event number `event` that is trained without the event's others.
+        """Prepares a sector of event number `event` that is trained without the event's others.
 
         Its halo, unless left out, is updated as far as its edges here allow.
         """
         return self._prepare(event, sector, None)
 
     def empty(self) -> Batch:
-        """A batch that only takes part."""
+        """Makes a batch that only takes part."""
         names = tuple(self._data.node_features), tuple(self._data.edge_features)
         return self._prepare(None, empty_sector(*names), None)
 
     def whole(self, event: int, sources: list[EventSource]) -> Batch:
-        """Read and prepare a whole event."""
+        """Reads and prepares a whole event."""
         return self.make(Assignment(event, part=0, parts=1, first_rank=0), sources)
 
     def _check(self, sector: Sector) -> None:
-        """What would give a wrong result, or none, is said before it is computed."""
+        """Refuses what would give a wrong result, or none, before it is computed."""
         try:
             check_edges(sector.edge_index, sector.n_nodes)
         except IndexError as error:
@@ -161,7 +161,7 @@ class BatchMaker:
         return pt_truth(log_pt, counted, self.world.device)
 
     def _computed(self, sector: Sector) -> tuple[int, int]:
-        """How many of the sector's first nodes and edges the model computes."""
+        """Counts the sector's first nodes and edges that the model computes."""
         if self._data.sectors == "halo":
             return sector.n_nodes, sector.n_edges
         inside = (sector.edge_index < sector.n_owned).all(dim=0)
@@ -182,10 +182,10 @@ class BatchMaker:
 def _check_finite(
     what: str, chosen: Sequence[str], features: Tensor, names: Sequence[str], ids: Tensor
 ) -> None:
-    """The chosen columns of `features` [M, len(names)], of nodes or edges `ids` [M], are finite."""
+    """Checks that chosen columns of nodes' or edges' `features` [M, len(names)] are finite."""
     for name in set(chosen).intersection(names):
         column = features[:, list(names).index(name)]
-        # A sum is finite where all are, and 60 times as fast as asking each.
+        # A sum is finite if all its values are, and 60 times as fast as asking each.
         if not column.sum(dtype=torch.float64).isfinite():
             row = (~column.isfinite()).nonzero()[0, 0]
             raise InputError(

@@ -28,12 +28,12 @@ class EventSource:
 
     @property
     def size(self) -> EventSize:
-        """How large the event is, whole and in its sectors."""
+        """Returns the event's size, whole and in its sectors."""
         return event_size(self.record)
 
     @property
     def identity(self) -> str:
-        """The digest of the event's graph, the same for the whole graph and its sectors.
+        """Returns the digest of the event's graph, the same for the whole graph and its sectors.
 
         Raises:
             InputError: the manifest does not tell it.
@@ -48,13 +48,13 @@ class EventSource:
 
     @property
     def origin(self) -> str:
-        """A digest of the event that the graph was built from, whatever the windows."""
+        """Returns a digest of the event that the graph was built from, whatever the windows."""
         return str(self.record.get("made_from", {}).get("source", self.identity))
 
     def check(
         self, node_features: Sequence[str], edge_features: Sequence[str], with_pt: bool
     ) -> None:
-        """The event can be trained on with these features and, if so, the pT of its particles.
+        """Checks that the event has what training asks: features, truth and, if so, particles' pT.
 
         Raises:
             InputError: it lacks one of them, or its truth.
@@ -79,7 +79,7 @@ class EventSource:
             )
 
     def read(self, part: int, parts: int) -> Sector:
-        """Part `part` of the event in `parts` sectors."""
+        """Reads part `part` of the event in `parts` sectors."""
         if isinstance(self.folder, SectorFolder):
             return self.folder.read(self.name, part, parts)
         assert parts == 1, "a whole graph is read in one part"
@@ -87,7 +87,7 @@ class EventSource:
 
 
 def open_events(folders: Sequence[Path]) -> list[EventSource]:
-    """The events of all folders by name; one that is there in sectors is taken in sectors.
+    """Lists the events of all folders by name; one that is there in sectors is taken in sectors.
 
     Raises:
         InputError: a folder is no folder of graphs or sectors, none holds an event, or an event's
@@ -120,7 +120,7 @@ def _open_folder(path: Path) -> list[EventSource]:
 def split_validation(
     train: Sequence[Path], validation: int | Sequence[Path], events: int | None = None
 ) -> tuple[list[EventSource], list[EventSource]]:
-    """Training and validation events (DataSettings).
+    """Returns training and validation events (DataSettings).
 
     Raises:
         InputError: more events are held back, or asked for, than there are, or an event is in both.

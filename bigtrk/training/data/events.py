@@ -15,7 +15,7 @@ class Events:
 
     @property
     def fingerprint(self) -> str:
-        """The number of events and a digest of their names, contents and cuts.
+        """Returns the number of events and a digest of their names, contents and cuts.
 
         Ranks that hold other cuts of an event, each in itself good, would exchange other rows.
         """
@@ -25,6 +25,6 @@ class Events:
 
     @property
     def training_digest(self) -> str:
-        """A digest of what decides the order of training: names and contents, not cuts."""
+        """Returns a digest of what decides the order of training: names and contents, not cuts."""
         facts = repr([(event.name, event.identity) for event in self.train])
         return hashlib.sha256(facts.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Each step's batches, read while the step before is computed."""
+"""The batches of each step, read while the step before is computed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,11 +18,11 @@ class Loader:
     world: World
 
     def load(self, step: Sequence[MicroStep]) -> list[Batch]:
-        """This rank's micro-steps of a step; as many as every other rank has."""
+        """Reads this rank's micro-steps of a step; as many as every other rank has."""
         return [self.make(micro_step[self.world.ranks.rank]) for micro_step in step]
 
     def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Batch]]:
-        """`load` of each step, one step ahead in a thread. Collective."""
+        """Yields `load` of each step, one step ahead in a thread. Collective."""
         with ThreadPoolExecutor(max_workers=1) as pool:
             ahead: Future[list[Batch]] | None = None
             for i in range(len(routes)):

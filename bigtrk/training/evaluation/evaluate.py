@@ -41,7 +41,7 @@ class _Evaluated:
 def evaluate_run(
     run: Path, data: Path, options: TrackOptions | None, ranks: Ranks
 ) -> EvaluationRecord:
-    """Evaluate the model of `run`, or until it ends that of its newest good checkpoint, on the
+    """Evaluates the model of `run`, or until it ends that of its newest good checkpoint, on the
     events of `data`; also writes a file in RUN/evaluations.
 
     Events that the run trained on are left out, unless no others are there. Events in sectors are
@@ -86,7 +86,7 @@ def _written(run: Path, evaluation: EvaluationRecord) -> EvaluationRecord:
 
 
 def _unseen(sources: list[EventSource], trained: Set[str]) -> tuple[list[EventSource], int]:
-    """The events to evaluate, and how many of these were trained on."""
+    """Returns the events to evaluate, and how many of these were trained on."""
     unseen = [source for source in sources if source.origin not in trained]
     return (unseen, 0) if unseen else (sources, len(sources))
 

@@ -29,7 +29,7 @@ from bigtrk.training.settings import Configuration
 
 @dataclass(frozen=True)
 class _Unfinished:
-    """What all ranks know of a run without its last model."""
+    """The state of a run without its last model, as all ranks know it."""
 
     configuration: Configuration
     trained_on: frozenset[str]
@@ -37,7 +37,7 @@ class _Unfinished:
 
 
 def evaluated_configuration(run: Path) -> Configuration:
-    """The configuration of the model that `load_evaluated` would give.
+    """Reads the configuration of the model that `load_evaluated` would give.
 
     Raises:
         InputError: the folder holds neither a model nor checkpoints, or what it says is damaged.
@@ -53,8 +53,8 @@ def evaluated_configuration(run: Path) -> Configuration:
 
 
 def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
-    """The model that a run ended with or, before that, the one of its newest good checkpoint, on
-    the device of `ranks`. Only reads: the run may go on meanwhile. Collective.
+    """Loads the model that a run ended with or, before that, the one of its newest good checkpoint,
+    on the device of `ranks`. Only reads: the run may go on meanwhile. Collective.
 
     Raises:
         InputError: there is neither, files are damaged or do not fit each other, or the events that
@@ -100,7 +100,7 @@ def _read_unfinished(run: Path, weights: dict[str, Tensor]) -> _Unfinished:
 
 
 def _training_events(run: Path, configuration: Configuration, found: Found) -> list[EventSource]:
-    """The events that a checkpoint was trained on, which it knows a digest of."""
+    """Finds the events that a checkpoint was trained on, which it knows a digest of."""
     data = configuration.data
     remedy = (
         "so that the events it trains on cannot be left out; evaluate in the folder where it was "

@@ -48,7 +48,7 @@ def score_events(
     follow: Callable[[list[MicroStep]], Iterable[MicroStep]] = iter,
     whole: bool = False,
 ) -> Iterator[ScoredEvent]:
-    """Score every event; each comes out on one rank, the first of those that share it, which also
+    """Scores every event; each comes out on one rank, the first of those that share it, which also
     gets the others' sectors of it if it is to be `whole`.
 
     Collective: all ranks must exhaust the iterator. `follow` wraps the micro-steps to show
@@ -85,7 +85,7 @@ def _joined(sector: Sector, groups: BlockGroups) -> Sector:
         return sector
     sectors: list[Any] | None = [None] * sector.parts if sector.part == 0 else None
     with waiting():
-        # Sent and not read again: a rank that fails at reading alone would leave others waiting.
+        # They are sent, not read again: a rank that alone fails to read would leave others waiting.
         dist.gather_object(sector, sectors, group=groups.of_size(sector.parts), group_dst=0)
     return sector if sectors is None else merge(sectors, part=0, parts=1)
 
@@ -96,8 +96,8 @@ def _predicted(model: nn.Module, batch: Batch) -> EdgePrediction:
 
 
 def _stitch(batch: Batch, predicted: EdgePrediction, groups: BlockGroups) -> Tensor:
-    """Logit, truth (0 false, 1 true, 2 target), weight and, if it is predicted, error of log pT of
-    every edge of the event by edge id: [E, 3 or 4] float64.
+    """Returns logit, truth (0 false, 1 true, 2 target), weight and, if it is predicted, error of
+    log pT of every edge of the event by edge id: [E, 3 or 4] float64.
     """
     sector, logits = batch.sector, predicted.logits
     assert sector.y is not None

@@ -33,7 +33,7 @@ class EventMetrics:
 
 
 def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
-    """Loss and metrics of one scored event.
+    """Computes loss and metrics of one scored event.
 
     Raises:
         RankError: it has no finite scores.
@@ -73,8 +73,8 @@ def validate(
     sources: list[EventSource],
     settings: TrainingSettings,
 ) -> MeanEdgeMetrics:
-    """Mean loss and metrics over `sources`; the same on all ranks. Collective."""
+    """Returns mean loss and metrics over `sources`; the same on all ranks. Collective."""
     mine = [measure(scored, settings) for scored in score_events(model, maker, sources)]
     events = [event for events in gather_items(mine) for event in events]
-    # Sorted, so that the sum does not depend on which rank had which event.
+    # They are sorted, so that the sum does not depend on which rank had which event.
     return summary(sorted(events, key=lambda event: event.event))

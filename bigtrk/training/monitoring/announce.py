@@ -1,4 +1,4 @@
-"""What a run says of itself on the terminal: its start and each epoch."""
+"""The lines of a run on the terminal: its start and each epoch."""
 
 import time
 from collections import Counter
@@ -15,7 +15,7 @@ from bigtrk.training.steps.routed_step import RoutedStep
 
 
 def announce(ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[RoutedStep]) -> None:
-    """Say what is trained, and how: by the `routes` of the first epoch."""
+    """Says what is trained, and how: by the `routes` of the first epoch."""
     if not ranks.is_first:
         return
     counts = Counter(parts for step in routes for parts in step.parts.values())
@@ -46,7 +46,7 @@ class EpochLines:
         self._start, self._epochs, self._trained = time.monotonic(), 0, 0.0
 
     def show(self, record: EpochRecord, lr: float) -> None:
-        """Print the line of an epoch, which ended with learning rate `lr`."""
+        """Prints the line of an epoch, which ended with learning rate `lr`."""
         self._epochs += 1
         self._trained += record.seconds
         if not self._ranks.is_first:
@@ -71,7 +71,7 @@ class EpochLines:
 
 
 def _rounded(seconds: float) -> str:
-    """Write a duration as a person would."""
+    """Writes a duration as a person would."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

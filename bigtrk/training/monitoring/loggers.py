@@ -12,12 +12,12 @@ from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run_folder import read_run_record
 
 Logger = Callable[[MetricsRecord], None]
-# What the scalars of each kind of record are drawn against: a key of it.
+# The key of each kind of record that its scalars are drawn against.
 X_AXES = {"step": "step", "epoch": "epoch", "validation": "step"}
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """All these loggers' packages are there.
+    """Checks that all these loggers' packages are there.
 
     Raises:
         InputError: one is not installed.
@@ -31,12 +31,12 @@ def check_loggers(names: Sequence[str]) -> None:
 
 
 def open_logger(name: str, folder: Path) -> Logger:
-    """A function that logs one record of the run in `folder`."""
+    """Returns a function that logs one record of the run in `folder`."""
     return LOGGERS[name](folder)
 
 
 def scalars(record: MetricsRecord) -> Iterator[tuple[str, float]]:
-    """The numbers of a record by name, "epoch/validation/auc"; what is not known is left out."""
+    """Yields the numbers of a record by name, "epoch/validation/auc", without those not known."""
     left_out = {"kind", "routes", *X_AXES.values()}
     yield from _numbers(record.kind, record.model_dump(mode="json", exclude=left_out))
 
@@ -50,7 +50,7 @@ def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def _tensorboard(folder: Path) -> Logger:
-    """Event files in the run folder, each record written out before the next."""
+    """Logs to event files in the run folder, each record written out before the next."""
     from torch.utils.tensorboard import SummaryWriter
 
     writer = SummaryWriter(folder)
@@ -65,7 +65,7 @@ def _tensorboard(folder: Path) -> Logger:
 
 
 def _wandb(folder: Path) -> Logger:
-    """A run of the project "bigtrk", or of WANDB_PROJECT; a resumed run continues its own."""
+    """Logs a run of the project "bigtrk", or of WANDB_PROJECT; a resumed run continues its own."""
     import wandb
 
     record = read_run_record(folder)

@@ -17,7 +17,7 @@ SECONDS_BETWEEN_SAMPLES = 0.5
 
 @dataclass(frozen=True)
 class Reading:
-    """What one rank read in an epoch; joules and shares are None where nothing says them.
+    """One rank's readings of an epoch; joules and shares are None where nothing says them.
 
     accelerator: its UUID, since ranks may share it. host: its name on the rank that reads it, else
     None. absent: why `accelerator` or `host` was not read.
@@ -46,7 +46,7 @@ class Meter:
         self._stop = threading.Event()
 
     def start(self) -> None:
-        """Begin an epoch's reading."""
+        """Begins an epoch's reading."""
         self._samples, self._host_joules = [], 0.0
         if self._host:
             self._host.take()
@@ -58,7 +58,7 @@ class Meter:
             self._thread.start()
 
     def take(self) -> Reading:
-        """End it."""
+        """Ends the reading, and returns it."""
         if self._thread:
             self._stop.set()
             self._thread.join()
@@ -85,7 +85,7 @@ class Meter:
             self._host_joules += self._host.take()
 
     def _joules(self) -> float | None:
-        """By the device's counter, else its power integrated over the samples."""
+        """Returns the device counter's joules, else its power integrated over the samples."""
         now = self._accelerator.joules() if self._accelerator else None
         if now is not None and self._counted is not None:
             return now - self._counted
@@ -96,7 +96,7 @@ class Meter:
 
 
 def open_meter(ranks: Ranks) -> Meter:
-    """A meter of this rank's accelerator and, on the first rank of each host, of the host."""
+    """Opens a meter of this rank's accelerator and, on the first rank of each host, of the host."""
     accelerator, host, absent = None, None, {}
     try:
         accelerator = open_accelerator(ranks.device)

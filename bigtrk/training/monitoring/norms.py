@@ -28,7 +28,7 @@ class Norms:
         return all(math.isfinite(norm) for norm in self.gradient.values())
 
     def record(self) -> NormsRecord:
-        """As the step's record has them; None for what is not finite."""
+        """Makes the norms of the step's record; None for what is not finite."""
         return NormsRecord(gradient=_finite(self.gradient), weight=_finite(self.weight))
 
 
@@ -38,7 +38,7 @@ def _finite(norms: dict[str, float]) -> dict[str, float | None]:
 
 @torch.no_grad()
 def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tensor]:
-    """Groups, and the squared norms [2, groups] float64 of this rank's gradients and weights.
+    """Returns groups and the squared norms [2, groups] float64 of this rank's gradients, weights.
 
     Summed over ranks they are those of the model: nothing is gathered.
     """
@@ -52,12 +52,12 @@ def local_squares(engine: Engine, device: torch.device) -> tuple[list[str], Tens
 
 
 def norms_of(groups: Sequence[str], squares: Tensor) -> Norms:
-    """Of the squares [2, groups] summed over ranks."""
+    """Makes norms of the squares [2, groups] summed over ranks."""
     gradient, weight = squares.sqrt().tolist()
     return Norms(dict(zip(groups, gradient, strict=True)), dict(zip(groups, weight, strict=True)))
 
 
 def group_of(parameter: str) -> str:
-    """The group of a parameter's dotted name."""
+    """Returns the group of a parameter's dotted name."""
     first, *rest = parameter.split(".")
     return f"{first}.{rest[0]}" if rest and rest[0].isdigit() else first

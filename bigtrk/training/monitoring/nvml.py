@@ -1,4 +1,4 @@
-"""What NVML (package nvidia-ml-py) says of the accelerator that a rank uses."""
+"""The readings of NVML (package nvidia-ml-py) for the accelerator that a rank uses."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ MISSING = "nvidia-ml-py is not installed: pip install 'bigtrk[power]'"
 @dataclass(frozen=True)
 class Sample:
     """One look: the share of the last moment that a kernel ran, the share of memory in use, power
-    in watts. What the accelerator does not say, as a MIG slice, is None.
+    in watts. Values that the accelerator does not say, as a MIG slice, are None.
     """
 
     busy: float | None
@@ -23,8 +23,10 @@ class Accelerator:
     """An NVIDIA device, found by the UUID that torch gives: NVML ignores CUDA_VISIBLE_DEVICES."""
 
     def __init__(self, uuid: str) -> None:
-        """Raises:
-        LookupError: NVML is not there, or does not know the device; the message says so.
+        """Opens the device.
+
+        Raises:
+            LookupError: NVML is not there, or does not know the device; the message says so.
         """
         try:
             import pynvml
@@ -49,7 +51,7 @@ class Accelerator:
         )
 
     def joules(self) -> float | None:
-        """The device's energy counter, which older devices than Volta do not have."""
+        """Reads the device's energy counter, which older devices than Volta do not have."""
         millijoules = self._ask("nvmlDeviceGetTotalEnergyConsumption")
         return None if millijoules is None else millijoules / 1000
 
@@ -61,7 +63,7 @@ class Accelerator:
 
 
 def open_accelerator(device: torch.device) -> Accelerator:
-    """The accelerator of a rank.
+    """Opens the accelerator of a rank.
 
     Raises:
         LookupError: there is none, or NVML cannot be asked; the message says why.

@@ -1,8 +1,8 @@
 """A trace of a few training steps, for Perfetto or Chrome's trace viewer.
 
-Where its named ranges are opened: data, exchange and reduce with the stopwatch that times them
-(parallel/stopwatch.py), the model's in models/, the others in the loop. Reductions of gradients
-during the backward pass have their library's names, such as gloo:all_reduce.
+Its named ranges are opened in several places: data, exchange and reduce with the stopwatch that
+times them (parallel/stopwatch.py), the model's in models/, the others in the loop. Reductions of
+gradients during the backward pass have their library's names, such as gloo:all_reduce.
 """
 
 import shutil
@@ -23,8 +23,8 @@ SKIPPED, RECORDED = 3, 3
 
 @contextmanager
 def profiled(folder: Path, ranks: Ranks, n_steps: int) -> Iterator[Callable[[], None]]:
-    """Write `folder`/trace-rankR.json.gz of the fourth to the sixth of `n_steps` steps (of what
-    there is, if fewer) on the first and the last rank; yields what to call after each step.
+    """Writes `folder`/trace-rankR.json.gz of the fourth to the sixth of `n_steps` steps (of those
+    there are, if fewer) on the first and the last rank; yields what to call after each step.
     """
     if ranks.rank not in (0, ranks.world_size - 1):
         yield lambda: None

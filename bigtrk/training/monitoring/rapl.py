@@ -15,7 +15,7 @@ class _Counter:
     last: int
 
     def advance(self) -> int:
-        """Microjoules since the last call, if it has started again at most once."""
+        """Returns the microjoules since the last call, if it has started again at most once."""
         now = _number(self.path)
         passed = now - self.last if now >= self.last else now + self.most - self.last
         self.last = now
@@ -29,8 +29,10 @@ class HostEnergy:
     """
 
     def __init__(self, root: Path = POWERCAP) -> None:
-        """Raises:
-        LookupError: there are no counters, or they are not this user's to read.
+        """Finds the counters.
+
+        Raises:
+            LookupError: there are no counters, or they are not this user's to read.
         """
         domains = [path for path in sorted(root.glob("intel-rapl:*")) if _counts(path)]
         if not domains:
@@ -45,12 +47,12 @@ class HostEnergy:
             raise LookupError(f"RAPL: {error.filename}: {error.strerror}") from None
 
     def take(self) -> float:
-        """Joules since the last call."""
+        """Returns the joules since the last call."""
         return sum(counter.advance() for counter in self._counters) / 1e6
 
 
 def _counts(domain: Path) -> bool:
-    """Whether a domain adds to the sum: cores lie in their package, psys holds all others."""
+    """Says whether a domain adds to the sum: cores lie in their package, psys holds all others."""
     name = (domain / "name").read_text().strip()
     return name.startswith("package") or name == "dram"
 

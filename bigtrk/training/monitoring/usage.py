@@ -1,4 +1,4 @@
-"""What an epoch used: shares of time, imbalance, memory, energy."""
+"""The usage of an epoch: shares of time, imbalance, memory, energy."""
 
 import resource
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ def usage(world: World, meter: Meter, seconds: float) -> Usage:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Largest memory of this rank so far, in bytes: the device's, or the process's on a CPU."""
+    """Returns this rank's largest memory so far, in bytes: the device's, on a CPU the process's."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     # Linux counts ru_maxrss in KiB.
