@@ -171,13 +171,22 @@ def test_ctrl_c_elsewhere_ends_in_one_line(program: str, tmp_path: Path, graphs:
         "partition": [str(graphs), str(tmp_path / "sectors"), "--parts", "2"],
     }
     command = [sys.executable, "-m", program, *commands[program]]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as work:
-        made = tmp_path / {"bigtrk": "events", "partition": "sectors"}[program]
-        while not made.exists():
-            assert work.poll() is None
-            time.sleep(0.01)
-        work.send_signal(signal.SIGINT)
-        said = work.communicate(timeout=60)[1].splitlines()
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background jobs, such as CI may be, ignore Ctrl-C, and hand that down.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as work:
+        try:
+            made = tmp_path / {"bigtrk": "events", "partition": "sectors"}[program]
+            while not made.exists():
+                assert work.poll() is None
+                time.sleep(0.01)
+            work.send_signal(signal.SIGINT)
+            said = work.communicate(timeout=60)[1].splitlines()
+        finally:
+            work.kill()
     assert work.returncode == 130
     assert said[-1].endswith(": interrupted")
     assert "Traceback" not in "".join(said)
