@@ -22,6 +22,7 @@ from bigtrk.studies.launch import torchrun_command, torchrun_environment
 from bigtrk.train import __file__ as program
 from tests.programs import run_here
 
+STOP_REQUEST = "from bigtrk.training.stop_request import StopRequest"
 SMALL = ("model.hidden=8", "model.layers=1", "training.epochs=100000")
 
 
@@ -127,19 +128,23 @@ def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path, graphs: Path) -> No
     )
 
 
-def test_a_second_ctrl_c_ends_at_once(tmp_path: Path, graphs: Path) -> None:
-    run = tmp_path / "run"
-    # A step of minutes, so that the first alone cannot have ended it.
-    long = ("model.hidden=256", "model.layers=64", "training.events_per_step=3")
-    with started(graphs, run, "run.json", *long) as training:
-        assert training.stderr is not None
-        training.send_signal(signal.SIGINT)
-        while "saving after this step" not in training.stderr.readline():
-            pass
-        training.send_signal(signal.SIGINT)
-        training.communicate(timeout=10)
+def test_a_second_ctrl_c_ends_at_once() -> None:
+    step = "import time; print(flush=True); time.sleep(100)"
+    listen = "with StopRequest(Ranks(0, 1, 0, 1, 'python')).listening():"
+    imports = "from bigtrk.parallel.ranks import Ranks\n" + STOP_REQUEST
+    command = [sys.executable, "-c", f"{imports}\n{listen}\n    {step}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as training:  # type: ignore[call-overload]
+        try:
+            training.stdout.readline()
+            training.send_signal(signal.SIGINT)
+            assert "Ctrl-C again ends at once, without saving" in training.stderr.readline()
+            assert training.poll() is None
+            training.send_signal(signal.SIGINT)
+            training.wait(timeout=30)
+        finally:
+            training.kill()
     assert training.returncode == -signal.SIGINT
-    assert not read_run(run).steps
 
 
 def test_ctrl_c_under_torchrun_saves_once_for_all(tmp_path: Path, graphs: Path) -> None:

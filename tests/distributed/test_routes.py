@@ -59,9 +59,9 @@ def settings(data: Path, run: Path, **training: Any) -> Configuration:
     )
 
 
-def gib_for(configuration: Configuration, data: Path, parts: int) -> float:
+def gib_for(configuration: Configuration, data: Path, parts: int, world: int) -> float:
     """A budget that holds the large event in `parts` sectors, and not in half as many."""
-    cost = make_cost(configuration, world=4, ranks_per_node=4, machine=find_machine(None))
+    cost = make_cost(configuration, world, ranks_per_node=4, machine=find_machine(None))
     source = open_events([data / "sectors"])[0]
     fits, fails = (cost.memory(source.size, k).total for k in (parts, parts // 2))
     assert fits < fails
@@ -91,7 +91,7 @@ def test_a_step_is_the_same_at_every_world_size(
     tmp_path: Path, data: Path, world_size: int, alone: list[float]
 ) -> None:
     run = tmp_path / "run"
-    budget = gib_for(settings(data, run), data, parts=min(world_size, PARTS) // 2 * 2)
+    budget = gib_for(settings(data, run), data, min(world_size, PARTS) // 2 * 2, world_size)
     run_ranks(world_size, train, settings(data, run, memory_gib=budget))
     found = read_run(run)
     *small, large = sorted(routes(found).items())
@@ -117,7 +117,7 @@ def complaint(ranks: Ranks, configuration: Configuration, folders: list[Path]) -
 
 def test_events_that_do_not_fit_are_named_with_the_remedy(tmp_path: Path, data: Path) -> None:
     chosen = settings(data, tmp_path)
-    budget = gib_for(chosen, data, parts=4)
+    budget = gib_for(chosen, data, parts=4, world=4)
     chosen = settings(data, tmp_path, memory_gib=budget)
     graphs, sectors = data / "graphs", data / "sectors"
     for found in run_ranks(2, complaint, chosen, [graphs]):

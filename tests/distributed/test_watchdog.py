@@ -25,7 +25,7 @@ LONGEST = 60  # s
 
 
 def stop_itself(_: Ranks) -> None:
-    time.sleep(2)  # a beat says where
+    time.sleep(PATIENCE)  # a beat says where, on a busy machine, too
     stop_at_once(_)
 
 

@@ -78,8 +78,7 @@ def _remedy(
 ) -> str:
     """Says which events do not fit, and what to do about it."""
     needed = max(oversized, key=lambda one: cost.memory(one[1], one[1].stored).total)
-    # More ranks may be started; sharded state is counted as on the present ones.
-    parts = replace(cost, world=_MOST_PARTS).smallest_parts(needed[1], budget)
+    parts = _smallest_parts(needed[1], cost, budget)
     names = [_named(source, size, cost, world_size) for source, size in oversized[:_NAMED]]
     more = len(oversized) - len(names)
     return (
@@ -87,6 +86,18 @@ def _remedy(
         f"{', '.join(names)}{f' and {more} more' if more else ''}; "
         f"{_advice(*needed, parts)}"
     )
+
+
+def _smallest_parts(size: EventSize, cost: CostModel, budget: float) -> int | None:
+    """Returns the smallest power of two of sectors that fits as many ranks, or those there are.
+
+    State that is sharded is counted as on the present ranks.
+    """
+    for i in range(_MOST_PARTS.bit_length()):
+        more = replace(cost, world=max(cost.world, 1 << i))
+        if more.memory(size, 1 << i).total <= budget:
+            return 1 << i
+    return None
 
 
 def _named(source: EventSource, size: EventSize, cost: CostModel, world_size: int) -> str:
