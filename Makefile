@@ -9,7 +9,7 @@ DOCUMENTED := $(VENV)/.documented
 export TORCH_EXTENSIONS_DIR ?= $(CURDIR)/$(VENV)/torch_extensions
 export BIGTRK_TESTDATA ?= $(realpath ../shared)
 
-.PHONY: demo test docs install
+.PHONY: demo test check docs install
 install: $(INSTALLED)
 
 # torch first, by exact version: an open range would fetch gigabytes of CUDA on a CPU machine.
@@ -28,12 +28,14 @@ demo: $(INSTALLED)
 	rm -rf $(DEMO)
 	$(VENV)/bin/bigtrk demo $(DEMO)
 
-test: $(INSTALLED)
+# What a contributor waits for; `make check` runs the slow tests, too.
+test: SELECTED := -m 'not slow'
+test check: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/python -m pytest -m 'not slow'
+	$(VENV)/bin/python -m pytest -n 2 --dist loadscope $(SELECTED)
 
 # A link or an anchor that leads nowhere ends it; mkdocs overlooks both when told to be --quiet.
 docs: $(DOCUMENTED)

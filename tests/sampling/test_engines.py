@@ -214,7 +214,15 @@ def test_sets_of_edges_are_drawn_uniformly(engine: Sampler) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("walk", [Walk(1, 2), Walk(2, 2), Walk(3, 3)], ids=str)
+@pytest.mark.parametrize(
+    "walk",
+    [
+        pytest.param(Walk(1, 2), marks=pytest.mark.slow),  # a minute each, the deep one 15 s
+        pytest.param(Walk(2, 2), marks=pytest.mark.slow),
+        Walk(3, 3),
+    ],
+    ids=str,
+)
 def test_inclusion_and_sizes_are_those_of_the_plain_sampler(walk: Walk) -> None:
     graph, draw = random_graph(24, 160), random.Random(1)
     root = int(np.diff(graph.first).argmax())
