@@ -1,7 +1,6 @@
 """The `bigtrk` program: from events to graphs, sectors, trained models, tracks and reports."""
 
 import json
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 import bigtrk
 from bigtrk.console import console, exit_on_bad_input, run_commands
 from bigtrk.errors import InputError
+from bigtrk.study_commands import scale, study
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -46,13 +46,6 @@ def _check_page(page: Path | None) -> Path | None:
     if page and page.is_dir():
         raise InputError(f"{page}: is a folder; name a file in it, such as {page / 'report.html'}")
     return page
-
-
-class Kind(StrEnum):
-    """The growth of the work with the ranks."""
-
-    WEAK = "weak"
-    STRONG = "strong"
 
 
 class Source(StrEnum):
@@ -294,87 +287,8 @@ def plan(
         _print(answer, as_json, lambda: plan_tables.show_plan(answer, console))
 
 
-@app.command()
-def scale(
-    kind: Annotated[Kind, typer.Argument(help="weak: events per rank fixed; strong: in all")],
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[CONFIG.yaml | key.sub=value | DATA]...",
-            help="configuration as bigtrk/train.py takes it; folders of graphs or sectors",
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="folder of the series; one there is continued")] = Path(
-        "scaling"
-    ),
-    ranks: Annotated[str, typer.Option(help="world sizes")] = "1,2,4",
-    events: Annotated[
-        int, typer.Option(min=1, help="to train on: per rank (weak), in all (strong)")
-    ] = 100,
-    validation: Annotated[int, typer.Option(min=0, help="to validate, likewise")] = 20,
-    repeats: Annotated[
-        int, typer.Option(min=1, max=1000, help="runs per world size, seeds differ")
-    ] = 3,
-    slurm: Annotated[
-        bool, typer.Option("--slurm", help="print a script that submits job arrays instead")
-    ] = False,
-    ranks_per_node: Annotated[
-        int | None, typer.Option(min=1, help="with --slurm; 4 without it")
-    ] = None,
-) -> None:
-    """Train over numbers of ranks on this host, and report; an unfinished series is taken up.
-
-    `bigtrk report FOLDER...` reports series again, or several side by side.
-    """
-    from bigtrk.studies.scaling.plan_series import plan_series
-    from bigtrk.studies.scaling.run_series import run_series
-    from bigtrk.studies.scaling.slurm_series import slurm_script
-    from bigtrk.train import DEFAULT
-
-    if ranks_per_node and not slurm:
-        raise InputError("--ranks-per-node: belongs to --slurm; here all ranks share this host")
-    per_node, cores = (
-        ((ranks_per_node or 4), None) if slurm else (None, len(os.sched_getaffinity(0)))
-    )
-    series = plan_series(
-        kind.value,
-        arguments or [],
-        DEFAULT,
-        ranks,
-        events,
-        validation,
-        repeats,
-        out,
-        per_node,
-        cores,
-    )
-    if slurm:
-        print(slurm_script(series), end="")
-    else:
-        run_series(series)
-
-
-@app.command()
-def study(
-    arguments: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="GRAPHS SECTORS [CONFIG.yaml | key.sub=value]...",
-            help="a folder of graphs and one of their sectors; configuration as bigtrk/train.py "
-            "takes it",
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="folder of the study; one there is continued")] = Path(
-        "study"
-    ),
-    minutes: Annotated[float, typer.Option(min=0, help="of training, for each method")] = 5,
-    ranks: Annotated[int, typer.Option(min=1, help="ranks of each run, on this host")] = 1,
-) -> None:
-    """Compare whole events, ShaDow, and sectors with and without halo at equal time and epochs."""
-    from bigtrk.studies.sampling_study import plan_study
-    from bigtrk.train import DEFAULT
-
-    plan_study(arguments, DEFAULT, out, minutes, ranks).run()
+app.command()(scale)
+app.command()(study)
 
 
 @app.command()
