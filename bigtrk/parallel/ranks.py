@@ -105,6 +105,8 @@ def whole(environment: Mapping[str, str], name: str) -> int:
 def _index(environment: Mapping[str, str], name: str, size: str) -> int:
     """Reads one of the numbers 0, 1, ... below that of the variable `size`."""
     index, end = whole(environment, name), whole(environment, size)
+    if end == 0:
+        raise RankError(f"{size}=0: must be 1 or more")
     if index >= end:
         raise RankError(f"{name}={index}: must be below {size}={end}, since the first is 0")
     return index

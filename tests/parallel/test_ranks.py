@@ -68,7 +68,7 @@ def test_discover(environment: dict[str, str], expected: Ranks) -> None:
         ({**TORCHRUN, "RANK": "one"}, "RANK=one: must be a whole number"),
         ({**TORCHRUN, "RANK": ""}, "RANK=: must be a whole number"),
         ({**TORCHRUN, "WORLD_SIZE": "4.0"}, "WORLD_SIZE=4.0: must be a whole number"),
-        ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK=0: must be below WORLD_SIZE=0"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE=0: must be 1 or more"),
         ({"RANK": "1"}, "RANK is set, but WORLD_SIZE is not"),
         ({**TORCHRUN, "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below LOCAL_WORLD_SIZE=2"),
         ({**DEEPSPEED, "LOCAL_RANK": "2"}, "LOCAL_RANK=2: must be below LOCAL_SIZE=2"),

@@ -36,8 +36,17 @@ def one_compiler(folder: Path) -> Iterator[None]:
 
     torch's own lock is a file that a killed job leaves behind, and all later jobs wait for it for
     ever. The lock taken here dies with its process; under it such a file is nobody's.
+
+    Raises:
+        OSError: `folder` cannot be made; the message has the remedy.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            f"{folder}: DeepSpeed cannot keep there what it compiles ({error.strerror}); set "
+            f"TORCH_EXTENSIONS_DIR to a folder of yours"
+        ) from None
     with open_to_append(folder / "bigtrk.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for left in folder.glob("**/deepspeed_*/lock"):

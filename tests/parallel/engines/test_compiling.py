@@ -75,3 +75,12 @@ def test_a_user_without_a_home_is_asked_for_one(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.delenv(variable, raising=False)
     with pytest.raises(OSError, match="has no home folder: set XDG_CACHE_HOME"):
         extension_folder()
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(OSError, match=r"file/torch_extensions: .* set TORCH_EXTENSIONS_DIR"),
+        one_compiler(tmp_path / "file" / "torch_extensions"),
+    ):
+        pass
