@@ -242,7 +242,7 @@ def plan(
     ranks_per_node: Annotated[
         int | None, typer.Option(min=1, help="ranks per host; 4, with --check all on one")
     ] = None,
-    memory: Annotated[float | None, typer.Option(min=0.1, help="GiB of each rank")] = None,
+    memory: Annotated[float | None, typer.Option(min=0.1, max=1e6, help="GiB of each rank")] = None,
     machine: Annotated[
         str | None,
         typer.Option(help="a calibration file, or the defaults cpu or A100; else this machine"),

@@ -122,6 +122,8 @@ def _complaint(
     if error["type"] == "value_error" and isinstance(error["input"], dict):
         # This is a section's own check, which says what of the section is wrong.
         return f"{where}: {f'{key}: ' if key else ''}{one_line(str(error['ctx']['error']))}"
+    if not key:
+        return f"{where}: must hold keys and their values (got {_SHORT.repr(error['input'])})"
     # The message may quote what is wrong, too.
     return f"{where}: {key}: {one_line(error['msg'])} (got {_SHORT.repr(error['input'])})"
 

@@ -69,9 +69,30 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path: Path, graphs: Path
     )
     assert not (run / LOCK).exists()
     resumed = train(tmp_path, "--resume", str(run), "training.minutes=1e-9")
-    resumed.communicate(timeout=60)
+    printed = resumed.communicate(timeout=60)[0]
     assert resumed.returncode == 0
+    assert "reports lack" not in printed
     assert [step.step for step in read_run(run).steps] == list(range(done + 1))
+
+
+def test_a_resumed_run_says_which_records_it_lacks(
+    tmp_path: Path,
+    graphs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = tmp_path / "run"
+    settings = [f"data.train=[{graphs}]", f"run.folder={run}", *SMALL, "training.epochs=1"]
+    assert run_here(["bigtrk/train.py", *settings], monkeypatch, capsys)[0] == 0
+    done = len(read_run(run).steps)
+    # Half a line may be what a crash left, and is all that is there.
+    (run / "metrics.jsonl").write_bytes(b"\xff\xfe\0")
+    resume = ["bigtrk/train.py", "--resume", str(run), "training.epochs=2"]
+    status, said, _ = run_here(resume, monkeypatch, capsys)
+    assert status == 0
+    lacking = f"has records of 0 of the {done} steps until the checkpoint; reports lack the others"
+    assert lacking in " ".join(said.split())
+    assert [step.step for step in read_run(run).steps] == list(range(done, 2 * done))
 
 
 def evaluated(

@@ -3,7 +3,6 @@
 import os
 import pwd
 import stat
-from contextlib import suppress
 from pathlib import Path
 
 _REMEDY = "set XDG_CACHE_HOME to a folder of yours"
@@ -75,8 +74,12 @@ def _made(place: Path) -> os.stat_result:
     try:
         return place.lstat()
     except FileNotFoundError:
-        with suppress(FileExistsError):  # another rank was faster
+        try:
             place.mkdir(0o700)
+        except FileExistsError:  # another rank was faster
+            pass
+        except OSError as error:
+            raise OSError(f"{place}: cannot be made ({error.strerror}); {_REMEDY}") from None
         return place.lstat()
 
 

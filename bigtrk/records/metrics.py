@@ -131,8 +131,8 @@ class EpochRecord(Record):
     """One epoch; `seconds` is its training part, `batch_seconds` the median step. It counts the
     steps trained, without the `spikes` left out; time may have ended before all that were planned.
 
-    `imbalance` is the slowest rank's compute time over the mean's, `peak_memory_bytes` the
-    largest rank's.
+    `lr` is the learning rate of the last step, `imbalance` the slowest rank's compute time over the
+    mean's, `peak_memory_bytes` the largest rank's.
     """
 
     kind: Literal["epoch"] = "epoch"
@@ -143,6 +143,7 @@ class EpochRecord(Record):
     events: Count
     edges: Count
     train_loss: Loss | None = None
+    lr: Number
     seconds: Measure
     edges_per_second: Measure
     batch_seconds: Measure | None = None

@@ -12,7 +12,7 @@ from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
-from bigtrk.records.metrics import EpochRecord, MetricsRecord
+from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import DataRecord, RunRecord
 from bigtrk.records.run_folder import append_metrics
 from bigtrk.tracing import traced
@@ -120,11 +120,8 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
         if trainer.epoch == first:
             announce(ranks, folder, record, routes)
 
-    def ended(epoch: EpochRecord) -> None:
-        lines.show(epoch, trainer.schedule.rate(max(trainer.step - 1, 0), trainer.plateau))
-
     with _profiler(trainer, folder) as after_step:
-        trainer.run(after_step, started, ended)
+        trainer.run(after_step, started, lines.show)
 
 
 def _num_parts(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:

@@ -144,6 +144,7 @@ class Trainer:
             events=len({e for i in learnt for e in routes[i - self.first_step].events}),
             edges=totals.edges,
             train_loss=totals.loss / totals.events if totals.events else None,
+            lr=self.schedule.rate(max(self.step - 1, 0), self.plateau),
             seconds=totals.seconds,
             edges_per_second=totals.edges / totals.seconds,
             batch_seconds=statistics.median(durations) if durations else None,

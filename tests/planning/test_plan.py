@@ -159,6 +159,7 @@ def test_every_value_is_planned(
         (["--check"], "name run folders"),
         (["--nodes", "5"], "belong together"),
         (["--events", "ex4"], "choose ex3"),
+        (["--events", "ex3", "--memory", "inf"], "less than or equal to 1000000"),
         (["--events", "ex3", "--ranks", "1,x"], "write numbers"),
         (["--events", "ex3", "--ranks", "8192"], "from 1 to 4096"),
         (["--events", "ex3", "--machine", "none.json"], "none.json: no such file"),

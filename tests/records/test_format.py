@@ -103,3 +103,10 @@ def test_programs_end_in_one_line(
     )
     assert errors.endswith(told)
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [[1, None], "text", 3], ids=str)
+def test_a_record_that_is_no_object_is_named(tmp_path: Path, content: Any) -> None:
+    write_json(tmp_path / "run.json", content)
+    with pytest.raises(InputError, match=r"run\.json: must hold keys and their values \(got"):
+        read_record(RunRecord, tmp_path / "run.json")

@@ -85,6 +85,7 @@ def epoch_record(epoch: int, seconds: float = 2.0, **changes: Any) -> EpochRecor
         "batch_seconds": seconds / 3,
         "shares": Shares(exchange=0.05, compute=0.85, reduce=0.06, data=0.04),
         "imbalance": 1.02,
+        "lr": 0.001,
         "peak_memory_bytes": 512 * 2**20,
         "validation": METRICS,
     }

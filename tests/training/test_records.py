@@ -48,6 +48,7 @@ def test_what_was_built_is_what_is_read(tmp_path: Path, built: list[MetricsRecor
     assert run.epochs == tuple(line for line in built if isinstance(line, EpochRecord))
     assert run.validations == tuple(line for line in built if isinstance(line, ValidationRecord))
     assert [len(run.steps), len(run.epochs), len(run.validations)] == [2, 1, 2]
+    assert run.epochs[0].lr == run.steps[-1].lr
     assert run.evaluations == (evaluation,)
     assert run.record.config == chosen.model_dump(mode="json")
     assert None not in (run.record.bigtrk, run.record.started, run.record.machine.host)

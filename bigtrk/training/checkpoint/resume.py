@@ -8,7 +8,7 @@ from bigtrk.console import say
 from bigtrk.disk.files import disk_errors, write_atomically
 from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.metrics import EpochRecord, MetricsRecord
+from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord
 from bigtrk.records.run import Resumption, RunRecord
 from bigtrk.records.run_folder import (
     METRICS,
@@ -122,21 +122,28 @@ def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
         engine_detail=record.engine_detail,
     )
     started = {name: getattr(before, name) for name in STARTED}
+    steps: set[int] = set()
     with disk_errors():
         if (run / METRICS).exists():
-            write_atomically(run / METRICS, lambda path: _write_kept(run, progress, path))
+            write_atomically(run / METRICS, lambda path: _write_kept(run, progress, path, steps))
         write_run_record(
             run, record.model_copy(update={**started, "resumed": (*before.resumed, resumed)})
         )
-
-
-def _write_kept(run: Path, progress: Progress, out: Path) -> None:
-    with out.open("wb") as kept:
-        kept.writelines(
-            line.raw
-            for line in read_metrics(run)
-            if _is_before(line.record, progress) and line.raw.endswith(b"\n")
+    if len(steps) < progress.step:
+        say(
+            f"{run / METRICS}: has records of {len(steps)} of the {progress.step} steps until the "
+            f"checkpoint; reports lack the others, the training does not"
         )
+
+
+def _write_kept(run: Path, progress: Progress, out: Path, steps: set[int]) -> None:
+    """Copies the lines that precede the checkpoint to `out`, and notes their `steps`."""
+    with out.open("wb") as kept:
+        for line in read_metrics(run):
+            if _is_before(line.record, progress) and line.raw.endswith(b"\n"):
+                kept.write(line.raw)
+                if isinstance(line.record, StepRecord):
+                    steps.add(line.record.step)
 
 
 def _is_before(record: MetricsRecord, progress: Progress) -> bool:

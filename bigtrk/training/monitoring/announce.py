@@ -45,8 +45,8 @@ class EpochLines:
         self._ranks, self._settings = ranks, settings
         self._start, self._epochs, self._trained = time.monotonic(), 0, 0.0
 
-    def show(self, record: EpochRecord, lr: float) -> None:
-        """Prints the line of an epoch, which ended with learning rate `lr`."""
+    def show(self, record: EpochRecord) -> None:
+        """Prints the line of an epoch."""
         self._epochs += 1
         self._trained += record.seconds
         if not self._ranks.is_first:
@@ -57,8 +57,8 @@ class EpochLines:
         left = self._seconds_left(record.epoch + 1)
         say(
             f"epoch {record.epoch + 1}/{self._settings.epochs}  train loss {learnt}  "
-            f"validation: {_scores(record.validation)}  lr {lr:.3g}  {record.seconds:.1f} s  "
-            f"{record.edges_per_second:,.0f} edges/s  "
+            f"validation: {_scores(record.validation)}  lr {record.lr:.3g}  "
+            f"{record.seconds:.1f} s  {record.edges_per_second:,.0f} edges/s  "
             f"peak {record.peak_memory_bytes / 2**30:.2f} GiB"
             f"{f'  {_rounded(left)} left' if left > 0 else ''}"
         )

@@ -29,11 +29,12 @@ def lines(
             events=4,
             edges=100,
             train_loss=0.5,
+            lr=0.00123456,
             seconds=40,
             edges_per_second=2.5,
             peak_memory_bytes=2**30,
         )
-        shown.show(record, lr=0.00123456)
+        shown.show(record)
     return capsys.readouterr().out.splitlines()
 
 
