@@ -99,7 +99,7 @@ def test_a_page_needs_a_folder_that_is_there(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Before the run is read: an evaluation may take an hour."""
+    """The page is refused before the run is read: an evaluation may take an hour."""
     arguments = [str(tmp_path / "run"), *([str(tmp_path)] if command == "evaluate" else [])]
     for page, said in (("missing/page.html", "no such folder"), (".", "is a folder")):
         asked = ["bigtrk", command, *arguments, "--html", str(tmp_path / page)]

@@ -49,7 +49,7 @@ UNFIT: list[tuple[Callable[[Sectors], Sectors], str]] = [
 def test_sectors_that_do_not_fit_are_refused_by_all_who_open_them(
     tmp_path: Path, spoil: Callable[[Sectors], Sectors], complaint: str
 ) -> None:
-    """From the manifest alone, whichever sector a rank reads."""
+    """The manifest alone gives them away, whichever sector a rank reads."""
     store(tmp_path, spoil(good()))
     with pytest.raises(InputError, match=complaint) as caught:
         SectorFolder(tmp_path)

@@ -187,7 +187,7 @@ def test_offload_takes_what_is_kept_elsewhere() -> None:
 
 @pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_what_is_kept_goes_with_the_logits(recompute: str) -> None:
-    """Also where no backward pass follows."""
+    """The saved tensors are freed even where no backward pass follows."""
     x, edge_features, edge_index = make_graph()
     logits = make_model(recompute=recompute).double()(
         x, edge_features, edge_index, len(x), no_exchange

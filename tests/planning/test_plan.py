@@ -58,7 +58,7 @@ def test_the_speedup_of_lazar_is_imbalance_not_communication() -> None:
 
 
 def test_equal_events_scale_weakly_without_loss() -> None:
-    """Without spread nothing but the reduction is lost: the oracle of the imbalance above."""
+    """They lose nothing but the reduction, having no spread: the oracle of the imbalance above."""
     model = make(32)
     event = EventSize(20_000, 400_000)
     step = predict_step(model, [(event, 1)] * 32)
