@@ -85,7 +85,7 @@ def sends_to_itself(sectors: Sectors) -> Sectors:
 
 
 def sends_another_row(sectors: Sectors) -> Sectors:
-    """One less asked for by sector 1, so that the order is kept."""
+    """Sends a row that sector 1 did not ask for in place of its last, so that the order is kept."""
     s = sectors[0]
     asked = set(s.send_index[: s.send_splits[1]].tolist())
     other = next(row for row in range(s.n_owned) if row not in asked)

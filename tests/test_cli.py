@@ -76,7 +76,7 @@ def test_bad_input_is_told_as_the_program_does(
 def test_both_from_a_folder_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Cut here and trained on two real ranks, where there is no checkout."""
+    """Events are cut here and trained on by two real ranks, where there is no checkout."""
     write_events(tmp_path)
     monkeypatch.chdir(tmp_path)
     cut = ["graphs", "cut", "--parts", "2", "--workers", "1"]

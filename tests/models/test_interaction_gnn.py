@@ -233,7 +233,7 @@ def test_an_outer_autocast_changes_nothing() -> None:
 def test_chunks_change_nothing_but_rounding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Many small chunks, a part of one at the end, against all edges at once."""
+    """Compares many small chunks, the last of them partly filled, with all edges at once."""
     x, edge_features, edge_index = make_graph(12, 43)
     whole = make_model(recompute="none").double()
     chunked = make_model(recompute="chunk").double()

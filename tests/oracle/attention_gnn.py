@@ -44,7 +44,7 @@ class DenseIncidence:
 
 
 class ReferenceAttention(nn.Module):
-    """Whole graphs only, every concatenation made, nothing recomputed."""
+    """Takes whole graphs only, makes every concatenation, and recomputes nothing."""
 
     def __init__(
         self,

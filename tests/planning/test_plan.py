@@ -137,7 +137,7 @@ def test_the_command_says_how_far_off_it_may_be(
 def test_every_value_is_planned(
     value: Value, machine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The dry run of its scaling, too."""
+    """The dry run of its scaling works, too."""
     command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "5000", "--ranks", "1,2"]
     command += ["--machine", machine, *value.overrides(), "--json"]
     status, out, err = run_here(command, monkeypatch, capsys)
