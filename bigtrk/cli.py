@@ -3,13 +3,14 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import bigtrk
-from bigtrk.console import console, exit_on_bad_input, run_commands
+from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.errors import InputError
+from bigtrk.pipeline_commands import filter_graphs, pipeline, reconstruct
 from bigtrk.study_commands import scale, study
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
@@ -91,19 +92,43 @@ def build(
         float,
         typer.Option(min=0, help="GeV; with --learn-windows: softer particles, larger graphs"),
     ] = 1.0,
+    embedding: Annotated[
+        Path | None,
+        typer.Option(help="run of an embedding: join hits that are near each other in it"),
+    ] = None,
+    radius: Annotated[float | None, typer.Option(min=0, help="with --embedding: how near")] = None,
+    efficiency: Annotated[
+        float | None,
+        typer.Option(help="with --embedding: as near as keeps so many target edges; 0.99"),
+    ] = None,
+    true_edges: Annotated[
+        bool, typer.Option("--true-edges", help="true edges alone, to train an embedding on")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Build a graph of each event; what is already built is kept."""
     from bigtrk.formats.heptrkx import import_heptrkx_folder
-    from bigtrk.graphs.builders.build_folder import build_folder, show_folder
+    from bigtrk.graphs.builders.build_folder import build_folder, build_with, show_folder
+    from bigtrk.graphs.builders.builder import TrueEdgeBuilder
+    from bigtrk.pipeline.build import build_radius_graphs
 
+    by_windows = windows is not None or learn_windows
+    if by_windows + (embedding is not None) + true_edges + (source is Source.HEPTRKX) > 1:
+        raise InputError(
+            "windows, --embedding, --true-edges and --from heptrkx (whose graphs have edges "
+            "already) exclude each other; give one"
+        )
+    if embedding is None and (radius is not None or efficiency is not None):
+        raise InputError("--radius and --efficiency are of --embedding; give its run, too")
     if source is Source.HEPTRKX:
-        if windows or learn_windows:
-            raise InputError("HEPTrkX graphs have edges already: windows have no use there")
         manifest = import_heptrkx_folder(events, out)
+    elif embedding is not None:
+        manifest = build_radius_graphs(events, out, embedding, radius, efficiency)
+    elif true_edges:
+        manifest = build_with(events, out, TrueEdgeBuilder())
     else:
         manifest = build_folder(events, out, windows, learn_windows, pt_min)
-    _print(manifest, as_json, lambda: show_folder(manifest, console))
+    print_result(manifest, as_json, lambda: show_folder(manifest, console))
 
 
 @app.command(context_settings=_PASSED_ON, add_help_option=False)
@@ -187,7 +212,7 @@ def evaluate(
         evaluation = evaluate_run(run, data, options, ranks)
     if ranks.is_first:
         content = evaluation.model_dump(mode="json")
-        _print(content, as_json, lambda: show_evaluation(evaluation, console))
+        print_result(content, as_json, lambda: show_evaluation(evaluation, console))
         if html:
             write_evaluation_html(evaluation, html)
 
@@ -218,7 +243,7 @@ def report(
             series.write_html(html)
         return
     read = [read_run(path) for path in runs]
-    _print(summarise(read), as_json, lambda: show(read, console))
+    print_result(summarise(read), as_json, lambda: show(read, console))
     if html:
         write_html(read, html)
 
@@ -274,19 +299,22 @@ def plan(
         if not machine:
             make_private(path.parent)  # before what takes minutes
         found = calibration.calibrate(path).model_dump(mode="json")
-        _print(found, as_json, lambda: plan_tables.show_constants(found, str(path), console))
+        print_result(found, as_json, lambda: plan_tables.show_constants(found, str(path), console))
     elif check:
         checks = planning.compare_runs(arguments or [], machine, ranks_per_node)
-        _print(checks, as_json, lambda: plan_tables.show_checks(checks, console))
+        print_result(checks, as_json, lambda: plan_tables.show_checks(checks, console))
     else:
         sizes = planning.Sizes(nodes, edges, events)
         question = planning.ask(
             arguments or [], DEFAULT, sizes, ranks, ranks_per_node or 4, memory, machine, seed
         )
         answer = plans.make_plan(question)
-        _print(answer, as_json, lambda: plan_tables.show_plan(answer, console))
+        print_result(answer, as_json, lambda: plan_tables.show_plan(answer, console))
 
 
+app.command("filter")(filter_graphs)
+app.command()(pipeline)
+app.command()(reconstruct)
 app.command()(scale)
 app.command()(study)
 
@@ -297,7 +325,7 @@ def doctor(as_json: AsJson = False) -> None:
     from bigtrk.doctor import examine, show
 
     findings = examine()
-    _print(findings, as_json, lambda: show(findings, console))
+    print_result(findings, as_json, lambda: show(findings, console))
     raise typer.Exit(0 if findings["ready"] else 1)
 
 
@@ -307,13 +335,6 @@ def demo(out: Annotated[Path, typer.Argument(help="folder for all that it makes"
     from bigtrk.demo import run_demo
 
     run_demo(out)
-
-
-def _print(content: Any, as_json: bool, show: Any) -> None:
-    if as_json:
-        print(json.dumps(content, indent=1))
-    else:
-        show()
 
 
 def main() -> None:

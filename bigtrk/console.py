@@ -4,6 +4,7 @@ Names and texts of files may be anybody's, so they are shown as they are and nev
 rich, which knows markup, nor by the terminal, which knows escape codes.
 """
 
+import json
 import os
 import signal
 import sys
@@ -51,6 +52,14 @@ _progress = Screen(stderr=True)
 def say(text: str, style: str | None = None) -> None:
     """Prints one line."""
     console.print(printable(text), style=style, highlight=False, soft_wrap=True)
+
+
+def print_result(content: Any, as_json: bool, show: Callable[[], None]) -> None:
+    """Prints a command's result: `content` as JSON, or what `show` prints."""
+    if as_json:
+        print(json.dumps(content, indent=1))
+    else:
+        show()
 
 
 def complain(text: str) -> None:

@@ -83,6 +83,8 @@ def validate(configuration: Configuration) -> Events:
     events = Events(*split_validation(data.train, data.validation, data.events))
     for source in [*events.train, *events.validation]:
         source.check(data.node_features, data.edge_features, with_pt=training.pt_weight > 0)
+        if configuration.model.kind == "hit":
+            source.check_true_edges()
     return events
 
 

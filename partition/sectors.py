@@ -109,6 +109,7 @@ def _sector(
         hit_id=None if graph.hit_id is None else graph.hit_id[node_id],
         particle_id=None if graph.particle_id is None else graph.particle_id[node_id],
         hit_weight=None if graph.hit_weight is None else graph.hit_weight[node_id],
+        modules=None if graph.modules is None else graph.modules[node_id],
         particles=graph.particles,
     )
 

@@ -26,7 +26,7 @@ from bigtrk.events.reader import read_event
 from bigtrk.events.simulate import simulate_event
 from bigtrk.events.writer import write_event
 from bigtrk.formats.heptrkx import read_heptrkx
-from bigtrk.graphs.builders.builder import build_graph
+from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows, read_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
@@ -58,7 +58,7 @@ def an_event() -> Event:
 
 @cache
 def a_graph() -> EventGraph:
-    return build_graph(an_event(), builtin_windows())
+    return build_graph(an_event(), WindowBuilder(builtin_windows()))
 
 
 @cache

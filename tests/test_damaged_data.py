@@ -12,7 +12,7 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.events.simulate import simulate_event
-from bigtrk.graphs.builders.builder import build_with_record
+from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
@@ -43,7 +43,7 @@ def files_of(kind: str) -> dict[str, bytes]:
 
 def write_event_of(folder: Path, kind: str, number: int) -> str:
     event, windows = simulate_event(4, seed=number, event_id=number), builtin_windows()
-    graph, record = build_with_record(event, windows)
+    graph, record = build_with_record(event, WindowBuilder(windows))
     if kind == "graphs":
         write_graph(folder, graph, {**record, "made_from": {"source": "a" * 64}})
     else:

@@ -134,8 +134,11 @@ def _run(
     label, weight = torch.empty(size[0]), torch.empty(size[0])
     with _Counter([*model.parameters(), *gradients, *_tensors(inputs), label, weight]) as counter:
         with host or nullcontext():
-            logits = model(*inputs, exchange)
-        loss = binary_cross_entropy_with_logits(logits, label, weight=weight, reduction="sum")
+            made = model(*inputs, exchange)
+        if made.dim() == 1:
+            loss = binary_cross_entropy_with_logits(made, label, weight=weight, reduction="sum")
+        else:  # the loss of an embedding is of a few pairs of hits
+            loss = made.sum()
         saved = counter.alive
         loss.backward()
     kept = host.bytes if host else 0

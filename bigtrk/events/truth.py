@@ -10,6 +10,12 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
+def module_ids(hits: Columns) -> Int64:
+    """Returns the volume, layer and module of each hit, [N, 3]."""
+    names = ("volume_id", "layer_id", "module_id")
+    return np.stack([hits[name].astype(np.int64) for name in names], axis=1)
+
+
 def hit_particles(event: Event) -> Int64:
     """Returns the particle of each hit row, [N]; 0 for noise and for hits the truth does not list.
 
@@ -37,19 +43,25 @@ def true_edges(event: Event) -> Int64:
     Raises:
         InputError: the event has no truth.
     """
-    particle = hit_particles(event)
-    row = np.flatnonzero(particle != NOISE)
-    distance = _distance_from_vertex(event, row, particle[row])
-    row = row[np.lexsort((distance, particle[row]))]
-    particle = particle[row]
-    starts_group = _differs_from_previous(
-        particle, event.hits["volume_id"][row], event.hits["layer_id"][row]
-    )
-    start = np.flatnonzero(starts_group)
-    size = np.diff(start, append=len(row))
-    inner = np.flatnonzero(particle[start][:-1] == particle[start][1:])
+    row, start, size = _layer_groups(event)
+    particle = hit_particles(event)[row[start]]
+    inner = np.flatnonzero(particle[:-1] == particle[1:])
     source, destination = _all_pairs(start[inner], size[inner], start[inner + 1], size[inner + 1])
     return np.stack([row[source], row[destination]])
+
+
+def overlap_edges(event: Event) -> Int64:
+    """Returns the pairs of hit rows that one particle has on one layer, where modules overlap:
+    [2, T], those of one module left out, ordered as `true_edges` orders hits.
+
+    Raises:
+        InputError: the event has no truth.
+    """
+    row, start, size = _layer_groups(event)
+    first, second = _all_pairs(start, size, start, size)
+    module = event.hits["module_id"][row]
+    kept = (first < second) & (module[first] != module[second])
+    return np.stack([row[first[kept]], row[second[kept]]])
 
 
 def particle_kinematics(event: Event) -> Columns:
@@ -73,6 +85,19 @@ def particle_kinematics(event: Event) -> Columns:
         eta = np.arcsinh(pz / pt)
     vertex = {name: _of_particles(event, ids, name) for name in ("vx", "vy", "vz")}
     return {"particle_id": ids, "pt": pt, "eta": eta, **vertex, "nhits": nhits}
+
+
+def _layer_groups(event: Event) -> tuple[Int64, Int64, Int64]:
+    """Returns rows of hits by particle and distance from its vertex, and the start and size of each
+    group of consecutive ones on one layer.
+    """
+    particle = hit_particles(event)
+    row = np.flatnonzero(particle != NOISE)
+    distance = _distance_from_vertex(event, row, particle[row])
+    row = row[np.lexsort((distance, particle[row]))]
+    volume, layer, _ = module_ids(event.hits)[row].T
+    start = np.flatnonzero(_differs_from_previous(particle[row], volume, layer))
+    return row, start, np.diff(start, append=len(row))
 
 
 def _truth(event: Event) -> Columns:

@@ -15,6 +15,7 @@ LABELS: Layout = {
     "hit_id": (torch.int64, "N"),
     "particle_id": (torch.int64, "N"),
     "hit_weight": (torch.float64, "N"),
+    "modules": (torch.int64, "N3"),
 }
 FEATURES: Layout = {
     "node_features": (torch.float32, "NF"),

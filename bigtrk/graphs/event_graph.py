@@ -40,7 +40,8 @@ class EventGraph:
     node_features [N, F] float32, edge_features [E, G] float32, in the order of their names.
     edge_index [2, E] int64: row 0 the inner hit (source), row 1 the outer hit (destination).
     y [E] bool: the edge joins consecutive hits of one particle.
-    hit_id [N] int64, particle_id [N] int64 (0: noise), hit_weight [N] float64 (TrackML weight).
+    hit_id [N] int64, particle_id [N] int64 (0: noise), hit_weight [N] float64 (TrackML weight),
+    modules [N, 3] int64 (volume, layer and module of the hit).
     A field that the source of the graph does not know is None.
     """
 
@@ -54,6 +55,7 @@ class EventGraph:
     hit_id: Tensor | None = None
     particle_id: Tensor | None = None
     hit_weight: Tensor | None = None
+    modules: Tensor | None = None
     particles: ParticleTable | None = None
 
     @property

@@ -4,7 +4,7 @@ Shapes: N nodes, E edges, F node features, G edge features, C cells.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from bigtrk.graphs.coordinates import Floats, Ints, wrapped
 
 NODE_FEATURES = ("r", "phi", "z", "eta")
 CELL_FEATURES = ("cluster_count", "cluster_value", "cluster_u", "cluster_v")
+# These are computed when they are asked for: phi alone puts neighbours at -pi and pi far apart.
+FROM_PHI: dict[str, Callable[[Tensor], Tensor]] = {"cos_phi": torch.cos, "sin_phi": torch.sin}
 EDGE_FEATURES = ("dr", "dphi", "dz", "deta", "phislope", "rphislope")
 
 # About the standard deviations in the graphs of event 1000 and of simulated events; those of
@@ -27,6 +29,8 @@ SCALES: dict[str, float] = {
     "phi": 2.0,
     "z": 1000.0,
     "eta": 2.0,
+    "cos_phi": 0.7,
+    "sin_phi": 0.7,
     "cluster_count": 10.0,
     "cluster_value": 1.0,
     "cluster_u": 10.0,
@@ -93,6 +97,11 @@ def as_tensor(columns: Mapping[str, Floats]) -> Tensor:
     return torch.from_numpy(np.stack(list(columns.values()), axis=1).astype(np.float32))
 
 
+def available(names: Sequence[str]) -> list[str]:
+    """Lists the features that graphs with features `names` have, those computed from phi too."""
+    return [*names, *(FROM_PHI if "phi" in names else ())]
+
+
 def normalised(
     features: Tensor, names: Sequence[str], scales: Mapping[str, float], chosen: Sequence[str]
 ) -> Tensor:
@@ -102,10 +111,14 @@ def normalised(
         InputError: a chosen feature is not among `names`, or has no scale.
     """
     for name in chosen:
-        if name not in names:
+        if name not in available(names):
             raise InputError(f"graphs have no feature {name!r}; they have {', '.join(names)}")
         if name not in scales:
             raise InputError(f"feature {name!r} has no scale; there are {', '.join(scales)}")
-    columns = [list(names).index(name) for name in chosen]
+    stored = {name: i for i, name in enumerate(names)}
+    columns = [
+        features[:, stored[name]] if name in stored else FROM_PHI[name](features[:, stored["phi"]])
+        for name in chosen
+    ]
     scale = torch.tensor([scales[name] for name in chosen], dtype=features.dtype)
-    return features[:, columns] / scale.to(features.device)
+    return torch.stack(columns, dim=1) / scale.to(features.device)

@@ -44,6 +44,7 @@ class Sector:
     hit_id: Tensor | None = None
     particle_id: Tensor | None = None
     hit_weight: Tensor | None = None
+    modules: Tensor | None = None
     particles: ParticleTable | None = None
 
     @property
@@ -85,6 +86,7 @@ def whole_sector(graph: EventGraph) -> Sector:
         hit_id=graph.hit_id,
         particle_id=graph.particle_id,
         hit_weight=graph.hit_weight,
+        modules=graph.modules,
         particles=graph.particles,
     )
 

@@ -49,6 +49,7 @@ def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
         hit_id=_pick([s.hit_id for s in sectors], nodes),
         particle_id=_pick([s.particle_id for s in sectors], nodes),
         hit_weight=_pick([s.hit_weight for s in sectors], nodes),
+        modules=_pick([s.modules for s in sectors], nodes),
         particles=first.particles,
     )
 

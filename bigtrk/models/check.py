@@ -5,15 +5,15 @@ Shapes: N nodes of which the first n_owned are owned, E edges, H the width of an
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError, reason
+from bigtrk.models.options import Kind
 from bigtrk.models.protocol import SectorInputs
 
-Kind = Literal["edge", "hit"]
 _NODES, _OWNED, _EDGES = 12, 8, 40
 _RULES = "see bigtrk/models/protocol.py"
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError
-from bigtrk.models.check import Kind, own_random_numbers, random_sector
+from bigtrk.models.check import own_random_numbers, random_sector
+from bigtrk.models.options import Kind
 from bigtrk.models.protocol import SectorInputs
 
 _TOLERANCE = 1e-9  # of the largest value; rounding gives 1e-15, a wrong row 1e-2 and more

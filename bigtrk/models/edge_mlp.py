@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.models.kernels.plain import accumulable
-from bigtrk.models.layers.encoding import Encode
-from bigtrk.models.layers.mlp import Perceptrons, activations
+from bigtrk.models.layers.mlp import Regressor
 from bigtrk.models.layers.workspace import Workspace
 from bigtrk.models.options import Linears, ModelSettings, Precision, Width
 from bigtrk.models.protocol import LayeredModel, SectorInputs
@@ -52,7 +51,7 @@ class EdgeMLP(LayeredModel[None]):
         self.config = config
         n_inputs = n_edge_features + 2 * n_node_features
         self.layers = nn.ModuleList()
-        self.network = EdgePerceptron(n_inputs, config.hidden, config.mlp_layers)
+        self.network = Regressor(n_inputs, config.hidden, config.mlp_layers, 1)
 
     def encode(self, sectors: list[SectorInputs]) -> tuple[list[None], list[Tensor], list[Tensor]]:
         """Puts the features of an edge and of its two nodes side by side: [E, G + 2 F]."""
@@ -77,18 +76,3 @@ def _features(sector: SectorInputs) -> Tensor:
     source, destination = sector.edge_index
     ends = [sector.x.index_select(0, source), sector.x.index_select(0, destination)]
     return torch.cat([sector.edge_features, *ends], dim=1)
-
-
-class EdgePerceptron(Perceptrons):
-    """`layers` hidden layers, each normalised, and a linear one to the logit."""
-
-    def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
-        super().__init__()
-        self._activations = [*activations(layers)[:-1], "norm", "linear"]
-        self.add_mlp("mlp", n_inputs, hidden, layers)
-        self.add_linear("output", hidden, 1)
-
-    def forward(self, inputs: list[Tensor], work: Workspace) -> list[Tensor]:
-        """Maps inputs [E, n_inputs] of each sector to logits [E, 1] in the workspace's type."""
-        weights = self.weights()
-        return [Encode.apply(work, self._activations, rows, *weights) for rows in inputs]

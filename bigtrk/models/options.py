@@ -9,6 +9,7 @@ from torch import nn
 from bigtrk.config import Settings
 
 Precision = Literal["fp32", "bf16"]
+Kind = Literal["edge", "hit"]  # what a model gives (protocol.py)
 # These are far above any track finder's: configurations come with files from anywhere, and a model
 # is built and counted layer by layer before its weights are compared.
 Width = Annotated[int, Field(ge=2, le=65_536)]
@@ -23,6 +24,7 @@ class ModelSettings(Settings):
     model, `hidden` (the width of its nodes and edges), `recompute` and `precision`.
     """
 
+    kind: ClassVar[Kind] = "edge"
     has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle
 
     @property

@@ -9,11 +9,18 @@ from pydantic import BeforeValidator, Field
 
 from bigtrk.models.attention_gnn import AttentionGNNConfig
 from bigtrk.models.edge_mlp import EdgeMLPConfig
+from bigtrk.models.embedding import EmbeddingConfig
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
 
-__all__ = ["AttentionGNNConfig", "EdgeMLPConfig", "InteractionGNNConfig", "ModelConfig"]
+__all__ = [
+    "AttentionGNNConfig",
+    "EdgeMLPConfig",
+    "EmbeddingConfig",
+    "InteractionGNNConfig",
+    "ModelConfig",
+]
 
-AnyConfig = InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig
+AnyConfig = InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig | EmbeddingConfig
 _OPTIONS = {
     config.model_fields["name"].default: config.model_fields for config in get_args(AnyConfig)
 }

@@ -51,6 +51,7 @@ class MeanEdgeMetrics(Record):
     numbers of edges over all events.
 
     events_skipped: number of events that at least one mean leaves out: their ratio is undefined.
+    cuts: the score that so many percent of an event's target edges reach, "98" to "99.8".
     """
 
     loss: Loss | None = None
@@ -60,6 +61,7 @@ class MeanEdgeMetrics(Record):
     purity: Ratio | None = None
     auc: Number | None = None
     log_pt_error: Number | None = None
+    cuts: dict[Text, Ratio] = some()
     events_skipped: Number | None = None
     events_without_auc: Number | None = None
     n_target: Count | None = None
@@ -96,14 +98,37 @@ class MeanEdgeMetrics(Record):
         return note
 
 
+class Neighbourhood(Record):
+    """The graph of all pairs of hits closer than `radius` in an embedding: its `edges` per event,
+    and the mean `efficiency` for true edges, in the target or not.
+    """
+
+    radius: Measure
+    edges: Measure
+    efficiency: Ratio
+
+
+class EmbeddingMetrics(Record):
+    """Means over events of the loss of pairs, and of the graphs `at` the smallest radius that keeps
+    so many percent of the target edges of all events, "95" to "99.5".
+    """
+
+    loss: Loss | None = None
+    at: dict[Text, Neighbourhood] = some()
+
+
 class ValidationRecord(Record):
-    """Validation on the way; `seconds` of training until then, from the start or a resumption."""
+    """Validation on the way; `seconds` of training until then, from the start or a resumption.
+
+    validation: of an edge model; embedding: of a model that embeds hits.
+    """
 
     kind: Literal["validation"] = "validation"
     epoch: Place
     step: Place
     seconds: Measure
     validation: MeanEdgeMetrics | None = None
+    embedding: EmbeddingMetrics | None = None
 
 
 class Shares(Record):
@@ -152,6 +177,7 @@ class EpochRecord(Record):
     peak_memory_bytes: Count
     power: PowerRecord = PowerRecord()
     validation: MeanEdgeMetrics | None = None
+    embedding: EmbeddingMetrics | None = None
 
     @property
     def number(self) -> int:

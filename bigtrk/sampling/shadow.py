@@ -114,6 +114,7 @@ def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:
         hit_id=_at(whole.hit_id, node),
         particle_id=_at(whole.particle_id, node),
         hit_weight=_at(whole.hit_weight, node),
+        modules=_at(whole.modules, node),
         particles=whole.particles,
     )
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from bigtrk.errors import InputError
 
 RATIOS = ("efficiency", "target_purity", "total_purity", "purity", "auc")
+KEPT = {"98": 0.98, "99": 0.99, "99.5": 0.995, "99.8": 0.998}  # shares of the target edges
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,19 @@ def edge_metrics(logits: Tensor, y: Tensor, weights: Tensor, edge_cut: float = 0
         n_found=found,
         n_true_predicted=true_found,
     )
+
+
+def score_cuts(scores: Tensor, is_target: Tensor) -> dict[str, float]:
+    """Returns the highest score above or at which the shares KEPT of the target edges score, by
+    name: scores, is_target [E]; nothing without target edges.
+    """
+    of_target = scores[is_target].numpy()
+    if not len(of_target):
+        return {}
+    return {
+        name: float(np.quantile(of_target, 1 - kept, method="inverted_cdf"))
+        for name, kept in KEPT.items()
+    }
 
 
 @dataclass(frozen=True)

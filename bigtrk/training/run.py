@@ -72,7 +72,7 @@ def _fit(
         check_place(found, steps.per_epoch)
     world = make_world(ranks, _num_parts(steps, events, ranks))
     model = build_model(configuration).to(world.device)
-    check_on_all_ranks(model, *configuration.data.feature_counts)
+    check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     with traced("making the engine"):
         engine, engine_name = make_engine(

@@ -10,6 +10,7 @@ from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 from bigtrk.parallel.heartbeat import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.training.embedding.settings import PairSettings
 from bigtrk.training.steps.batching import Batching
 
 
@@ -47,11 +48,13 @@ class SamplingSettings(Settings):
     Validation is of whole events.
     """
 
-    method: Literal["none", "shadow", "sectors"] = "none"
-    """`none` trains whole events. `shadow`: a step trains on the ShaDow subgraphs of some nodes of
-    one event, shared out among the ranks (Tripathy et al.). `sectors`: a step trains
-    `training.events_per_step` of the sectors that events are stored in; with `data.sectors=halo` a
-    sector's halo is computed too, as far as the sector alone allows."""
+    method: Literal["none", "shadow", "sectors", "wedges"] = "none"
+    """`none` trains whole events. `wedges`: a step trains `training.events_per_step` wedges in phi
+    of whole events, each turned around the beam line and mirrored at random. `shadow`: a step
+    trains on the ShaDow subgraphs of some nodes of one event, shared out among the ranks (Tripathy
+    et al.). `sectors`: a step trains `training.events_per_step` of the sectors that events are
+    stored in; with `data.sectors=halo` a sector's halo is computed too, as far as the sector alone
+    allows."""
     depth: int = Field(3, ge=1, lt=2**31)
     """How far a ShaDow subgraph reaches from its node [hops]."""
     fanout: int = Field(6, ge=1, lt=2**31)
@@ -60,6 +63,8 @@ class SamplingSettings(Settings):
     """Nodes whose ShaDow subgraphs make a step [nodes]."""
     bulk: int = Field(8, ge=1, lt=2**31)
     """ShaDow mini-batches that are sampled at once [mini-batches]."""
+    wedges: int = Field(8, ge=1, lt=2**16)
+    """Wedges of an event [wedges]."""
 
 
 class TrainingSettings(Settings):
@@ -148,6 +153,8 @@ class Configuration(Settings):
     """AdamW and its learning rate."""
     sampling: SamplingSettings = SamplingSettings()
     """Parts of events instead of whole ones."""
+    pairs: PairSettings = PairSettings()
+    """Pairs of hits that train an embedding."""
     training: TrainingSettings = TrainingSettings()
     """Steps, loss, routing, guards."""
     run: RunSettings = RunSettings()
@@ -170,5 +177,14 @@ class Configuration(Settings):
             raise ValueError(
                 f"training.pt_weight: {self.model.name} has no head for pT; set it to 0, or "
                 f"model.name=interaction"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _steps_of_hits(self) -> Self:
+        if self.model.kind == "hit" and self.sampling.method in ("shadow", "sectors"):
+            raise ValueError(
+                f"sampling.method={self.sampling.method}: {self.model.name} reads no edges that "
+                f"could be followed or cut; set it to wedges, or to none"
             )
         return self

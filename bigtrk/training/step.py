@@ -12,7 +12,9 @@ from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
 from bigtrk.tracing import traced
-from bigtrk.training.data.batch import Batch, compute
+from bigtrk.training.data.batch import Batch, compute, run_model
+from bigtrk.training.embedding.pairs import Draw, pair_loss
+from bigtrk.training.embedding.settings import PairSettings
 from bigtrk.training.loss import edge_loss, edge_scale, pt_loss
 from bigtrk.training.monitoring.norms import Norms, local_squares, norms_of
 from bigtrk.training.settings import TrainingSettings
@@ -41,13 +43,15 @@ class StepRunner:
     A step's loss is a sum over the edges its events own, each edge divided by global counts that
     are known before the first micro-step; so it does not depend on ranks, micro-steps or cuts. The
     training minimises the loss of edges + pt_weight x that of pT. The guard's limit is for the
-    first, which is the aim of the run.
+    first, which is the aim of the run. With `pairs` the model embeds hits, and its loss is that of
+    pairs instead of edges.
     """
 
     engine: Engine
     settings: TrainingSettings
     world: World
     stop: StopRequest | None = None
+    pairs: PairSettings | None = None
 
     def run(
         self,
@@ -56,8 +60,11 @@ class StepRunner:
         lr: float,
         norms: bool = False,
         limit: float = math.inf,
+        number: int = 0,
     ) -> StepResult:
         """Trains on `events`, of which `batches` are this rank's micro-steps. Collective.
+
+        Which pairs of hits an embedding is trained on depends on the step's `number`.
 
         With a spike guard, a step whose loss of edges exceeds `limit` does not update the weights,
         nor does one whose loss or gradients are not finite.
@@ -70,7 +77,7 @@ class StepRunner:
         local = torch.zeros(2, dtype=torch.float64)
         for i, batch in enumerate(batches):
             with self.engine.micro_step(last=i == len(batches) - 1):
-                losses = self._losses(batch, denominators, len(events))
+                losses = self._losses(number, batch, denominators, len(events))
                 loss = losses[0] + self.settings.pt_weight * losses[1]
                 with traced("backward"):
                     self.engine.backward(loss * self.world.ranks.world_size)
@@ -117,20 +124,26 @@ class StepRunner:
             return norms_of(groups, all_sum(squares, self.world.ranks.device))
 
     def _losses(
-        self, batch: Batch, denominators: dict[int, Tensor], n_events: int
+        self, number: int, batch: Batch, denominators: dict[int, Tensor], n_events: int
     ) -> tuple[Tensor, Tensor]:
-        """Returns this rank's part of the step's losses, of edges and of pT; for an empty sector
-        zero, but with an autograd graph.
+        """Returns this rank's part of the step's losses, of edges (or pairs) and of pT; for an
+        empty sector zero, but with an autograd graph.
         """
+        counts = torch.ones(3, dtype=torch.float64)
+        if batch.event is not None:
+            counts = denominators[batch.event]
+        n_means = n_events if self.settings.step_loss == "per_event" else 1
+        if self.pairs is not None:
+            embedding = run_model(self.engine.model, batch)
+            draw = Draw(self.settings.seed, number)
+            with traced("loss"):
+                loss = pair_loss(embedding, batch, counts[:2] * n_means, self.pairs, draw)
+                return loss, torch.zeros_like(loss)
         logits, log_pt = compute(self.engine.model, batch)
         with traced("loss"):
-            scale, counts = batch.truth.weight, torch.ones(3, dtype=torch.float64)
-            if batch.event is not None:
-                counts = denominators[batch.event].to(logits.device)
-                scale = edge_scale(batch.truth, counts[:2], self.settings.class_balance)
-            if self.settings.step_loss == "per_event":
-                scale = scale / n_events
-                counts = counts * n_events
+            counts = counts.to(logits.device)
+            scale = edge_scale(batch.truth, counts[:2], self.settings.class_balance) / n_means
+            counts = counts * n_means
             of_edges = edge_loss(logits, batch.truth.label, scale)
             if log_pt is None or batch.pt is None:
                 return of_edges, torch.zeros_like(of_edges)

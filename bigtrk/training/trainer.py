@@ -11,6 +11,7 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
 from bigtrk.records.metrics import (
+    EmbeddingMetrics,
     EpochRecord,
     MeanEdgeMetrics,
     MetricsRecord,
@@ -25,6 +26,8 @@ from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.events import Events
 from bigtrk.training.data.loader import Loader
+from bigtrk.training.embedding.settings import PairSettings
+from bigtrk.training.embedding.validation import validate_embedding
 from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.monitoring.meter import Meter
 from bigtrk.training.monitoring.usage import usage
@@ -152,7 +155,8 @@ class Trainer:
             imbalance=used.imbalance,
             peak_memory_bytes=used.peak_memory_bytes,
             power=used.power,
-            validation=self._validate(),
+            validation=self._validate_edges(),
+            embedding=self._validate_hits(),
         )
         self.log(record)
         if self.step == self.first_step + len(routes):
@@ -166,16 +170,30 @@ class Trainer:
 
     def _watch(self, record: EpochRecord) -> None:
         """Tells the plateau schedule the epoch's loss, which is the same on all ranks."""
-        loss = record.validation.loss if record.validation else record.train_loss
+        found = record.validation or record.embedding
+        loss = found.loss if found else record.train_loss
         patience = self.configuration.optimizer.plateau_patience
         self.plateau = self.plateau.after(math.nan if loss is None else loss, patience)
 
-    def _validate(self) -> MeanEdgeMetrics | None:
-        if not self.events.validation:
+    @property
+    def _pairs(self) -> PairSettings | None:
+        """Returns the pairs to train on, where the model embeds hits."""
+        return self.configuration.pairs if self.configuration.model.kind == "hit" else None
+
+    def _validate_edges(self) -> MeanEdgeMetrics | None:
+        if self._pairs is not None or not self.events.validation:
             return None
         model, training = self.engine.model, self.configuration.training
         with traced("validation"):
             return validate(model, self.maker, self.events.validation, training)
+
+    def _validate_hits(self) -> EmbeddingMetrics | None:
+        if self._pairs is None or not self.events.validation:
+            return None
+        with traced("validation"):
+            return validate_embedding(
+                self.engine.model, self.maker, self.events.validation, self._pairs
+            )
 
     def _train(self, routes: Sequence[RoutedStep], after_step: Callable[[], None]) -> list[float]:
         """Trains until the epoch or the time ends; returns the seconds of each step trained here.
@@ -227,7 +245,7 @@ class Trainer:
         """Trains `routes`, by the number of the step."""
         check_routes(list(routes.values()))
         training, epoch = self.configuration.training, self.epoch
-        runner = StepRunner(self.engine, training, self.world, self.stop)
+        runner = StepRunner(self.engine, training, self.world, self.stop, self._pairs)
         loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.world)
         batches = loader.steps([step.micro_steps for step in routes.values()])
         start = time.perf_counter()
@@ -236,7 +254,7 @@ class Trainer:
             lr, due = self.schedule.rate(number, self.plateau), self._norms_are_due()
             limit = self.history.limit(training.spike_threshold)
             with traced(f"step {number}"):
-                result = runner.run(step.events, next(batches), lr, due, limit)
+                result = runner.run(step.events, next(batches), lr, due, limit, number)
             self.stopped = result.stop
             seconds = time.perf_counter() - start
             self.clock.seconds += seconds
@@ -271,10 +289,14 @@ class Trainer:
 
     def _validate_on_the_way(self) -> None:
         with self.world.stopwatch.paused():
-            scores = self._validate()
+            edges, hits = self._validate_edges(), self._validate_hits()
         self.log(
             ValidationRecord(
-                epoch=self.epoch, step=self.step, seconds=self.clock.seconds, validation=scores
+                epoch=self.epoch,
+                step=self.step,
+                seconds=self.clock.seconds,
+                validation=edges,
+                embedding=hits,
             )
         )
 

@@ -32,7 +32,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from bigtrk.console import console, exit_on_bad_input, follow, say
 from bigtrk.events.simulate import simulate_event
 from bigtrk.formats.heptrkx import read_heptrkx
-from bigtrk.graphs.builders.builder import build_graph
+from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
@@ -114,7 +114,9 @@ class Case:
 def read(case: Case) -> EventGraph:
     if case.graph == HEPTRKX:
         return read_heptrkx(Path(case.file))
-    return build_graph(simulate_event(PARTICLES[case.graph], seed=0), builtin_windows())
+    return build_graph(
+        simulate_event(PARTICLES[case.graph], seed=0), WindowBuilder(builtin_windows())
+    )
 
 
 def inputs_of(graph: EventGraph) -> Inputs:

@@ -75,6 +75,7 @@ def pyg(graph: EventGraph) -> Iterator[tuple[int, int]]:
         hit_id=graph.hit_id,
         particle_id=graph.particle_id,
         hit_weight=graph.hit_weight,
+        modules=graph.modules,
         num_nodes=graph.n_nodes,
     )
     walk = SHADOW.walk

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from bigtrk.events.simulate import simulate_event
-from bigtrk.graphs.builders.builder import build_with_record
+from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = []
     for event_id in range(2):
         event = simulate_event(300, seed=3, event_id=event_id)
-        graph, record = build_with_record(event, builtin_windows())
+        graph, record = build_with_record(event, WindowBuilder(builtin_windows()))
         write_graph(folder / "graphs", graph, record)
         names.append(graph.name)
     write_manifest(folder / "graphs", "graphs", {}, names)

@@ -13,7 +13,7 @@ from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, read_event
-from bigtrk.graphs.builders.builder import build_with_record
+from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder, build_with_record
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, builtin_windows, read_windows, write_windows
 from bigtrk.graphs.event_graph import EventGraph
@@ -32,26 +32,39 @@ def build_folder(
     learn: bool = False,
     pt_min: float = 1.0,
 ) -> dict[str, Any]:
-    """Builds a graph of each event of `events` in folder `out`; returns the manifest.
+    """Builds a graph of each event of `events` in folder `out` by windows; returns the manifest.
 
     `events`: a folder or zip archive of TrackML events. Layer pairs and cuts come from the file
     `windows`, or with `learn` from the truth of the first events (particles above `pt_min` GeV),
-    else from the file shipped with bigtrk; they are written to `out`/windows.yaml. Graphs already
-    in `out` that were made from the same event with the same windows are kept.
+    else from the file shipped with bigtrk; they are written to `out`/windows.yaml.
 
     Raises:
         InputError: bad input, or options that exclude each other; graphs built before stay.
     """
     if windows and learn:
         raise InputError("give a windows file or learn windows from the events, not both")
-    names = find_events(events)
-    chosen = _learned(events, names, pt_min) if learn else _given(windows)
-    parameters = {"from": "trackml", "windows": chosen.digest()}
-    manifest = fill_folder(
-        out, _tasks(events, names, chosen), len(names), parameters, "building graphs"
-    )
+    chosen = _learned(events, find_events(events), pt_min) if learn else _given(windows)
+    manifest = build_with(events, out, WindowBuilder(chosen))
     write_windows(out / WINDOWS, chosen)
     return manifest
+
+
+def build_with(
+    events: Path, out: Path, builder: GraphBuilder, names: list[str] | None = None
+) -> dict[str, Any]:
+    """Builds a graph of each event of `events` in folder `out` by `builder`; returns the manifest.
+
+    names: the events, all of the folder by default. Graphs already in `out` that were made from the
+    same event by the same builder are kept.
+
+    Raises:
+        InputError: bad input; graphs built before stay.
+    """
+    names = find_events(events) if names is None else names
+    # Graphs of earlier versions, without the modules of hits, are made again.
+    parameters = {"from": "trackml", "modules": True, **builder.parameters}
+    tasks = _tasks(events, names, builder)
+    return fill_folder(out, tasks, len(names), parameters, "building graphs")
 
 
 def _given(path: Path | None) -> Windows:
@@ -64,15 +77,15 @@ def _learned(events: Path, names: list[str], pt_min: float) -> Windows:
     return learn_windows([read_event(events, name) for name in used], made, pt_min=pt_min)
 
 
-def _tasks(events: Path, names: list[str], windows: Windows) -> Iterator[GraphToMake]:
+def _tasks(events: Path, names: list[str], builder: GraphBuilder) -> Iterator[GraphToMake]:
     for name in names:
         event = read_event(events, name)
-        yield GraphToMake(name, event_digest(event), _maker(event, windows))
+        yield GraphToMake(name, event_digest(event), _maker(event, builder))
 
 
-def _maker(event: Event, windows: Windows) -> Make:
+def _maker(event: Event, builder: GraphBuilder) -> Make:
     def make() -> tuple[EventGraph, dict[str, Any]]:
-        return build_with_record(event, windows)
+        return build_with_record(event, builder)
 
     return make
 
@@ -112,7 +125,7 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
     if poor:
         say(
             f"{len(poor)} events ({poor[0]} first) keep less than {WANTED:.0%} of their target "
-            f"edges: these windows are for another detector or beam spot; "
+            f"edges: the windows or the embedding are for another detector or beam spot; "
             f"--learn-windows makes fitting ones"
         )
 

@@ -149,6 +149,7 @@ def _sector(opened: SectionFile, part: int, particles: ParticleTable | None) -> 
         hit_id=content.get("hit_id"),
         particle_id=content.get("particle_id"),
         hit_weight=content.get("hit_weight"),
+        modules=content.get("modules"),
         particles=particles,
     )
     check_sector(sector, counts["sums"], where)

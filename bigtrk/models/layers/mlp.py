@@ -56,3 +56,18 @@ class Encoder(Perceptrons):
     def forward(self, features: list[Tensor], work: Workspace) -> list[Tensor]:
         weights = self.weights()
         return [Encode.apply(work, self._activations, values, *weights) for values in features]
+
+
+class Regressor(Perceptrons):
+    """`layers` hidden layers, each normalised, and a linear one to `n_outputs` numbers."""
+
+    def __init__(self, n_inputs: int, hidden: int, layers: int, n_outputs: int) -> None:
+        super().__init__()
+        self._activations = [*activations(layers)[:-1], "norm", "linear"]
+        self.add_mlp("mlp", n_inputs, hidden, layers)
+        self.add_linear("output", hidden, n_outputs)
+
+    def forward(self, inputs: list[Tensor], work: Workspace) -> list[Tensor]:
+        """Maps inputs [M, n_inputs] of each sector to [M, n_outputs] in the workspace's type."""
+        weights = self.weights()
+        return [Encode.apply(work, self._activations, rows, *weights) for rows in inputs]

@@ -1,7 +1,7 @@
 """A sector made ready for the model: features chosen and normalised, truth derived."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -54,12 +54,17 @@ class EdgePrediction(NamedTuple):
     log_pt: Tensor | None
 
 
+def run_model(model: Model, batch: Batch) -> Tensor:
+    """Runs the model on what it computes of a batch's sector."""
+    return model(batch.x, batch.edge_features, batch.edge_index, batch.n_owned, batch.exchange)
+
+
 def compute(model: Model, batch: Batch) -> EdgePrediction:
-    """Computes the model's results for a batch's sector.
+    """Computes an edge model's results for a batch's sector.
 
     Edges that the batch leaves out come last in their sector, and score false.
     """
-    made = model(batch.x, batch.edge_features, batch.edge_index, batch.n_owned, batch.exchange)
+    made = run_model(model, batch)
     n_edges = batch.sector.n_edges
     if made.dim() == 1:
         return EdgePrediction(_filled(made, n_edges, FALSE), None)
@@ -79,6 +84,7 @@ class BatchMaker:
         self._data = configuration.data
         self._target = configuration.target
         self._has_pt = configuration.training.pt_weight > 0
+        self._pairs = configuration.pairs if configuration.model.kind == "hit" else None
 
     def make(self, assignment: Assignment | None, sources: list[EventSource]) -> Batch:
         """Reads and prepares the `assignment` among `sources`, which exchanges halos with the
@@ -138,7 +144,7 @@ class BatchMaker:
         n_nodes, n_edges = self._computed(sector)
         computed = torch.arange(sector.n_edges) < n_edges
         counted = sector.owns_edge & computed
-        truth = edge_truth(sector.y, weights, counted)
+        truth = self._truth(sector.y, weights, counted, n_nodes)
         nodes = sector.node_features[:n_nodes], sector.node_feature_names
         edges = sector.edge_features[:n_edges], sector.edge_feature_names
         return Batch(
@@ -154,6 +160,14 @@ class BatchMaker:
             pt=self._pt(sector, counted) if self._has_pt else None,
             exchange=exchange or no_exchange,
         )
+
+    def _truth(self, y: Tensor, weights: Tensor, counted: Tensor, n_nodes: int) -> EdgeTruth:
+        """Derives the truth; to an embedding the false pairs that will be drawn are negatives."""
+        truth = edge_truth(y, weights, counted)
+        if self._pairs is None:
+            return truth
+        negatives = self._pairs.false_pairs(n_nodes)
+        return replace(truth, counts=torch.stack([truth.counts[0], torch.tensor(negatives)]))
 
     def _pt(self, sector: Sector, counted: Tensor) -> PtTruth:
         assert sector.y is not None

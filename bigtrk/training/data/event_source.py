@@ -8,6 +8,7 @@ from typing import Any
 from bigtrk.config import nearest
 from bigtrk.cost.event_size import EventSize, event_size
 from bigtrk.errors import InputError
+from bigtrk.graphs.features import available
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import read_manifest
@@ -62,7 +63,7 @@ class EventSource:
         record = self.record
         for kind, chosen in (("node", node_features), ("edge", edge_features)):
             for name in chosen:
-                if name not in record[f"{kind}_feature_names"]:
+                if name not in available(record[f"{kind}_feature_names"]):
                     raise InputError(
                         f"{self.name} in {self.folder.path}: has no {kind} feature {name!r}"
                         f"{nearest(name, record[f'{kind}_feature_names'])}"
@@ -76,6 +77,24 @@ class EventSource:
             raise InputError(
                 f"{self.name} in {self.folder.path}: knows no particles, so no pT; set "
                 f"training.pt_weight=0, or build it from events with truth"
+            )
+
+    def check_true_edges(self) -> None:
+        """Checks that the event is whole and its edges are the true ones alone, as an embedding
+        asks.
+
+        Raises:
+            InputError: it is cut, or has other edges.
+        """
+        where = f"{self.name} in {self.folder.path}"
+        if self.parts > 1:
+            raise InputError(
+                f"{where}: is cut into sectors; an embedding is trained on whole events"
+            )
+        if self.record["edges"] and self.record.get("purity") != 1:
+            raise InputError(
+                f"{where}: has other edges than true ones; an embedding is trained on graphs of "
+                f"'bigtrk build EVENTS OUT --true-edges'"
             )
 
     def read(self, part: int, parts: int) -> Sector:

@@ -10,7 +10,7 @@ import torch
 
 from bigtrk.console import complain, follow
 from bigtrk.disk.files import disk_errors
-from bigtrk.errors import printable
+from bigtrk.errors import InputError, printable
 from bigtrk.parallel.collectives import gather_items, on_first_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
@@ -53,6 +53,11 @@ def evaluate_run(
     """
     evaluated = load_evaluated(run, ranks)
     configuration = evaluated.configuration
+    if configuration.model.kind == "hit":
+        raise InputError(
+            f"{run}: its model embeds hits, so no edges can be evaluated; 'bigtrk build EVENTS "
+            f"OUT --embedding {run}' makes graphs of it, and says how good they are"
+        )
     found = open_events([data])
     sources, seen = _unseen(found, evaluated.trained_on)
     left_out = len(found) - len(sources)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bigtrk.errors import RankError
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.records.metrics import MeanEdgeMetrics
-from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, summarise_edges
+from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, score_cuts, summarise_edges
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
@@ -24,12 +24,14 @@ class EventMetrics:
     """One event's loss and metrics; `event` is its number.
 
     log_pt_error: mean absolute error of log pT, None where it is not predicted or nowhere known.
+    cuts: scores that keep most target edges, as `score_cuts` gives them.
     """
 
     event: int
     loss: float
     metrics: EdgeMetrics
     log_pt_error: float | None
+    cuts: dict[str, float]
 
 
 def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
@@ -48,7 +50,8 @@ def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
     scale = edge_scale(truth, truth.counts, settings.class_balance)
     loss = edge_loss(scored.logits, truth.label, scale)
     metrics = edge_metrics(scored.logits, scored.y, scored.is_target, settings.edge_cut)
-    return EventMetrics(scored.event, float(loss), metrics, _mean_error(scored.log_pt_error))
+    cuts = score_cuts(torch.sigmoid(scored.logits), scored.is_target)
+    return EventMetrics(scored.event, float(loss), metrics, _mean_error(scored.log_pt_error), cuts)
 
 
 def _mean_error(errors: Tensor | None) -> float | None:
@@ -63,8 +66,13 @@ def summary(events: Sequence[EventMetrics]) -> MeanEdgeMetrics:
     return MeanEdgeMetrics(
         loss=sum(event.loss for event in events) / len(events),
         log_pt_error=fmean(errors) if errors else None,
+        cuts=_mean_cuts([event.cuts for event in events if event.cuts]),
         **asdict(summarise_edges([event.metrics for event in events])),
     )
+
+
+def _mean_cuts(cuts: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: fmean(found[name] for found in cuts) for name in (cuts[0] if cuts else ())}
 
 
 def validate(

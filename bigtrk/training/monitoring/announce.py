@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bigtrk.console import say
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.metrics import EpochRecord, MeanEdgeMetrics
+from bigtrk.records.metrics import EmbeddingMetrics, EpochRecord
 from bigtrk.records.run import RunRecord
 from bigtrk.tracks.edge_metrics import RATIOS
 from bigtrk.training.settings import TrainingSettings
@@ -57,7 +57,7 @@ class EpochLines:
         left = self._seconds_left(record.epoch + 1)
         say(
             f"epoch {record.epoch + 1}/{self._settings.epochs}  train loss {learnt}  "
-            f"validation: {_scores(record.validation)}  lr {record.lr:.3g}  "
+            f"validation: {_scores(record)}  lr {record.lr:.3g}  "
             f"{record.seconds:.1f} s  {record.edges_per_second:,.0f} edges/s  "
             f"peak {record.peak_memory_bytes / 2**30:.2f} GiB"
             f"{f'  {_rounded(left)} left' if left > 0 else ''}"
@@ -77,12 +77,27 @@ def _rounded(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _scores(validation: MeanEdgeMetrics | None) -> str:
+def _scores(record: EpochRecord) -> str:
     """Shows the means that are known. Events without target or predicted edges are missing from
     some: said when there are any.
     """
+    if record.embedding:
+        return _neighbourhood(record.embedding)
+    validation = record.validation
     if validation is None:
         return "-"
     means = {name: getattr(validation, name) for name in ("loss", *RATIOS)}
     shown = "  ".join(f"{name} {x:.4f}" for name, x in means.items() if x is not None)
     return shown + (f"  ({validation.undefined})" if validation.undefined else "")
+
+
+def _neighbourhood(embedding: EmbeddingMetrics) -> str:
+    """Shows the graph that keeps 99 % of the target edges."""
+    loss = "" if embedding.loss is None else f"loss {embedding.loss:.4f}"
+    graph = embedding.at.get("99")
+    if graph is None:
+        return f"{loss}  (no target edges)"
+    return (
+        f"{loss}  99 % of the target edges within {graph.radius:.3g}: {graph.edges:,.0f} edges per "
+        f"event"
+    )

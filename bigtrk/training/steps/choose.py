@@ -14,6 +14,7 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
 from bigtrk.training.steps.mini_batches import SectorSteps, ShadowSteps
 from bigtrk.training.steps.routers import training_router
+from bigtrk.training.steps.wedge_steps import WedgeSteps
 
 
 def choose_steps(
@@ -40,6 +41,15 @@ def choose_steps(
             costs = _costs(configuration, sizes)
             lockstep = sharding(configuration.engine, world).lockstep
             return SectorSteps(sources, sectors, costs, training, world, lockstep)
+        case "wedges":
+            wedges = configuration.sampling.wedges
+            sizes = [
+                (source.record["nodes"] / wedges, source.record["edges"] / wedges)
+                for source in sources
+            ]
+            lockstep = sharding(configuration.engine, world).lockstep
+            costs = _costs(configuration, sizes)
+            return WedgeSteps(sources, wedges, costs, training, world, lockstep)
         case "shadow":
             _warn_of_small_events(ranks, sources, configuration.sampling.batch_size)
             return ShadowSteps(sources, _shadow(configuration), training.seed, ranks)

@@ -17,7 +17,7 @@ from bigtrk.events.writer import write_event
 from bigtrk.graphs.builders import build_folder as build_module
 from bigtrk.graphs.builders import builder
 from bigtrk.graphs.builders.build_folder import build_folder, show_folder
-from bigtrk.graphs.builders.builder import build_with_record
+from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import builtin_windows, read_windows, write_windows
 from bigtrk.graphs.storage.graph_folder import GraphFolder
@@ -40,9 +40,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the events whose graphs are built, as they are built."""
     names: list[str] = []
 
-    def spy(event: Any, windows: Any) -> Any:
+    def spy(event: Any, builder: Any) -> Any:
         names.append(event.name)
-        return build_with_record(event, windows)
+        return build_with_record(event, builder)
 
     monkeypatch.setattr(build_module, "build_with_record", spy)
     return names
@@ -59,7 +59,7 @@ def test_builds_every_event(tmp_path: Path, events: Path) -> None:
     assert folder.events == NAMES
     assert folder.manifest == manifest
     event = simulate_event(60, seed=5, event_id=2)
-    expected, record = build_with_record(event, builtin_windows())
+    expected, record = build_with_record(event, WindowBuilder(builtin_windows()))
     graph = folder.read(NAMES[1])
     assert torch.equal(graph.edge_index, expected.edge_index)
     assert {name: folder.record(NAMES[1])[name] for name in record} == record

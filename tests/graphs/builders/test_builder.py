@@ -12,7 +12,7 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulate import simulate_event
 from bigtrk.events.truth import true_edges
-from bigtrk.graphs.builders.builder import build_graph, build_with_record
+from bigtrk.graphs.builders.builder import WindowBuilder, build_graph, build_with_record
 from bigtrk.graphs.builders.doublets import build_doublets
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
@@ -28,7 +28,7 @@ def event() -> Event:
 
 @pytest.fixture(scope="module")
 def graph(event: Event) -> EventGraph:
-    return build_graph(event, WINDOWS)
+    return build_graph(event, WindowBuilder(WINDOWS))
 
 
 def test_every_hit_is_a_node(event: Event, graph: EventGraph) -> None:
@@ -70,7 +70,7 @@ def test_record_against_pandas(event: Event, graph: EventGraph) -> None:
     target = ((np.hypot(hits.px, hits.py) > 1) & (hits.n >= 3)).to_numpy()
     true, y = true_edges(event), graph.y.numpy()
     found_target = y & target[graph.edge_index[0].numpy()]
-    _, record = build_with_record(event, WINDOWS)
+    _, record = build_with_record(event, WindowBuilder(WINDOWS))
     assert record == {
         "nodes": len(hits),
         "edges": graph.n_edges,
@@ -101,19 +101,19 @@ def test_truth_in_another_order_labels_the_same(event: Event, graph: EventGraph)
     assert event.truth is not None
     order = np.random.default_rng(0).permutation(len(event.truth["hit_id"]))
     shuffled = {name: column[order] for name, column in event.truth.items()}
-    again = build_graph(replace(event, truth=shuffled), WINDOWS)
+    again = build_graph(replace(event, truth=shuffled), WindowBuilder(WINDOWS))
     for name in ("y", "particle_id", "hit_weight"):
         assert torch.equal(getattr(again, name), getattr(graph, name)), name
 
 
 def test_without_truth_or_cells(event: Event, graph: EventGraph) -> None:
     bare = replace(event, cells=None, particles=None, truth=None)
-    unlabelled = build_graph(bare, WINDOWS)
+    unlabelled = build_graph(bare, WindowBuilder(WINDOWS))
     assert torch.equal(unlabelled.edge_index, graph.edge_index)
     assert unlabelled.node_feature_names == NODE_FEATURES
     assert unlabelled.y is unlabelled.particle_id is unlabelled.hit_weight is None
     assert unlabelled.particles is None
-    _, record = build_with_record(bare, WINDOWS)
+    _, record = build_with_record(bare, WindowBuilder(WINDOWS))
     assert record["edges"] == graph.n_edges
     assert record["purity"] is record["target_efficiency"] is None
 
@@ -122,7 +122,7 @@ def test_particles_of_unknown_momentum_stay(testdata: Path) -> None:
     event = read_event(testdata / "data" / "trackml_subevent")
     assert event.particles is not None
     kept = {name: column[1:] for name, column in event.particles.items()}
-    graph = build_graph(replace(event, particles=kept), WINDOWS)
+    graph = build_graph(replace(event, particles=kept), WindowBuilder(WINDOWS))
     assert graph.particles is not None
     missing = graph.particles.rows_of(torch.tensor([int(event.particles["particle_id"][0])]))
     assert missing.item() >= 0
@@ -133,13 +133,13 @@ def test_particles_of_unknown_momentum_stay(testdata: Path) -> None:
 def test_an_event_without_hits_is_an_empty_graph(event: Event) -> None:
     hits = {name: column[:0] for name, column in event.hits.items()}
     empty = Event("event000000001", hits)
-    graph = build_graph(empty, WINDOWS)
+    graph = build_graph(empty, WindowBuilder(WINDOWS))
     assert (graph.n_nodes, graph.n_edges) == (0, 0)
     assert graph.edge_features.shape == (0, 6)
-    assert build_with_record(empty, WINDOWS)[1]["edges"] == 0
+    assert build_with_record(empty, WindowBuilder(WINDOWS))[1]["edges"] == 0
 
 
 def test_blank_weights_are_unknown(event: Event) -> None:
     assert event.truth is not None
     blank = event.truth | {"weight": np.full(len(event.truth["hit_id"]), np.nan)}
-    assert build_graph(replace(event, truth=blank), WINDOWS).hit_weight is None
+    assert build_graph(replace(event, truth=blank), WindowBuilder(WINDOWS)).hit_weight is None

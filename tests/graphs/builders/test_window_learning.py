@@ -11,7 +11,7 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulate import simulate_event
 from bigtrk.events.truth import hit_particles, particle_kinematics, true_edges
-from bigtrk.graphs.builders.builder import build_with_record
+from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.window_learning import (
     Step,
     _price_of,
@@ -29,7 +29,7 @@ def events() -> list[Event]:
 
 def efficiency(events: list[Event], windows: Windows) -> tuple[float, int]:
     """Target edge efficiency over all events, and doublets of the first."""
-    records = [build_with_record(event, windows)[1] for event in events]
+    records = [build_with_record(event, WindowBuilder(windows))[1] for event in events]
     found = sum(record["target_efficiency"] * record["target_edges"] for record in records)
     return found / sum(record["target_edges"] for record in records), records[0]["edges"]
 
@@ -128,7 +128,7 @@ def test_builtin_windows_serve_simulated_events() -> None:
     """The event is a full one; the windows were learned from others."""
     windows = builtin_windows()
     event = simulate_event(10_000, seed=77)
-    _, record = build_with_record(event, windows)
+    _, record = build_with_record(event, WindowBuilder(windows))
     assert record["target_efficiency"] > 0.98
     assert record["edges"] < 500_000
 
@@ -136,7 +136,7 @@ def test_builtin_windows_serve_simulated_events() -> None:
 def test_builtin_windows_serve_a_real_event_they_never_saw(testdata: Path) -> None:
     windows = builtin_windows()
     event = read_event(testdata / "data" / "trackml_event1000")
-    _, record = build_with_record(event, windows)
+    _, record = build_with_record(event, WindowBuilder(windows))
     assert record["target_edges"] > 10_000
     assert record["target_efficiency"] > 0.99
     assert record["edges"] < 500_000

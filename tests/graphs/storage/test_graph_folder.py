@@ -10,7 +10,7 @@ from torch import Tensor
 from bigtrk.disk.files import seal
 from bigtrk.errors import InputError
 from bigtrk.events.simulate import simulate_event
-from bigtrk.graphs.builders.builder import build_graph
+from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.features import SCALES
@@ -19,7 +19,9 @@ from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
 
 
 def a_graph(seed: int = 1) -> EventGraph:
-    return build_graph(simulate_event(40, seed=seed, event_id=seed), builtin_windows())
+    return build_graph(
+        simulate_event(40, seed=seed, event_id=seed), WindowBuilder(builtin_windows())
+    )
 
 
 def write_folder(folder: Path, *graphs: EventGraph) -> GraphFolder:

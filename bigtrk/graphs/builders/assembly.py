@@ -1,0 +1,134 @@
+"""An event's hits and doublets as a graph, and the record of how good that graph is."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bigtrk.events.event import Event
+from bigtrk.events.truth import hit_particles, module_ids, particle_kinematics
+from bigtrk.graphs.builders.window_learning import is_target
+from bigtrk.graphs.coordinates import Floats, Ints, hit_coordinates
+from bigtrk.graphs.event_graph import EventGraph, ParticleTable
+from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, cluster_columns, edge_columns
+
+# A graph should hold the edges of these particles, by which a track finder is judged.
+TARGET_PT = 1.0  # GeV
+TARGET_HITS = 3
+QUALITY = (
+    "true_edges",
+    "target_edges",
+    "edge_efficiency",
+    "target_efficiency",
+    "purity",
+    "target_purity",
+)
+
+
+def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
+    """Makes an event's graph: every hit is a node, every one of `doublets` [2, E] an edge.
+
+    Edges are sorted by (destination, source). true: the event's true edges [2, T], None without
+    truth: then y, particle_id, hit_weight and particles are None; a particle whose momentum is
+    unknown has pT NaN.
+    """
+    edges = _sorted(doublets, len(event.hits["hit_id"]))
+    features = hit_columns(event)
+    hit_id = event.hits["hit_id"].astype(np.int64)
+    known = true is not None
+    return EventGraph(
+        name=event.name,
+        node_feature_names=tuple(features),
+        edge_feature_names=EDGE_FEATURES,
+        node_features=as_tensor(features),
+        edge_index=torch.from_numpy(edges),
+        edge_features=as_tensor(edge_columns(features, edges)),
+        y=None if true is None else torch.from_numpy(_are_true(edges, true, len(hit_id))),
+        hit_id=torch.from_numpy(hit_id),
+        particle_id=torch.from_numpy(hit_particles(event)) if known else None,
+        hit_weight=_hit_weights(event, hit_id),
+        modules=torch.from_numpy(module_ids(event.hits)),
+        particles=_particle_table(event) if known else None,
+    )
+
+
+def hit_columns(event: Event) -> dict[str, Floats]:
+    """Returns the features of an event's hits, each [N]: those of clusters where it has cells."""
+    columns = hit_coordinates(event.hits)
+    if event.cells is None:
+        return columns
+    return columns | cluster_columns(event.hits["hit_id"].astype(np.int64), event.cells)
+
+
+def quality(event: Event, graph: EventGraph, true: Ints | None) -> dict[str, Any]:
+    """Returns counts and quality of an event's graph, None where they cannot be computed.
+
+    edge_efficiency = true edges in the graph / true edges of the event; purity = true edges in the
+    graph / edges; target_efficiency and target_purity likewise for true edges of particles with
+    pT > 1 GeV and >= 3 hits.
+    """
+    found = dict.fromkeys(QUALITY) if true is None else _quality(event, graph, true)
+    return {"nodes": graph.n_nodes, "edges": graph.n_edges, **found}
+
+
+def _quality(event: Event, graph: EventGraph, true_edge: Ints) -> dict[str, float | None]:
+    assert graph.y is not None
+    source = true_edge[0]
+    target = is_target(event, TARGET_PT, TARGET_HITS)
+    found = int(graph.y.sum())
+    found_target = int((graph.y & torch.from_numpy(target)[graph.edge_index[0]]).sum())
+    return shares(found, found_target, graph.n_edges, len(source), int(target[source].sum()))
+
+
+def shares(
+    found: int, found_target: int, n_edges: int, true: int, target: int
+) -> dict[str, float | None]:
+    """Returns QUALITY of a graph of `n_edges`, with so many of an event's true and target edges."""
+    return {
+        "true_edges": true,
+        "target_edges": target,
+        "edge_efficiency": _ratio(found, true),
+        "target_efficiency": _ratio(found_target, target),
+        "purity": _ratio(found, n_edges),
+        "target_purity": _ratio(found_target, n_edges),
+    }
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _sorted(edges: Ints, n_nodes: int) -> Ints:
+    """Sorts edges [2, E] by (destination, source), as sectors hold them."""
+    return edges[:, np.argsort(edges[1] * n_nodes + edges[0], kind="stable")]
+
+
+def _are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
+    """Says whether each of `edges` [2, E] is among the true ones [2, T]: [E]."""
+    return np.isin(edges[1] * n_hits + edges[0], true[1] * n_hits + true[0])
+
+
+def _hit_weights(event: Event, hit_id: Ints) -> Tensor | None:
+    """Returns the weight of each hit [N], 0 where the truth lists none; None without weights."""
+    weights = None if event.truth is None else event.truth.get("weight")
+    if event.truth is None or weights is None or np.isnan(weights.astype(np.float64)).all():
+        return None
+    listed, first = np.unique(event.truth["hit_id"].astype(np.int64), return_index=True)
+    hit_weight = np.zeros(len(hit_id))
+    _, row, listed_row = np.intersect1d(hit_id, listed, return_indices=True)
+    hit_weight[row] = weights.astype(np.float64)[first][listed_row]
+    return torch.from_numpy(hit_weight)
+
+
+def _particle_table(event: Event) -> ParticleTable:
+    columns = particle_kinematics(event)
+    vertex = np.stack([columns[name] for name in ("vx", "vy", "vz")], axis=1)
+    return ParticleTable(
+        particle_id=torch.from_numpy(columns["particle_id"]),
+        pt=torch.from_numpy(columns["pt"].astype(np.float32)),
+        eta=torch.from_numpy(columns["eta"].astype(np.float32)),
+        vertex=torch.from_numpy(vertex.astype(np.float32)),
+        nhits=torch.from_numpy(columns["nhits"]),
+    )

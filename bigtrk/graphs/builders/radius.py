@@ -1,0 +1,90 @@
+"""The radius graph: hits that are near each other in an embedding, joined outwards.
+
+Shapes: N hits, D dimensions of the embedding, E pairs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from bigtrk.errors import InputError
+from bigtrk.events.event import Columns, Event
+from bigtrk.events.truth import module_ids, overlap_edges, true_edges
+from bigtrk.graphs.coordinates import Ints
+
+Embed = Callable[[Event], NDArray[np.float32]]  # hits' places in the embedding, [N, D]
+
+
+@dataclass(frozen=True)
+class RadiusBuilder:
+    """Takes all pairs of hits closer than `radius` in the embedding, those of one module left out.
+
+    embedding: digest of the embedding, for records. An event that would have more than `most`
+    pairs is refused.
+    """
+
+    embed: Embed
+    embedding: str
+    radius: float
+    most: int = 20_000_000
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"embedding": self.embedding, "radius": self.radius}
+
+    def doublets(self, event: Event) -> Ints:
+        """Gives pairs of hit rows, ordered outwards: [2, E].
+
+        Raises:
+            InputError: there are more than `most`, known before memory is taken for them.
+        """
+        return outwards(event.hits, self._pairs(event))
+
+    def true(self, event: Event) -> Ints:
+        """Gives the pairs that are to be found [2, T], also those of a layer."""
+        true = np.concatenate([true_edges(event), overlap_edges(event)], axis=1)
+        return outwards(event.hits, true)
+
+    def _pairs(self, event: Event) -> Ints:
+        tree = hit_tree(self.embed(event))
+        n_pairs = count_pairs(tree, self.radius)
+        if n_pairs > self.most:
+            raise InputError(
+                f"{event.name}: {n_pairs:,} pairs of hits are closer than {self.radius:g}, which "
+                f"are more than {self.most:,}; lower --radius or --efficiency, or train the "
+                f"embedding for longer"
+            )
+        return pairs_within(tree, self.radius, event.hits)
+
+
+def hit_tree(places: NDArray[np.float32]) -> cKDTree:
+    """Makes the search tree of embedded hits [N, D]."""
+    return cKDTree(places)
+
+
+def pairs_within(tree: cKDTree, radius: float, hits: Columns) -> Ints:
+    """Finds the pairs of hit rows within `radius`, those of one module left out: [2, E]."""
+    if tree.n < 2:
+        return np.empty((2, 0), np.int64)
+    pairs = tree.query_pairs(radius, output_type="ndarray").astype(np.int64).T
+    modules = module_ids(hits)
+    apart = (modules[pairs[0]] != modules[pairs[1]]).any(axis=1)
+    return pairs[:, apart]
+
+
+def count_pairs(tree: cKDTree, radius: float) -> int:
+    """Counts the pairs of points that are within `radius` of each other."""
+    return int(tree.count_neighbors(tree, radius) - tree.n) // 2 if tree.n else 0
+
+
+def outwards(hits: Columns, pairs: Ints) -> Ints:
+    """Orders each of `pairs` [2, E] of hit rows by distance from the origin, then by row."""
+    x, y, z = (hits[axis].astype(np.float64) for axis in "xyz")
+    squared = x**2 + y**2 + z**2
+    first, second = np.minimum(*pairs), np.maximum(*pairs)
+    turned = squared[second] < squared[first]
+    return np.stack([np.where(turned, second, first), np.where(turned, first, second)])

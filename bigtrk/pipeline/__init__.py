@@ -1,0 +1,1 @@
+"""The stages from hits to tracks, each a command of its own."""

@@ -1,0 +1,98 @@
+"""Stage 1 applied: a trained embedding, and the radius that its validation chose.
+
+Shapes: N hits, D dimensions.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from bigtrk.config import nearest
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.graphs.builders.assembly import hit_columns
+from bigtrk.graphs.features import SCALES, as_tensor, available, normalised
+from bigtrk.models.protocol import no_exchange
+from bigtrk.records.run_folder import read_run
+from bigtrk.training.embedding.validation import KEPT
+from bigtrk.training.model_files import load_model
+from bigtrk.training.run_folder import WEIGHTS
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The embedding that a run trained, of hits with the features `names`.
+
+    digest: of its weights, for records of what was made with it.
+    """
+
+    model: nn.Module
+    names: tuple[str, ...]
+    n_edge_features: int
+    digest: str
+
+    def __call__(self, event: Event) -> NDArray[np.float32]:
+        """Embeds the hits of an event: [N, D].
+
+        Raises:
+            InputError: the event lacks a feature, as those of clusters without cells.
+        """
+        columns = hit_columns(event)
+        for name in self.names:
+            if name not in available(list(columns)):
+                raise InputError(
+                    f"{event.name}: has no feature {name!r}, which the embedding reads"
+                    f"{nearest(name, list(columns))}; use events with cells, or train it without"
+                )
+        x = normalised(as_tensor(columns), list(columns), SCALES, self.names)
+        no_edges = torch.empty(2, 0, dtype=torch.int64)
+        with torch.no_grad():
+            made = self.model(
+                x, torch.empty(0, self.n_edge_features), no_edges, len(x), no_exchange
+            )
+        return made.float().numpy()
+
+
+def load_embedding(run: Path) -> Embedding:
+    """Loads the embedding that `run` ended with.
+
+    Raises:
+        InputError: the folder has no model, or one that classifies edges.
+    """
+    stored = load_model(run)
+    configuration = stored.configuration
+    if configuration.model.kind != "hit":
+        raise InputError(
+            f"{run}: its model ({configuration.model.name}) classifies edges; name a run that was "
+            f"trained with model.name=embedding"
+        )
+    stored.model.eval()
+    digest = hashlib.sha256((run / WEIGHTS).read_bytes()).hexdigest()
+    names = tuple(configuration.data.node_features)
+    return Embedding(stored.model, names, len(configuration.data.edge_features), digest)
+
+
+def radius_for(run: Path, efficiency: float) -> float:
+    """Returns the radius that keeps a share `efficiency` of the target edges of the run's
+    validation events.
+
+    Raises:
+        InputError: the run has no validation, or did not look for that share.
+    """
+    known = {share: name for name, share in KEPT.items()}
+    if efficiency not in known:
+        shares = ", ".join(f"{share:g}" for share in known)
+        raise InputError(f"--efficiency {efficiency:g}: choose one of {shares}, or give --radius")
+    epochs = read_run(run).epochs
+    found = epochs[-1].embedding if epochs else None
+    if found is None or known[efficiency] not in found.at:
+        raise InputError(
+            f"{run}: its validation found no radius; train with data.validation=1 or more, or give "
+            f"--radius"
+        )
+    return found.at[known[efficiency]].radius

@@ -1,0 +1,86 @@
+"""Stage 3: graphs thinned to the edges that an edge model does not take for false."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.builders.assembly import QUALITY, TARGET_HITS, TARGET_PT, shares
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.target import Target, target_edges
+from bigtrk.pipeline.scoring import EdgeScorer, cut_for, load_scorer
+
+EFFICIENCY = 0.995  # of target edges, unless a cut or another share is asked for
+
+
+def filter_folder(
+    run: Path, graphs: Path, out: Path, cut: float | None, efficiency: float | None
+) -> dict[str, Any]:
+    """Writes the graphs of folder `graphs` to folder `out` without the edges below the cut;
+    returns the manifest. Graphs already in `out` that were made in the same way are kept.
+
+    run: that of the edge model. The cut is given, or else the score that a share `efficiency` of
+    the target edges of the run's validation events reach, by default 0.995.
+
+    Raises:
+        InputError: bad input; graphs written before stay.
+    """
+    if cut is not None and efficiency is not None:
+        raise InputError("give --cut or --efficiency, not both")
+    scorer = load_scorer(run)
+    if cut is None:
+        cut = cut_for(run, EFFICIENCY if efficiency is None else efficiency)
+    folder = GraphFolder(graphs)
+    parameters = {
+        "from": "graphs",
+        "filter": scorer.digest,
+        "cut": cut,
+        "graphs": folder.manifest["parameters"],
+    }
+    tasks = _tasks(folder, scorer, cut)
+    return fill_folder(out, tasks, len(folder.events), parameters, "filtering graphs")
+
+
+def _tasks(folder: GraphFolder, scorer: EdgeScorer, cut: float) -> Iterator[GraphToMake]:
+    for event in folder.events:
+        record = folder.record(event)
+        # The origin of an event stays what it was, so that runs know the events they trained on.
+        source = record.get("made_from", {}).get("source", record["digests"]["graph"])
+
+        def make(event: str = event) -> tuple[EventGraph, dict[str, Any]]:
+            graph = folder.read(event)
+            kept = thinned(graph, scorer(graph) >= cut)
+            return kept, _record(folder.record(event), kept)
+
+        yield GraphToMake(event, source, make)
+
+
+def thinned(graph: EventGraph, keep: Tensor) -> EventGraph:
+    """Takes the edges of a graph that are to be kept: keep [E] bool."""
+    return replace(
+        graph,
+        edge_index=graph.edge_index[:, keep],
+        edge_features=graph.edge_features[keep],
+        y=None if graph.y is None else graph.y[keep],
+    )
+
+
+def _record(before: dict[str, Any], graph: EventGraph) -> dict[str, Any]:
+    """Returns the counts and the quality of a thinned graph, as far as the record `before` tells
+    how many edges there were to be found.
+    """
+    counts = {"nodes": graph.n_nodes, "edges": graph.n_edges}
+    if graph.y is None or before.get("true_edges") is None:
+        return {**dict.fromkeys(QUALITY), **counts}
+    target = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
+    wanted = target_edges(graph.y, graph.edge_index, graph.particle_id, graph.particles, target)
+    found, found_target = int(graph.y.sum()), int(wanted.sum())
+    return {
+        **counts,
+        **shares(found, found_target, graph.n_edges, before["true_edges"], before["target_edges"]),
+    }

@@ -1,0 +1,133 @@
+"""The trained stages of a pipeline, and an event's way through them.
+
+Shapes: N hits.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.graphs.builders.assembly import event_graph
+from bigtrk.graphs.builders.radius import count_pairs, hit_tree, outwards, pairs_within
+from bigtrk.graphs.coordinates import Ints
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.pipeline.embedding import Embedding, load_embedding
+from bigtrk.pipeline.filtering import thinned
+from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
+from bigtrk.records.pipeline import PIPELINE, PipelineRecord
+from bigtrk.records.record import read_record
+from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
+from bigtrk.tracks.builders.registry import make_builder
+
+EMBEDDING, FILTER, CLASSIFIER = "embedding", "filter", "classifier"  # folders of the runs
+MOST_EDGES = 8_000_000  # of an event's radius graph, which then takes 3 GiB
+
+
+@dataclass
+class Passage:
+    """What an event's way through the stages took and left: seconds of each stage, edges after it,
+    and notes for the user.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    edges: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Stages that make tracks of hits; `most_edges`: of an event's radius graph."""
+
+    embedding: Embedding
+    radius: float
+    filter: EdgeScorer
+    cut: float
+    classifier: EdgeScorer
+    builder: TrackBuilder
+    most_edges: int = MOST_EDGES
+
+    def tracks(self, event: Event, min_hits: int) -> tuple[NDArray[np.int64], Passage]:
+        """Makes the tracks of an event, with truth or without: the track of each hit [N], or
+        NO_TRACK.
+
+        Raises:
+            InputError: the event lacks a feature that a stage reads.
+        """
+        passage = Passage()
+        pairs = self._pairs(event, passage)
+        with passage.stage("features"):
+            graph = event_graph(event, outwards(event.hits, pairs), true=None)
+        passage.edges["radius"] = graph.n_edges
+        with passage.stage("filter"):
+            graph = thinned(graph, self.filter(graph) >= self.cut)
+        passage.edges["filter"] = graph.n_edges
+        with passage.stage("classifier"):
+            scored = scored_graph(event, graph, self.classifier)
+        with passage.stage("tracks"):
+            tracks = self.builder(scored, min_hits)
+        return tracks, passage
+
+    def _pairs(self, event: Event, passage: Passage) -> Ints:
+        """Finds pairs of near hits; where there are too many, within a smaller radius, noted."""
+        with passage.stage("embedding"):
+            places = self.embedding(event)
+        with passage.stage("radius"):
+            tree, radius = hit_tree(places), self.radius
+            while (n_pairs := count_pairs(tree, radius)) > self.most_edges and radius > 0:
+                # The number of pairs grows no slower than the radius.
+                radius *= min(0.9, self.most_edges / n_pairs)
+                radius = radius if radius > 1e-6 * self.radius else 0.0
+            if n_pairs > self.most_edges:
+                passage.notes.append(f"{n_pairs:,} pairs of hits are in one place: none is joined")
+                return np.empty((2, 0), np.int64)
+            if radius < self.radius:
+                passage.notes.append(
+                    f"joined within {radius:.3g} instead of {self.radius:.3g}: more than "
+                    f"{self.most_edges:,} pairs of hits are as near"
+                )
+            return pairs_within(tree, radius, event.hits)
+
+
+def scored_graph(event: Event, graph: EventGraph, classifier: EdgeScorer) -> ScoredGraph:
+    """Scores the edges of an event's graph for a track builder."""
+    position = np.stack([event.hits[axis].astype(np.float64) for axis in "xyz"], axis=1)
+    assert graph.modules is not None
+    return ScoredGraph(
+        edge_index=graph.edge_index.numpy(),
+        scores=classifier(graph).numpy(),
+        position=position,
+        modules=graph.modules.numpy(),
+    )
+
+
+def load_pipeline(folder: Path) -> Pipeline:
+    """Loads the pipeline in `folder`.
+
+    Raises:
+        InputError: a stage is missing, damaged or of another version.
+    """
+    record = read_record(PipelineRecord, folder / PIPELINE)
+    for stage in (EMBEDDING, FILTER, CLASSIFIER):
+        if not (folder / stage).is_dir():
+            raise InputError(f"{folder}: its stage {stage} is missing; {PipelineRecord.made_again}")
+    return Pipeline(
+        embedding=load_embedding(folder / EMBEDDING),
+        radius=record.radius,
+        filter=load_scorer(folder / FILTER),
+        cut=record.cut,
+        classifier=load_scorer(folder / CLASSIFIER),
+        builder=make_builder(record.builder, record.score_cut),
+    )

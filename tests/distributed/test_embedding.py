@@ -1,0 +1,114 @@
+"""An embedding is trained by every engine, alike on every number of ranks, and makes graphs."""
+
+from pathlib import Path
+
+import pytest
+
+from bigtrk.events.production import simulate_folder
+from bigtrk.graphs.builders.build_folder import build_with
+from bigtrk.graphs.builders.builder import TrueEdgeBuilder
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.pipeline.build import build_radius_graphs
+from bigtrk.reports import read_run
+from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.data.events import Events
+from bigtrk.training.run import fit
+from bigtrk.training.settings import Configuration
+from tests.distributed.ranks import run_ranks
+
+ENGINES = {
+    "ddp": {"name": "ddp"},
+    "fsdp2": {"name": "fsdp2"},
+    "zero1": {"name": "deepspeed", "ds_config": "zero1"},
+    "zero3": {"name": "deepspeed", "ds_config": "zero3"},
+}
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("events")
+    simulate_folder(folder / "events", range(3), 60, seed=1, detectors=None)
+    build_with(folder / "events", folder / "true", TrueEdgeBuilder())
+    return folder
+
+
+def settings(events: Path, run: Path, engine: str = "ddp", epochs: int = 2) -> Configuration:
+    return Configuration.model_validate(
+        {
+            "data": {
+                "train": [events / "true"],
+                "validation": 1,
+                "node_features": ["r", "cos_phi", "sin_phi", "z", "eta"],
+            },
+            "model": {"name": "embedding", "hidden": 32, "mlp_layers": 2, "dimensions": 4},
+            "sampling": {"method": "wedges", "wedges": 3},
+            "pairs": {"hard_hits": 100, "random_pairs": 100},
+            "optimizer": {"lr": 0.01},
+            "engine": ENGINES[engine],
+            "training": {"epochs": epochs, "events_per_step": 2},
+            "run": {"folder": run},
+        }
+    )
+
+
+def train(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> None:
+    fit(configuration, ranks, Events(*split_validation(configuration.data.train, 1)), resume)
+
+
+def losses(run: Path) -> list[float]:
+    return [step.loss for step in read_run(run).steps if step.loss is not None]
+
+
+def test_it_trains_alike_on_every_number_of_ranks(tmp_path: Path, events: Path) -> None:
+    for world_size in (1, 2, 3):
+        run_ranks(world_size, train, settings(events, tmp_path / str(world_size)))
+    alone = losses(tmp_path / "1")
+    assert len(alone) == 2 * 3, "2 events in 3 wedges each, 2 to a step"
+    for world_size in (2, 3):
+        assert losses(tmp_path / str(world_size)) == pytest.approx(alone, rel=1e-5)
+    found = [read_run(tmp_path / str(n)).epochs[-1].embedding for n in (1, 3)]
+    assert found[0]
+    assert found[1]
+    assert [*found[0].at] == ["95", "98", "99", "99.5"]
+    for name, graph in found[0].at.items():
+        assert found[1].at[name].radius == pytest.approx(graph.radius, rel=1e-4)
+        assert 0 < graph.efficiency <= 1
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "ddp"])
+def test_every_engine_trains_it_alike(tmp_path: Path, events: Path, engine: str) -> None:
+    run_ranks(2, train, settings(events, tmp_path / "ddp"))
+    run_ranks(2, train, settings(events, tmp_path / engine, engine))
+    assert losses(tmp_path / engine) == pytest.approx(losses(tmp_path / "ddp"), rel=1e-4)
+
+
+def test_it_goes_on_in_mid_epoch_on_other_ranks(tmp_path: Path, events: Path) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    run_ranks(2, train, settings(events, whole))
+    halted = settings(events, run)
+    halted = halted.model_copy(
+        update={"training": halted.training.model_copy(update={"minutes": 1e-6})}
+    )
+    run_ranks(2, train, halted)
+    run_ranks(3, train, settings(events, run), run)
+    assert losses(run) == pytest.approx(losses(whole), rel=1e-5)
+
+
+def test_the_radius_of_its_validation_keeps_the_edges(tmp_path: Path, events: Path) -> None:
+    run_ranks(1, train, settings(events, tmp_path / "run", epochs=20))
+    run = read_run(tmp_path / "run")
+    embedding = run.epochs[-1].embedding
+    assert embedding
+    assert embedding.loss is not None
+    first = run.epochs[0].embedding
+    assert first
+    assert first.at["99"].edges > 1.5 * embedding.at["99"].edges, "it has learnt"
+    out = tmp_path / "graphs"
+    build_radius_graphs(events / "events", out, tmp_path / "run", None, 0.99)
+    held_back = GraphFolder(out).record("event000000002")
+    assert held_back["radius"] == embedding.at["99"].radius
+    assert held_back["edge_efficiency"] == pytest.approx(embedding.at["99"].efficiency, abs=1e-3)
+    # The recorded number counts pairs of one module, too.
+    assert held_back["edges"] <= embedding.at["99"].edges
+    assert held_back["edges"] > 0.8 * embedding.at["99"].edges

@@ -1,0 +1,88 @@
+"""The radius graph against all pairs of hits, one by one."""
+
+import re
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.events.simulate import simulate_event
+from bigtrk.events.truth import hit_particles
+from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph, build_with_record
+from bigtrk.graphs.builders.radius import RadiusBuilder
+
+
+@pytest.fixture(scope="module")
+def event() -> Event:
+    return simulate_event(30, seed=5)
+
+
+def places(event: Event) -> Any:
+    """Puts hits where they are, in units of 100 mm."""
+    return np.stack([event.hits[axis] for axis in "xyz"], axis=1).astype(np.float32) / 100
+
+
+def a_builder(**changes: Any) -> RadiusBuilder:
+    return RadiusBuilder(**{"embed": places, "embedding": "none", "radius": 0.7, **changes})
+
+
+def test_pairs_are_those_within_the_radius(event: Event) -> None:
+    hits, points = event.hits, places(event).astype(np.float64)
+    modules = [
+        tuple(int(hits[f"{part}_id"][i]) for part in ("volume", "layer", "module"))
+        for i in range(len(points))
+    ]
+    squared = (np.stack([hits[axis] for axis in "xyz"]).astype(np.float64) ** 2).sum(axis=0)
+    expected = set()
+    for a, b in combinations(range(len(points)), 2):
+        if modules[a] != modules[b] and np.linalg.norm(points[a] - points[b]) <= 0.7:
+            expected.add((b, a) if squared[b] < squared[a] else (a, b))
+    assert any(hits["layer_id"][a] == hits["layer_id"][b] for a, b in expected), "within a layer"
+    assert set(map(tuple, a_builder().doublets(event).T.tolist())) == expected
+
+
+def test_true_edges_are_those_of_particles(event: Event) -> None:
+    graph, record = build_with_record(event, a_builder(radius=2.0))
+    assert graph.y is not None
+    particle = hit_particles(event)
+    source, destination = graph.edge_index[:, graph.y].numpy()
+    assert (particle[source] == particle[destination]).all()
+    assert (particle[source] != 0).all()
+    assert 0.5 < record["edge_efficiency"] <= 1
+    assert record["radius"] == 2.0
+
+
+def test_a_radius_for_all_hits_finds_all_true_edges(event: Event) -> None:
+    _, record = build_with_record(event, a_builder(radius=1e4))
+    assert record["edge_efficiency"] == record["target_efficiency"] == 1
+
+
+def test_true_edge_graphs_hold_nothing_else(event: Event) -> None:
+    graph, record = build_with_record(event, TrueEdgeBuilder())
+    assert graph.y is not None
+    assert graph.y.all()
+    assert (record["purity"], record["edge_efficiency"]) == (1, 1)
+    assert graph.modules is not None
+    volume, layer, module = graph.modules.T
+    source, destination = graph.edge_index
+    within = (volume[source] == volume[destination]) & (layer[source] == layer[destination])
+    assert within.any()
+    assert (module[source] != module[destination])[within].all()
+
+
+def test_too_many_pairs_are_refused_with_their_number(event: Event) -> None:
+    n_hits = len(event.hits["hit_id"])
+    told = f"{event.name}: {n_hits * (n_hits - 1) // 2:,} pairs of hits are closer than 1e+04"
+    with pytest.raises(InputError, match=re.escape(told)):
+        build_graph(event, a_builder(radius=1e4, most=10))
+
+
+@pytest.mark.parametrize("n_hits", [0, 1])
+def test_few_hits_make_a_graph_without_edges(event: Event, n_hits: int) -> None:
+    hits = {name: column[:n_hits] for name, column in event.hits.items()}
+    graph = build_graph(replace(event, hits=hits, cells=None, truth=None), a_builder())
+    assert (graph.n_nodes, graph.n_edges) == (n_hits, 0)
