@@ -104,7 +104,7 @@ def test_tracks_from_sectors_are_those_of_the_whole_graph(folder: Path) -> None:
 
 
 def read(ranks: Ranks, folder: Path) -> list[tuple[str, int, int]]:
-    """What this rank reads of the events in sectors: event, part, number of parts."""
+    """Returns what this rank reads of the events in sectors: event, part, number of parts."""
     seen, original = [], EventSource.read
 
     def counted(source: EventSource, part: int, parts: int) -> Sector:
