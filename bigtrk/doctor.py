@@ -235,11 +235,13 @@ def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
     try:
         from bigtrk.models.kernels import native as passes
         from bigtrk.sampling import native as sampling
+        from bigtrk.tracks.builders import tree_native as trees
     except ImportError:  # of a package that is missing, which is said elsewhere
         return {}
     return {
         "passes over edges": _built(build(*passes.CODE)),
         "sampling": _built(build(*sampling.CODE)),
+        "trees of hits": _built(build(*trees.CODE)),
     }
 
 
