@@ -11,6 +11,7 @@ import bigtrk
 from bigtrk.console import console, exit_on_bad_input, run_commands
 from bigtrk.errors import InputError
 from bigtrk.study_commands import scale, study
+from bigtrk.tracks.builders.names import BuilderName
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -150,9 +151,13 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py")],
     data: Annotated[Path, typer.Argument(help="folder of graphs or sectors")],
     tracks: Annotated[bool, typer.Option("--tracks", help="build tracks and score them")] = False,
+    builder: Annotated[
+        BuilderName, typer.Option(help="what makes tracks of scored edges")
+    ] = BuilderName.COMPONENTS,
     score_cut: Annotated[
-        float, typer.Option(min=0, max=1, help="edges above this score make tracks")
-    ] = 0.5,
+        float | None,
+        typer.Option(min=0, max=1, help="edges above this score make tracks; 0.5 without it"),
+    ] = None,
     min_hits: Annotated[int, typer.Option(min=1, help="shortest track, in hits")] = 3,
     pt_min: Annotated[
         float, typer.Option(min=0, help="GeV; particles a track finder must find")
@@ -180,7 +185,7 @@ def evaluate(
     from bigtrk.training.evaluation.evaluate import evaluate_run
     from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
 
-    options = TrackOptions(score_cut, min_hits, pt_min) if tracks else None
+    options = TrackOptions(score_cut, min_hits, pt_min, builder=builder) if tracks else None
     ranks = discover()
     configure_process(ranks)
     with process_group(ranks, evaluated_configuration(run).run.patience):

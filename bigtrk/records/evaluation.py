@@ -89,12 +89,14 @@ class Judged(Record):
 
 
 class TrackRecord(Judged):
-    """Tracks made from edges with a score above `score_cut`; `pt_min` in GeV.
+    """Tracks that `builder` made from edges with a score above `score_cut`; `pt_min` in GeV.
 
+    builder: that of records that do not name it, since there was no other.
     perfect: tracks of perfect scores. losses: reconstructable particles by their category of loss,
     and loss_bins the same by pT and eta, as "merged_by_pt" (`tracks/losses.py` defines them).
     """
 
+    builder: Text = "components"
     score_cut: Number | None = None
     min_hits: Count | None = None
     pt_min: Number | None = None

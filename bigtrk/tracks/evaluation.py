@@ -3,7 +3,7 @@
 Shapes: N hits, E edges.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import get_args
 
@@ -14,8 +14,10 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import ParticleTable
 from bigtrk.graphs.sector import Sector
 from bigtrk.tracks.bins import Bins
-from bigtrk.tracks.components import build_tracks
-from bigtrk.tracks.edge_bins import hit_eta
+from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
+from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.builders.registry import make_builder
+from bigtrk.tracks.hit_columns import hit_column, scored_graph
 from bigtrk.tracks.losses import CATEGORIES, loss_bins, loss_categories
 from bigtrk.tracks.matching import (
     Judgement,
@@ -37,14 +39,16 @@ PERFECT_CUT = 0.5  # perfect scores are 0 or 1
 
 @dataclass(frozen=True)
 class TrackOptions:
-    """The choice of tracks and particles: edges with a score above `score_cut` make tracks of at
-    least `min_hits` hits; particles of at least `min_hits` hits and `pt_min` (GeV) are to be found.
+    """The choice of tracks and particles: `builder` makes tracks of at least `min_hits` hits from
+    edges with a score above `score_cut` (None: the builder's own); particles of at least `min_hits`
+    hits and `pt_min` (GeV) are to be found.
     """
 
-    score_cut: float = 0.5
+    score_cut: float | None = None
     min_hits: int = 3
     pt_min: float = 1.0
     matching_fraction: float = 0.5
+    builder: BuilderName = BuilderName.COMPONENTS
 
     def matchings(self) -> list[Matching]:
         """Lists every style in every mode."""
@@ -81,7 +85,7 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
     """Builds and judges the tracks of a whole event with truth: scores [E].
 
     Raises:
-        InputError: the event's hits or particles are unknown.
+        InputError: the event's particles are unknown, or where its hits are.
     """
     if event.particle_id is None or event.particles is None:
         raise InputError(
@@ -89,9 +93,13 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
             f"leave --tracks out, or build the graph from TrackML files with truth"
         )
     assert event.y is not None
-    model = _make(event, scores, options.score_cut, options)
-    perfect = _make(event, event.y.double(), PERFECT_CUT, options)
-    true_kept = _make(event, scores * event.y, options.score_cut, options)
+    true = event.y.numpy()
+    graph = scored_graph(event, scores)
+    builder = make_builder(options.builder, options.score_cut)
+    model = _make(event, graph, builder, options)
+    perfect_builder = make_builder(options.builder, PERFECT_CUT)
+    perfect = _make(event, replace(graph, scores=true.astype(np.float64)), perfect_builder, options)
+    true_kept = _make(event, replace(graph, scores=graph.scores * true), builder, options)
     found, perfectly, by_true_edges = (
         tracks.judgements[BUDGET].reconstructed for tracks in (model, perfect, true_kept)
     )
@@ -117,12 +125,12 @@ class _Tracks:
     judgements: dict[tuple[Style, Mode], Judgement]
 
 
-def _make(event: Sector, scores: Tensor, score_cut: float, options: TrackOptions) -> _Tracks:
+def _make(
+    event: Sector, graph: ScoredGraph, builder: TrackBuilder, options: TrackOptions
+) -> _Tracks:
     assert event.particle_id is not None
     assert event.particles is not None
-    track_id = build_tracks(
-        event.edge_index.numpy(), scores.numpy(), event.n_nodes, score_cut, options.min_hits
-    )
+    track_id = builder(graph, options.min_hits)
     particles = Particles(
         event.particles.particle_id.numpy(),
         event.particles.pt.numpy(),
@@ -138,7 +146,7 @@ def _make(event: Sector, scores: Tensor, score_cut: float, options: TrackOptions
 
 
 def _judged(event: Sector, particles: ParticleTable, tracks: _Tracks) -> JudgedTracks:
-    eta = hit_eta(event)
+    eta = hit_column(event, "eta")
     return JudgedTracks(
         metrics=[judgement.metrics for judgement in tracks.judgements.values()],
         bins=[

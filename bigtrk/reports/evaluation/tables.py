@@ -163,8 +163,8 @@ def _track_note(name: str, tracks: TrackRecord) -> str:
     if tracks.trackml_score is not None:
         score = f"{tracks.trackml_score:.4f}"
     return (
-        f"{name + ': ' if name else ''}TrackML score {score}. Tracks from edges with "
-        f"a score above {figures.text(tracks.score_cut)}; particles of at least "
+        f"{name + ': ' if name else ''}TrackML score {score}. Tracks by {tracks.builder} "
+        f"from edges with a score above {figures.text(tracks.score_cut)}; particles of at least "
         f"{figures.text(tracks.min_hits)} hits and {figures.text(tracks.pt_min)} GeV; matching "
         f"fraction {figures.text(tracks.matching_fraction)}."
     )
