@@ -28,7 +28,7 @@ COMMANDS = [
     "bigtrk resume runs/0001 training.epochs=2",
     "bigtrk evaluate runs/0001 graphs --tracks --score-cut 0.3 --min-hits 4 --pt-min 0.5",
     *(
-        f"bigtrk evaluate runs/0001 graphs --tracks --builder {builder.value}"
+        f"bigtrk evaluate runs/0001 graphs --tracks --builder {builder.value} --scan-cuts"
         for builder in BuilderName
     ),
     "bigtrk evaluate runs/0001 graphs --html evaluation.html --json",

@@ -35,13 +35,17 @@ from bigtrk.tracks.trackml_score import trackml_score
 BINNED_STYLE: Style = "ATLAS"
 BUDGET: tuple[Style, Mode] = (BINNED_STYLE, "strict")  # the style and mode of the loss budget
 PERFECT_CUT = 0.5  # perfect scores are 0 or 1
+SCAN_CUTS = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+    *(0.9, 0.95, 0.98, 0.99, 0.995, 0.999),
+)
 
 
 @dataclass(frozen=True)
 class TrackOptions:
     """The choice of tracks and particles: `builder` makes tracks of at least `min_hits` hits from
     edges with a score above `score_cut` (None: the builder's own); particles of at least `min_hits`
-    hits and `pt_min` (GeV) are to be found.
+    hits and `pt_min` (GeV) are to be found. The same by each of `scan_cuts`, in short.
     """
 
     score_cut: float | None = None
@@ -49,6 +53,7 @@ class TrackOptions:
     pt_min: float = 1.0
     matching_fraction: float = 0.5
     builder: BuilderName = BuilderName.COMPONENTS
+    scan_cuts: tuple[float, ...] = ()
 
     def matchings(self) -> list[Matching]:
         """Lists every style in every mode."""
@@ -56,6 +61,10 @@ class TrackOptions:
             Matching(style, mode, self.matching_fraction, self.pt_min, self.min_hits, self.min_hits)
             for style, mode in product(get_args(Style), get_args(Mode))
         ]
+
+    def budget_matching(self) -> Matching:
+        """Returns the one in style and mode BUDGET."""
+        return next(each for each in self.matchings() if (each.style, each.mode) == BUDGET)
 
 
 @dataclass(frozen=True)
@@ -72,13 +81,15 @@ class JudgedTracks:
 @dataclass(frozen=True)
 class EventTracks:
     """One event's tracks from the model's scores and from perfect ones, and the loss budget:
-    particles by CATEGORIES in the style and mode BUDGET.
+    particles by CATEGORIES in the style and mode BUDGET. scan: the model's tracks by each of
+    TrackOptions.scan_cuts, in the style and mode BUDGET.
     """
 
     model: JudgedTracks
     perfect: JudgedTracks
     losses: list[int]
     loss_bins: Bins
+    scan: dict[float, TrackMetrics]
 
 
 def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventTracks:
@@ -114,6 +125,7 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
         perfect=_judged(event, event.particles, perfect),
         losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
         loss_bins=loss_bins(category, particle, event.particles),
+        scan=_scan(event, graph, options),
     )
 
 
@@ -128,21 +140,32 @@ class _Tracks:
 def _make(
     event: Sector, graph: ScoredGraph, builder: TrackBuilder, options: TrackOptions
 ) -> _Tracks:
+    track_id = builder(graph, options.min_hits)
+    judgements = {
+        (matching.style, matching.mode): _judgement(event, track_id, matching)
+        for matching in options.matchings()
+    }
+    return _Tracks(track_id, judgements)
+
+
+def _judgement(event: Sector, track_id: Ids, matching: Matching) -> Judgement:
     assert event.particle_id is not None
     assert event.particles is not None
-    track_id = builder(graph, options.min_hits)
     particles = Particles(
         event.particles.particle_id.numpy(),
         event.particles.pt.numpy(),
         event.particles.nhits.numpy(),
     )
-    judgements = {
-        (matching.style, matching.mode): match_tracks(
-            track_id, event.particle_id.numpy(), particles, matching
-        )
-        for matching in options.matchings()
+    return match_tracks(track_id, event.particle_id.numpy(), particles, matching)
+
+
+def _scan(event: Sector, graph: ScoredGraph, options: TrackOptions) -> dict[float, TrackMetrics]:
+    matching = options.budget_matching()
+    tracks = {
+        cut: make_builder(options.builder, cut)(graph, options.min_hits)
+        for cut in options.scan_cuts
     }
-    return _Tracks(track_id, judgements)
+    return {cut: _judgement(event, found, matching).metrics for cut, found in tracks.items()}
 
 
 def _judged(event: Sector, particles: ParticleTable, tracks: _Tracks) -> JudgedTracks:

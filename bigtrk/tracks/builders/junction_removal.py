@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.tracks.builders.builder import ScoredGraph, numbered
-from bigtrk.tracks.builders.components import components
-from bigtrk.tracks.builders.outward import outward_edges
+from bigtrk.tracks.builders.components import adjacency, components
+from bigtrk.tracks.builders.outward import best_at, outward_edges
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,6 @@ class JunctionRemoval:
 
     def __call__(self, graph: ScoredGraph, min_hits: int) -> NDArray[np.int64]:
         source, destination, score = outward_edges(graph, self.score_cut)
-        best = _best(source, destination, score) & _best(destination, source, score)
-        kept = np.stack([source[best], destination[best]])
-        return numbered(components(kept, graph.n_hits), min_hits)
-
-
-def _best(
-    here: NDArray[np.int64], there: NDArray[np.int64], score: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Marks the best edge at each hit `here`: [K] each -> [K]."""
-    order = np.lexsort((there, -score, here))
-    begins = np.diff(here[order], prepend=-1) != 0
-    best = np.zeros(len(here), bool)
-    best[order[begins]] = True
-    return best
+        best = best_at(source, destination, score) & best_at(destination, source, score)
+        kept = adjacency(source[best], destination[best], graph.n_hits)
+        return numbered(components(kept), min_hits)

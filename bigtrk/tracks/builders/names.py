@@ -8,3 +8,5 @@ class BuilderName(StrEnum):
 
     COMPONENTS = "components"
     JUNCTION_REMOVAL = "junction_removal"
+    WALK = "walk"
+    FAST_WALK = "fast_walk"

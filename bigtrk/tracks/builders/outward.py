@@ -39,3 +39,17 @@ def outward_edges(graph: ScoredGraph, score_cut: float) -> Edges:
     inward = (near > far) | ((near == far) & (one > other))
     source, destination = np.where(inward, other, one), np.where(inward, one, other)
     return Edges(source, destination, graph.scores[kept].astype(np.float64))
+
+
+def best_at(
+    here: NDArray[np.int64], there: NDArray[np.int64], score: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Marks the best edge at each hit `here`: [K] each -> [K].
+
+    Of equal scores that to the hit `there` with the lower number is better.
+    """
+    order = np.lexsort((there, -score, here))
+    begins = np.diff(here[order], prepend=-1) != 0
+    best = np.zeros(len(here), bool)
+    best[order[begins]] = True
+    return best

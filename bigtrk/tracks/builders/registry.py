@@ -1,11 +1,14 @@
 """The choice of a track builder."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from bigtrk.tracks.builders.builder import TrackBuilder
 from bigtrk.tracks.builders.components import Components
+from bigtrk.tracks.builders.fast_walk import FastWalk
 from bigtrk.tracks.builders.junction_removal import JunctionRemoval
 from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.builders.walk import Walk
 
 
 class CutBuilder(TrackBuilder, Protocol):
@@ -15,9 +18,11 @@ class CutBuilder(TrackBuilder, Protocol):
     def score_cut(self) -> float: ...
 
 
-BUILDERS: dict[BuilderName, type[Components | JunctionRemoval]] = {
+BUILDERS: dict[BuilderName, Callable[..., CutBuilder]] = {
     BuilderName.COMPONENTS: Components,
     BuilderName.JUNCTION_REMOVAL: JunctionRemoval,
+    BuilderName.WALK: Walk,
+    BuilderName.FAST_WALK: FastWalk,
 }
 
 

@@ -2,6 +2,7 @@
 
 from bigtrk.records.evaluation import (
     Binned,
+    CutRecord,
     EdgeBins,
     Judged,
     MatchingRecord,
@@ -32,6 +33,10 @@ def track_record(summary: TracksSummary) -> TrackRecord:
         perfect=_judged(summary.perfect),
         losses=summary.losses,
         loss_bins=_binned(summary.loss_bins),
+        scan=tuple(
+            CutRecord(score_cut=cut, **_matching(found).model_dump())
+            for cut, found in summary.scan.items()
+        ),
     )
 
 
