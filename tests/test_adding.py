@@ -18,9 +18,9 @@ from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.records.metrics import StepRecord
-from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
+from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
 from partition.one_event import CutSettings, divide
 from partition.partitioners import PARTITIONERS, Method
 from partition.sectors import cut
