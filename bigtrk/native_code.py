@@ -10,15 +10,14 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from bigtrk.console import warn_once
 from bigtrk.disk.cache import cache_folder, make_private, open_private
 from bigtrk.disk.files import atomic_path
 from bigtrk.errors import reason
-
-if TYPE_CHECKING:  # `bigtrk doctor` compiles where numpy is missing, too
-    from numpy.typing import NDArray
 
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -45,6 +44,12 @@ def compiled(
     elif found.path is None:
         warn_once("compiled code", f"passes compiled for this process alone: {found.problem}")
     return found.library
+
+
+def pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:
+    """Returns where arrays begin, as compiled functions take them; each is contiguous."""
+    assert all(array.flags.c_contiguous for array in arrays)
+    return [ctypes.c_void_p(array.ctypes.data) for array in arrays]
 
 
 def build(
@@ -77,12 +82,6 @@ def _build_apart(file: str, command: Sequence[str], problem: str) -> Build:
         there = reason(error)
         both = problem if there == problem else f"{problem}; in a temporary folder: {there}"
         return Build(None, problem=both)
-
-
-def pointers(*arrays: "NDArray[Any]") -> list[ctypes.c_void_p]:
-    """Returns where the values of arrays lie, which compiled code reads as C has them."""
-    assert all(array.flags.c_contiguous for array in arrays)
-    return [ctypes.c_void_p(array.ctypes.data) for array in arrays]
 
 
 def compiler() -> list[str]:

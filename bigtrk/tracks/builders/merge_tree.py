@@ -6,11 +6,11 @@ import numpy as np
 
 from bigtrk.errors import InputError
 from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, numbered
-from bigtrk.tracks.builders.candidates import find_candidates
-from bigtrk.tracks.builders.constraints import Ids
-from bigtrk.tracks.builders.hit_groups import ranges
-from bigtrk.tracks.builders.hit_tree import grow
-from bigtrk.tracks.builders.quality import Quality
+from bigtrk.tracks.builders.trees.candidates import find_candidates
+from bigtrk.tracks.builders.trees.constraints import Ids
+from bigtrk.tracks.builders.trees.hit_groups import ranges
+from bigtrk.tracks.builders.trees.hit_tree import grow
+from bigtrk.tracks.builders.trees.quality import Quality
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.matching import Matching, Particles, match_tracks
-from tests.tracks.builders.scored import helix_event, quality_of, scored
+from tests.tracks.builders.events import helix_event, quality_of, scored
 
 # P is the mean score of the edges, as far as a mean of logits is.
 BY_SCORE = quality_of("mean_score", factor=1, constant=0)

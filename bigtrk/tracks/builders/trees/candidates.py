@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.events.event import NOISE
-from bigtrk.tracks.builders.constraints import Ids, Values
-from bigtrk.tracks.builders.hit_groups import HitGroups, ranges
-from bigtrk.tracks.builders.hit_tree import HitTree
-from bigtrk.tracks.builders.track_fit import fit_helices
+from bigtrk.tracks.builders.trees.constraints import Ids, Values
+from bigtrk.tracks.builders.trees.hit_groups import HitGroups, ranges
+from bigtrk.tracks.builders.trees.hit_tree import HitTree
+from bigtrk.tracks.builders.trees.track_fit import fit_helices
 
 # A particle makes up to about 20 hits. Without a limit a chain of N hits would have N² / 2 rows.
 MOST_HITS = 64

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bigtrk.tracks.builders.constraints import Ids, Values
+from bigtrk.tracks.builders.trees.constraints import Ids, Values
 
 
 def ranges(first: Ids, size: Ids) -> Ids:

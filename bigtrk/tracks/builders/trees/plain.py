@@ -5,7 +5,7 @@ Shapes: N hits, E edges, M unions. A node is a hit or, from N on, a union.
 
 import numpy as np
 
-from bigtrk.tracks.builders.constraints import Constraints, Ids, Values
+from bigtrk.tracks.builders.trees.constraints import Constraints, Ids, Values
 
 
 def unite(edges: Ids, constraints: Constraints | None, n_hits: int) -> tuple[Ids, Ids]:

@@ -1,6 +1,7 @@
-"""Scored graphs for tests of track builders, by hand and at random."""
+"""Events for tests of the merge tree, by hand and at random, and qualities by hand."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,25 +9,23 @@ import torch
 from numpy.typing import NDArray
 
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.candidates import FEATURES
-from bigtrk.tracks.builders.quality import WIDTHS, Quality
+from bigtrk.tracks.builders.trees.candidates import FEATURES
+from bigtrk.tracks.builders.trees.quality import WIDTHS, Quality
+from tests.tracks.builders.graphs import Edge, at
 
 RADII = np.array([32.0, 72, 116, 172, 260, 360, 500, 660])  # mm, of cylinders
 MODULES = 64  # around each
 
 
 def scored(
-    edges: Sequence[tuple[int, int, float]],
+    edges: Sequence[Edge],
     position: Sequence[Sequence[float]],
     modules: Sequence[Sequence[int]] | None = None,
 ) -> ScoredGraph:
-    """Edges are (source, destination, score)."""
-    return ScoredGraph(
-        edge_index=np.array([(a, b) for a, b, _ in edges], np.int64).reshape(-1, 2).T,
-        scores=np.array([score for _, _, score in edges], np.float32),
-        position=np.array(position, np.float64).reshape(-1, 3),
-        modules=None if modules is None else np.array(modules, np.int64).reshape(-1, 3),
-    )
+    """Hits at `position` [N, 3], in `modules` [N, 3] if these are known."""
+    graph = at(np.array(position, np.float64).reshape(-1, 3), edges)
+    known = None if modules is None else np.array(modules, np.int64).reshape(-1, 3)
+    return replace(graph, modules=known)
 
 
 def random_graph(rng: np.random.Generator, n_hits: int, n_edges: int) -> ScoredGraph:

@@ -1,4 +1,4 @@
-// Trees of hits that edges unite: hit_tree.py says what they are, tree_plain.py computes the same.
+// Trees of hits that edges unite: hit_tree.py says what they are, plain.py computes the same.
 // Nodes 0 to n_hits - 1 are the hits; unions follow in the order they are made, so that children
 // come before their parents.
 

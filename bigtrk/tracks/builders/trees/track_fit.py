@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigtrk.tracks.builders.constraints import Values
-from bigtrk.tracks.builders.hit_groups import HitGroups
+from bigtrk.tracks.builders.trees.constraints import Values
+from bigtrk.tracks.builders.trees.hit_groups import HitGroups
 
 # Below this share of its square the variance of the squared distances from the mean is rounding:
 # two hits lie equally far from it, and a straight line through them is what is known.

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 
-from bigtrk.tracks.builders.candidates import FEATURES
-from bigtrk.tracks.builders.constraints import Values
+from bigtrk.tracks.builders.trees.candidates import FEATURES
+from bigtrk.tracks.builders.trees.constraints import Values
 
 HIDDEN = 64
 WIDTHS = (len(FEATURES), HIDDEN, HIDDEN, 1)

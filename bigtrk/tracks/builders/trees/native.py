@@ -1,4 +1,4 @@
-"""The passes over trees of hits in C (hit_tree.c), compiled once per machine; tree_plain.py says
+"""The passes over trees of hits in C (hit_tree.c), compiled once per machine; plain.py says
 what they compute.
 """
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from bigtrk.native_code import compiled, pointers
-from bigtrk.tracks.builders.constraints import Constraints, Ids, Values
+from bigtrk.tracks.builders.trees.constraints import Constraints, Ids, Values
 
 # Fused multiplication would round distances unlike the plain passes.
-CODE = "tracks", Path(__file__).with_name("hit_tree.c"), (), ("-ffp-contract=off",)
+CODE = "trees", Path(__file__).with_name("hit_tree.c"), (), ("-ffp-contract=off",)
 
 
 @cache
@@ -26,7 +26,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def unite(edges: Ids, constraints: Constraints | None, n_hits: int) -> tuple[Ids, Ids]:
-    """Computes tree_plain.unite."""
+    """Computes plain.unite."""
     most = min(edges.shape[1], max(n_hits - 1, 0))
     children, used = np.empty((most, 2), np.int64), np.empty(most, np.int64)
     scratch = np.empty((3, n_hits), np.int64)
@@ -44,14 +44,14 @@ def unite(edges: Ids, constraints: Constraints | None, n_hits: int) -> tuple[Ids
 
 
 def lay_out(children: Ids, n_hits: int) -> tuple[Ids, Ids]:
-    """Computes tree_plain.lay_out."""
+    """Computes plain.lay_out."""
     first, size = np.empty((2, n_hits + len(children)), np.int64)
     _library().lay_out(*pointers(children), *_counts(children, n_hits), *pointers(first, size))
     return first, size
 
 
 def take_best(children: Ids, values: Values, n_hits: int) -> Ids:
-    """Computes tree_plain.take_best."""
+    """Computes plain.take_best."""
     best, taken = np.empty(len(children)), np.empty(len(children), np.uint8)
     _library().take_best(
         *pointers(children, values), *_counts(children, n_hits), *pointers(best, taken)

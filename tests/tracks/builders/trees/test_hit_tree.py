@@ -8,20 +8,20 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from bigtrk.tracks.builders import hit_tree, tree_native, tree_plain
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.hit_tree import HitTree, grow
+from bigtrk.tracks.builders.trees import hit_tree, native, plain
+from bigtrk.tracks.builders.trees.hit_tree import HitTree, grow
 from tests.oracle.merge_tree import best_value, kruskal
-from tests.tracks.builders.scored import helix_event, random_graph, scored
+from tests.tracks.builders.events import helix_event, random_graph, scored
 
 
-@pytest.fixture(params=[tree_plain, tree_native], ids=["plain", "compiled"])
+@pytest.fixture(params=[plain, native], ids=["plain", "compiled"])
 def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     use(request.param, monkeypatch)
 
 
 def use(passes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    if passes is tree_native and tree_native.library() is None:
+    if passes is native and native.library() is None:
         pytest.skip("no C compiler")
     monkeypatch.setattr(hit_tree, "_passes", lambda: passes)
 
@@ -34,7 +34,7 @@ def unions(tree: HitTree) -> list[tuple[frozenset[int], float]]:
     return list(zip(nodes[len(tree.hits) :], tree.score.tolist(), strict=True))
 
 
-def expected(graph: ScoredGraph) -> list[tuple[frozenset[int], float]]:
+def defined(graph: ScoredGraph) -> list[tuple[frozenset[int], float]]:
     edges = zip(*graph.edge_index.tolist(), graph.scores.tolist(), strict=True)
     modules = None if graph.modules is None else graph.modules.tolist()
     return kruskal(list(edges), graph.position.tolist(), modules)
@@ -96,7 +96,7 @@ def test_trees_are_what_the_definition_says(with_modules: bool) -> None:
         if not with_modules:
             graph = ScoredGraph(graph.edge_index, graph.scores, graph.position, None)
         found = unions(grow(graph))
-        assert found == expected(graph)
+        assert found == defined(graph)
         n_made += len(found)
     assert n_made > 1000
 
@@ -129,21 +129,21 @@ def test_hits_of_a_union_lie_together() -> None:
 def test_compiled_passes_give_what_plain_ones_give(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, _ = helix_event(2, n_particles=300)
     found = []
-    for passes in (tree_plain, tree_native):
+    for passes in (plain, native):
         use(passes, monkeypatch)
         tree = grow(graph)
         values = np.random.default_rng(3).normal(size=len(tree.size))
         found.append([*vars(tree).values(), tree.take_best(values)])
-    for plain, compiled in zip(*found, strict=True):
-        np.testing.assert_array_equal(plain, compiled)
+    for expected, compiled in zip(*found, strict=True):
+        np.testing.assert_array_equal(expected, compiled)
     assert len(found[0][-1]) > 100
 
 
 def test_without_a_compiler_passes_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_native, "library", lambda: None)
-    assert hit_tree._passes() is tree_plain
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert hit_tree._passes() is plain
     graph, _ = helix_event(0)
-    assert unions(grow(graph)) == expected(graph)
+    assert unions(grow(graph)) == defined(graph)
 
 
 @pytest.mark.usefixtures("passes")

@@ -14,10 +14,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.errors import InputError
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.candidates import are_good, find_candidates
-from bigtrk.tracks.builders.constraints import Ids
-from bigtrk.tracks.builders.hit_tree import grow
-from bigtrk.tracks.builders.quality import WIDTHS, Quality, logits, standardised
+from bigtrk.tracks.builders.trees.candidates import are_good, find_candidates
+from bigtrk.tracks.builders.trees.constraints import Ids
+from bigtrk.tracks.builders.trees.hit_tree import grow
+from bigtrk.tracks.builders.trees.quality import WIDTHS, Quality, logits, standardised
 
 STEPS = 2000
 BATCH = 4096

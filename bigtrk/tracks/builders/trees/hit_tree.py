@@ -12,9 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
-from bigtrk.tracks.builders import tree_native, tree_plain
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.constraints import Constraints, Ids, Values
+from bigtrk.tracks.builders.trees import native, plain
+from bigtrk.tracks.builders.trees.constraints import Constraints, Ids, Values
 
 # Edges of lower scores would only unite what is no track any more.
 LOWEST_SCORE = 0.01
@@ -88,4 +88,4 @@ class _Passes(Protocol):
 
 
 def _passes() -> _Passes:
-    return tree_plain if tree_native.library() is None else tree_native
+    return plain if native.library() is None else native

@@ -10,9 +10,9 @@ from bigtrk.config import Settings, parse
 from bigtrk.errors import InputError
 from bigtrk.graphs.checks import Layout, check_columns
 from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
-from bigtrk.tracks.builders.candidates import FEATURES
 from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.quality import HIDDEN, Quality
+from bigtrk.tracks.builders.trees.candidates import FEATURES
+from bigtrk.tracks.builders.trees.quality import HIDDEN, Quality
 
 FORMAT = "bigtrk merge tree"
 _LAYOUT: Layout = {

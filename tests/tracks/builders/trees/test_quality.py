@@ -8,14 +8,14 @@ import torch
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
-from bigtrk.tracks.builders import quality_training
-from bigtrk.tracks.builders.candidates import FEATURES, are_good, find_candidates
-from bigtrk.tracks.builders.hit_tree import grow
 from bigtrk.tracks.builders.merge_tree import MergeTree
-from bigtrk.tracks.builders.merge_tree_file import read_merge_tree, write_merge_tree
-from bigtrk.tracks.builders.quality import Quality
-from bigtrk.tracks.builders.quality_training import train_quality
-from tests.tracks.builders.scored import helix_event, quality_of, scored
+from bigtrk.tracks.builders.trees import quality_training
+from bigtrk.tracks.builders.trees.candidates import FEATURES, are_good, find_candidates
+from bigtrk.tracks.builders.trees.hit_tree import grow
+from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree, write_merge_tree
+from bigtrk.tracks.builders.trees.quality import Quality
+from bigtrk.tracks.builders.trees.quality_training import train_quality
+from tests.tracks.builders.events import helix_event, quality_of, scored
 
 
 @pytest.fixture(scope="module")

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.candidates import (
+from bigtrk.tracks.builders.trees.candidates import (
     FEATURES,
     MOST_HITS,
     Candidates,
     are_good,
     find_candidates,
 )
-from bigtrk.tracks.builders.hit_groups import HitGroups
-from bigtrk.tracks.builders.hit_tree import grow
-from bigtrk.tracks.builders.track_fit import fit_helices
-from tests.tracks.builders.scored import helix_event, scored
+from bigtrk.tracks.builders.trees.hit_groups import HitGroups
+from bigtrk.tracks.builders.trees.hit_tree import grow
+from bigtrk.tracks.builders.trees.track_fit import fit_helices
+from tests.tracks.builders.events import helix_event, scored
 
 
 def candidates_of(graph: ScoredGraph, min_hits: int = 3) -> Candidates:
