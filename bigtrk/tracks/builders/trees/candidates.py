@@ -59,8 +59,7 @@ def find_candidates(tree: HitTree, position: Values, min_hits: int) -> Candidate
     size = tree.size[union]
     place = ranges(tree.first[union], size)
     hits = HitGroups(tree.hits[place], size)
-    features = _features(tree, union, hits, place, position)
-    return Candidates(union, hits, features)
+    return Candidates(union, hits, _features(tree, union, hits, place, position))
 
 
 def are_good(hits: HitGroups, particle_id: Ids) -> NDArray[np.bool_]:
