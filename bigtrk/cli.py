@@ -12,6 +12,7 @@ from bigtrk.console import console, exit_on_bad_input, print_result, run_command
 from bigtrk.errors import InputError
 from bigtrk.pipeline_commands import filter_graphs, pipeline, reconstruct
 from bigtrk.study_commands import scale, study
+from bigtrk.tracks.builders.names import BuilderName
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -175,9 +176,18 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py")],
     data: Annotated[Path, typer.Argument(help="folder of graphs or sectors")],
     tracks: Annotated[bool, typer.Option("--tracks", help="build tracks and score them")] = False,
+    builder: Annotated[
+        BuilderName, typer.Option(help="what makes tracks of scored edges")
+    ] = BuilderName.COMPONENTS,
     score_cut: Annotated[
-        float, typer.Option(min=0, max=1, help="edges above this score make tracks")
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            min=0, max=1, help="edges above this score make tracks; else the builder's own cut"
+        ),
+    ] = None,
+    scan_cuts: Annotated[
+        bool, typer.Option("--scan-cuts", help="with --tracks: also the tracks by other score cuts")
+    ] = False,
     min_hits: Annotated[int, typer.Option(min=1, help="shortest track, in hits")] = 3,
     pt_min: Annotated[
         float, typer.Option(min=0, help="GeV; particles a track finder must find")
@@ -201,15 +211,16 @@ def evaluate(
     from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import discover
     from bigtrk.reports import show_evaluation, write_evaluation_html
-    from bigtrk.tracks.evaluation import TrackOptions
+    from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
     from bigtrk.training.evaluation.evaluate import evaluate_run
     from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
 
-    options = TrackOptions(score_cut, min_hits, pt_min) if tracks else None
+    scanned = SCAN_CUTS if scan_cuts else ()
+    options = TrackOptions(score_cut, min_hits, pt_min, builder=builder, scan_cuts=scanned)
     ranks = discover()
     configure_process(ranks)
     with process_group(ranks, evaluated_configuration(run).run.patience):
-        evaluation = evaluate_run(run, data, options, ranks)
+        evaluation = evaluate_run(run, data, options if tracks else None, ranks)
     if ranks.is_first:
         content = evaluation.model_dump(mode="json")
         print_result(content, as_json, lambda: show_evaluation(evaluation, console))

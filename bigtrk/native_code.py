@@ -12,6 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import numpy as np
+
 from bigtrk.console import warn_once
 from bigtrk.disk.cache import cache_folder, make_private, open_private
 from bigtrk.disk.files import atomic_path
@@ -42,6 +44,12 @@ def compiled(
     elif found.path is None:
         warn_once("compiled code", f"passes compiled for this process alone: {found.problem}")
     return found.library
+
+
+def pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:
+    """Returns where arrays begin, as compiled functions take them; each is contiguous."""
+    assert all(array.flags.c_contiguous for array in arrays)
+    return [ctypes.c_void_p(array.ctypes.data) for array in arrays]
 
 
 def build(

@@ -18,6 +18,8 @@ from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.records.metrics import StepRecord
+from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.builders.registry import BUILDERS
 from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
 from partition.one_event import CutSettings, divide
 from partition.partitioners import PARTITIONERS, Method
@@ -28,6 +30,8 @@ from tests.distributed.ranks import run_ranks
 from tests.distributed.test_engines import configuration, first_steps, updated_weights
 from tests.models.graphs import Cut, F, G, gradients, make_graph
 from tests.programs import CHECKOUT
+from tests.tracks.builders import test_every_builder as every_builder
+from tests.tracks.builders.graphs import on_a_line
 
 PAGES = CHECKOUT / "docs" / "adding"
 
@@ -126,3 +130,13 @@ def test_the_logger_logs_the_records_of_a_run(
     rows = [line.split(",") for line in (tmp_path / "scalars.csv").read_text().splitlines()]
     assert ["step/loss", "7", "0.5"] in rows
     assert ["step/edges", "7", "30.0"] in rows
+
+
+def test_the_track_builder_makes_tracks_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    hysteresis = example("track_builder.md").Hysteresis
+    graph = on_a_line([(0, 2, 0.6), (2, 4, 0.95), (1, 3, 0.6), (3, 5, 0.9), (4, 5, 0.5)], 6)
+    assert hysteresis()(graph, 3).tolist() == [0, -1, 0, -1, 0, -1]
+    assert hysteresis(sure=0.8)(graph, 3).tolist() == [0, 1, 0, 1, 0, 1]
+    monkeypatch.setitem(BUILDERS, BuilderName.COMPONENTS, hysteresis)
+    every_builder.test_the_order_of_edges_is_nothing_to_it(BuilderName.COMPONENTS)
+    every_builder.test_the_score_cut_is_given_or_its_own(BuilderName.COMPONENTS)

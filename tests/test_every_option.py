@@ -11,6 +11,7 @@ import typer
 from bigtrk import cli
 from bigtrk.cost.machine_constants import DEFAULTS
 from bigtrk.planning.event_sizes import PAPERS
+from bigtrk.tracks.builders.names import BuilderName
 from partition import cli as partition_cli
 from tests.programs import run_in_one
 from tests.test_bad_input import write_heptrkx
@@ -26,6 +27,10 @@ COMMANDS = [
     "bigtrk/train.py data.train=[graphs] model.hidden=8 model.layers=1 training.epochs=1",
     "bigtrk resume runs/0001 training.epochs=2",
     "bigtrk evaluate runs/0001 graphs --tracks --score-cut 0.3 --min-hits 4 --pt-min 0.5",
+    *(
+        f"bigtrk evaluate runs/0001 graphs --tracks --builder {builder.value} --scan-cuts"
+        for builder in BuilderName
+    ),
     "bigtrk evaluate runs/0001 graphs --html evaluation.html --json",
     "bigtrk report runs/0001 --html report.html --json",
     "bigtrk plan graphs sectors --ranks 1,2 --ranks-per-node 2 --memory 1 --seed 1",

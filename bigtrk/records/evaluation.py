@@ -76,6 +76,12 @@ class MatchingRecord(Record):
         return self
 
 
+class CutRecord(MatchingRecord):
+    """Track matching of the tracks from edges with a score above `score_cut`."""
+
+    score_cut: Number
+
+
 class Judged(Record):
     """Tracks from one set of scores."""
 
@@ -89,12 +95,15 @@ class Judged(Record):
 
 
 class TrackRecord(Judged):
-    """Tracks made from edges with a score above `score_cut`; `pt_min` in GeV.
+    """Tracks that `builder` made from edges with a score above `score_cut`; `pt_min` in GeV.
 
+    builder: that of records that do not name it, since there was no other.
     perfect: tracks of perfect scores. losses: reconstructable particles by their category of loss,
     and loss_bins the same by pT and eta, as "merged_by_pt" (`tracks/losses.py` defines them).
+    scan: the tracks by other cuts, where these were asked for.
     """
 
+    builder: Text = "components"
     score_cut: Number | None = None
     min_hits: Count | None = None
     pt_min: Number | None = None
@@ -102,6 +111,7 @@ class TrackRecord(Judged):
     perfect: Judged | None = None
     losses: dict[Text, Count] = some()
     loss_bins: dict[Text, Binned] = some()
+    scan: Annotated[tuple[CutRecord, ...], Field(max_length=MOST)] = ()
 
 
 class EvaluationRecord(FileRecord):

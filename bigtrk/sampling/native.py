@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bigtrk.native_code import compiled
+from bigtrk.native_code import compiled, pointers
 from bigtrk.sampling.subgraphs import InEdges, Rows, first_rows
 from bigtrk.sampling.walk import Bulk, Walk
 
@@ -36,15 +36,15 @@ def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
     roots = np.ascontiguousarray(roots, np.int64)
     nodes, edges = np.zeros(len(roots), np.int64), np.zeros(len(roots), np.int64)
     handle = found.shadow_sample(
-        *_pointers(graph.first, graph.source),
+        *pointers(graph.first, graph.source),
         ctypes.c_long(graph.n_nodes),
-        *_pointers(roots),
+        *pointers(roots),
         ctypes.c_long(len(roots)),
         ctypes.c_uint64(key),
         ctypes.c_int(walk.depth),
         ctypes.c_int(walk.fanout),
         ctypes.c_int(torch.get_num_threads()),
-        *_pointers(nodes, edges),
+        *pointers(nodes, edges),
     )
     if not handle:
         raise MemoryError(f"{len(roots)} ShaDow subgraphs of {walk}: sample fewer at once")
@@ -52,7 +52,7 @@ def sample(graph: InEdges, roots: Rows, walk: Walk, key: int) -> Bulk:
     node = np.empty(node_at[-1], np.int64)
     edge, source, destination = (np.empty(edge_at[-1], np.int64) for _ in range(3))
     found.shadow_collect(
-        ctypes.c_void_p(handle), *_pointers(node_at, edge_at, node, edge, source, destination)
+        ctypes.c_void_p(handle), *pointers(node_at, edge_at, node, edge, source, destination)
     )
     return Bulk(node, node_at, edge, edge_at, source, destination)
 
@@ -76,8 +76,3 @@ def take_rows(table: Tensor, row: Tensor) -> Tensor:
         ctypes.c_int(torch.get_num_threads()),
     )
     return made
-
-
-def _pointers(*arrays: np.ndarray) -> list[ctypes.c_void_p]:
-    assert all(array.flags.c_contiguous for array in arrays)
-    return [ctypes.c_void_p(array.ctypes.data) for array in arrays]

@@ -6,9 +6,9 @@ Shapes: N hits, E edges.
 import numpy as np
 from torch import Tensor
 
-from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
 from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio
+from bigtrk.tracks.hit_columns import hit_column
 from bigtrk.tracks.overlaps import Ids
 
 
@@ -27,7 +27,7 @@ def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -
     target = true & (weights.numpy() > 0)
     predicted = scores.numpy() > edge_cut
     counted = predicted & (target | ~true)
-    eta = hit_eta(event)[event.edge_index.numpy()].mean(axis=0)
+    eta = hit_column(event, "eta")[event.edge_index.numpy()].mean(axis=0)
     bins = {"purity_by_eta": binned_ratio(eta[counted], target[counted], ETA_EDGES)}
     if event.particle_id is not None and event.particles is not None:
         row = event.particles.rows_of(event.particle_id[event.edge_index[1]]).numpy()[target]
@@ -36,18 +36,6 @@ def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -
         bins["efficiency_by_pt"] = binned_ratio(pt, found, PT_EDGES)
         bins["efficiency_by_eta"] = binned_ratio(eta, found, ETA_EDGES)
     return bins
-
-
-def hit_eta(event: Sector) -> Floats:
-    """Returns the eta of each hit [N].
-
-    Raises:
-        InputError: the graph does not store it.
-    """
-    if "eta" not in event.node_feature_names:
-        raise InputError(f"{event.event}: has no node feature 'eta'; build its graph again")
-    column = event.node_features[:, event.node_feature_names.index("eta")]
-    return column.double().numpy()
 
 
 def _at(row: Ids, column: Tensor) -> Floats:

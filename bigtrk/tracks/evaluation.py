@@ -3,7 +3,7 @@
 Shapes: N hits, E edges.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import get_args
 
@@ -14,8 +14,10 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import ParticleTable
 from bigtrk.graphs.sector import Sector
 from bigtrk.tracks.bins import Bins
-from bigtrk.tracks.components import build_tracks
-from bigtrk.tracks.edge_bins import hit_eta
+from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
+from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.builders.registry import make_builder
+from bigtrk.tracks.hit_columns import hit_column, scored_graph
 from bigtrk.tracks.losses import CATEGORIES, loss_bins, loss_categories
 from bigtrk.tracks.matching import (
     Judgement,
@@ -33,18 +35,25 @@ from bigtrk.tracks.trackml_score import trackml_score
 BINNED_STYLE: Style = "ATLAS"
 BUDGET: tuple[Style, Mode] = (BINNED_STYLE, "strict")  # the style and mode of the loss budget
 PERFECT_CUT = 0.5  # perfect scores are 0 or 1
+SCAN_CUTS = (
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+    *(0.9, 0.95, 0.98, 0.99, 0.995, 0.999),
+)
 
 
 @dataclass(frozen=True)
 class TrackOptions:
-    """The choice of tracks and particles: edges with a score above `score_cut` make tracks of at
-    least `min_hits` hits; particles of at least `min_hits` hits and `pt_min` (GeV) are to be found.
+    """The choice of tracks and particles: `builder` makes tracks of at least `min_hits` hits from
+    edges with a score above `score_cut` (None: the builder's own); particles of at least `min_hits`
+    hits and `pt_min` (GeV) are to be found. The same by each of `scan_cuts`, in short.
     """
 
-    score_cut: float = 0.5
+    score_cut: float | None = None
     min_hits: int = 3
     pt_min: float = 1.0
     matching_fraction: float = 0.5
+    builder: BuilderName = BuilderName.COMPONENTS
+    scan_cuts: tuple[float, ...] = ()
 
     def matchings(self) -> list[Matching]:
         """Lists every style in every mode."""
@@ -52,6 +61,10 @@ class TrackOptions:
             Matching(style, mode, self.matching_fraction, self.pt_min, self.min_hits, self.min_hits)
             for style, mode in product(get_args(Style), get_args(Mode))
         ]
+
+    def budget_matching(self) -> Matching:
+        """Returns the one in style and mode BUDGET."""
+        return next(each for each in self.matchings() if (each.style, each.mode) == BUDGET)
 
 
 @dataclass(frozen=True)
@@ -68,20 +81,22 @@ class JudgedTracks:
 @dataclass(frozen=True)
 class EventTracks:
     """One event's tracks from the model's scores and from perfect ones, and the loss budget:
-    particles by CATEGORIES in the style and mode BUDGET.
+    particles by CATEGORIES in the style and mode BUDGET. scan: the model's tracks by each of
+    TrackOptions.scan_cuts, in the style and mode BUDGET.
     """
 
     model: JudgedTracks
     perfect: JudgedTracks
     losses: list[int]
     loss_bins: Bins
+    scan: dict[float, TrackMetrics]
 
 
 def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventTracks:
     """Builds and judges the tracks of a whole event with truth: scores [E].
 
     Raises:
-        InputError: the event's hits or particles are unknown.
+        InputError: the event's particles are unknown, or where its hits are.
     """
     if event.particle_id is None or event.particles is None:
         raise InputError(
@@ -89,9 +104,13 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
             f"leave --tracks out, or build the graph from TrackML files with truth"
         )
     assert event.y is not None
-    model = _make(event, scores, options.score_cut, options)
-    perfect = _make(event, event.y.double(), PERFECT_CUT, options)
-    true_kept = _make(event, scores * event.y, options.score_cut, options)
+    true = event.y.numpy()
+    graph = scored_graph(event, scores)
+    builder = make_builder(options.builder, options.score_cut)
+    model = _make(event, graph, builder, options)
+    perfect_builder = make_builder(options.builder, PERFECT_CUT)
+    perfect = _make(event, replace(graph, scores=true.astype(np.float64)), perfect_builder, options)
+    true_kept = _make(event, replace(graph, scores=graph.scores * true), builder, options)
     found, perfectly, by_true_edges = (
         tracks.judgements[BUDGET].reconstructed for tracks in (model, perfect, true_kept)
     )
@@ -106,6 +125,7 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
         perfect=_judged(event, event.particles, perfect),
         losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
         loss_bins=loss_bins(category, particle, event.particles),
+        scan=_scan(event, graph, options),
     )
 
 
@@ -117,28 +137,39 @@ class _Tracks:
     judgements: dict[tuple[Style, Mode], Judgement]
 
 
-def _make(event: Sector, scores: Tensor, score_cut: float, options: TrackOptions) -> _Tracks:
-    assert event.particle_id is not None
-    assert event.particles is not None
-    track_id = build_tracks(
-        event.edge_index.numpy(), scores.numpy(), event.n_nodes, score_cut, options.min_hits
-    )
-    particles = Particles(
-        event.particles.particle_id.numpy(),
-        event.particles.pt.numpy(),
-        event.particles.nhits.numpy(),
-    )
+def _make(
+    event: Sector, graph: ScoredGraph, builder: TrackBuilder, options: TrackOptions
+) -> _Tracks:
+    track_id = builder(graph, options.min_hits)
     judgements = {
-        (matching.style, matching.mode): match_tracks(
-            track_id, event.particle_id.numpy(), particles, matching
-        )
+        (matching.style, matching.mode): _judgement(event, track_id, matching)
         for matching in options.matchings()
     }
     return _Tracks(track_id, judgements)
 
 
+def _judgement(event: Sector, track_id: Ids, matching: Matching) -> Judgement:
+    assert event.particle_id is not None
+    assert event.particles is not None
+    particles = Particles(
+        event.particles.particle_id.numpy(),
+        event.particles.pt.numpy(),
+        event.particles.nhits.numpy(),
+    )
+    return match_tracks(track_id, event.particle_id.numpy(), particles, matching)
+
+
+def _scan(event: Sector, graph: ScoredGraph, options: TrackOptions) -> dict[float, TrackMetrics]:
+    matching = options.budget_matching()
+    tracks = {
+        cut: make_builder(options.builder, cut)(graph, options.min_hits)
+        for cut in options.scan_cuts
+    }
+    return {cut: _judgement(event, found, matching).metrics for cut, found in tracks.items()}
+
+
 def _judged(event: Sector, particles: ParticleTable, tracks: _Tracks) -> JudgedTracks:
-    eta = hit_eta(event)
+    eta = hit_column(event, "eta")
     return JudgedTracks(
         metrics=[judgement.metrics for judgement in tracks.judgements.values()],
         bins=[

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.tracks.components import NO_TRACK
+from bigtrk.tracks.builders.builder import NO_TRACK
 
 Ids = NDArray[np.int64]
 

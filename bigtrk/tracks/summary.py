@@ -33,7 +33,7 @@ class JudgedSummary:
 @dataclass(frozen=True)
 class TracksSummary:
     """The tracks of all events from the model's scores and from perfect ones, and the loss budget:
-    particles by category.
+    particles by category. scan: the model's tracks by each of TrackOptions.scan_cuts.
     """
 
     options: TrackOptions
@@ -41,6 +41,7 @@ class TracksSummary:
     perfect: JudgedSummary
     losses: dict[str, int]
     loss_bins: Bins
+    scan: dict[float, MatchingSummary]
 
 
 def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> TracksSummary:
@@ -52,7 +53,18 @@ def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> Tr
         perfect=_summary([event.perfect for event in events], options),
         losses=dict(zip(CATEGORIES, losses, strict=True)),
         loss_bins=added([event.loss_bins for event in events]),
+        scan=_scan([event.scan for event in events], options),
     )
+
+
+def _scan(
+    events: Sequence[dict[float, TrackMetrics]], options: TrackOptions
+) -> dict[float, MatchingSummary]:
+    matching = options.budget_matching()
+    return {
+        cut: MatchingSummary(matching, pooled([event[cut] for event in events]), bins=None)
+        for cut in options.scan_cuts
+    }
 
 
 def _summary(events: Sequence[JudgedTracks], options: TrackOptions) -> JudgedSummary:

@@ -7,7 +7,7 @@ import numpy as np
 
 from bigtrk.graphs.event_graph import ParticleTable
 from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio
-from bigtrk.tracks.components import NO_TRACK
+from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.matching import Judgement
 from bigtrk.tracks.overlaps import Ids
 

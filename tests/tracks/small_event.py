@@ -16,8 +16,9 @@ def small_event(
     hit_eta: Sequence[float] | None = None,
     lost_hits: int = 0,
 ) -> Sector:
-    """Edges are (inner hit, outer hit, whether true), ascending by (outer, inner); particles are
-    those of `pt` (GeV), each with `lost_hits` more hits in the event than in the graph.
+    """Hits lie on a line, the first innermost. Edges are (inner hit, outer hit, whether true),
+    ascending by (outer, inner); particles are those of `pt` (GeV), each with `lost_hits` more hits
+    in the event than in the graph.
     """
     ends = torch.tensor([(a, b) for a, b, _ in edges], dtype=torch.int64).reshape(-1, 2).T
     ids = list(pt)
@@ -26,9 +27,11 @@ def small_event(
     return whole_sector(
         EventGraph(
             name="small",
-            node_feature_names=("r", "eta"),
+            node_feature_names=("r", "phi", "z", "eta"),
             edge_feature_names=(),
-            node_features=torch.tensor([(1.0, x) for x in column]).reshape(-1, 2),
+            node_features=torch.tensor(
+                [(1.0 + i, 0.0, 0.0, x) for i, x in enumerate(column)]
+            ).reshape(-1, 4),
             edge_index=ends,
             edge_features=torch.zeros(len(edges), 0),
             y=torch.tensor([true for _, _, true in edges], dtype=torch.bool),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
+from bigtrk.records.evaluation import EvaluationRecord, MatchingRecord, TrackRecord
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.binned import BINNED_RULE, cell
@@ -13,10 +13,11 @@ from bigtrk.reports.elements.layout import Table, at_width, show_table
 from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric_cells
 from bigtrk.reports.evaluation.binned_tables import binned_tables
 
-TRACK_COLUMNS = (
-    *("matching", "mode", "efficiency %", "fake %", "duplicate %"),
+MATCHING_COLUMNS = (
+    *("efficiency %", "fake %", "duplicate %"),
     *("particles", "found", "tracks", "matched"),
 )
+SCAN_RULE = "ATLAS matching, strict mode."
 
 BUDGET = ("ATLAS", "strict")
 CATEGORIES = {
@@ -67,7 +68,7 @@ def evaluation_tables(evaluated: Sequence[Evaluated]) -> list[Table]:
     tables = [_evaluated_edges(evaluated)] if evaluated else []
     tracked = [(name, record.tracks) for name, record in evaluated if record.tracks]
     if tracked:
-        tables += [_evaluated_tracks(tracked), *_limits(tracked)]
+        tables += [_evaluated_tracks(tracked), *_scans(tracked), *_limits(tracked)]
     return [
         *tables,
         *(table for name, record in evaluated for table in binned_tables(name, record)),
@@ -130,28 +131,33 @@ def _notes(name: str, record: EvaluationRecord) -> Iterator[str]:
 
 def _evaluated_tracks(tracked: Sequence[tuple[str, TrackRecord]]) -> Table:
     rows = tuple(
-        (
-            *((name,) if name else ()),
-            *(match.style, match.mode),
-            *(
-                figures.percent(value, 2)
-                for value in (match.efficiency, match.fake_rate, match.duplicate_rate)
-            ),
-            *(
-                figures.count(value)
-                for value in (
-                    *(match.n_particles, match.n_reconstructed),
-                    *(match.n_tracks, match.n_matched),
-                )
-            ),
-        )
+        (*((name,) if name else ()), match.style, match.mode, *_matching_cells(match))
         for name, tracks in tracked
         for match in tracks.matching
     )
     notes = tuple(_track_note(name, tracks) for name, tracks in tracked)
     run = _run_column(tracked)
-    columns = (*run, *TRACK_COLUMNS)
+    columns = (*run, "matching", "mode", *MATCHING_COLUMNS)
     return Table("Evaluation: tracks", columns, rows, notes, text_columns=2 + len(run))
+
+
+def _scans(tracked: Sequence[tuple[str, TrackRecord]]) -> list[Table]:
+    """Makes a row per score cut that was scanned."""
+    rows = tuple(
+        (*((name,) if name else ()), figures.text(match.score_cut), *_matching_cells(match))
+        for name, tracks in tracked
+        for match in tracks.scan
+    )
+    run = _run_column(tracked)
+    columns = (*run, "score cut", *MATCHING_COLUMNS)
+    table = Table("Tracks by score cut", columns, rows, (SCAN_RULE,), text_columns=len(run))
+    return [table] if rows else []
+
+
+def _matching_cells(match: MatchingRecord) -> tuple[str, ...]:
+    rates = (match.efficiency, match.fake_rate, match.duplicate_rate)
+    counts = (match.n_particles, match.n_reconstructed, match.n_tracks, match.n_matched)
+    return (*(figures.percent(rate, 2) for rate in rates), *map(figures.count, counts))
 
 
 def _run_column(named: Sequence[tuple[str, object]]) -> tuple[str, ...]:
@@ -163,8 +169,8 @@ def _track_note(name: str, tracks: TrackRecord) -> str:
     if tracks.trackml_score is not None:
         score = f"{tracks.trackml_score:.4f}"
     return (
-        f"{name + ': ' if name else ''}TrackML score {score}. Tracks from edges with "
-        f"a score above {figures.text(tracks.score_cut)}; particles of at least "
+        f"{name + ': ' if name else ''}TrackML score {score}. Tracks by {tracks.builder} "
+        f"from edges with a score above {figures.text(tracks.score_cut)}; particles of at least "
         f"{figures.text(tracks.min_hits)} hits and {figures.text(tracks.pt_min)} GeV; matching "
         f"fraction {figures.text(tracks.matching_fraction)}."
     )

@@ -2,6 +2,7 @@
 
 from bigtrk.records.evaluation import (
     Binned,
+    CutRecord,
     EdgeBins,
     Judged,
     MatchingRecord,
@@ -9,6 +10,7 @@ from bigtrk.records.evaluation import (
     TrackRecord,
 )
 from bigtrk.tracks.bins import BinnedRatio, Bins
+from bigtrk.tracks.builders.registry import make_builder
 from bigtrk.tracks.summary import JudgedSummary, MatchingSummary, TracksSummary
 
 
@@ -23,13 +25,18 @@ def track_record(summary: TracksSummary) -> TrackRecord:
     return TrackRecord(
         trackml_score=model.trackml_score,
         matching=model.matching,
-        score_cut=options.score_cut,
+        builder=options.builder.value,
+        score_cut=make_builder(options.builder, options.score_cut).score_cut,
         min_hits=options.min_hits,
         pt_min=options.pt_min,
         matching_fraction=options.matching_fraction,
         perfect=_judged(summary.perfect),
         losses=summary.losses,
         loss_bins=_binned(summary.loss_bins),
+        scan=tuple(
+            CutRecord(score_cut=cut, **_matching(found).model_dump())
+            for cut, found in summary.scan.items()
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.evaluation import CutRecord, EvaluationRecord
 from bigtrk.records.evaluations import write_evaluation
 from bigtrk.reports import read_run, show_evaluation, write_evaluation_html, write_html
 from bigtrk.reports.elements.binned import cell, curve
@@ -20,7 +20,9 @@ from tests.reports.run_folders import (
     binned,
     binned_evaluation_record,
     evaluation_record,
+    matching_record,
     run_writer,
+    track_record,
 )
 
 
@@ -45,6 +47,18 @@ def test_limits_table() -> None:
     assert row(text, title, "found with perfect scores") == ["98", "98.0 ±1.5"]
     assert title not in shown(evaluation_record())
     assert list(TITLES) == list(CATEGORIES)
+
+
+def test_scanned_cuts_have_a_table_and_the_builder_is_named() -> None:
+    cuts = [matching_record(mode="strict", efficiency=cut).model_dump() for cut in (0.25, 0.125)]
+    scan = tuple(CutRecord(score_cut=2 * cut["efficiency"], **cut) for cut in cuts)
+    tracks = track_record(builder="walk", score_cut=0.01, scan=scan)
+    text = shown(evaluation_record(tracks=tracks))
+    expected = ["25.00", "10.00", "1.00", "120", "110", "130", "121"]
+    assert row(text, "Tracks by score cut", "  0.5") == expected
+    assert row(text, "Tracks by score cut", " 0.25")[0] == "12.50"
+    assert "Tracks by walk from edges with a score above 0.01;" in " ".join(text.split())
+    assert "Tracks by score cut" not in shown(evaluation_record())
 
 
 def test_bins_that_count_nothing_have_no_row_and_unknown_ones_do() -> None:

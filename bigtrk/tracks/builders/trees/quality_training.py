@@ -1,0 +1,90 @@
+"""Training of the track quality on the candidates of events with truth.
+
+Shapes: N hits, C candidates of all events, F features.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from bigtrk.errors import InputError
+from bigtrk.tracks.builders.builder import ScoredGraph
+from bigtrk.tracks.builders.trees.candidates import are_good, find_candidates
+from bigtrk.tracks.builders.trees.constraints import Ids
+from bigtrk.tracks.builders.trees.hit_tree import grow
+from bigtrk.tracks.builders.trees.quality import WIDTHS, Quality, logits, standardised
+
+STEPS = 2000
+BATCH = 4096
+LEARNING_RATE = 3e-3
+
+
+def train_quality(
+    events: Iterable[tuple[ScoredGraph, Ids]], min_hits: int = 3, seed: int = 0
+) -> Quality:
+    """Trains on events, each a graph and the particle_id [N] of its hits (0: noise).
+
+    The same events and seed give the same quality. Give events that the scores were not trained on:
+    candidates of those are better than any that are to be judged later. Takes 48 bytes for each
+    candidate, of which an event has about as many as hits.
+
+    Raises:
+        InputError: of the candidates none or all are good tracks.
+    """
+    features, good = _examples(events, min_hits)
+    n_good = int(good.sum())
+    if n_good in (0, len(good)):
+        raise InputError(
+            f"{n_good} of {len(good)} candidates of {min_hits} hits or more are good tracks, which "
+            f"teaches nothing of track quality; give more events, or those of better scores"
+        )
+    # Sums of a million values in float32 lose digits.
+    mean, deviation = (f(features, axis=0, dtype=np.float64) for f in (np.mean, np.std))
+    deviation[deviation == 0] = 1
+    mean, scale = torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
+    weights = _train(standardised(features, mean, scale), torch.from_numpy(good), seed)
+    return Quality(mean, scale, tuple(weight.detach() for weight in weights))
+
+
+def _examples(
+    events: Iterable[tuple[ScoredGraph, Ids]], min_hits: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Returns the features [C, F] of all candidates, and 1 for those that are good, else 0 [C]."""
+    features, good = [], []
+    for graph, particle_id in events:
+        candidates = find_candidates(grow(graph), graph.position, min_hits)
+        features.append(candidates.features)
+        good.append(are_good(candidates.hits, particle_id).astype(np.float32))
+    empty = np.zeros((0, WIDTHS[0]), np.float32)
+    return np.concatenate([empty, *features]), np.concatenate([empty[:, 0], *good])
+
+
+def _train(features: Tensor, good: Tensor, seed: int) -> list[Tensor]:
+    """Minimises the mean cross entropy; the learning rate falls linearly to 0."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = _fresh(generator)
+    optimizer = torch.optim.Adam(weights, LEARNING_RATE)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / STEPS)
+    for _ in range(STEPS):
+        rows = torch.randint(len(good), (BATCH,), generator=generator)
+        loss = binary_cross_entropy_with_logits(logits(weights, features[rows]), good[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return weights
+
+
+def _fresh(generator: torch.Generator) -> list[Tensor]:
+    """Draws weights and biases as nn.Linear does."""
+    weights = []
+    for inputs, outputs in pairwise(WIDTHS):
+        for shape in ((outputs, inputs), (outputs,)):
+            drawn = torch.empty(shape).uniform_(-1, 1, generator=generator) * inputs**-0.5
+            weights.append(drawn.requires_grad_())
+    return weights

@@ -1,0 +1,89 @@
+"""Tracks by the merge tree: by hand, and of events that have hardly any hits."""
+
+import numpy as np
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.tracks.builders.merge_tree import MergeTree
+from bigtrk.tracks.matching import Matching, Particles, match_tracks
+from tests.tracks.builders.events import helix_event, quality_of, scored
+
+# P is the mean score of the edges, as far as a mean of logits is.
+BY_SCORE = quality_of("mean_score", factor=1, constant=0)
+CHAIN = [[1.0, 10.0 * hit, 0.0] for hit in range(8)]
+
+
+def chain(*scores: float) -> list[tuple[int, int, float]]:
+    return [(hit, hit + 1, score) for hit, score in enumerate(scores)]
+
+
+def test_each_track_has_a_cut_of_its_own() -> None:
+    """No cut finds both the chain of weak edges and, apart, the two that a better edge joins."""
+    graph = scored(
+        [*chain(0.99, 0.99, 0.7, 0.99, 0.99), (6, 7, 0.62), (7, 8, 0.62)],
+        [[1.0, 10.0 * hit, 0.0] for hit in range(9)],
+    )
+    # 2 x 3 x (0.99 - T) is more than 6 x (0.7 - T).
+    assert (
+        MergeTree(quality_of("lowest_score", 1, 0), 0.5)(graph, 3).tolist()
+        == [0] * 3 + [1] * 3 + [2] * 3
+    )
+
+
+def test_a_higher_threshold_drops_tracks() -> None:
+    graph = scored([*chain(0.9, 0.9), (3, 4, 0.7), (4, 5, 0.7)], CHAIN[:6])
+    found = [MergeTree(BY_SCORE, t)(graph, 3).tolist() for t in (0.0, 0.8, 0.95, 1.0)]
+    assert found == [[0] * 3 + [1] * 3, [0] * 3 + [-1] * 3, [-1] * 6, [-1] * 6]
+
+
+def test_longer_tracks_are_worth_more() -> None:
+    graph = scored(chain(0.99, 0.99, 0.9), CHAIN[:4])
+    low = quality_of("lowest_score", factor=1, constant=0)
+    # 4 x (0.9 - T) against 3 x (0.99 - T).
+    assert MergeTree(low, 0.6)(graph, 3).tolist() == [0, 0, 0, 0]
+    assert MergeTree(low, 0.65)(graph, 3).tolist() == [0, 0, 0, -1]
+
+
+def test_tracks_are_numbered_by_their_first_hit_and_have_enough_hits() -> None:
+    edges = [(7, 6, 0.9), (6, 0, 0.9), (5, 4, 0.8), (4, 1, 0.8), (2, 3, 0.9)]
+    graph = scored(edges, CHAIN)
+    assert MergeTree(BY_SCORE, 0.5)(graph, 3).tolist() == [0, 1, -1, -1, 1, 1, 0, 0]
+    assert MergeTree(BY_SCORE, 0.5)(graph, 2).tolist() == [0, 1, 2, 2, 1, 1, 0, 0]
+    assert MergeTree(BY_SCORE, 0.5)(graph, 1).tolist() == [0, 1, 2, 2, 1, 1, 0, 0]
+    assert MergeTree(BY_SCORE, 0.5)(graph, 4).tolist() == [-1] * 8
+
+
+def test_no_track_has_two_hits_of_a_module() -> None:
+    graph, _ = helix_event(0)
+    assert graph.modules is not None
+    track_id = MergeTree(BY_SCORE, 0.0)(graph, 3)
+    in_tracks = track_id >= 0
+    places = np.column_stack([track_id, graph.modules])[in_tracks]
+    assert len(np.unique(places, axis=0)) == len(places) > 100
+
+
+def test_most_particles_of_an_easy_event_are_found() -> None:
+    graph, particle_id = helix_event(0)
+    track_id = MergeTree(quality_of("circle_residual", factor=-4, constant=-10), 0.5)(graph, 3)
+    ids = np.unique(particle_id)
+    particles = Particles(ids, np.ones(len(ids)), np.full(len(ids), 8))
+    metrics = match_tracks(track_id, particle_id, particles, Matching()).metrics
+    assert metrics.efficiency is not None
+    assert metrics.efficiency > 0.9
+
+
+@pytest.mark.parametrize("n_hits", [0, 1, 5])
+def test_hits_without_edges_are_in_no_track(n_hits: int) -> None:
+    graph = scored([], CHAIN[:n_hits], [(8, 2, hit) for hit in range(n_hits)])
+    assert MergeTree(BY_SCORE, 0.5)(graph, 3).tolist() == [-1] * n_hits
+
+
+def test_hits_in_one_point() -> None:
+    graph = scored(chain(0.9, 0.9, 0.9), [[3.0, 4.0, 5.0]] * 4)
+    assert MergeTree(BY_SCORE, 0.5)(graph, 3).tolist() == [0] * 4
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.1, float("nan")])
+def test_thresholds_outside_are_refused(threshold: float) -> None:
+    with pytest.raises(InputError, match=r"must be from 0 to 1"):
+        MergeTree(BY_SCORE, threshold)

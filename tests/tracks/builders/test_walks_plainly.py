@@ -1,0 +1,75 @@
+"""Both walks, compiled and in Python, against tests/oracle/walks.py on random graphs."""
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from bigtrk.tracks.builders.builder import TrackBuilder
+from bigtrk.tracks.builders.fast_walk import FastWalk
+from bigtrk.tracks.builders.paths import native
+from bigtrk.tracks.builders.walk import Walk
+from tests.oracle import walks
+from tests.tracks.builders.graphs import Edge, at, groups
+
+GRAPHS = 200
+Oracle = Callable[[list[Edge], list[float], int], list[set[int]]]
+needs_compiler = pytest.mark.skipif(native.library() is None, reason="no C compiler")
+
+
+@pytest.fixture(params=[pytest.param("compiled", marks=needs_compiler), "python"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "python":
+        monkeypatch.setattr(native, "library", lambda: None)
+
+
+def random_edges(draw: random.Random, n_hits: int, n_edges: int, reach: int) -> list[Edge]:
+    """Between hits of near numbers, in either direction, some repeated and some loops; scores in
+    steps, so that many are equal and at a limit, and around limits.
+    """
+    steps = [0.0, 0.01, 0.02, 0.1, 0.3, 0.5, 0.6, 0.61, 0.8, 0.9, 1.0]
+    ends = [
+        (a, min(max(a + draw.randint(-reach, reach), 0), n_hits - 1))
+        for a in draw.choices(range(n_hits), k=n_edges)
+    ]
+    return [(a, b, draw.choice(steps)) for a, b in [*ends, *ends[: n_edges // 10]]]
+
+
+@pytest.mark.usefixtures("either")
+@pytest.mark.parametrize(
+    ("builder", "oracle"), [(Walk(), walks.walk), (FastWalk(), walks.fast_walk)]
+)
+def test_tracks_are_those_of_every_path_in_full(builder: TrackBuilder, oracle: Oracle) -> None:
+    lengths: set[int] = set()
+    for seed in range(GRAPHS):
+        draw = random.Random(seed)
+        n_hits = draw.randint(1, 30)
+        edges = random_edges(draw, n_hits, draw.randint(0, 2 * n_hits), reach=4)
+        # By their numbers, but for some at equal distances and some the wrong way round.
+        distance = [float(hit // 2 + draw.randint(0, 2)) for hit in range(n_hits)]
+        position = np.array([[0.0, 0.0, x] for x in distance])
+        for min_hits in (1, 2, 3):
+            found = groups(builder(at(position, edges), min_hits))
+            if min_hits == 1:  # hits without edges, which the oracle does not have
+                found = [track for track in found if len(track) > 1]
+            expected = [sorted(track) for track in oracle(edges, distance, min_hits)]
+            assert found == [track for track in expected if len(track) > 1], seed
+            lengths.update(map(len, found))
+    assert max(lengths) >= 6
+
+
+@needs_compiler
+@pytest.mark.parametrize("builder", [Walk(), FastWalk()])
+def test_compiled_and_python_agree_on_a_large_event(
+    builder: TrackBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a path of 3000 hits, to whose end no recursion would come."""
+    draw, n_hits = random.Random(1), 5000
+    edges = random_edges(draw, n_hits, 10_000, reach=8)
+    edges += [(hit, hit + 1, 0.9) for hit in range(n_hits - 1)]
+    position = np.arange(3.0 * n_hits).reshape(-1, 3)
+    compiled = builder(at(position, edges), 3)
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert (builder(at(position, edges), 3) == compiled).all()
+    assert np.bincount(compiled[compiled >= 0]).max() >= 3000

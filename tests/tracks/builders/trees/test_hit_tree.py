@@ -1,0 +1,192 @@
+"""Trees of hits: by hand, against the definition with sets, and the compiled passes against the
+plain ones.
+"""
+
+from collections.abc import Sequence
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from bigtrk.tracks.builders.builder import ScoredGraph
+from bigtrk.tracks.builders.trees import hit_tree, native, plain
+from bigtrk.tracks.builders.trees.hit_tree import HitTree, grow
+from tests.oracle.merge_tree import best_value, kruskal
+from tests.tracks.builders.events import helix_event, random_graph, scored
+
+
+@pytest.fixture(params=[plain, native], ids=["plain", "compiled"])
+def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(request.param, monkeypatch)
+
+
+def use(passes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    if passes is native and native.library() is None:
+        pytest.skip("no C compiler")
+    monkeypatch.setattr(hit_tree, "_passes", lambda: passes)
+
+
+def unions(tree: HitTree) -> list[tuple[frozenset[int], float]]:
+    """The hits of each union, by its children, and the score of its edge."""
+    nodes = [frozenset({hit}) for hit in range(len(tree.hits))]
+    for left, right in tree.children.tolist():
+        nodes.append(nodes[left] | nodes[right])
+    return list(zip(nodes[len(tree.hits) :], tree.score.tolist(), strict=True))
+
+
+def defined(graph: ScoredGraph) -> list[tuple[frozenset[int], float]]:
+    edges = zip(*graph.edge_index.tolist(), graph.scores.tolist(), strict=True)
+    modules = None if graph.modules is None else graph.modules.tolist()
+    return kruskal(list(edges), graph.position.tolist(), modules)
+
+
+def line(n_hits: int) -> list[list[float]]:
+    return [[float(hit), 0, 0] for hit in range(n_hits)]
+
+
+@pytest.mark.usefixtures("passes")
+def test_edges_unite_by_falling_score() -> None:
+    tree = grow(scored([(0, 1, 0.5), (2, 3, 0.9), (1, 2, 0.7), (0, 3, 0.6)], line(5)))
+    assert tree.children.tolist() == [[2, 3], [1, 5], [0, 6]]
+    np.testing.assert_allclose(tree.score, [0.9, 0.7, 0.5])
+    assert [sorted(hits) for hits, _ in unions(tree)] == [[2, 3], [1, 2, 3], [0, 1, 2, 3]]
+    assert tree.size.tolist() == [2, 3, 4]
+
+
+@pytest.mark.usefixtures("passes")
+def test_edges_of_equal_score_go_by_destination_then_source() -> None:
+    tree = grow(scored([(2, 3, 0.5), (0, 3, 0.5), (1, 2, 0.5)], line(4)))
+    assert tree.children.tolist() == [[1, 2], [0, 3], [4, 5]]
+
+
+@pytest.mark.usefixtures("passes")
+def test_edges_of_no_score_unite_nothing() -> None:
+    tree = grow(scored([(0, 1, 0.0), (1, 2, 0.009), (2, 3, 0.011), (3, 3, 1.0)], line(4)))
+    assert unions(tree) == [(frozenset({2, 3}), pytest.approx(0.011))]
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize(
+    ("module", "other", "at", "united"),
+    [
+        ((8, 2, 1), (8, 2, 2), (9.0, 12.0, 0.0), True),  # 15 mm
+        ((8, 2, 1), (8, 2, 2), (9.0, 12.0, 0.1), False),
+        ((8, 2, 1), (8, 2, 1), (0.0, 0.1, 0.0), False),
+        ((8, 2, 1), (8, 4, 1), (90.0, 0.0, 0.0), True),
+        ((8, 2, 1), (7, 2, 1), (90.0, 0.0, 0.0), True),
+    ],
+)
+def test_hits_that_exclude_each_other(
+    module: Sequence[int], other: Sequence[int], at: Sequence[float], united: bool
+) -> None:
+    """Hits 0 and 2 never meet by an edge, only through hit 1 of another layer."""
+    edges = [(0, 1, 0.9), (1, 2, 0.8)]
+    position, modules = [[0.0, 0, 0], [50.0, 0, 0], at], [module, (13, 2, 1), other]
+    assert len(unions(grow(scored(edges, position, modules)))) == 1 + united
+    assert len(unions(grow(scored(edges, position)))) == 2
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize("with_modules", [True, False])
+def test_trees_are_what_the_definition_says(with_modules: bool) -> None:
+    rng = np.random.default_rng(1)
+    n_made = 0
+    for _ in range(200):
+        graph = random_graph(rng, n_hits=int(rng.integers(1, 25)), n_edges=int(rng.integers(60)))
+        if not with_modules:
+            graph = ScoredGraph(graph.edge_index, graph.scores, graph.position, None)
+        found = unions(grow(graph))
+        assert found == defined(graph)
+        n_made += len(found)
+    assert n_made > 1000
+
+
+@pytest.mark.usefixtures("passes")
+def test_trees_do_not_depend_on_the_order_of_edges() -> None:
+    graph, _ = helix_event(0)
+    shuffled = np.random.default_rng(0).permutation(graph.edge_index.shape[1])
+    other = ScoredGraph(
+        graph.edge_index[:, shuffled], graph.scores[shuffled], graph.position, graph.modules
+    )
+    assert unions(grow(graph)) == unions(grow(other))
+
+
+@pytest.mark.usefixtures("passes")
+def test_hits_of_a_union_lie_together() -> None:
+    tree = grow(helix_event(1)[0])
+    assert sorted(tree.hits) == list(range(len(tree.hits)))
+    places = zip(tree.first.tolist(), tree.size.tolist(), tree.meeting.tolist(), strict=True)
+    for (hits, _), (_, right), (first, size, meeting) in zip(
+        unions(tree), tree.children.tolist(), places, strict=True
+    ):
+        assert set(tree.hits[first : first + size].tolist()) == hits
+        assert first < meeting < first + size
+        second = tree.hits[meeting : first + size].tolist()
+        assert len(second) == (1 if right < len(tree.hits) else tree.size[right - len(tree.hits)])
+    assert len(set(tree.meeting.tolist())) == len(tree.meeting)
+
+
+def test_compiled_passes_give_what_plain_ones_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, _ = helix_event(2, n_particles=300)
+    found = []
+    for passes in (plain, native):
+        use(passes, monkeypatch)
+        tree = grow(graph)
+        values = np.random.default_rng(3).normal(size=len(tree.size))
+        found.append([*vars(tree).values(), tree.take_best(values)])
+    for expected, compiled in zip(*found, strict=True):
+        np.testing.assert_array_equal(expected, compiled)
+    assert len(found[0][-1]) > 100
+
+
+def test_without_a_compiler_passes_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "library", lambda: None)
+    assert hit_tree._passes() is plain
+    graph, _ = helix_event(0)
+    assert unions(grow(graph)) == defined(graph)
+
+
+@pytest.mark.usefixtures("passes")
+def test_the_best_disjoint_unions_are_taken() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(200):
+        tree = grow(random_graph(rng, n_hits=9, n_edges=30))
+        values = rng.normal(size=len(tree.size))
+        taken = tree.take_best(values)
+        nodes = [hits for hits, _ in unions(tree)]
+        assert sum(len(nodes[i]) for i in taken) == len(
+            frozenset().union(*(nodes[i] for i in taken))
+        )
+        assert values[taken].sum() == pytest.approx(best_value(nodes, values.tolist()))
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize(
+    ("values", "taken"),
+    [
+        ([1.0, 1.0, 2.0], [2]),  # equal: the larger one
+        ([1.0, 1.5, 2.0], [0, 1]),
+        ([-1.0, 0.0, 0.0], []),
+        ([-1.0, 1.0, 0.5], [1]),
+    ],
+)
+def test_what_is_taken_of_two_pairs_and_their_union(values: list[float], taken: list[int]) -> None:
+    tree = grow(scored([(0, 1, 0.9), (2, 3, 0.8), (1, 2, 0.7)], line(4)))
+    assert tree.take_best(np.array(values)).tolist() == taken
+
+
+@pytest.mark.usefixtures("passes")
+@pytest.mark.parametrize("n_hits", [0, 1, 3])
+def test_hits_without_edges_make_no_unions(n_hits: int) -> None:
+    tree = grow(scored([], line(n_hits), [(8, 2, 1)] * n_hits))
+    assert (len(tree.size), sorted(tree.hits)) == (0, list(range(n_hits)))
+    assert tree.take_best(np.zeros(0)).tolist() == []
+
+
+@pytest.mark.usefixtures("passes")
+def test_hits_in_one_point() -> None:
+    edges = [(hit, hit + 1, 0.5) for hit in range(9)]
+    together = grow(scored(edges, np.zeros((10, 3)).tolist(), [(8, 2, hit) for hit in range(10)]))
+    assert together.size.tolist() == list(range(2, 11))
+    apart = grow(scored(edges, np.zeros((10, 3)).tolist(), [(8, 2, 1)] * 10))
+    assert len(apart.size) == 0

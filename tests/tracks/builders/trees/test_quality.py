@@ -1,0 +1,132 @@
+"""The training of track quality, and the file of a merge tree."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+from bigtrk.tracks.builders.merge_tree import MergeTree
+from bigtrk.tracks.builders.trees import quality_training
+from bigtrk.tracks.builders.trees.candidates import FEATURES, are_good, find_candidates
+from bigtrk.tracks.builders.trees.hit_tree import grow
+from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree, write_merge_tree
+from bigtrk.tracks.builders.trees.quality import Quality
+from bigtrk.tracks.builders.trees.quality_training import train_quality
+from tests.tracks.builders.events import helix_event, quality_of, scored
+
+
+@pytest.fixture(scope="module")
+def quality() -> Quality:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quality_training, "STEPS", 300)
+        return train_quality(helix_event(seed) for seed in range(6))
+
+
+def test_good_tracks_are_told_from_others(quality: Quality) -> None:
+    graph, particle_id = helix_event(100)
+    candidates = find_candidates(grow(graph), graph.position, 3)
+    good = are_good(candidates.hits, particle_id)
+    probability = quality(candidates.features)
+    assert ((probability > 0.5) == good).mean() > 0.95
+    assert probability.mean() == pytest.approx(good.mean(), abs=0.05)
+
+
+def test_the_same_events_and_seed_give_the_same_quality(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quality_training, "STEPS", 20)
+
+    def train(seed: int) -> Quality:
+        torch.rand(3)  # what others draw does not matter
+        return train_quality([helix_event(0)], seed=seed)
+
+    one, same, other = train(0), train(0), train(1)
+    for a, b in zip(one.weights, same.weights, strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(one.weights[0], other.weights[0])
+
+
+def test_a_network_by_hand() -> None:
+    features = np.zeros((2, len(FEATURES)), np.float32)
+    features[:, FEATURES.index("d0")] = 3, -1
+    found = quality_of("d0", factor=2, constant=-1)(features)
+    np.testing.assert_allclose(found, 1 / (1 + np.exp([-5.0, 3.0])), rtol=1e-6)
+
+
+def test_nothing_to_learn_from_is_refused() -> None:
+    with pytest.raises(InputError, match="0 of 0 candidates of 3 hits or more are good"):
+        train_quality([])
+    graph, particle_id = helix_event(0)
+    with pytest.raises(InputError, match=r"0 of \d\d\d+ candidates .* give more events"):
+        train_quality([(graph, np.zeros_like(particle_id))])
+    one = scored([(0, 1, 0.9), (1, 2, 0.9)], np.eye(3).tolist())
+    with pytest.raises(InputError, match="1 of 1 candidates"):
+        train_quality([(one, np.ones(3, np.int64))])
+
+
+def test_a_file_gives_back_what_was_written(quality: Quality, tmp_path: Path) -> None:
+    path = tmp_path / "tracks" / "merge-tree.safetensors"
+    write_merge_tree(path, MergeTree(quality, 0.35))
+    read = read_merge_tree(path)
+    assert read.threshold == 0.35
+    graph, _ = helix_event(101)
+    features = find_candidates(grow(graph), graph.position, 3).features
+    np.testing.assert_array_equal(read.quality(features), quality(features))
+    np.testing.assert_array_equal(read(graph, 3), MergeTree(quality, 0.35)(graph, 3))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "merge-tree.safetensors"
+    write_merge_tree(path, MergeTree(quality_of("hits", 1, 0), 0.5))
+    return path
+
+
+def assert_refused(path: Path, why: str) -> None:
+    with pytest.raises(InputError, match=why) as caught:
+        read_merge_tree(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_missing_or_damaged(path: Path) -> None:
+    assert_refused(path.with_name("other"), "no such file")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10])
+    assert_refused(path, "damaged")
+    path.write_bytes(whole[:-10] + bytes([whole[-10] ^ 1]) + whole[-9:])
+    assert_refused(path, "does not match its checksum")
+    path.write_text("{}")
+    assert_refused(path, "not a bigtrk file")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"format": "bigtrk model"}, "holds no merge tree"),
+        ({"version": 2}, "version"),
+        ({"threshold": 1.5}, "threshold"),
+        ({"features": ["hits"]}, "is of other features than hits, lowest_score"),
+        ({"more": 1}, "unknown key 'more'"),
+    ],
+)
+def test_records_of_something_else(path: Path, change: dict[str, object], why: str) -> None:
+    opened = SectionFile(path)
+    write_sections(path, {"quality": opened.read("quality")}, opened.record | change)
+    assert_refused(path, why)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("mean", torch.zeros(len(FEATURES) + 1)),
+        ("weight_1", torch.zeros(8, 8)),
+        ("bias_2", torch.zeros(1, dtype=torch.float64)),
+        ("weight_3", torch.zeros(1)),
+    ],
+)
+def test_networks_of_another_shape(path: Path, name: str, tensor: torch.Tensor) -> None:
+    opened = SectionFile(path)
+    write_sections(path, {"quality": opened.read("quality") | {name: tensor}}, opened.record)
+    assert_refused(path, name)

@@ -1,0 +1,150 @@
+"""Fits of helices: exact ones, noisy ones against other fits, and hits that lie on none."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from bigtrk.tracks.builders.trees.hit_groups import HitGroups
+from bigtrk.tracks.builders.trees.track_fit import HelixFits, fit_helices
+
+Values = NDArray[np.float64]
+
+
+def helix(arc: Values, phi: float, d0: float, z0: float, curvature: float, slope: float) -> Values:
+    """Points [K, 3] at these arc lengths from the point nearest to the beam line, at distance d0
+    (signed) from it, where the helix goes in direction phi.
+    """
+    turned = phi + curvature * arc
+    if curvature:
+        x = (np.sin(turned) - np.sin(phi)) / curvature
+        y = (np.cos(phi) - np.cos(turned)) / curvature
+    else:
+        x, y = arc * np.cos(phi), arc * np.sin(phi)
+    return np.stack([x - d0 * np.sin(phi), y + d0 * np.cos(phi), z0 + slope * arc], axis=1)
+
+
+def fit(*tracks: Values) -> HelixFits:
+    """Fits all at once, as rows of one table of hits in another order."""
+    position = np.concatenate(tracks)
+    place = np.random.default_rng(0).permutation(len(position))
+    shuffled = np.empty_like(position)
+    shuffled[place] = position
+    return fit_helices(HitGroups(place, np.array([len(track) for track in tracks])), shuffled)
+
+
+@pytest.mark.parametrize("radius", [150.0, 1e3, 2e4, 1e7, np.inf])
+def test_exact_helices_are_found(radius: float) -> None:
+    rng = np.random.default_rng(5)
+    n = 100
+    phi, slope = rng.uniform(-np.pi, np.pi, n), rng.normal(0, 2, n)
+    d0, z0 = rng.normal(0, 3, n), rng.normal(0, 50, n)
+    curvature = rng.choice([-1.0, 1.0], n) / radius
+    end = min(2.5 * radius, 1000)
+    tracks = [
+        helix(np.linspace(30, end, rng.integers(3, 14)) + rng.uniform(-5, 5), *values)
+        for values in np.stack([phi, d0, z0, curvature, slope], axis=1)
+    ]
+    found = fit(*tracks)
+    np.testing.assert_allclose(found.circle_residual, 0, atol=1e-8)
+    np.testing.assert_allclose(found.line_residual, 0, atol=1e-8)
+    np.testing.assert_allclose(found.d0, np.abs(d0), atol=1e-4)
+    np.testing.assert_allclose(found.z0, z0, atol=1e-4)
+    np.testing.assert_allclose(found.curvature, 1 / radius, atol=1e-8)
+    np.testing.assert_allclose(found.slope, slope, atol=1e-6)
+
+
+def test_a_circle_about_the_beam_line_and_one_through_it() -> None:
+    arc = np.linspace(10, 250, 8)
+    about, through = helix(arc, 0.3, 100.0, 7.0, -0.01, 0.5), helix(arc, 0.3, 0.0, 7.0, 0.01, 0.5)
+    found = fit(about, through)
+    np.testing.assert_allclose(found.d0, [100, 0], atol=1e-6)
+    np.testing.assert_allclose(found.curvature, 0.01, atol=1e-10)
+    assert found.z0[1] == pytest.approx(7)
+
+
+def test_noisy_circles_are_those_of_least_distances() -> None:
+    rng = np.random.default_rng(6)
+    arc = np.array([32.0, 72, 116, 172, 260, 360, 500, 660])
+    tracks = []
+    for curvature in 1 / rng.uniform(800, 5000, 30):
+        exact = helix(arc, 1.0, 0.5, 3.0, curvature, 0.7)
+        tracks.append(exact + rng.normal(0, 0.1, exact.shape) * [1, 1, 0])
+    found = fit(*tracks)
+    for row, track in enumerate(tracks):
+        best = closest_circle(track)
+        assert found.circle_residual[row] == pytest.approx(best["residual"], rel=1e-3)
+        assert found.d0[row] == pytest.approx(best["d0"], abs=2e-3)
+        assert found.curvature[row] == pytest.approx(best["curvature"], rel=1e-2)
+
+
+def closest_circle(track: Values) -> dict[str, float]:
+    """The circle of the smallest mean square distance, by iteration."""
+
+    def distances(circle: Values) -> Values:
+        rest: Values = np.hypot(*(track[:, :2] - circle[:2]).T) - circle[2]
+        return rest
+
+    start = [-np.sin(1.0) * 2000, np.cos(1.0) * 2000, 2000.0]
+    solved = least_squares(
+        distances, start, x_scale=np.abs(start), xtol=1e-14, ftol=1e-14, gtol=1e-14
+    )
+    x, y, radius = solved.x
+    return {
+        "residual": float(np.sqrt(np.mean(distances(solved.x) ** 2))),
+        "d0": abs(np.hypot(x, y) - radius),
+        "curvature": 1 / radius,
+    }
+
+
+def test_noisy_lines_are_those_of_least_squares() -> None:
+    rng = np.random.default_rng(7)
+    arc = np.array([32.0, 72, 116, 172, 260])
+    tracks = [helix(arc, 2.0, -0.4, 30.0, 1e-3, slope) for slope in (-2.0, 0.0, 0.3)]
+    for track in tracks:
+        track[:, 2] += rng.normal(0, 1, len(arc))
+    found = fit(*tracks)
+    for row, track in enumerate(tracks):
+        columns = np.stack([np.ones_like(arc), arc], axis=1)
+        (z0, slope), square, *_ = np.linalg.lstsq(columns, track[:, 2])
+        assert found.z0[row] == pytest.approx(z0, abs=1e-6)
+        assert found.slope[row] == pytest.approx(slope, abs=1e-8)
+        assert found.line_residual[row] == pytest.approx(np.sqrt(square[0] / len(arc)))
+
+
+def test_two_hits_are_fitted_by_a_straight_line() -> None:
+    found = fit(np.array([[3.0, 4.0, 1.0], [3.0, 10.0, 7.0]]))
+    values = {name: values[0] for name, values in vars(found).items()}
+    assert values == pytest.approx(
+        {
+            "circle_residual": 0,
+            "line_residual": 0,
+            "d0": 3,
+            "z0": -3,
+            "curvature": 0,
+            "slope": 1,
+        },
+        abs=1e-9,
+    )
+
+
+@pytest.mark.parametrize(
+    "hits",
+    [
+        np.zeros((5, 3)),
+        np.full((3, 3), 700.0),
+        [[5.0, 5, 0], [5, 5, 9], [5, 5, 80]],
+        [[1.0, 0, 0], [-1, 0, 0], [0, 1, 5], [0, -1, 5]],
+        [[1.0, 1, 0], [-1, 1, 3], [-1, -1, 0], [1, -1, 3]],
+        [[0.0, 0, 0], [1e-9, 0, 1], [0, 1e-9, 2]],
+    ],
+    ids=["origin", "point", "along z", "cross", "square", "tiny"],
+)
+def test_hits_on_no_helix_have_finite_fits(hits: Values) -> None:
+    found = fit(np.array(hits))
+    assert all(np.isfinite(values).all() for values in vars(found).values())
+
+
+def test_no_groups() -> None:
+    nothing = HitGroups(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    assert all(len(values) == 0 for values in vars(fit_helices(nothing, np.zeros((9, 3)))).values())

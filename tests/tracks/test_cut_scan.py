@@ -1,0 +1,56 @@
+"""The tracks by several cuts at once, and by each of them alone."""
+
+import random
+
+import pytest
+import torch
+
+from bigtrk.records.evaluation import TrackRecord
+from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.evaluation import TrackOptions, score_tracks
+from bigtrk.tracks.summary import summarise_tracks
+from bigtrk.training.evaluation.track_records import track_record
+from tests.tracks.small_event import small_event
+
+CUTS = (0.2, 0.55, 0.9)
+
+
+def recorded(options: TrackOptions) -> TrackRecord:
+    """Two events of five particles, whose true edges score better than others."""
+    events = []
+    for seed in range(2):
+        draw = random.Random(seed)
+        hits = [1 + i % 5 for i in range(40)]
+        pairs = sorted({(b, a) for a in range(40) for b in range(a + 1, 40) if draw.random() < 0.1})
+        pairs = sorted({*pairs, *((a + 5, a) for a in range(35))})
+        edges = [(a, b, b == a + 5) for b, a in pairs]
+        scores = [draw.uniform(0.4, 1.0) if true else draw.uniform(0, 0.8) for *_, true in edges]
+        event = small_event(hits, edges, dict.fromkeys(range(1, 6), 2.0))
+        events.append(score_tracks(event, torch.tensor(scores, dtype=torch.float64), options))
+    return track_record(summarise_tracks(events, options))
+
+
+@pytest.mark.parametrize("builder", BuilderName)
+def test_a_scan_gives_what_each_cut_gives_alone(builder: BuilderName) -> None:
+    scan = recorded(TrackOptions(builder=builder, scan_cuts=CUTS)).scan
+    assert [found.score_cut for found in scan] == list(CUTS)
+    for found in scan:
+        alone = recorded(TrackOptions(found.score_cut, builder=builder))
+        assert (alone.builder, alone.score_cut) == (builder.value, found.score_cut)
+        (strict,) = (
+            match for match in alone.matching if (match.style, match.mode) == ("ATLAS", "strict")
+        )
+        assert found.model_dump(exclude={"score_cut", "bins"}) == strict.model_dump(
+            exclude={"bins"}
+        )
+    assert len({found.efficiency for found in scan}) > 1
+
+
+def test_without_a_cut_the_builder_has_its_own_and_perfect_scores_their_own() -> None:
+    walk = recorded(TrackOptions(builder=BuilderName.WALK))
+    assert (walk.builder, walk.score_cut, walk.scan) == ("walk", 0.01, ())
+    assert recorded(TrackOptions()).score_cut == 0.5
+    for builder in BuilderName:
+        perfect = recorded(TrackOptions(1.0, builder=builder)).perfect
+        assert perfect is not None
+        assert [match.efficiency for match in perfect.matching] == [1.0] * len(perfect.matching)
