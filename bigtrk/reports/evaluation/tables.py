@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
+from bigtrk.records.evaluation import EvaluationRecord, MatchingRecord, TrackRecord
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.binned import BINNED_RULE, cell
@@ -132,18 +132,7 @@ def _evaluated_tracks(tracked: Sequence[tuple[str, TrackRecord]]) -> Table:
     rows = tuple(
         (
             *((name,) if name else ()),
-            *(match.style, match.mode),
-            *(
-                figures.percent(value, 2)
-                for value in (match.efficiency, match.fake_rate, match.duplicate_rate)
-            ),
-            *(
-                figures.count(value)
-                for value in (
-                    *(match.n_particles, match.n_reconstructed),
-                    *(match.n_tracks, match.n_matched),
-                )
-            ),
+            *matching_cells(match),
         )
         for name, tracks in tracked
         for match in tracks.matching
@@ -154,16 +143,33 @@ def _evaluated_tracks(tracked: Sequence[tuple[str, TrackRecord]]) -> Table:
     return Table("Evaluation: tracks", columns, rows, notes, text_columns=2 + len(run))
 
 
+def matching_cells(match: MatchingRecord) -> tuple[str, ...]:
+    """Makes the cells of one matching, in the order of TRACK_COLUMNS."""
+    rates = (match.efficiency, match.fake_rate, match.duplicate_rate)
+    counts = (match.n_particles, match.n_reconstructed, match.n_tracks, match.n_matched)
+    return (
+        *(match.style, match.mode),
+        *(figures.percent(value, 2) for value in rates),
+        *map(figures.count, counts),
+    )
+
+
+def score_note(score: float | None) -> str:
+    """Says what the TrackML score is."""
+    if score is None:
+        return (
+            "TrackML score unknown, since the truth does not give every hit a weight, or 0 to all."
+        )
+    return f"TrackML score {score:.4f}."
+
+
 def _run_column(named: Sequence[tuple[str, object]]) -> tuple[str, ...]:
     return ("run",) if any(name for name, _ in named) else ()
 
 
 def _track_note(name: str, tracks: TrackRecord) -> str:
-    score = "unknown, since the truth does not give every hit a weight"
-    if tracks.trackml_score is not None:
-        score = f"{tracks.trackml_score:.4f}"
     return (
-        f"{name + ': ' if name else ''}TrackML score {score}. Tracks from edges with "
+        f"{name + ': ' if name else ''}{score_note(tracks.trackml_score)} Tracks from edges with "
         f"a score above {figures.text(tracks.score_cut)}; particles of at least "
         f"{figures.text(tracks.min_hits)} hits and {figures.text(tracks.pt_min)} GeV; matching "
         f"fraction {figures.text(tracks.matching_fraction)}."
