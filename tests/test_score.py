@@ -106,7 +106,7 @@ def empty_file(folder: Path) -> str:
 
 IDS = pa.array([1, 2])
 NANS = pa.array([1.0, float("nan")])
-HOSTILE = {
+HOSTILE: dict[str, tuple[Callable[[Path], str], list[str]]] = {
     "empty file": (empty_file, [FILE, "not a readable parquet file", "write it again"]),
     "floats": (parquet(hit_id=IDS, track_id=NANS), [FILE, "track_id holds double", "int64"]),
     "texts": (parquet(hit_id=pa.array(["a", "b"]), track_id=IDS), ["hit_id holds string"]),
