@@ -229,6 +229,37 @@ def evaluate(
 
 
 @app.command()
+def score(
+    tracks: Annotated[
+        Path,
+        typer.Argument(
+            help="folder of event<id>-tracks.parquet, one such file, or a TrackML submission CSV"
+        ),
+    ],
+    events: Annotated[Path, typer.Argument(help="folder or zip of TrackML events with truth")],
+    pt_min: Annotated[
+        float, typer.Option(min=0, help="GeV; particles a track finder must find")
+    ] = 1.0,
+    min_hits: Annotated[int, typer.Option(min=1, help="shortest track, in hits")] = 3,
+    matching_fraction: Annotated[
+        float,
+        typer.Option(min=0, max=1, help="share of hits that makes a match; 0.5: more than half"),
+    ] = 0.5,
+    as_json: AsJson = False,
+) -> None:
+    """Judge tracks from anywhere by the truth of their events.
+
+    Hits that TRACKS does not list are in no track, as are those of track -1.
+    """
+    from bigtrk.reports import show_score
+    from bigtrk.tracks.matching import Criteria
+    from bigtrk.training.evaluation.score_files import score_files
+
+    found = score_files(tracks, events, Criteria(min_hits, pt_min, matching_fraction))
+    print_result(found.model_dump(mode="json"), as_json, lambda: show_score(found, console))
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folders, or folders of `bigtrk scale`")],
     html: Annotated[

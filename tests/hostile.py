@@ -33,6 +33,7 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
 from bigtrk.graphs.storage.tensor_files import digest, metadata
+from bigtrk.tracks.files import open_tracks, write_tracks
 from bigtrk.train import DEFAULT
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration
@@ -268,6 +269,25 @@ def read_npz(folder: Path, content: bytes) -> object:
     return read_heptrkx(path)
 
 
+@cache
+def tracks_file() -> bytes:
+    hit_id = np.arange(30)
+    with TemporaryDirectory() as folder:
+        return write_tracks(Path(folder), EVENT, hit_id, hit_id // 4).read_bytes()
+
+
+def track_seeds() -> list[bytes]:
+    return [b"\0" + tracks_file(), b"\1event_id,hit_id,track_id\n1,1,0\n1,2,0\n2,1,7\n"]
+
+
+def read_track_file(folder: Path, content: bytes) -> object:
+    """First byte: 0 a parquet file of an event, others a submission."""
+    path = folder / (f"{EVENT}-tracks.parquet" if content[:1] == b"\0" else "submission.csv")
+    path.write_bytes(content[1:])
+    found = open_tracks(path)
+    return [found.read(number) for number in found.events]
+
+
 def same(one: object, other: object) -> bool:
     """Says whether two things that were read agree, values bit by bit."""
     if type(one) is not type(other):
@@ -292,6 +312,7 @@ READERS = {
     "manifest": Reader(manifest_seeds, read_stored),
     "configuration": Reader(configuration_seeds, read_configuration),
     "heptrkx": Reader(heptrkx_seeds, read_npz),
+    "tracks": Reader(track_seeds, read_track_file),
 }
 
 

@@ -32,6 +32,7 @@ COMMANDS = [
         for builder in BuilderName
     ),
     "bigtrk evaluate runs/0001 graphs --html evaluation.html --json",
+    "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
     "bigtrk report runs/0001 --html report.html --json",
     "bigtrk plan graphs sectors --ranks 1,2 --ranks-per-node 2 --memory 1 --seed 1",
     *(
@@ -87,6 +88,7 @@ def test_no_option_is_left_out() -> None:
 
 def test_every_option_runs(tmp_path: Path) -> None:
     write_heptrkx(tmp_path / "npz")
+    (tmp_path / "mine.csv").write_text("event_id,hit_id,track_id\n0,1,0\n0,2,0\n")
     run_in_one(COMMANDS, tmp_path)
     for page in ("report.html", "evaluation.html"):
         assert "<svg" in (tmp_path / page).read_text()

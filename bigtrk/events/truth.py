@@ -9,6 +9,8 @@ from bigtrk.events.event import NOISE, Columns, Event
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
+MOST_WEIGHT = 1e9  # of a hit: an event's sum to 1, and others' sums stay finite
+
 
 def module_ids(hits: Columns) -> Int64:
     """Returns the volume, layer and module of each hit, [N, 3]."""
@@ -31,6 +33,31 @@ def hit_particles(event: Event) -> Int64:
     # Row -1, of hits the truth does not list, is the noise appended at the end.
     particle: Int64 = np.append(truth["particle_id"].astype(np.int64, copy=False)[first], NOISE)
     return particle[row]
+
+
+def hit_weights(event: Event) -> Float64 | None:
+    """Returns the TrackML weight of each hit row, [N]; 0 for hits the truth does not list, None
+    where it gives no weights.
+
+    Raises:
+        InputError: the event has no truth, or a weight is beyond any of a score.
+    """
+    truth = _truth(event)
+    if "weight" not in truth:
+        return None
+    weight = truth["weight"].astype(np.float64, copy=False)
+    if len(bad := np.flatnonzero((weight < 0) | (weight > MOST_WEIGHT))):
+        raise InputError(
+            f"{event.name}-truth, row {bad[0] + 2}: the weight of hit {truth['hit_id'][bad[0]]} is "
+            f"{weight[bad[0]]:g}, not one from 0 to {MOST_WEIGHT:g}; correct it"
+        )
+    if np.isnan(weight).all():
+        return None
+    listed, first = np.unique(truth["hit_id"].astype(np.int64, copy=False), return_index=True)
+    row = _rows_of(event.hits["hit_id"].astype(np.int64, copy=False), listed)
+    # Row -1, of hits the truth does not list, is the 0 appended at the end.
+    weight_of_hit: Float64 = np.append(weight[first], 0.0)[row]
+    return weight_of_hit
 
 
 def true_edges(event: Event) -> Int64:

@@ -4,8 +4,6 @@ Shapes: N hits, E edges.
 """
 
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import get_args
 
 import numpy as np
 from torch import Tensor
@@ -20,6 +18,7 @@ from bigtrk.tracks.builders.registry import make_builder
 from bigtrk.tracks.hit_columns import hit_column, scored_graph
 from bigtrk.tracks.losses import CATEGORIES, loss_bins, loss_categories
 from bigtrk.tracks.matching import (
+    Criteria,
     Judgement,
     Matching,
     Mode,
@@ -30,7 +29,7 @@ from bigtrk.tracks.matching import (
 )
 from bigtrk.tracks.overlaps import Ids
 from bigtrk.tracks.track_bins import track_bins
-from bigtrk.tracks.trackml_score import trackml_score
+from bigtrk.tracks.trackml_score import score_if_weighted
 
 BINNED_STYLE: Style = "ATLAS"
 BUDGET: tuple[Style, Mode] = (BINNED_STYLE, "strict")  # the style and mode of the loss budget
@@ -57,10 +56,7 @@ class TrackOptions:
 
     def matchings(self) -> list[Matching]:
         """Lists every style in every mode."""
-        return [
-            Matching(style, mode, self.matching_fraction, self.pt_min, self.min_hits, self.min_hits)
-            for style, mode in product(get_args(Style), get_args(Mode))
-        ]
+        return Criteria(self.min_hits, self.pt_min, self.matching_fraction).matchings()
 
     def budget_matching(self) -> Matching:
         """Returns the one in style and mode BUDGET."""
@@ -183,8 +179,6 @@ def _judged(event: Sector, particles: ParticleTable, tracks: _Tracks) -> JudgedT
 
 
 def _trackml_score(track_id: Ids, event: Sector) -> float | None:
-    """Returns the score; None where the truth gives no weights, as in files of the test set."""
     assert event.particle_id is not None
-    if event.hit_weight is None or not np.isfinite(event.hit_weight.numpy()).all():
-        return None
-    return trackml_score(track_id, event.particle_id.numpy(), event.hit_weight.numpy())
+    weight = None if event.hit_weight is None else event.hit_weight.numpy()
+    return score_if_weighted(track_id, event.particle_id.numpy(), weight)

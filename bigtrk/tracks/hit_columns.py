@@ -32,4 +32,5 @@ def scored_graph(event: Sector, scores: Tensor) -> ScoredGraph:
     """
     r, phi, z = (hit_column(event, name) for name in ("r", "phi", "z"))
     position = np.stack([r * np.cos(phi), r * np.sin(phi), z], axis=1)
-    return ScoredGraph(event.edge_index.numpy(), scores.numpy(), position, modules=None)
+    modules = None if event.modules is None else event.modules.numpy()
+    return ScoredGraph(event.edge_index.numpy(), scores.numpy(), position, modules)

@@ -4,9 +4,11 @@ Definitions of GNN4ITk acorn's track building. Shapes: N hits, P particles, R pa
 a particle that share hits.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from itertools import product
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +53,32 @@ class Matching:
     pt_min: float = 0.0
     min_track_length: int = 3
     hits_min: int = 1
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """The tracks and particles that count in every style and mode: tracks of at least `min_hits`
+    hits; particles of at least `min_hits` hits and `pt_min` (GeV) are to be found.
+
+    Raises:
+        InputError: pt_min or matching_fraction is NaN or infinite.
+    """
+
+    min_hits: int = 3
+    pt_min: float = 1.0
+    matching_fraction: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("pt_min", "matching_fraction"):
+            if not math.isfinite(value := getattr(self, name)):
+                raise InputError(f"{name} is {value}, which nothing satisfies; give a number")
+
+    def matchings(self) -> list[Matching]:
+        """Lists every style in every mode."""
+        return [
+            Matching(style, mode, self.matching_fraction, self.pt_min, self.min_hits, self.min_hits)
+            for style, mode in product(get_args(Style), get_args(Mode))
+        ]
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ class MatchingSummary:
 
 @dataclass(frozen=True)
 class JudgedSummary:
-    """The tracks of all events from one set of scores: in the order of TrackOptions.matchings, and
-    the mean TrackML score over the events that have one, None if none has.
+    """The tracks of all events from one set of scores, or from files: in the order of
+    Criteria.matchings, and the mean TrackML score over the events that have one, None if none has.
     """
 
     matchings: tuple[MatchingSummary, ...]
@@ -49,8 +49,8 @@ def summarise_tracks(events: Sequence[EventTracks], options: TrackOptions) -> Tr
     losses = np.sum([event.losses for event in events], axis=0).tolist()
     return TracksSummary(
         options=options,
-        model=_summary([event.model for event in events], options),
-        perfect=_summary([event.perfect for event in events], options),
+        model=summarise_judged([event.model for event in events], options.matchings()),
+        perfect=summarise_judged([event.perfect for event in events], options.matchings()),
         losses=dict(zip(CATEGORIES, losses, strict=True)),
         loss_bins=added([event.loss_bins for event in events]),
         scan=_scan([event.scan for event in events], options),
@@ -67,17 +67,20 @@ def _scan(
     }
 
 
-def _summary(events: Sequence[JudgedTracks], options: TrackOptions) -> JudgedSummary:
-    matchings = tuple(
+def summarise_judged(
+    events: Sequence[JudgedTracks], matchings: Sequence[Matching]
+) -> JudgedSummary:
+    """Adds up events (at least one), each judged by `matchings` in this order."""
+    summaries = tuple(
         MatchingSummary(
             matching=matching,
             metrics=pooled([event.metrics[i] for event in events]),
             bins=_bins([event.bins[i] for event in events]),
         )
-        for i, matching in enumerate(options.matchings())
+        for i, matching in enumerate(matchings)
     )
     known = [event.trackml_score for event in events if event.trackml_score is not None]
-    return JudgedSummary(matchings, sum(known) / len(known) if known else None)
+    return JudgedSummary(summaries, sum(known) / len(known) if known else None)
 
 
 def _bins(events: Sequence[Bins | None]) -> Bins | None:

@@ -33,31 +33,12 @@ def trackml_score(track_id: Ids, particle_id: Ids, weight: NDArray[np.floating])
     return float(weight[counted].sum(dtype=np.float64) / total)
 
 
-def aligned_submission(
-    hit_id: Ids, submitted_hit_id: Ids, submitted_track_id: Ids, source: str
-) -> Ids:
-    """Returns a submission's track of each hit, in the event's order: [N], [M], [M] -> [N].
-
-    `source` names the submission in messages.
-
-    Raises:
-        InputError: a hit is submitted twice, is missing or unknown, or has track id -1 (which the
-            challenge's own scorer drops without a word).
+def score_if_weighted(
+    track_id: Ids, particle_id: Ids, weight: NDArray[np.floating] | None
+) -> float | None:
+    """Returns `trackml_score`; None without weights, where one is unknown (as in files of the test
+    set), or where all are 0 (an event of short particles alone).
     """
-    ids, first, counts = np.unique(submitted_hit_id, return_index=True, return_counts=True)
-    if (counts > 1).any():
-        raise InputError(f"{source}: hit {ids[counts > 1][0]} occurs twice; keep one row per hit")
-    if len(unknown := np.setdiff1d(ids, hit_id)):
-        raise InputError(f"{source}: hit {unknown[0]} is not in the event; remove its row")
-    if len(missing := np.setdiff1d(hit_id, ids)):
-        raise InputError(
-            f"{source}: hit {missing[0]} is missing ({len(missing)} in all); give each hit in no "
-            f"track a track id of its own"
-        )
-    if len(dropped := np.flatnonzero(submitted_track_id < 0)):
-        row = dropped[0]
-        raise InputError(
-            f"{source}: row {row + 1}: track id {submitted_track_id[row]}; give each hit in no "
-            f"track a track id of its own"
-        )
-    return submitted_track_id[first[np.searchsorted(ids, hit_id)]]
+    if weight is None or not weight.any() or not np.isfinite(weight).all():
+        return None
+    return trackml_score(track_id, particle_id, weight)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.reader import read_event
-from bigtrk.events.truth import hit_particles, particle_kinematics, true_edges
+from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics, true_edges
 
 BASE = 2**53 + 1  # odd: float64 would break it
 
@@ -126,3 +126,19 @@ def test_hits_alone_make_no_labels(tiny: Path, function: object) -> None:
     assert callable(function)
     with pytest.raises(InputError, match=r"event000000007: .*labels cannot be made; add"):
         function(event)
+
+
+def test_weights_are_of_the_hits_in_their_order() -> None:
+    hits: Columns = {"hit_id": np.array([5, 3, 9, 4])}
+    truth: Columns = {"hit_id": np.array([9, 3, 5]), "weight": np.array([0.5, np.nan, 0.25])}
+    found = hit_weights(Event("event000000001", hits, truth=truth))
+    assert found is not None
+    assert np.array_equal(found, [0.25, np.nan, 0.5, 0.0], equal_nan=True)
+    assert hit_weights(Event("event000000001", hits, truth={"hit_id": hits["hit_id"]})) is None
+
+
+@pytest.mark.parametrize("weight", [-0.5, 1e300, np.inf])
+def test_a_weight_that_no_score_has_is_named(weight: float) -> None:
+    table: Columns = {"hit_id": np.array([9, 3]), "weight": np.array([0.5, weight])}
+    with pytest.raises(InputError, match="event000000001-truth, row 3: the weight of hit 3 is"):
+        hit_weights(Event("event000000001", table, truth=table))

@@ -216,4 +216,7 @@ def test_show_evaluation_alone() -> None:
 def test_a_missing_score_has_its_reason() -> None:
     record = evaluation_record(tracks=track_record(trackml_score=None))
     text = " ".join(shown_evaluation(record).split())
-    assert "TrackML score unknown, since the truth does not give every hit a weight." in text
+    assert (
+        "TrackML score unknown, since the truth does not give every hit a weight, or 0 to all."
+        in text
+    )

@@ -1,14 +1,14 @@
-"""The TrackML score against the challenge's own software, and the checks of a submission."""
+"""The TrackML score against the challenge's own software."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
-from bigtrk.tracks.trackml_score import aligned_submission, trackml_score
+from bigtrk.tracks.trackml_score import score_if_weighted, trackml_score
 from tests.tracks.subevent import read_subevent
 
 
@@ -41,27 +41,8 @@ def test_unknown_weights_are_an_error() -> None:
         trackml_score(one, one, np.array([0.0]))
 
 
-HITS = np.array([5, 3, 9])
-
-
-def align(*rows: tuple[int, int]) -> NDArray[np.int64]:
-    hits, tracks = np.array(rows).T
-    return aligned_submission(HITS, hits, tracks, "mine.csv")
-
-
-def test_a_submission_in_any_order() -> None:
-    assert align((9, 1), (5, 2), (3, 1)).tolist() == [2, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([(9, 1), (5, 2), (3, 1), (5, 2)], "mine.csv: hit 5 occurs twice"),
-        ([(9, 1), (5, 2)], r"mine.csv: hit 3 is missing \(1 in all\)"),
-        ([(9, 1), (5, 2), (3, 1), (4, 1)], "mine.csv: hit 4 is not in the event"),
-        ([(9, 1), (5, -1), (3, 1)], "mine.csv: row 2: track id -1"),
-    ],
-)
-def test_bad_submissions_name_the_hit(rows: list[tuple[int, int]], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        align(*rows)
+@pytest.mark.parametrize("weight", [None, [math.nan, 1.0], [math.inf, 1.0], [0.0, 0.0]])
+def test_without_weights_there_is_no_score(weight: list[float] | None) -> None:
+    two = np.array([1, 1])
+    assert score_if_weighted(two, two, None if weight is None else np.array(weight)) is None
+    assert score_if_weighted(two, two, np.array([1.0, 0.0])) == 1.0

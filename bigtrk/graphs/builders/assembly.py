@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bigtrk.events.event import Event
-from bigtrk.events.truth import hit_particles, module_ids, particle_kinematics
+from bigtrk.events.truth import hit_particles, hit_weights, module_ids, particle_kinematics
 from bigtrk.graphs.builders.window_learning import is_target
 from bigtrk.graphs.coordinates import Floats, Ints, hit_coordinates
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
@@ -38,6 +37,7 @@ def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
     features = hit_columns(event)
     hit_id = event.hits["hit_id"].astype(np.int64)
     known = true is not None
+    weight = hit_weights(event) if known else None
     return EventGraph(
         name=event.name,
         node_feature_names=tuple(features),
@@ -48,7 +48,7 @@ def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
         y=None if true is None else torch.from_numpy(_are_true(edges, true, len(hit_id))),
         hit_id=torch.from_numpy(hit_id),
         particle_id=torch.from_numpy(hit_particles(event)) if known else None,
-        hit_weight=_hit_weights(event, hit_id),
+        hit_weight=None if weight is None else torch.from_numpy(weight),
         modules=torch.from_numpy(module_ids(event.hits)),
         particles=_particle_table(event) if known else None,
     )
@@ -108,18 +108,6 @@ def _sorted(edges: Ints, n_nodes: int) -> Ints:
 def _are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
     """Says whether each of `edges` [2, E] is among the true ones [2, T]: [E]."""
     return np.isin(edges[1] * n_hits + edges[0], true[1] * n_hits + true[0])
-
-
-def _hit_weights(event: Event, hit_id: Ints) -> Tensor | None:
-    """Returns the weight of each hit [N], 0 where the truth lists none; None without weights."""
-    weights = None if event.truth is None else event.truth.get("weight")
-    if event.truth is None or weights is None or np.isnan(weights.astype(np.float64)).all():
-        return None
-    listed, first = np.unique(event.truth["hit_id"].astype(np.int64), return_index=True)
-    hit_weight = np.zeros(len(hit_id))
-    _, row, listed_row = np.intersect1d(hit_id, listed, return_indices=True)
-    hit_weight[row] = weights.astype(np.float64)[first][listed_row]
-    return torch.from_numpy(hit_weight)
 
 
 def _particle_table(event: Event) -> ParticleTable:

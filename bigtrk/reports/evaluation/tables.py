@@ -17,6 +17,7 @@ MATCHING_COLUMNS = (
     *("efficiency %", "fake %", "duplicate %"),
     *("particles", "found", "tracks", "matched"),
 )
+TRACK_COLUMNS = ("matching", "mode", *MATCHING_COLUMNS)
 SCAN_RULE = "ATLAS matching, strict mode."
 
 BUDGET = ("ATLAS", "strict")
@@ -131,20 +132,23 @@ def _notes(name: str, record: EvaluationRecord) -> Iterator[str]:
 
 def _evaluated_tracks(tracked: Sequence[tuple[str, TrackRecord]]) -> Table:
     rows = tuple(
-        (*((name,) if name else ()), match.style, match.mode, *_matching_cells(match))
+        (
+            *((name,) if name else ()),
+            *matching_cells(match),
+        )
         for name, tracks in tracked
         for match in tracks.matching
     )
     notes = tuple(_track_note(name, tracks) for name, tracks in tracked)
     run = _run_column(tracked)
-    columns = (*run, "matching", "mode", *MATCHING_COLUMNS)
+    columns = (*run, *TRACK_COLUMNS)
     return Table("Evaluation: tracks", columns, rows, notes, text_columns=2 + len(run))
 
 
 def _scans(tracked: Sequence[tuple[str, TrackRecord]]) -> list[Table]:
     """Makes a row per score cut that was scanned."""
     rows = tuple(
-        (*((name,) if name else ()), figures.text(match.score_cut), *_matching_cells(match))
+        (*((name,) if name else ()), figures.text(match.score_cut), *_rate_cells(match))
         for name, tracks in tracked
         for match in tracks.scan
     )
@@ -154,10 +158,24 @@ def _scans(tracked: Sequence[tuple[str, TrackRecord]]) -> list[Table]:
     return [table] if rows else []
 
 
-def _matching_cells(match: MatchingRecord) -> tuple[str, ...]:
+def matching_cells(match: MatchingRecord) -> tuple[str, ...]:
+    """Makes the cells of one matching, in the order of TRACK_COLUMNS."""
+    return (match.style, match.mode, *_rate_cells(match))
+
+
+def _rate_cells(match: MatchingRecord) -> tuple[str, ...]:
     rates = (match.efficiency, match.fake_rate, match.duplicate_rate)
     counts = (match.n_particles, match.n_reconstructed, match.n_tracks, match.n_matched)
     return (*(figures.percent(rate, 2) for rate in rates), *map(figures.count, counts))
+
+
+def score_note(score: float | None) -> str:
+    """Says what the TrackML score is."""
+    if score is None:
+        return (
+            "TrackML score unknown, since the truth does not give every hit a weight, or 0 to all."
+        )
+    return f"TrackML score {score:.4f}."
 
 
 def _run_column(named: Sequence[tuple[str, object]]) -> tuple[str, ...]:
@@ -165,12 +183,10 @@ def _run_column(named: Sequence[tuple[str, object]]) -> tuple[str, ...]:
 
 
 def _track_note(name: str, tracks: TrackRecord) -> str:
-    score = "unknown, since the truth does not give every hit a weight"
-    if tracks.trackml_score is not None:
-        score = f"{tracks.trackml_score:.4f}"
     return (
-        f"{name + ': ' if name else ''}TrackML score {score}. Tracks by {tracks.builder} "
-        f"from edges with a score above {figures.text(tracks.score_cut)}; particles of at least "
+        f"{name + ': ' if name else ''}{score_note(tracks.trackml_score)} Tracks by "
+        f"{tracks.builder} from edges with a score above {figures.text(tracks.score_cut)}; "
+        f"particles of at least "
         f"{figures.text(tracks.min_hits)} hits and {figures.text(tracks.pt_min)} GeV; matching "
         f"fraction {figures.text(tracks.matching_fraction)}."
     )

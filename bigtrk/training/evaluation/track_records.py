@@ -21,7 +21,7 @@ def edge_bins_record(bins: Bins) -> EdgeBins:
 
 def track_record(summary: TracksSummary) -> TrackRecord:
     """Makes the record of tracks."""
-    options, model = summary.options, _judged(summary.model)
+    options, model = summary.options, judged_record(summary.model)
     return TrackRecord(
         trackml_score=model.trackml_score,
         matching=model.matching,
@@ -30,7 +30,7 @@ def track_record(summary: TracksSummary) -> TrackRecord:
         min_hits=options.min_hits,
         pt_min=options.pt_min,
         matching_fraction=options.matching_fraction,
-        perfect=_judged(summary.perfect),
+        perfect=judged_record(summary.perfect),
         losses=summary.losses,
         loss_bins=_binned(summary.loss_bins),
         scan=tuple(
@@ -40,7 +40,8 @@ def track_record(summary: TracksSummary) -> TrackRecord:
     )
 
 
-def _judged(summary: JudgedSummary) -> Judged:
+def judged_record(summary: JudgedSummary) -> Judged:
+    """Makes the record of tracks by every matching."""
     return Judged(
         trackml_score=summary.trackml_score,
         matching=tuple(_matching(each) for each in summary.matchings),

@@ -1,0 +1,73 @@
+"""Columns of integers from parquet files of anybody's."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bigtrk.disk.parquet import read_integers
+from bigtrk.errors import InputError
+
+
+def read(path: Path, table: pa.Table) -> dict[str, list[int]]:
+    pq.write_table(table, path)
+    columns = read_integers(path, ["a", "b"], optional=["c"])
+    assert all(column.dtype == np.int64 for column in columns.values())
+    return {name: column.tolist() for name, column in columns.items()}
+
+
+def test_every_kind_of_integer_and_no_other_column(tmp_path: Path) -> None:
+    a, b = pa.array([2**63 - 1], pa.uint64()), pa.array([-7], pa.int8())
+    found = read(tmp_path / "x", pa.table({"z": ["text"], "b": b, "a": a}))
+    assert found == {"a": [2**63 - 1], "b": [-7]}
+    assert read(tmp_path / "x", pa.table({"a": a, "b": b, "c": b}))["c"] == [-7]
+    none = pa.array([], pa.int64())
+    assert read(tmp_path / "x", pa.table({"a": none, "b": none})) == {"a": [], "b": []}
+
+
+GOOD = pa.array([1, 2])
+
+
+@pytest.mark.parametrize(
+    ("b", "message"),
+    [
+        (pa.array([1.0, float("nan")]), "column b holds double, not integers; write it as int64"),
+        (pa.array(["1", "2"]), "column b holds string, not integers"),
+        (pa.array([[1], [2]]), "column b holds list<"),
+        (pa.array([True, False]), "column b holds bool, not integers"),
+        (pa.array([1, None]), "row 2: b is blank; write a whole number"),
+        (pa.array([1, 2**63], pa.uint64()), "row 2: b is 9223372036854775808, beyond int64"),
+    ],
+)
+def test_values_that_are_no_integers_are_named(tmp_path: Path, b: pa.Array, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read(tmp_path / "x", pa.table({"a": GOOD, "b": b}))
+    assert str(tmp_path / "x") in str(caught.value)
+
+
+def test_columns_that_are_missing_or_there_twice_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="missing column b; the table needs a, b: rename"):
+        read(tmp_path / "x", pa.table({"a": GOOD}))
+    with pytest.raises(InputError, match="column b appears twice; remove one"):
+        read(tmp_path / "x", pa.table([GOOD] * 3, names=["a", "b", "b"]))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"a,b\n1,2\n", b"PAR1" * 100])
+def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(InputError, match=r"x: not a readable parquet file .*; write it again"):
+        read_integers(tmp_path / "x", ["a"], optional=[])
+
+
+def test_more_rows_than_a_file_of_its_size_holds_are_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = pa.array(np.zeros(1_000_000, np.int64))
+    table = pa.table({"a": same, "b": same})
+    assert len(read(tmp_path / "x", table)["a"]) == 1_000_000
+    assert (tmp_path / "x").stat().st_size < 10_000
+    monkeypatch.setattr("bigtrk.disk.unpacking.FREE_BYTES", 1 << 20)
+    with pytest.raises(InputError, match=r"unpacks to more than \d MiB"):
+        read(tmp_path / "x", table)

@@ -1,0 +1,153 @@
+"""`bigtrk score` as it is typed, on the real event 1000 and on files of others."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bigtrk.tracks.files import write_submission, write_tracks
+from tests.programs import run_here
+from tests.test_bad_input import one_line
+from tests.tracks.judged_events import FIRST, FIRST_SCORE, FIRST_TRACKS, columns, write_events
+
+FILE = f"{FIRST}-tracks.parquet"
+HEAD = "event_id,hit_id,track_id\n"
+
+
+def test_event_1000_from_another_folder(
+    testdata: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Tracks of particles that lack every second hit at z above 0, counted by pandas."""
+    monkeypatch.chdir(tmp_path)
+    data = testdata / "data/trackml_event1000"
+    hits, truth, particles = (
+        pd.read_csv(data / f"event000001000-{name}.csv.gz")
+        for name in ("hits", "truth", "particles")
+    )
+    hits = hits[["hit_id", "z"]].merge(truth[["hit_id", "particle_id"]], on="hit_id")
+    hits["kept"] = (hits.particle_id != 0) & ~((hits.z > 0) & (hits.hit_id % 2 == 0))
+    track_id = np.where(hits.kept, hits.particle_id, -1)
+    write_tracks(Path("mine"), "event000001000", hits.hit_id.to_numpy(), track_id)
+
+    status, text, _ = run_here(["bigtrk", "score", "mine", str(data)], monkeypatch, capsys)
+    assert status == 0
+    assert text.startswith("Tracks of event000001000, 104 K hits\n")
+    assert "TrackML score unknown" in text
+    command = ["bigtrk", "score", "mine", str(data), "--json"]
+    found = json.loads(run_here(command, monkeypatch, capsys)[1])
+
+    made = hits[hits.particle_id != 0].groupby("particle_id").kept.agg(["size", "sum"])
+    pt = np.hypot(particles.px, particles.py).set_axis(particles.particle_id)
+    wanted = (made["size"] >= 3) & (pt.reindex(made.index) >= 1)
+    long = made["sum"] >= 3
+    most = long & (2 * made["sum"] > made["size"])
+    counts = {
+        "ATLAS": (wanted & long, long),
+        "one_way": (wanted & most, long),
+        "two_way": (wanted & most, most),
+    }
+    assert len(found["matching"]) == 6
+    for match in found["matching"]:
+        reconstructed, matched = counts[match["style"]]
+        assert match["n_particles"] == wanted.sum() > 1000
+        assert match["n_reconstructed"] == reconstructed.sum() < wanted.sum()
+        assert (match["n_tracks"], match["n_matched"]) == (long.sum(), matched.sum())
+
+
+def test_options_and_a_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_events(Path("events"))
+    write_submission(Path("mine.csv"), [(FIRST, *columns(FIRST_TRACKS))])
+    command = "bigtrk score mine.csv events --pt-min 3 --min-hits 4 --matching-fraction 0.7 --json"
+    status, text, _ = run_here(command.split(), monkeypatch, capsys)
+    assert status == 0
+    found = json.loads(text)
+    assert (found["pt_min"], found["min_hits"], found["matching_fraction"]) == (3, 4, 0.7)
+    assert (found["tracks"], found["data"]) == (
+        str(tmp_path / "mine.csv"),
+        str(tmp_path / "events"),
+    )
+    assert found["trackml_score"] == FIRST_SCORE
+    assert found["events_without_tracks"] == 1
+    assert found["matching"][0]["n_particles"] == 0
+    assert found["matching"][0]["n_tracks"] == 1
+
+
+def parquet(**named: pa.Array) -> Callable[[Path], str]:
+    def write(folder: Path) -> str:
+        pq.write_table(pa.table(named), folder / FILE)
+        return FILE
+
+    return write
+
+
+def csv(rows: str) -> Callable[[Path], str]:
+    def write(folder: Path) -> str:
+        (folder / "mine.csv").write_text(HEAD + rows)
+        return "mine.csv"
+
+    return write
+
+
+def empty_file(folder: Path) -> str:
+    (folder / FILE).touch()
+    return FILE
+
+
+IDS = pa.array([1, 2])
+NANS = pa.array([1.0, float("nan")])
+HOSTILE: dict[str, tuple[Callable[[Path], str], list[str]]] = {
+    "empty file": (empty_file, [FILE, "not a readable parquet file", "write it again"]),
+    "floats": (parquet(hit_id=IDS, track_id=NANS), [FILE, "track_id holds double", "int64"]),
+    "texts": (parquet(hit_id=pa.array(["a", "b"]), track_id=IDS), ["hit_id holds string"]),
+    "blank": (parquet(hit_id=IDS, track_id=pa.array([1, None])), ["row 2: track_id is blank"]),
+    "no column": (parquet(hit=IDS, track_id=IDS), ["missing column hit_id", "rename"]),
+    "again": (parquet(hit_id=pa.array([1, 1]), track_id=IDS), ["row 2: hit 1 is listed again"]),
+    "unknown": (parquet(hit_id=pa.array([1, 99]), track_id=IDS), ["row 2: hit 99 is not in the"]),
+    "negative hit": (parquet(hit_id=pa.array([1, -1]), track_id=IDS), ["row 2: hit -1 is not in"]),
+    "negative track": (parquet(hit_id=IDS, track_id=pa.array([0, -9])), ["row 2: track id -9"]),
+    "huge": (
+        parquet(hit_id=IDS, track_id=pa.array([0, 2**64 - 1], pa.uint64())),
+        ["row 2: track_id is 18446744073709551615, beyond int64"],
+    ),
+    "broken row": (csv("21,1,0\n21,2\n"), ["mine.csv, row 3: 2 values", "fetch it again"]),
+    "words": (csv("21,1,0\n21,2,none\n"), ["row 3: track_id is 'none', not an integer"]),
+    "huge csv": (csv(f"21,1,0\n21,2,{10**30}\n"), ["row 3: track_id is '1000000000"]),
+    "other event": (csv("21,1,0\n-5,2,0\n"), ["row 3: these are tracks of event -5"]),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_files_of_others_end_in_one_line(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write, named = HOSTILE[case]
+    events = write_events(tmp_path / "events")
+    tracks = str(tmp_path / write(tmp_path))
+    status, out, errors = run_here(["bigtrk", "score", tracks, str(events)], monkeypatch, capsys)
+    assert (status, out) == (2, "")
+    message = one_line(errors)
+    assert all(part in message for part in named), message
+    assert tracks in message
+
+
+def test_track_ids_as_large_as_they_go_are_tracks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = write_events(tmp_path / "events")
+    rows = {hit: 2**63 - 1 - track if track >= 0 else -1 for hit, track in FIRST_TRACKS.items()}
+    write_tracks(tmp_path, FIRST, *columns(rows))
+    command = ["bigtrk", "score", str(tmp_path), str(events), "--json"]
+    status, text, _ = run_here(command, monkeypatch, capsys)
+    assert status == 0
+    assert json.loads(text)["trackml_score"] == FIRST_SCORE
