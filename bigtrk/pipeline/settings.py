@@ -5,7 +5,6 @@ from typing import Any
 from pydantic import Field
 
 from bigtrk.config import Settings
-from bigtrk.tracks.builders.names import BuilderName
 
 
 class PipelineSettings(Settings):
@@ -14,7 +13,8 @@ class PipelineSettings(Settings):
     """
 
     validation: int = Field(1, ge=1)
-    """Events held back from the end (by name), on which radius and cuts are chosen [events]."""
+    """Events held back from the end (by name), on which radius and cuts are chosen, and the quality
+    of tracks is learnt [events]."""
     embedding: dict[str, Any]
     """Stage 1, the embedding of hits."""
     radius_efficiency: float = 0.99
@@ -25,7 +25,5 @@ class PipelineSettings(Settings):
     """Share of the target edges that the filter keeps."""
     classifier: dict[str, Any]
     """Stage 4, the graph network."""
-    builder: BuilderName = BuilderName.COMPONENTS
-    """Stage 5, which makes tracks of scored edges."""
-    score_cut: float = Field(0.9, ge=0, le=1)
-    """The score that an edge of a track exceeds."""
+    threshold: float = Field(0.5, ge=0, le=1)
+    """Quality that a track needs: a higher one gives fewer fakes and finds fewer particles."""

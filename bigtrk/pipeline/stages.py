@@ -18,15 +18,18 @@ from bigtrk.graphs.builders.assembly import event_graph
 from bigtrk.graphs.builders.radius import count_pairs, hit_tree, outwards, pairs_within
 from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.embedding import Embedding, load_embedding
 from bigtrk.pipeline.filtering import thinned
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
-from bigtrk.tracks.builders.registry import make_builder
+from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
+from bigtrk.tracks.hit_columns import scored_graph
 
 EMBEDDING, FILTER, CLASSIFIER = "embedding", "filter", "classifier"  # folders of the runs
+MERGE_TREE = "merge_tree.safetensors"
 MOST_EDGES = 8_000_000  # of an event's radius graph, which then takes 3 GiB
 
 
@@ -75,7 +78,7 @@ class Pipeline:
             graph = thinned(graph, self.filter(graph) >= self.cut)
         passage.edges["filter"] = graph.n_edges
         with passage.stage("classifier"):
-            scored = scored_graph(event, graph, self.classifier)
+            scored = classified(graph, self.classifier)
         with passage.stage("tracks"):
             tracks = self.builder(scored, min_hits)
         return tracks, passage
@@ -101,16 +104,10 @@ class Pipeline:
             return pairs_within(tree, radius, event.hits)
 
 
-def scored_graph(event: Event, graph: EventGraph, classifier: EdgeScorer) -> ScoredGraph:
-    """Scores the edges of an event's graph for a track builder."""
-    position = np.stack([event.hits[axis].astype(np.float64) for axis in "xyz"], axis=1)
-    assert graph.modules is not None
-    return ScoredGraph(
-        edge_index=graph.edge_index.numpy(),
-        scores=classifier(graph).numpy(),
-        position=position,
-        modules=graph.modules.numpy(),
-    )
+def classified(graph: EventGraph, classifier: EdgeScorer) -> ScoredGraph:
+    """Scores the edges of a graph for a track builder."""
+    whole = whole_sector(graph)
+    return scored_graph(whole, classifier(graph)[whole.edge_id])
 
 
 def load_pipeline(folder: Path) -> Pipeline:
@@ -129,5 +126,5 @@ def load_pipeline(folder: Path) -> Pipeline:
         filter=load_scorer(folder / FILTER),
         cut=record.cut,
         classifier=load_scorer(folder / CLASSIFIER),
-        builder=make_builder(record.builder, record.score_cut),
+        builder=read_merge_tree(folder / MERGE_TREE),
     )

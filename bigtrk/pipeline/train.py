@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,21 @@ from bigtrk.events.reader import find_events
 from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.graphs.builders.radius import RadiusBuilder
+from bigtrk.graphs.coordinates import Ints
+from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.embedding import load_embedding, radius_for
 from bigtrk.pipeline.filtering import filter_folder
-from bigtrk.pipeline.scoring import cut_for
+from bigtrk.pipeline.scoring import cut_for, load_scorer
 from bigtrk.pipeline.settings import PipelineSettings
-from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER
+from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE, classified
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import write_record
 from bigtrk.records.run_folder import RUN
 from bigtrk.studies.launch import train_logged
+from bigtrk.tracks.builders.builder import ScoredGraph
+from bigtrk.tracks.builders.merge_tree import MergeTree
+from bigtrk.tracks.builders.trees.merge_tree_file import write_merge_tree
+from bigtrk.tracks.builders.trees.quality_training import train_quality
 from bigtrk.training.run_folder import WEIGHTS
 
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "pipeline.yaml"
@@ -69,12 +75,20 @@ class PipelineTraining:
         filter_folder(out / FILTER, near, thin, cut, None)
         say("stage 4: classifier", style="bold")
         self._train(CLASSIFIER, settings.classifier, thin)
-        record = PipelineRecord(
-            radius=radius, cut=cut, builder=settings.builder, score_cut=settings.score_cut
-        )
+        say("stage 5: quality of tracks", style="bold")
+        quality = train_quality(self._held_back(thin))
         with disk_errors():
-            write_record(out / PIPELINE, record)
+            write_merge_tree(out / MERGE_TREE, MergeTree(quality, settings.threshold))
+            write_record(out / PIPELINE, PipelineRecord(radius=radius, cut=cut))
         return out / PIPELINE
+
+    def _held_back(self, graphs: Path) -> Iterator[tuple[ScoredGraph, Ints]]:
+        """Scores the events that no stage was trained on, for their candidates."""
+        classifier, folder = load_scorer(self.out / CLASSIFIER), GraphFolder(graphs)
+        for event in folder.events[-self.settings.validation :]:
+            graph = folder.read(event)
+            assert graph.particle_id is not None
+            yield classified(graph, classifier), graph.particle_id.numpy()
 
     def _train(self, stage: str, settings: Mapping[str, Any], graphs: Path) -> None:
         """Trains a stage on folder `graphs`, unless it is trained; continues one that was begun."""
