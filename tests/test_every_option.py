@@ -34,6 +34,12 @@ COMMANDS = [
     "bigtrk evaluate runs/0001 graphs --html evaluation.html --json",
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
     "bigtrk report runs/0001 --html report.html --json",
+    "bigtrk build events true --true-edges",
+    "bigtrk/train.py data.train=[true] model.name=embedding model.hidden=8 training.epochs=1",
+    "bigtrk build events near --embedding runs/0002 --efficiency 0.95",
+    "bigtrk build events nearer --embedding runs/0002 --radius 0.01",
+    "bigtrk filter runs/0001 graphs thinned --efficiency 0.99",
+    "bigtrk filter runs/0001 graphs cut --cut 0.4 --json",
     "bigtrk plan graphs sectors --ranks 1,2 --ranks-per-node 2 --memory 1 --seed 1",
     *(
         f"bigtrk plan --events {paper} --machine {machine} model.layers=1"
@@ -47,6 +53,8 @@ COMMANDS = [
 # What takes minutes or starts ranks of its own, and the tests of it.
 ELSEWHERE = {
     "plan --calibrate": "tests/planning/test_calibration.py",
+    "pipeline": "tests/pipeline/test_pipeline.py",
+    "reconstruct": "tests/pipeline/test_pipeline.py",
     "scale": "tests/studies/scaling/test_series.py",
     "study": "tests/studies/test_sampling_study.py",
 }

@@ -1,0 +1,180 @@
+"""A small pipeline from its command to tracks of hits without truth, judged."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.events.production import simulate_folder
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.events.writer import write_event
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.pipeline.reconstruct import reconstruct_folder
+from bigtrk.pipeline.stages import load_pipeline
+from bigtrk.pipeline.train import train_pipeline
+from bigtrk.tracks.files import open_tracks
+from tests.programs import run_here
+
+EPOCHS = {"embedding": 30, "filter": 10, "classifier": 15}
+SMALL: dict[str, Any] = {
+    "embedding": {
+        "model": {"name": "embedding", "hidden": 32, "mlp_layers": 2},
+        "optimizer": {"lr": 0.01},
+    },
+    "filter": {"model": {"name": "mlp", "hidden": 16, "mlp_layers": 2}, "optimizer": {"lr": 0.01}},
+    "classifier": {"model": {"hidden": 16, "layers": 3}, "optimizer": {"lr": 0.005}},
+}
+
+
+def settings() -> dict[str, Any]:
+    """Makes the settings of a pipeline for events of 200 particles."""
+    stages = {
+        stage: {
+            **content,
+            "sampling": {"method": "wedges", "wedges": 2},
+            "training": {"epochs": EPOCHS[stage]},
+        }
+        for stage, content in SMALL.items()
+    }
+    stages["embedding"]["data"] = {"node_features": ["r", "cos_phi", "sin_phi", "z", "eta"]}
+    return {"validation": 2, **stages}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline with the events that it was trained on, and others with and without truth."""
+    folder = tmp_path_factory.mktemp("hits to tracks")
+    simulate_folder(folder / "events", range(6), 200, seed=1, detectors=None)
+    simulate_folder(folder / "others", range(10, 12), 200, seed=1, detectors=None)
+    (folder / "hits").mkdir()
+    for file in (folder / "others").glob("*-hits.*"):
+        shutil.copy(file, folder / "hits")
+    (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings()))
+    train_pipeline(folder / "events", folder / "out", folder / "pipeline.yaml", None)
+    return folder
+
+
+def test_it_leaves_what_it_chose(folder: Path) -> None:
+    record = json.loads((folder / "out" / "pipeline.json").read_text())
+    filtered = GraphFolder(folder / "out" / "graphs" / "filtered")
+    near = GraphFolder(folder / "out" / "graphs" / "radius")
+    assert record["radius"] == near.record("event000000000")["radius"]
+    for event in filtered.events:
+        before, after = near.record(event), filtered.record(event)
+        assert after["edges"] < before["edges"]
+        assert after["purity"] > before["purity"]
+        assert after["target_efficiency"] > 0.9
+        assert after["true_edges"] == before["true_edges"]
+
+
+def test_hits_without_truth_become_tracks(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def typed(*words: str | Path) -> Any:
+        status, printed, _ = run_here(["bigtrk", *map(str, words)], monkeypatch, capsys)
+        assert status == 0
+        return json.loads(printed)
+
+    made = typed("reconstruct", folder / "out", folder / "hits", "tracks", "--json")
+    assert made["failed"] == {}
+    for name in find_events(folder / "hits"):
+        found = made["events"][name]
+        assert found["tracks"] > 50
+        assert found["hits"] == len(read_event(folder / "hits", name).hits["hit_id"])
+        assert found["notes"] == []
+    assert [*open_tracks(Path("tracks/submission.csv")).events] == [10, 11]
+    for tracks in ("tracks", "tracks/submission.csv"):
+        judged = typed("score", tracks, folder / "others", "--json")
+        strict = next(
+            m for m in judged["matching"] if (m["style"], m["mode"]) == ("ATLAS", "strict")
+        )
+        assert strict["efficiency"] > 0.6
+        assert strict["fake_rate"] < 0.3
+
+
+def test_it_continues_where_it_was_left(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is trained is kept; what is missing is made, the same as before."""
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out)
+    for made in ("pipeline.json", "merge_tree.safetensors"):
+        (out / made).unlink()
+    monkeypatch.setattr("bigtrk.pipeline.train.train_logged", None)  # nothing is trained again
+    train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
+    for made in ("pipeline.json", "merge_tree.safetensors"):
+        assert (out / made).read_bytes() == (folder / "out" / made).read_bytes()
+
+
+def test_events_with_few_hits_or_strange_ones_are_reconstructed(
+    folder: Path, tmp_path: Path
+) -> None:
+    event = read_event(folder / "hits", "event000000010")
+    n_hits = len(event.hits["hit_id"])
+    in_one_place = {**event.hits, **{axis: np.full(n_hits, 7.0) for axis in "xyz"}}
+    foreign = {**event.hits, "module_id": event.hits["module_id"] + 100_000}
+    chosen = {
+        "event000000001": {name: column[:1] for name, column in event.hits.items()},
+        "event000000002": in_one_place,
+        "event000000003": foreign,
+    }
+    for name, hits in chosen.items():
+        write_event(Event(name=name, hits=hits), tmp_path / "hits")
+    made = reconstruct_folder(folder / "out", tmp_path / "hits", tmp_path / "tracks", 3)
+    assert made.failed == {}
+    assert made.tracks["event000000001"] == 0
+    assert made.tracks["event000000003"] > 50
+
+
+def test_too_many_pairs_shrink_the_radius(folder: Path) -> None:
+    pipeline = load_pipeline(folder / "out")
+    event = read_event(folder / "hits", "event000000010")
+    tracks, passage = pipeline.tracks(event, 3)
+    assert passage.notes == []
+    few = replace(pipeline, most_edges=passage.edges["radius"] // 2)
+    _, reduced = few.tracks(event, 3)
+    assert reduced.edges["radius"] <= few.most_edges
+    assert re.fullmatch(r"joined within .* instead of .*: more than .* pairs .*", reduced.notes[0])
+    together = replace(event, hits={**event.hits, **{a: np.ones(len(tracks)) for a in "xyz"}})
+    none, alone = few.tracks(together, 3)
+    assert (none == -1).all()
+    assert "are in one place: none is joined" in alone.notes[0]
+
+
+def test_a_failed_event_is_named_and_the_others_are_done(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "hits", tmp_path / "hits")
+    first = next((tmp_path / "hits").glob("event000000010-hits.*"))
+    first.write_bytes(b"not a table")
+    made = reconstruct_folder(folder / "out", tmp_path / "hits", tmp_path / "tracks", 3)
+    assert [*made.failed] == ["event000000010"]
+    assert [*made.tracks] == ["event000000011"]
+
+
+@pytest.mark.parametrize("stage", ["embedding", "filter", "classifier", "merge_tree.safetensors"])
+def test_a_missing_stage_is_named(folder: Path, tmp_path: Path, stage: str) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs", stage))
+    with pytest.raises(InputError, match=re.escape(stage)):
+        load_pipeline(out)
+
+
+def test_a_pipeline_of_another_version_is_refused(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))
+    record = json.loads((out / "pipeline.json").read_text())
+    (out / "pipeline.json").write_text(json.dumps({**record, "format": 2}))
+    with pytest.raises(InputError, match="update bigtrk"):
+        load_pipeline(out)
