@@ -16,6 +16,23 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 
+# They take a minute and more each: begun last, they would leave one process alone with them.
+LONGEST = (
+    "test_readme.py",
+    "test_make_demo.py",
+    "test_matrix.py",
+    "test_run.py",
+    "test_parity.py",
+    "test_pipeline.py",
+    "test_stopping.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the longest files first."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 @pytest.fixture(scope="session")
 def testdata() -> Path:
     """The folder that holds `data/` and `golden/`."""

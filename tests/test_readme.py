@@ -26,23 +26,6 @@ def test_the_readme_has_the_blocks_tested_here() -> None:
     assert blocks()[0] == ["make demo", "make test"]
 
 
-def test_make_demo(tmp_path: Path) -> None:
-    demo = tmp_path / "demo"
-    printed = run_shell(f"make demo DEMO={demo}", CHECKOUT)
-    assert "Where the time goes" in printed
-    assert "matching" in printed
-    (written,) = (demo / "run" / "evaluations").glob("graphs-*.json")
-    evaluation = json.loads(written.read_text())
-    assert evaluation["events"] == 2
-    assert evaluation["events_trained_on"] == 0
-    assert 0.5 < evaluation["edge_metrics"]["auc"] <= 1
-    assert "<svg" in (demo / "report.html").read_text()
-    run = json.loads((demo / "run" / "run.json").read_text())
-    assert run["launcher"] == "deepspeed"
-    steps = map(json.loads, (demo / "run" / "metrics.jsonl").read_text().splitlines())
-    assert {parts for step in steps for parts in step.get("routes", {}).values()} == {2}
-
-
 def test_the_main_job(tmp_path: Path) -> None:
     """The commands on small events of one's own; the first activates an environment, as here."""
     (tmp_path / "bigtrk").symlink_to(CHECKOUT / "bigtrk")
