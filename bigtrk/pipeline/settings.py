@@ -15,6 +15,8 @@ class PipelineSettings(Settings):
     validation: int = Field(1, ge=1)
     """Events held back from the end (by name), on which radius and cuts are chosen, and the quality
     of tracks is learnt [events]."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Seed of all trainings."""
     embedding: dict[str, Any]
     """Stage 1, the embedding of hits."""
     radius_efficiency: float = 0.99

@@ -76,7 +76,7 @@ class PipelineTraining:
         say("stage 4: classifier", style="bold")
         self._train(CLASSIFIER, settings.classifier, thin)
         say("stage 5: quality of tracks", style="bold")
-        quality = train_quality(self._held_back(thin))
+        quality = train_quality(self._held_back(thin), seed=settings.seed)
         with disk_errors():
             write_merge_tree(out / MERGE_TREE, MergeTree(quality, settings.threshold))
             write_record(out / PIPELINE, PipelineRecord(radius=radius, cut=cut))
@@ -103,6 +103,7 @@ class PipelineTraining:
                 "train": [str(graphs)],
                 "validation": self.settings.validation,
             },
+            "training": {**settings.get("training", {}), "seed": self.settings.seed},
             "run": {**settings.get("run", {}), "folder": str(run)},
         }
         file = self.out / f"{stage}.yaml"
