@@ -1,0 +1,91 @@
+"""Bad input of the commands from hits to tracks ends in one line, which names it and the remedy."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bigtrk.events.production import simulate_folder
+from tests.programs import run_here, run_in_one
+from tests.test_bad_input import one_line
+
+EMBEDDING = ["model.name=embedding", "model.hidden=8", "training.epochs=1"]
+SMALL = ["model.hidden=8", "model.layers=1", "training.epochs=1"]
+TRUE = ["bigtrk", "build", "events", "true", "--true-edges"]
+GRAPHS = ["bigtrk", "build", "events", "graphs"]
+NEAR = ["bigtrk", "build", "events", "near", "--embedding"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Events, graphs of both kinds, and a run of each kind of model."""
+    folder = tmp_path_factory.mktemp("made")
+    simulate_folder(folder / "events", range(2), 40, seed=1, detectors=None)
+    run_in_one(
+        [
+            " ".join(TRUE),
+            " ".join(GRAPHS),
+            " ".join(["bigtrk/train.py", "data.train=[true]", "run.folder=embedding", *EMBEDDING]),
+            " ".join(["bigtrk/train.py", "data.train=[graphs]", "run.folder=classifier", *SMALL]),
+        ],
+        folder,
+    )
+    return folder
+
+
+def only_radius(folder: Path) -> None:
+    """Takes the record of the embedding's validation away."""
+    lines = (folder / "embedding" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "embedding" / "metrics.jsonl").write_text(
+        "".join(line for line in lines if '"epoch"' not in line.split(",")[0])
+    )
+
+
+CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
+    ([*NEAR, "classifier"], "classifies edges; name a run that was trained with", None),
+    ([*NEAR, "none"], "none", None),
+    ([*NEAR, "embedding", "--efficiency", "0.97"], "choose one of 0.95, 0.98, 0.99, 0.995", None),
+    ([*NEAR, "embedding", "--efficiency", "0.99", "--radius", "1"], "not both", None),
+    ([*NEAR, "embedding"], "its validation found no radius", only_radius),
+    ([*GRAPHS, "--radius", "1"], "are of --embedding", None),
+    ([*TRUE, "--learn-windows"], "exclude each other; give one", None),
+    (["bigtrk", "filter", "embedding", "graphs", "out"], "embeds hits; name a run", None),
+    (
+        ["bigtrk", "filter", "classifier", "graphs", "out", "--efficiency", "0.5"],
+        "choose one of 0.98, 0.99, 0.995, 0.998",
+        None,
+    ),
+    (["bigtrk", "evaluate", "embedding", "true"], "so no edges can be evaluated", None),
+    (["bigtrk", "reconstruct", "graphs", "events", "out"], "pipeline.json", None),
+    (
+        ["bigtrk/train.py", "data.train=[graphs]", *EMBEDDING],
+        "has other edges than true ones; an embedding is trained on graphs of",
+        None,
+    ),
+    (
+        ["bigtrk/train.py", "data.train=[true]", *EMBEDDING, "sampling.method=shadow"],
+        "reads no edges that could be followed or cut; set it to wedges, or to none",
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("command", "told", "change"), CASES, ids=lambda case: str(case)[:40])
+def test_bad_input_is_named(
+    made: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+    told: str,
+    change: Callable[[Path], None] | None,
+) -> None:
+    folder = tmp_path / "made"
+    shutil.copytree(made, folder)
+    if change:
+        change(folder)
+    monkeypatch.chdir(folder)
+    status, _, errors = run_here(command, monkeypatch, capsys)
+    assert status == 2
+    assert told in " ".join(one_line(errors).split())
