@@ -7,6 +7,7 @@ from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table
 from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric_cells
+from bigtrk.reports.embedding import embedding_tables
 from bigtrk.reports.evaluation.tables import evaluation_tables, evaluations
 from bigtrk.reports.facts import engine_name
 from bigtrk.reports.norms import norms_tables
@@ -27,6 +28,7 @@ def make_tables(runs: Sequence[Run], scaling: Scaling) -> list[Table]:
     if len(runs) > 1:
         tables.append(_last_epochs(runs))
     tables.extend(_epochs(name, run) for name, run in zip(labels(runs), runs, strict=True))
+    tables += embedding_tables(runs)
     tables += [*norms_tables(runs), *spikes_tables(runs)]
     return tables + evaluation_tables(evaluations(runs))
 
