@@ -355,7 +355,7 @@ def plan(
 
 
 app.command("filter")(filter_graphs)
-app.command()(pipeline)
+app.add_typer(pipeline, name="pipeline")
 app.command()(reconstruct)
 app.command()(scale)
 app.command()(study)

@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from bigtrk.console import console, print_result
+from bigtrk.console import console, print_result, say
+
+pipeline = typer.Typer(help="Train the stages from hits to tracks.", no_args_is_help=True)
 
 
 def filter_graphs(
@@ -28,7 +30,8 @@ def filter_graphs(
     print_result(manifest, as_json, lambda: show_folder(manifest, console))
 
 
-def pipeline(
+@pipeline.command("train")
+def train_stages(
     events: Annotated[Path, typer.Argument(help="folder or zip of events with truth")],
     out: Annotated[Path, typer.Argument(help="folder of the pipeline; one there is continued")],
     file: Annotated[
@@ -39,10 +42,10 @@ def pipeline(
     ] = None,
 ) -> None:
     """Train all stages from hits to tracks; what is trained already is kept."""
-    from bigtrk.console import say
     from bigtrk.pipeline.train import train_pipeline
 
-    say(f"the pipeline is {train_pipeline(events, out, file, launcher).parent}")
+    train_pipeline(events, out, file, launcher)
+    say(f"the pipeline is in {out}; 'bigtrk reconstruct {out} EVENTS OUT' makes tracks")
 
 
 def reconstruct(

@@ -34,8 +34,8 @@ COMMANDS = [
     "bigtrk evaluate runs/0001 graphs --html evaluation.html --json",
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
     "bigtrk report runs/0001 --html report.html --json",
-    "bigtrk build events true --true-edges",
-    "bigtrk/train.py data.train=[true] model.name=embedding model.hidden=8 training.epochs=1",
+    "bigtrk build events truth --true-edges",
+    "bigtrk/train.py data.train=[truth] model.name=embedding model.hidden=8 training.epochs=1",
     "bigtrk build events near --embedding runs/0002 --efficiency 0.95",
     "bigtrk build events nearer --embedding runs/0002 --radius 0.01",
     "bigtrk filter runs/0001 graphs thinned --efficiency 0.99",
@@ -53,7 +53,7 @@ COMMANDS = [
 # What takes minutes or starts ranks of its own, and the tests of it.
 ELSEWHERE = {
     "plan --calibrate": "tests/planning/test_calibration.py",
-    "pipeline": "tests/pipeline/test_pipeline.py",
+    "pipeline train": "tests/pipeline/test_pipeline.py",
     "reconstruct": "tests/pipeline/test_pipeline.py",
     "scale": "tests/studies/scaling/test_series.py",
     "study": "tests/studies/test_sampling_study.py",
@@ -63,7 +63,14 @@ ELSEWHERE = {
 def options(app: typer.Typer) -> Iterator[tuple[str, list[str]]]:
     """Yields each command's options, those of few values with each of these."""
     program: Any = typer.main.get_command(app)
-    commands = getattr(program, "commands", {"partition": program})
+    commands = dict(getattr(program, "commands", {"partition": program}))
+    for group in app.registered_groups:
+        # Their commands are tested as those of a program: "pipeline train".
+        assert group.typer_instance is not None
+        assert group.name is not None
+        del commands[group.name]
+        for name, own in options(group.typer_instance):
+            yield f"{group.name} {name}", own
     for (name, command), given in zip(commands.items(), app.registered_commands, strict=True):
         assert given.callback is not None
         kinds = inspect.signature(given.callback, eval_str=True).parameters

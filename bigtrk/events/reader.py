@@ -26,12 +26,13 @@ def find_events(path: Path) -> list[str]:
     return _events_of(open_source(path))
 
 
-def read_event(path: Path, name: str | None = None) -> Event:
+def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> Event:
     """Reads and validates one event.
 
     `path` is a folder or zip archive that holds event `name` (which may be omitted where there
     is only one), one of the event's files, or a prefix such as `DIR/event000001000`. Tables
-    other than hits are None where their file is absent.
+    other than hits are None where their file is absent; particles and truth are also where they are
+    not to be read (`with_truth`).
 
     Raises:
         InputError: there is no such event, or a table is damaged, incomplete or inconsistent.
@@ -44,6 +45,8 @@ def read_event(path: Path, name: str | None = None) -> Event:
         raise InputError(
             f"{path}: has no {name}-hits.csv or {name}-hits.csv.gz; add it, or name another event"
         )
+    if not with_truth:
+        files[PARTICLES] = files[TRUTH] = None
     # Unpacking and parsing release the interpreter lock: a third off on two cores.
     with ThreadPoolExecutor(len(files)) as pool:
         tables = pool.map(lambda spec: _read_table(source, files[spec], spec), files)

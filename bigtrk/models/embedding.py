@@ -5,14 +5,12 @@ Shapes: N nodes, F node features, D dimensions of the embedding.
 
 from typing import Annotated, Any, ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.layers.mlp import Regressor
 from bigtrk.models.layers.workspace import Workspace
-from bigtrk.models.options import Kind, Linears, ModelSettings, Precision, Width
+from bigtrk.models.options import Kind, Linears, ModelSettings, Width
 from bigtrk.models.protocol import LayeredModel, SectorInputs
 
 
@@ -31,8 +29,8 @@ class EmbeddingConfig(ModelSettings):
     """Dimensions of the space that hits are embedded in."""
     recompute: Literal["none", "layer", "chunk"] = "none"
     """As of the Interaction GNN; hits are few beside edges."""
-    precision: Precision = "fp32"
-    """As of the Interaction GNN."""
+    precision: Literal["fp32"] = "fp32"
+    """Places of hits in the embedding need all digits."""
 
     @property
     def in_chunks(self) -> bool:
@@ -72,7 +70,6 @@ class Embedding(LayeredModel[None]):
     ) -> list[Tensor]:
         """Computes the embedding [N, D] of each sector, float32 at least."""
         config = self.config
-        dtype = torch.bfloat16 if config.precision == "bf16" else nodes[0].dtype
-        work = Workspace(config.hidden, config.recompute, dtype, nodes[0].device)
+        work = Workspace(config.hidden, config.recompute, nodes[0].dtype, nodes[0].device)
         made: list[Tensor] = self.network(nodes, work)
-        return [accumulable(embedding) for embedding in made]
+        return made

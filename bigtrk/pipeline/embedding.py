@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from bigtrk.config import nearest
 from bigtrk.errors import InputError
@@ -52,10 +52,11 @@ class Embedding:
         x = normalised(as_tensor(columns), list(columns), SCALES, self.names)
         no_edges = torch.empty(2, 0, dtype=torch.int64)
         with torch.no_grad():
-            made = self.model(
+            made: Tensor = self.model(
                 x, torch.empty(0, self.n_edge_features), no_edges, len(x), no_exchange
             )
-        return made.float().numpy()
+        places: NDArray[np.float32] = made.float().numpy()
+        return places
 
 
 def load_embedding(run: Path) -> Embedding:

@@ -16,7 +16,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.pipeline.stages import Passage, Pipeline, load_pipeline
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.files import open_tracks, write_submission, write_tracks
+from bigtrk.tracks.files import event_number, open_tracks, write_submission, write_tracks
 from bigtrk.tracks.overlaps import Ids
 
 SUBMISSION = "submission.csv"
@@ -58,6 +58,7 @@ def reconstruct_folder(folder: Path, events: Path, out: Path, min_hits: int) -> 
     """
     pipeline = load_pipeline(folder)
     names = find_events(events)
+    _check_numbers(events, names)
     made = Reconstruction()
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
@@ -71,14 +72,30 @@ def reconstruct_folder(folder: Path, events: Path, out: Path, min_hits: int) -> 
     return made
 
 
+def _check_numbers(events: Path, names: list[str]) -> None:
+    """Checks before anything is computed that the events can be told in a submission.
+
+    Raises:
+        InputError: a name has no number, or two have the same.
+    """
+    known: dict[int, str] = {}
+    for name in names:
+        other = known.setdefault(event_number(name), name)
+        if other != name:
+            raise InputError(
+                f"{events}: {other} and {name} have the same number, by which tracks tell events; "
+                f"rename the files of one"
+            )
+
+
 def _reconstruct(
     pipeline: Pipeline, events: Path, out: Path, name: str, min_hits: int, made: Reconstruction
 ) -> None:
-    event = read_event(events, name)
+    event = read_event(events, name, with_truth=False)
     tracks, passage = pipeline.tracks(event, min_hits)
     write_tracks(out, name, event.hits["hit_id"].astype("int64"), tracks)
     for note in passage.notes:
-        say(f"{name}: {note}")
+        complain(f"{name}: {note}")
     made.hits[name] = len(tracks)
     made.tracks[name] = int(tracks.max(initial=NO_TRACK)) + 1
     made.passages[name] = passage

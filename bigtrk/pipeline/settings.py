@@ -1,15 +1,24 @@
 """The settings of a pipeline: of each stage's training, and of what is chosen from it."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from bigtrk.config import Settings
+from bigtrk.config import Settings, load_settings, parse
+from bigtrk.errors import InputError
+from bigtrk.tracks import edge_metrics
+from bigtrk.training.embedding import validation
+from bigtrk.training.settings import Configuration
+
+Stage = dict[str, dict[str, Any]]  # settings of bigtrk/train.py, by section
+CLASSES = {"embedding": "hit", "filter": "edge", "classifier": "edge"}  # the model of each stage
+GIVEN = (("data", "train"), ("data", "validation"), ("run", "folder"), ("training", "seed"))
 
 
 class PipelineSettings(Settings):
     """`pipeline.yaml`: embedding, filter and classifier hold settings as `bigtrk/train.py` takes
-    them, without data.train, data.validation and run.folder, which the pipeline gives.
+    them, without those that the pipeline gives (GIVEN).
     """
 
     validation: int = Field(1, ge=1)
@@ -17,15 +26,63 @@ class PipelineSettings(Settings):
     of tracks is learnt [events]."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of all trainings."""
-    embedding: dict[str, Any]
+    embedding: Stage
     """Stage 1, the embedding of hits."""
     radius_efficiency: float = 0.99
     """Share of the target edges that the radius keeps."""
-    filter: dict[str, Any]
+    filter: Stage
     """Stage 3, which thins the radius graphs."""
     filter_efficiency: float = 0.995
     """Share of the target edges that the filter keeps."""
-    classifier: dict[str, Any]
+    classifier: Stage
     """Stage 4, the graph network."""
     threshold: float = Field(0.5, ge=0, le=1)
     """Quality that a track needs: a higher one gives fewer fakes and finds fewer particles."""
+
+    @model_validator(mode="after")
+    def _shares_are_looked_for(self) -> Self:
+        for name, kept in (
+            ("radius_efficiency", validation.KEPT),
+            ("filter_efficiency", edge_metrics.KEPT),
+        ):
+            if getattr(self, name) not in kept.values():
+                shares = ", ".join(f"{share:g}" for share in kept.values())
+                raise ValueError(f"{name}: choose one of {shares}")
+        return self
+
+    def content(self, stage: str, graphs: Path, run: Path) -> Stage:
+        """Returns the settings of a stage's training on folder `graphs`."""
+        sections: Stage = getattr(self, stage)
+        given: Stage = {
+            "data": {"train": [str(graphs.resolve())], "validation": self.validation},
+            "training": {"seed": self.seed},
+            "run": {"folder": str(run)},
+        }
+        return {
+            section: {**sections.get(section, {}), **given.get(section, {})}
+            for section in (*sections, *(given.keys() - sections.keys()))
+        }
+
+
+def read_settings(file: Path) -> PipelineSettings:
+    """Reads a pipeline's settings, those of all stages' trainings among them.
+
+    Raises:
+        InputError: a setting is unknown, has no such value, is given by the pipeline, or a stage's
+            model is of another kind.
+    """
+    settings = load_settings(PipelineSettings, file, [])
+    for stage, kind in CLASSES.items():
+        for section, key in GIVEN:
+            if key in getattr(settings, stage).get(section, {}):
+                raise InputError(
+                    f"{file}: {stage}.{section}.{key} is given by the pipeline; leave it out"
+                )
+        content = settings.content(stage, Path("graphs"), Path("run"))
+        parsed = parse(Configuration, content, f"{file}: {stage}")
+        if parsed.model.kind != kind:
+            raise InputError(
+                f"{file}: {stage}.model.name={parsed.model.name}: this stage's model must "
+                f"{'embed hits' if kind == 'hit' else 'classify edges'}"
+            )
+    return settings

@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.builders.assembly import event_graph
-from bigtrk.graphs.builders.radius import count_pairs, hit_tree, outwards, pairs_within
+from bigtrk.graphs.builders.radius import (
+    count_pairs,
+    hit_tree,
+    largest_radius,
+    outwards,
+    pairs_within,
+)
 from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
@@ -88,18 +94,12 @@ class Pipeline:
         with passage.stage("embedding"):
             places = self.embedding(event)
         with passage.stage("radius"):
-            tree, radius = hit_tree(places), self.radius
-            while (n_pairs := count_pairs(tree, radius)) > self.most_edges and radius > 0:
-                # The number of pairs grows no slower than the radius.
-                radius *= min(0.9, self.most_edges / n_pairs)
-                radius = radius if radius > 1e-6 * self.radius else 0.0
-            if n_pairs > self.most_edges:
-                passage.notes.append(f"{n_pairs:,} pairs of hits are in one place: none is joined")
-                return np.empty((2, 0), np.int64)
+            tree = hit_tree(places)
+            radius = largest_radius(tree, self.radius, self.most_edges)
             if radius < self.radius:
                 passage.notes.append(
-                    f"joined within {radius:.3g} instead of {self.radius:.3g}: more than "
-                    f"{self.most_edges:,} pairs of hits are as near"
+                    f"joins hits within {radius:.3g} instead of {self.radius:.3g}, where there are "
+                    f"{count_pairs(tree, self.radius):,} pairs, more than {self.most_edges:,}"
                 )
             return pairs_within(tree, radius, event.hits)
 
@@ -120,7 +120,7 @@ def load_pipeline(folder: Path) -> Pipeline:
     for stage in (EMBEDDING, FILTER, CLASSIFIER):
         if not (folder / stage).is_dir():
             raise InputError(f"{folder}: its stage {stage} is missing; {PipelineRecord.made_again}")
-    return Pipeline(
+    pipeline = Pipeline(
         embedding=load_embedding(folder / EMBEDDING),
         radius=record.radius,
         filter=load_scorer(folder / FILTER),
@@ -128,3 +128,10 @@ def load_pipeline(folder: Path) -> Pipeline:
         classifier=load_scorer(folder / CLASSIFIER),
         builder=read_merge_tree(folder / MERGE_TREE),
     )
+    for stage in (EMBEDDING, FILTER, CLASSIFIER):
+        if record.weights.get(stage) != getattr(pipeline, stage).digest:
+            raise InputError(
+                f"{folder / stage}: was trained again after {PIPELINE} was written; "
+                f"{PipelineRecord.made_again}"
+            )
+    return pipeline

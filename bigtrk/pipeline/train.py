@@ -1,18 +1,15 @@
-"""`bigtrk pipeline`: all stages trained in order, resumed wherever they were left."""
+"""`bigtrk pipeline train`: all stages in order, continued wherever they were left."""
 
 import shlex
+import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 import bigtrk
-from bigtrk.config import load_settings
 from bigtrk.console import say
-from bigtrk.disk.files import disk_errors, write_atomically
+from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events
 from bigtrk.graphs.builders.build_folder import build_with
@@ -22,21 +19,18 @@ from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.embedding import load_embedding, radius_for
 from bigtrk.pipeline.filtering import filter_folder
-from bigtrk.pipeline.scoring import cut_for, load_scorer
-from bigtrk.pipeline.settings import PipelineSettings
+from bigtrk.pipeline.scoring import EdgeScorer, cut_for, load_scorer
+from bigtrk.pipeline.settings import PipelineSettings, read_settings
+from bigtrk.pipeline.stage_training import train_stage
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE, classified
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import write_record
-from bigtrk.records.run_folder import RUN
-from bigtrk.studies.launch import train_logged
 from bigtrk.tracks.builders.builder import ScoredGraph
 from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.trees.merge_tree_file import write_merge_tree
 from bigtrk.tracks.builders.trees.quality_training import train_quality
-from bigtrk.training.run_folder import WEIGHTS
 
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "pipeline.yaml"
-TRAIN = Path(bigtrk.__file__).parent / "train.py"
 
 
 @dataclass(frozen=True)
@@ -48,73 +42,59 @@ class PipelineTraining:
     settings: PipelineSettings
     launcher: tuple[str, ...]
 
-    def run(self) -> Path:
-        """Trains what is not trained yet, and returns `out`/pipeline.json.
+    def run(self) -> None:
+        """Trains what is not trained yet, and writes `out`/pipeline.json.
 
         Raises:
             InputError: bad input, or a training failed; what was done before stays.
         """
-        names = find_events(self.events)
-        if len(names) <= self.settings.validation:
-            raise InputError(
-                f"{self.events}: {len(names)} events, of which {self.settings.validation} are held "
-                f"back to choose radius and cuts; give more events"
-            )
         out, settings = self.out, self.settings
         true, near, thin = (out / "graphs" / stage for stage in ("true", "radius", "filtered"))
         say("stage 1: embedding", style="bold")
         build_with(self.events, true, TrueEdgeBuilder())
-        self._train(EMBEDDING, settings.embedding, true)
-        say("stage 2: radius graphs", style="bold")
+        self._train(EMBEDDING, true)
         embedding = load_embedding(out / EMBEDDING)
         radius = radius_for(out / EMBEDDING, settings.radius_efficiency)
+        say(f"stage 2: graphs of hits within {radius:.3g}", style="bold")
         build_with(self.events, near, RadiusBuilder(embedding, embedding.digest, radius))
         say("stage 3: filter", style="bold")
-        self._train(FILTER, settings.filter, near)
+        self._train(FILTER, near)
         cut = cut_for(out / FILTER, settings.filter_efficiency)
         filter_folder(out / FILTER, near, thin, cut, None)
         say("stage 4: classifier", style="bold")
-        self._train(CLASSIFIER, settings.classifier, thin)
+        self._train(CLASSIFIER, thin)
         say("stage 5: quality of tracks", style="bold")
-        quality = train_quality(self._held_back(thin), seed=settings.seed)
+        classifier = load_scorer(out / CLASSIFIER)
+        quality = train_quality(self._held_back(thin, classifier), seed=settings.seed)
+        record = PipelineRecord(
+            radius=radius,
+            cut=cut,
+            weights={
+                EMBEDDING: embedding.digest,
+                FILTER: load_scorer(out / FILTER).digest,
+                CLASSIFIER: classifier.digest,
+            },
+        )
         with disk_errors():
             write_merge_tree(out / MERGE_TREE, MergeTree(quality, settings.threshold))
-            write_record(out / PIPELINE, PipelineRecord(radius=radius, cut=cut))
-        return out / PIPELINE
+            write_record(out / PIPELINE, record)
 
-    def _held_back(self, graphs: Path) -> Iterator[tuple[ScoredGraph, Ints]]:
+    def _train(self, stage: str, graphs: Path) -> None:
+        train_stage(stage, self.settings, graphs, self.out, self.launcher)
+
+    def _held_back(
+        self, graphs: Path, classifier: EdgeScorer
+    ) -> Iterator[tuple[ScoredGraph, Ints]]:
         """Scores the events that no stage was trained on, for their candidates."""
-        classifier, folder = load_scorer(self.out / CLASSIFIER), GraphFolder(graphs)
+        folder = GraphFolder(graphs)
         for event in folder.events[-self.settings.validation :]:
             graph = folder.read(event)
             assert graph.particle_id is not None
             yield classified(graph, classifier), graph.particle_id.numpy()
 
-    def _train(self, stage: str, settings: Mapping[str, Any], graphs: Path) -> None:
-        """Trains a stage on folder `graphs`, unless it is trained; continues one that was begun."""
-        run = self.out / stage
-        if (run / WEIGHTS).exists():
-            say(f"{run}: is trained")
-            return
-        content = {
-            **settings,
-            "data": {
-                **settings.get("data", {}),
-                "train": [str(graphs)],
-                "validation": self.settings.validation,
-            },
-            "training": {**settings.get("training", {}), "seed": self.settings.seed},
-            "run": {**settings.get("run", {}), "folder": str(run)},
-        }
-        file = self.out / f"{stage}.yaml"
-        with disk_errors():
-            write_atomically(file, lambda path: path.write_text(yaml.safe_dump(content)))
-        given = ["--resume", str(run)] if (run / RUN).exists() else [str(file)]
-        train_logged([*self.launcher, str(TRAIN), *given], self.out / f"{stage}.log")
 
-
-def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | None) -> Path:
-    """Trains a pipeline on the events of a folder; returns its `pipeline.json`.
+def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | None) -> None:
+    """Trains a pipeline on the events of a folder.
 
     file: of `PipelineSettings`, the shipped one without it. launcher: a command line that starts
     Python programs on several ranks, such as "deepspeed --num_gpus 2".
@@ -122,8 +102,24 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
     Raises:
         InputError: bad input, or a training failed; the same call continues.
     """
-    settings = load_settings(PipelineSettings, file or DEFAULT, [])
-    command = (sys.executable,) if launcher is None else tuple(shlex.split(launcher))
+    settings = read_settings(file or DEFAULT)
+    command = (sys.executable,) if launcher is None else _launcher(launcher)
+    n_events = len(find_events(events))
+    if n_events <= settings.validation:
+        raise InputError(
+            f"{events}: {n_events} events, of which {settings.validation} are held back to choose "
+            f"radius, cuts and quality; give more events"
+        )
     with disk_errors():
         out.mkdir(parents=True, exist_ok=True)
-    return PipelineTraining(events, out, settings, command).run()
+    PipelineTraining(events, out, settings, command).run()
+
+
+def _launcher(line: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise InputError(f"--launcher {line!r}: {error}; close the quotes") from None
+    if not words or shutil.which(words[0]) is None:
+        raise InputError(f"--launcher {line!r}: no such program; write it as in a shell")
+    return words

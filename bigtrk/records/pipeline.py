@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from bigtrk.records.quantities import Measure, Ratio
+from bigtrk.records.quantities import Measure, Ratio, Text
 from bigtrk.records.record import FileRecord
 
 PIPELINE = "pipeline.json"
@@ -13,11 +13,12 @@ class PipelineRecord(FileRecord):
     of the merge tree in merge_tree.safetensors.
 
     radius: within which hits of the embedding are joined. cut: the score of the filter that an edge
-    needs to be kept.
+    needs to be kept. weights: the digests of the stages' weights.
     """
 
-    made_again: ClassVar[str] = "finish 'bigtrk pipeline EVENTS OUT'"
+    made_again: ClassVar[str] = "finish 'bigtrk pipeline train EVENTS OUT'"
 
     format: Literal[1] = 1
     radius: Measure
     cut: Ratio
+    weights: dict[Text, Text]

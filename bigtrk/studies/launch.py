@@ -4,13 +4,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from bigtrk.console import complain, say
 from bigtrk.disk.files import open_to_append, unlinked
 from bigtrk.errors import InputError
+from bigtrk.training.checkpoint.folder import last_good
+from bigtrk.training.checkpoint.resume import resumed_configuration
 
 _TAIL = 8
 _EPOCH = re.compile(r"epoch \d+/\d+ +train loss")
@@ -40,8 +42,21 @@ def on_cores(number: int) -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def train_logged(command: Sequence[str], log: Path) -> None:
+def resumable(run: Path) -> bool:
+    """Says whether a run can go on: it has a good checkpoint, and epochs that are not trained."""
+    try:
+        done = last_good(run).checkpoint.progress.epoch
+    except InputError:
+        return False
+    return done < resumed_configuration(run, []).training.epochs
+
+
+def train_logged(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> None:
     """Runs a training; its output goes to the end of `log`, its epochs are also shown.
+
+    environment: that for torchrun by default.
 
     Raises:
         InputError: the training failed; the end of its output is on stderr by then. Or `log` is a
@@ -52,7 +67,7 @@ def train_logged(command: Sequence[str], log: Path) -> None:
         open_to_append(log) as written,
         subprocess.Popen(
             command,
-            env=torchrun_environment(),
+            env=torchrun_environment() if environment is None else environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -29,8 +29,9 @@ class DataSettings(Settings):
     """`halo` exchanges halos and trains as the whole graph does; `naive` trains each sector alone,
     leaves cut edges out and scores them as false."""
     node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1, max_length=64)
-    """Features of a node that the model reads, of those that the graphs hold: r, phi, z, eta and,
-    where events have cells, cluster_count, cluster_value, cluster_u and cluster_v."""
+    """Features of a node that the model reads, of those that the graphs hold: r, phi (also as
+    cos_phi and sin_phi), z, eta and, where events have cells, cluster_count, cluster_value,
+    cluster_u and cluster_v."""
     edge_features: list[str] = Field(
         ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], min_length=1, max_length=64
     )

@@ -51,7 +51,7 @@ def trained(out: Path, seed: int) -> Path:
     folder, file = out / f"pipeline{seed}", out / f"pipeline{seed}.yaml"
     file.write_text(yaml.safe_dump({**yaml.safe_load(DEFAULT.read_text()), "seed": seed}))
     if not (folder / PIPELINE).exists():
-        run(f"bigtrk pipeline {out}/events {folder} {file}")
+        run(f"bigtrk pipeline train {out}/events {folder} {file}")
     return folder
 
 

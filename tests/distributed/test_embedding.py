@@ -108,7 +108,7 @@ def test_the_radius_of_its_validation_keeps_the_edges(tmp_path: Path, events: Pa
     build_radius_graphs(events / "events", out, tmp_path / "run", None, 0.99)
     held_back = GraphFolder(out).record("event000000002")
     assert held_back["radius"] == embedding.at["99"].radius
-    assert held_back["edge_efficiency"] == pytest.approx(embedding.at["99"].efficiency, abs=1e-3)
+    assert held_back["edge_efficiency"] == pytest.approx(embedding.at["99"].efficiency, abs=1e-9)
     # The recorded number counts pairs of one module, too.
     assert held_back["edges"] <= embedding.at["99"].edges
     assert held_back["edges"] > 0.8 * embedding.at["99"].edges

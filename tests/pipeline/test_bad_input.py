@@ -12,7 +12,7 @@ from tests.test_bad_input import one_line
 
 EMBEDDING = ["model.name=embedding", "model.hidden=8", "training.epochs=1"]
 SMALL = ["model.hidden=8", "model.layers=1", "training.epochs=1"]
-TRUE = ["bigtrk", "build", "events", "true", "--true-edges"]
+TRUE = ["bigtrk", "build", "events", "truth", "--true-edges"]
 GRAPHS = ["bigtrk", "build", "events", "graphs"]
 NEAR = ["bigtrk", "build", "events", "near", "--embedding"]
 
@@ -26,7 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [
             " ".join(TRUE),
             " ".join(GRAPHS),
-            " ".join(["bigtrk/train.py", "data.train=[true]", "run.folder=embedding", *EMBEDDING]),
+            " ".join(["bigtrk/train.py", "data.train=[truth]", "run.folder=embedding", *EMBEDDING]),
             " ".join(["bigtrk/train.py", "data.train=[graphs]", "run.folder=classifier", *SMALL]),
         ],
         folder,
@@ -44,7 +44,7 @@ def only_radius(folder: Path) -> None:
 
 CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ([*NEAR, "classifier"], "classifies edges; name a run that was trained with", None),
-    ([*NEAR, "none"], "none", None),
+    ([*NEAR, "nothing"], "nothing/config.json: no such file", None),
     ([*NEAR, "embedding", "--efficiency", "0.97"], "choose one of 0.95, 0.98, 0.99, 0.995", None),
     ([*NEAR, "embedding", "--efficiency", "0.99", "--radius", "1"], "not both", None),
     ([*NEAR, "embedding"], "its validation found no radius", only_radius),
@@ -56,7 +56,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
         "choose one of 0.98, 0.99, 0.995, 0.998",
         None,
     ),
-    (["bigtrk", "evaluate", "embedding", "true"], "so no edges can be evaluated", None),
+    (["bigtrk", "evaluate", "embedding", "truth"], "so no edges can be evaluated", None),
     (["bigtrk", "reconstruct", "graphs", "events", "out"], "pipeline.json", None),
     (
         ["bigtrk/train.py", "data.train=[graphs]", *EMBEDDING],
@@ -64,7 +64,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
         None,
     ),
     (
-        ["bigtrk/train.py", "data.train=[true]", *EMBEDDING, "sampling.method=shadow"],
+        ["bigtrk/train.py", "data.train=[truth]", *EMBEDDING, "sampling.method=shadow"],
         "reads no edges that could be followed or cut; set it to wedges, or to none",
         None,
     ),

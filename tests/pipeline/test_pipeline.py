@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,18 +114,121 @@ def test_it_continues_where_it_was_left(
     shutil.copytree(folder / "out", out)
     for made in ("pipeline.json", "merge_tree.safetensors"):
         (out / made).unlink()
-    monkeypatch.setattr("bigtrk.pipeline.train.train_logged", None)  # nothing is trained again
+    # Nothing is trained again.
+    monkeypatch.setattr("bigtrk.pipeline.stage_training.train_logged", None)
     train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
     for made in ("pipeline.json", "merge_tree.safetensors"):
         assert (out / made).read_bytes() == (folder / "out" / made).read_bytes()
+
+
+def no_checkpoint(run: Path) -> None:
+    """Leaves a run as it is before its first checkpoint."""
+    shutil.rmtree(run / "checkpoints")
+    for file in ("model.safetensors", "config.json"):
+        (run / file).unlink()
+
+
+def no_model(run: Path) -> None:
+    """Leaves a run as it is after its last checkpoint, before its model is written."""
+    for file in ("model.safetensors", "config.json"):
+        (run / file).unlink()
+
+
+def half_a_model(run: Path) -> None:
+    (run / "config.json").unlink()
+
+
+@pytest.mark.parametrize("leave", [no_checkpoint, no_model, half_a_model])
+def test_a_stage_that_was_stopped_is_trained(
+    folder: Path, tmp_path: Path, leave: Callable[[Path], None]
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out)
+    leave(out / "classifier")
+    train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
+    before, after = (
+        json.loads((place / "pipeline.json").read_text()) for place in (folder / "out", out)
+    )
+    assert after == before, "the same weights"
+
+
+def test_a_stage_of_other_settings_or_graphs_is_refused(folder: Path, tmp_path: Path) -> None:
+    out, events = tmp_path / "out", tmp_path / "events"
+    shutil.copytree(folder / "out", out)
+    content = settings()
+    content["embedding"]["optimizer"]["lr"] = 0.02
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(content))
+    told = "embedding: was trained with other settings of optimizer; remove it"
+    with pytest.raises(InputError, match=told):
+        train_pipeline(folder / "events", out, tmp_path / "other.yaml", None)
+    shutil.copytree(folder / "events", events)
+    simulate_folder(events, range(6, 7), 30, seed=1, detectors=None)
+    with pytest.raises(InputError, match="embedding: was trained on other graphs than"):
+        train_pipeline(events, out, folder / "pipeline.yaml", None)
+
+
+def test_a_stage_trained_again_is_not_mixed_with_the_others(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))
+    record = json.loads((out / "pipeline.json").read_text())
+    record["weights"]["filter"] = "0" * 64
+    (out / "pipeline.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match=r"filter: was trained again after pipeline\.json"):
+        load_pipeline(out)
+
+
+SPOILT: list[tuple[dict[str, Any], str]] = [
+    ({"radius_efficiency": 0.97}, "radius_efficiency: choose one of 0.95"),
+    ({"classifier": {"model": {"name": "embedding"}}}, "this stage's model must classify edges"),
+    ({"classifier": {"model": {"hiden": 8}}}, "classifier: model"),
+    ({"filter": {"data": {"train": ["x"]}}}, "filter.data.train is given by the pipeline"),
+    ({"embedding": {"model": None}}, "embedding"),
+]
+
+
+@pytest.mark.parametrize(("spoilt", "told"), SPOILT, ids=str)
+def test_bad_settings_are_told_before_anything_is_trained(
+    folder: Path, tmp_path: Path, spoilt: dict[str, Any], told: str
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(yaml.safe_dump({**settings(), **spoilt}))
+    with pytest.raises(InputError, match=re.escape(told)):
+        train_pipeline(folder / "events", tmp_path / "out", file, None)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("launcher", ["", "no-such-launcher -n 2", "deepspeed '"])
+def test_a_bad_launcher_is_named(folder: Path, tmp_path: Path, launcher: str) -> None:
+    with pytest.raises(InputError, match="--launcher"):
+        train_pipeline(folder / "events", tmp_path / "out", folder / "pipeline.yaml", launcher)
+
+
+def test_truth_is_not_read(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "others", tmp_path / "others")
+    for truth in (tmp_path / "others").glob("*-truth.*"):
+        truth.write_bytes(b"nonsense")
+    made = [
+        reconstruct_folder(folder / "out", events, tmp_path / "tracks", 3)
+        for events in (folder / "hits", tmp_path / "others")
+    ]
+    assert made[0].tracks == made[1].tracks
+    assert made[1].failed == {}
+
+
+def test_events_of_one_number_are_refused(folder: Path, tmp_path: Path) -> None:
+    event = read_event(folder / "hits", "event000000010")
+    for name in ("event1", "event01"):
+        write_event(replace(event, name=name), tmp_path / "hits")
+    with pytest.raises(InputError, match="have the same number"):
+        reconstruct_folder(folder / "out", tmp_path / "hits", tmp_path / "tracks", 3)
 
 
 def test_events_with_few_hits_or_strange_ones_are_reconstructed(
     folder: Path, tmp_path: Path
 ) -> None:
     event = read_event(folder / "hits", "event000000010")
-    n_hits = len(event.hits["hit_id"])
-    in_one_place = {**event.hits, **{axis: np.full(n_hits, 7.0) for axis in "xyz"}}
+    few = {name: column[:300] for name, column in event.hits.items()}
+    in_one_place = {**few, **{axis: np.full(300, 7.0) for axis in "xyz"}}
     foreign = {**event.hits, "module_id": event.hits["module_id"] + 100_000}
     chosen = {
         "event000000001": {name: column[:1] for name, column in event.hits.items()},
@@ -146,12 +250,13 @@ def test_too_many_pairs_shrink_the_radius(folder: Path) -> None:
     assert passage.notes == []
     few = replace(pipeline, most_edges=passage.edges["radius"] // 2)
     _, reduced = few.tracks(event, 3)
-    assert reduced.edges["radius"] <= few.most_edges
-    assert re.fullmatch(r"joined within .* instead of .*: more than .* pairs .*", reduced.notes[0])
+    assert 0.8 * few.most_edges < reduced.edges["radius"] <= few.most_edges
+    assert re.fullmatch(r"joins hits within .* instead of .*, where there are .*", *reduced.notes)
     together = replace(event, hits={**event.hits, **{a: np.ones(len(tracks)) for a in "xyz"}})
     none, alone = few.tracks(together, 3)
     assert (none == -1).all()
-    assert "are in one place: none is joined" in alone.notes[0]
+    assert alone.edges["radius"] == 0
+    assert "joins hits within 0 instead of" in alone.notes[0]
 
 
 def test_a_failed_event_is_named_and_the_others_are_done(folder: Path, tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
     if poor:
         say(
             f"{len(poor)} events ({poor[0]} first) keep less than {WANTED:.0%} of their target "
-            f"edges: the windows or the embedding are for another detector or beam spot; "
-            f"--learn-windows makes fitting ones"
+            f"edges: the windows, or the embedding, are for another detector or beam spot; "
+            f"--learn-windows makes fitting ones, as does training with these events"
         )
 
 

@@ -67,18 +67,32 @@ def hit_tree(places: NDArray[np.float32]) -> cKDTree:
 
 
 def pairs_within(tree: cKDTree, radius: float, hits: Columns) -> Ints:
-    """Finds the pairs of hit rows within `radius`, those of one module left out: [2, E]."""
-    if tree.n < 2:
+    """Finds the pairs of hit rows within `radius`, those of one module left out: [2, E]; none
+    within 0.
+    """
+    if tree.n < 2 or radius <= 0:
         return np.empty((2, 0), np.int64)
-    pairs = tree.query_pairs(radius, output_type="ndarray").astype(np.int64).T
+    pairs: Ints = tree.query_pairs(radius, output_type="ndarray").astype(np.int64).T
     modules = module_ids(hits)
-    apart = (modules[pairs[0]] != modules[pairs[1]]).any(axis=1)
-    return pairs[:, apart]
+    return pairs[:, (modules[pairs[0]] != modules[pairs[1]]).any(axis=1)]
 
 
 def count_pairs(tree: cKDTree, radius: float) -> int:
     """Counts the pairs of points that are within `radius` of each other."""
     return int(tree.count_neighbors(tree, radius) - tree.n) // 2 if tree.n else 0
+
+
+def largest_radius(tree: cKDTree, radius: float, most: int) -> float:
+    """Returns `radius`, or where more than `most` pairs are within it, nearly the largest one that
+    has no more; 0 with as many pairs in one place, which are then none (`pairs_within`).
+    """
+    if count_pairs(tree, radius) <= most:
+        return radius
+    low, high = 0.0, radius
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (middle, high) if count_pairs(tree, middle) <= most else (low, middle)
+    return low
 
 
 def outwards(hits: Columns, pairs: Ints) -> Ints:

@@ -5,12 +5,9 @@ from pathlib import Path
 
 import bigtrk
 from bigtrk.console import console, say
-from bigtrk.errors import InputError
-from bigtrk.studies.launch import on_cores, torchrun_command, train_logged
+from bigtrk.studies.launch import on_cores, resumable, torchrun_command, train_logged
 from bigtrk.studies.scaling.plan_series import PlannedRun, ScalingSeries, open_series
 from bigtrk.studies.scaling.report import SeriesReport
-from bigtrk.training.checkpoint.folder import last_good
-from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.run_folder import WEIGHTS, remove_run
 
 TRAIN = Path(bigtrk.__file__).parent / "train.py"
@@ -44,7 +41,7 @@ def _train(run: PlannedRun, name: str) -> None:
         say(f"{name}: trained already")
         return
     arguments, how = list(run.arguments), ""
-    if _resumable(run.folder):
+    if resumable(run.folder):
         arguments, how = ["--resume", str(run.folder)], ", resumed"
     elif run.folder.exists():
         # It ended before its first checkpoint, or after its last: there is nothing to go on from.
@@ -53,11 +50,3 @@ def _train(run: PlannedRun, name: str) -> None:
     start = time.perf_counter()
     train_logged(torchrun_command(run.ranks, TRAIN, arguments), run.folder / LOG)
     say(f"{name}: done in {time.perf_counter() - start:.0f} s")
-
-
-def _resumable(folder: Path) -> bool:
-    try:
-        done = last_good(folder).checkpoint.progress.epoch
-    except InputError:
-        return False
-    return done < resumed_configuration(folder, []).training.epochs

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.edge_pt import edge_log_pt
-from bigtrk.graphs.features import SCALES, normalised
+from bigtrk.graphs.features import FROM_PHI, SCALES, normalised
 from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights, target_edges
 from bigtrk.models.protocol import Exchange, Model, check_edges, no_exchange
@@ -197,7 +197,8 @@ def _check_finite(
     what: str, chosen: Sequence[str], features: Tensor, names: Sequence[str], ids: Tensor
 ) -> None:
     """Checks that chosen columns of nodes' or edges' `features` [M, len(names)] are finite."""
-    for name in set(chosen).intersection(names):
+    read = {*chosen, *(["phi"] if FROM_PHI.keys() & chosen else [])}
+    for name in read.intersection(names):
         column = features[:, list(names).index(name)]
         # A sum is finite if all its values are, and 60 times as fast as asking each.
         if not column.sum(dtype=torch.float64).isfinite():

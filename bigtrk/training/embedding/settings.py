@@ -7,7 +7,8 @@ from bigtrk.config import Settings
 
 class PairSettings(Settings):
     """Pairs of hits that train an embedding (model.name=embedding), and their loss: the mean
-    squared distance of true pairs + the mean of what false ones lack to the squared margin.
+    squared distance of true pairs + the sum of what false ones lack to the squared margin, divided
+    by the number that is drawn.
 
     True pairs are the edges of the graph, weighted as `target` says. A hit is drawn with its
     nearest neighbours in the embedding as it is, the hard false pairs; others are random. Pairs of

@@ -9,10 +9,12 @@ from functools import partial
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
+from bigtrk.errors import RankError
 from bigtrk.parallel.collectives import gather_items, together
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
 from bigtrk.training.data.batch import Batch, BatchMaker, run_model
@@ -22,7 +24,7 @@ from bigtrk.training.embedding.settings import PairSettings
 from bigtrk.training.steps.routers import scoring_router
 
 KEPT = {"95": 0.95, "98": 0.98, "99": 0.99, "99.5": 0.995}  # shares of the target edges
-SAMPLE = 5000  # hits of an event whose neighbours are counted: of 100,000 all take ten seconds
+SAMPLE = 5000  # hits of an event whose neighbours are counted
 Floats = NDArray[np.float64]
 
 
@@ -57,6 +59,11 @@ def embed_event(model: nn.Module, batch: Batch, pairs: PairSettings) -> Embedded
     embedding = run_model(model, batch)
     loss = pair_loss(embedding, batch, batch.truth.counts, pairs, Draw(0, 0))
     hits = embedding.double().cpu()
+    if not hits.isfinite().all():
+        raise RankError(
+            f"rank {dist.get_rank()}: the embedding of {batch.sector.event} is not finite: lower "
+            f"optimizer.lr or set optimizer.gradient_clipping and resume from the last checkpoint"
+        )
     source, destination = batch.sector.edge_index
     lengths = (hits[source] - hits[destination]).norm(dim=1)
     return EmbeddedEvent(
@@ -73,8 +80,10 @@ def _ascending(lengths: Tensor) -> Floats:
 
 
 def radius_of(target_lengths: Floats, kept: float) -> float:
-    """Returns the smallest radius within which a share `kept` of ascending lengths lie."""
-    return float(np.quantile(target_lengths, kept, method="inverted_cdf"))
+    """Returns the smallest radius within which a share `kept` of ascending lengths lie; a little
+    more, as a search for neighbours rounds in another way.
+    """
+    return float(np.quantile(target_lengths, kept, method="inverted_cdf")) * (1 + 1e-6)
 
 
 def validate_embedding(
@@ -97,7 +106,7 @@ def validate_embedding(
     ]
     lengths = np.sort(np.concatenate([part[0] for part in found]))
     loss = sum(sorted(part[1] for part in found)) / len(found)
-    if not len(lengths) or not np.isfinite(lengths[-1]):
+    if not len(lengths):
         return EmbeddingMetrics(loss=loss)
     radii = {name: radius_of(lengths, kept) for name, kept in KEPT.items()}
     counted = [(e.event, e.edges_within([*radii.values()]), e.lengths) for e in mine]

@@ -76,7 +76,7 @@ def test_true_edge_graphs_hold_nothing_else(event: Event) -> None:
 
 def test_too_many_pairs_are_refused_with_their_number(event: Event) -> None:
     n_hits = len(event.hits["hit_id"])
-    told = f"{event.name}: {n_hits * (n_hits - 1) // 2:,} pairs of hits are closer than 1e+04"
+    told = f"{event.name}: {n_hits * (n_hits - 1) // 2:,} pairs of hits are closer than 10000"
     with pytest.raises(InputError, match=re.escape(told)):
         build_graph(event, a_builder(radius=1e4, most=10))
 

@@ -100,7 +100,7 @@ def test_a_radius_keeps_its_share_of_edges() -> None:
     for kept in (0.95, 0.99, 0.995):
         radius = radius_of(lengths, kept)
         assert (lengths <= radius).mean() >= kept
-        assert (lengths < radius).mean() < kept
+        assert (lengths < 0.9999 * radius).mean() < kept
 
 
 def test_edges_are_counted_from_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
