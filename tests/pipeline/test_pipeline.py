@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -195,6 +196,16 @@ def test_bad_settings_are_told_before_anything_is_trained(
     with pytest.raises(InputError, match=re.escape(told)):
         train_pipeline(folder / "events", tmp_path / "out", file, None)
     assert not (tmp_path / "out").exists()
+
+
+def test_trainings_use_the_launcher(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out)
+    shutil.rmtree(out / "classifier")
+    launcher = f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2"
+    train_pipeline(folder / "events", out, folder / "pipeline.yaml", launcher)
+    run = json.loads((out / "classifier" / "run.json").read_text())
+    assert (run["world_size"], run["launcher"]) == (2, "torchrun")
 
 
 @pytest.mark.parametrize("launcher", ["", "no-such-launcher -n 2", "deepspeed '"])
