@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bigtrk.disk.files import read_bytes
-from bigtrk.disk.unpacking import limit_of, too_large
+from bigtrk.disk.unpacking import limit_of
 from bigtrk.errors import InputError, one_line, reason
 
 Int64 = NDArray[np.int64]
@@ -25,7 +25,7 @@ def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) 
     and other columns are not read.
 
     Raises:
-        InputError: the file is damaged, unpacks to more than `bigtrk.disk.unpacking` allows, lacks
+        InputError: the file is damaged, would unpack to more than `bigtrk.disk.unpacking` allows, lacks
             a column, or one holds other values than whole numbers below 2^63.
     """
     content = read_bytes(path)
@@ -33,8 +33,11 @@ def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) 
         file = pq.ParquetFile(pa.BufferReader(content))
         names = _present(file.schema_arrow, required, optional, path)
         # A few bytes can stand for any number of equal rows.
-        if file.metadata.num_rows * len(names) * 8 > (limit := limit_of(len(content))):
-            raise too_large(str(path), limit)
+        if (rows := file.metadata.num_rows) * len(names) * 8 > limit_of(len(content)):
+            raise InputError(
+                f"{path}: says that it holds {rows:,} rows, more than {len(content):,} bytes should "
+                "unpack to; write it again without compression and dictionaries"
+            )
         table = file.read(columns=names, use_threads=False)
         return {name: _integers(table.column(name), name, path) for name in names}
     except InputError:
