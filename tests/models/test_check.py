@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from bigtrk.errors import InputError
 from bigtrk.models.build import make_model
-from bigtrk.models.check import Kind, check_model
+from bigtrk.models.check import check_model
 from bigtrk.models.cut_check import check_cut
+from bigtrk.models.options import Kind
 from bigtrk.models.protocol import Exchange
 from bigtrk.models.settings import (
     AttentionGNNConfig,

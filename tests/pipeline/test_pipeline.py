@@ -262,7 +262,7 @@ def test_too_many_pairs_shrink_the_radius(folder: Path) -> None:
     few = replace(pipeline, most_edges=passage.edges["radius"] // 2)
     _, reduced = few.tracks(event, 3)
     assert 0.8 * few.most_edges < reduced.edges["radius"] <= few.most_edges
-    assert re.fullmatch(r"joins hits within .* instead of .*, where there are .*", *reduced.notes)
+    assert re.fullmatch(r"joins hits within .* instead of .*, where there are .*", reduced.notes[0])
     together = replace(event, hits={**event.hits, **{a: np.ones(len(tracks)) for a in "xyz"}})
     none, alone = few.tracks(together, 3)
     assert (none == -1).all()

@@ -38,7 +38,8 @@ def pair_loss(
     false = _false_pairs(embedding.detach(), batch, pairs, draw)
     lacking = (pairs.margin**2 - _squared(embedding, false)).clamp(min=0)
     positives, negatives = counts.clamp(min=1).to(embedding)
-    return near.sum() / positives + lacking.sum() / negatives
+    loss: Tensor = near.sum() / positives + lacking.sum() / negatives
+    return loss
 
 
 def _squared(embedding: Tensor, pairs: Tensor) -> Tensor:

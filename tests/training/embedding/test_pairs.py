@@ -87,11 +87,11 @@ def test_draws_are_those_of_the_step() -> None:
 
 def test_no_hits_make_no_loss_but_a_gradient() -> None:
     batch = a_batch(ALL)
-    maker_batch = replace(batch, edge_index=batch.edge_index[:, :0])
-    maker_batch = replace(maker_batch, truth=replace(batch.truth, weight=batch.truth.weight[:0]))
+    empty = replace(batch, edge_index=batch.edge_index[:, :0])
+    empty = replace(empty, truth=replace(batch.truth, weight=batch.truth.weight[:0]))
     embedding = torch.zeros(0, 3, requires_grad=True)
-    loss = pair_loss(embedding, maker_batch, torch.ones(2), ALL, Draw(0, 0))
-    assert float(loss) == 0
+    loss = pair_loss(embedding, empty, torch.ones(2), ALL, Draw(0, 0))
+    assert loss.item() == 0
     loss.backward()
 
 
