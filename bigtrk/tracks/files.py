@@ -104,6 +104,11 @@ def open_tracks(path: Path) -> TrackSource:
     Raises:
         InputError: there are none, two files are of one event, or the submission is damaged.
     """
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file or folder; name a folder of event<id>-tracks.parquet, one such "
+            "file, or a TrackML submission CSV"
+        )
     if not path.is_dir():
         check_file(path)
         if not path.name.endswith(".parquet"):
