@@ -25,8 +25,8 @@ def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) 
     and other columns are not read.
 
     Raises:
-        InputError: the file is damaged, would unpack to more than `bigtrk.disk.unpacking` allows, lacks
-            a column, or one holds other values than whole numbers below 2^63.
+        InputError: the file is damaged, would unpack to more than `bigtrk.disk.unpacking` allows,
+            lacks a column, or one holds other values than whole numbers below 2^63.
     """
     content = read_bytes(path)
     try:
@@ -35,8 +35,8 @@ def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) 
         # A few bytes can stand for any number of equal rows.
         if (rows := file.metadata.num_rows) * len(names) * 8 > limit_of(len(content)):
             raise InputError(
-                f"{path}: says that it holds {rows:,} rows, more than {len(content):,} bytes should "
-                "unpack to; write it again without compression and dictionaries"
+                f"{path}: says that it holds {rows:,} rows, more than {len(content):,} bytes "
+                "should unpack to; write it again without compression and dictionaries"
             )
         table = file.read(columns=names, use_threads=False)
         return {name: _integers(table.column(name), name, path) for name in names}

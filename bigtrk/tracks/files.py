@@ -104,11 +104,19 @@ def open_tracks(path: Path) -> TrackSource:
     Raises:
         InputError: there are none, two files are of one event, or the submission is damaged.
     """
-    if not path.is_dir():
-        check_file(path)
-        if not path.name.endswith(".parquet"):
-            return _open_submission(path)
-    found = sorted(path.iterdir()) if path.is_dir() else [path]
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file or folder; name a folder of event<id>-tracks.parquet, one such "
+            "file, or a TrackML submission CSV"
+        )
+    if path.is_dir():
+        return _open_files(path, sorted(path.iterdir()))
+    check_file(path)
+    return _open_files(path, [path]) if path.suffix == ".parquet" else _open_submission(path)
+
+
+def _open_files(path: Path, found: list[Path]) -> TrackSource:
+    """Takes those of the files that are found at `path` whose names are of tracks."""
     files: dict[int, Path] = {}
     for file in found:
         if match := TRACKS_FILE.fullmatch(file.name):

@@ -117,7 +117,7 @@ def test_nothing_to_judge_is_said(tmp_path: Path, name: str | None) -> None:
     for path in {tmp_path, tmp_path / (name or "")}:
         with pytest.raises(InputError, match="holds no tracks of an event, as event000001000-trac"):
             open_tracks(path)
-    with pytest.raises(InputError, match="absent: no such file"):
+    with pytest.raises(InputError, match="absent: no such file or folder; name a folder"):
         open_tracks(tmp_path / "absent")
 
 

@@ -2,13 +2,17 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bigtrk.errors import InputError
+from bigtrk.tracks.evaluation import TrackOptions, score_tracks
 from bigtrk.tracks.trackml_score import score_if_weighted, trackml_score
+from tests.tracks.small_event import small_event
 from tests.tracks.subevent import read_subevent
 
 
@@ -46,3 +50,11 @@ def test_without_weights_there_is_no_score(weight: list[float] | None) -> None:
     two = np.array([1, 1])
     assert score_if_weighted(two, two, None if weight is None else np.array(weight)) is None
     assert score_if_weighted(two, two, np.array([1.0, 0.0])) == 1.0
+
+
+def test_an_event_without_weighted_hits_is_judged_without_a_score() -> None:
+    chain = small_event([7, 7, 7], [(0, 1, True), (1, 2, True)], {7: 2.0})
+    unweighted = replace(chain, hit_weight=torch.zeros(3, dtype=torch.float64))
+    judged = score_tracks(unweighted, torch.ones(2), TrackOptions()).model
+    assert judged.trackml_score is None
+    assert all(metrics.efficiency == 1 for metrics in judged.metrics)

@@ -11,9 +11,9 @@ from bigtrk.reports.evaluation.tables import TRACK_COLUMNS, matching_cells, scor
 
 LONGEST_TABLE = 10  # events, of six rows each; --json has them all
 RULES = (
-    "strict: noise never matches, particles have all their hits of the event. acorn: noise matches "
-    "like a particle, as in GNN4ITk's tool. efficiency: found among particles. fake: tracks that "
-    "match no particle. duplicate: tracks beyond the first of a particle found, per such particle."
+    "strict: noise never matches. acorn: noise matches like a particle, as in GNN4ITk's tool. "
+    "efficiency: found among particles. fake: tracks that match no particle. duplicate: tracks "
+    "beyond the first of a particle found, per such particle."
 )
 
 
@@ -39,9 +39,12 @@ def _notes(record: ScoreRecord) -> Iterator[str]:
         f"hits, particles of at least {record.pt_min} GeV; matching fraction "
         f"{record.matching_fraction}."
     )
-    unknown = sum(event.trackml_score is None for event in record.events)
-    if 0 < unknown < len(record.events):
-        yield f"The TrackML score is the mean over the events that have one; {unknown} have none."
+    known = sum(event.trackml_score is not None for event in record.events)
+    if 0 < known < len(record.events):
+        yield (
+            f"The TrackML score is the mean over {known} of {len(record.events)} events; the truth "
+            "of the others gives no weights."
+        )
     if not any(match.n_particles for match in record.matching):
         yield (
             "No particle has so many hits and a known pT so high; --pt-min 0 takes those of "

@@ -65,7 +65,7 @@ def test_several_events_are_told_one_by_one_too() -> None:
     assert second[1] == "-"
     assert len(cells(text, "ATLAS")) == 5  # two of all, and the second row of each event
     flat = " ".join(text.split())
-    assert "mean over the events that have one; 1 have none" in flat
+    assert "the mean over 2 of 3 events; the truth of the others gives no weights" in flat
     assert "no tracks are given: 4 more" in flat
 
 
