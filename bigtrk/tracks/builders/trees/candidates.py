@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bigtrk.events.event import NOISE
 from bigtrk.tracks.builders.trees.constraints import Ids, Values
 from bigtrk.tracks.builders.trees.hit_groups import HitGroups, ranges
-from bigtrk.tracks.builders.trees.hit_tree import HitTree
+from bigtrk.tracks.builders.trees.hit_tree import LOWEST_SCORE, HitTree
 from bigtrk.tracks.builders.trees.track_fit import fit_helices
 
 # A particle makes up to about 20 hits. Without a limit a chain of N hits would have N² / 2 rows.
@@ -22,6 +22,8 @@ FEATURES = (
     "hits",
     "lowest_score",
     "mean_score",
+    "next_score",
+    "next_hits",
     "circle_residual",
     "line_residual",
     "d0",
@@ -39,10 +41,12 @@ _SCORE, _RESIDUAL, _D0, _Z0, _CURVATURE = 1e-6, 1e-3, 1e-2, 1.0, 1e-6  # mm, 1/m
 class Candidates:
     """Candidates: union [C], rows of the tree's unions; their hits; and features [C, F] float32.
 
-    Features, by FEATURES: the number of hits; the logits of their edges' scores, of the lowest and
-    the mean over the edges that united them; logarithms of the residuals, |d0|, |z0| and radius of
-    the helix (track_fit.py), and asinh |slope|, its |eta|; the least and the largest distance from
-    the beam line (mm). Lengths are in mm. Signs are left out: tracks differ by them, quality not.
+    Features, by FEATURES: the number of hits; the logits of the scores of the edges that united
+    them, of the lowest and the mean; that of the edge that unites them with others (where none
+    does, of LOWEST_SCORE), and log(1 + the number of these others), since a track that lacks hits
+    has some to be united with; logarithms of the residuals, |d0|, |z0| and radius of the helix
+    (track_fit.py), and asinh |slope|, its |eta|; the least and the largest distance from the beam
+    line (mm). Lengths are in mm. Signs are left out: tracks differ by them, quality does not.
     """
 
     union: Ids
@@ -81,11 +85,15 @@ def _features(
     tree: HitTree, union: Ids, hits: HitGroups, place: Ids, position: Values
 ) -> NDArray[np.float32]:
     fit = fit_helices(hits, position)
+    parent = tree.parents()[union]
+    others = tree.size[parent] - hits.size
     r = np.hypot(position[:, 0], position[:, 1])[hits.hit]
     columns = (
         hits.size,
         _logit(tree.score[union]),
         _mean_logits(tree, hits, place),
+        _logit(np.where(parent < 0, LOWEST_SCORE, tree.score[parent])),
+        np.log1p(np.where(parent < 0, 0, others)),
         np.log(fit.circle_residual + _RESIDUAL),
         np.log(fit.line_residual + _RESIDUAL),
         np.log(fit.d0 + _D0),

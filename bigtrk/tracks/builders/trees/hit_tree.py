@@ -37,6 +37,12 @@ class HitTree:
     size: Ids
     meeting: Ids
 
+    def parents(self) -> Ids:
+        """Returns the union that each union is a child of [M], -1 where there is none."""
+        parent = np.full(len(self.hits) + len(self.size), -1)
+        parent[self.children] = np.arange(len(self.size))[:, None]
+        return parent[len(self.hits) :]
+
     def take_best(self, values: Values) -> Ids:
         """Takes the disjoint unions of the largest sum of values [M]: rows of them, ascending.
 

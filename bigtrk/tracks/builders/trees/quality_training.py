@@ -31,7 +31,7 @@ def train_quality(
 
     The same events and seed give the same quality. Give events that the scores were not trained on:
     candidates of those are better than any that are to be judged later. Takes 48 bytes for each
-    candidate, of which an event has about as many as hits.
+    candidate, of which an event has fewer than hits.
 
     Raises:
         InputError: of the candidates none or all are good tracks.
@@ -44,9 +44,9 @@ def train_quality(
             f"teaches nothing of track quality; give more events, or those of better scores"
         )
     # Sums of a million values in float32 lose digits.
-    mean, deviation = (f(features, axis=0, dtype=np.float64) for f in (np.mean, np.std))
-    deviation[deviation == 0] = 1
-    mean, scale = torch.from_numpy(mean).float(), torch.from_numpy(deviation).float()
+    mean = torch.from_numpy(features.mean(axis=0, dtype=np.float64)).float()
+    deviation = torch.from_numpy(features.std(axis=0, dtype=np.float64)).float()
+    scale = deviation.where(deviation > 0, 1)
     weights = _train(standardised(features, mean, scale), torch.from_numpy(good), seed)
     return Quality(mean, scale, tuple(weight.detach() for weight in weights))
 

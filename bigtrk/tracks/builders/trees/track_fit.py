@@ -99,7 +99,8 @@ def _fit_circles(groups: HitGroups, u: Values, v: Values) -> _Circles:
 
 def _distance(a: Values, value: Values) -> Values:
     """Returns the signed distance of points from circles of which the equations have this value."""
-    return 2 * value / (1 + np.sqrt(np.maximum(1 + 4 * a * value, 0)))
+    signed: Values = 2 * value / (1 + np.sqrt(np.maximum(1 + 4 * a * value, 0)))
+    return signed
 
 
 def _perigees(circles: _Circles, x: Values, y: Values) -> tuple[Values, Points, Points]:
@@ -129,7 +130,8 @@ def _arcs(
     sine = np.minimum(groups.spread(np.abs(circles.a)) * chord, 1)
     stretch = np.divide(np.arcsin(sine), sine, out=np.ones_like(sine), where=sine > 0)
     ahead = du * groups.spread(direction[0]) + dv * groups.spread(direction[1])
-    return np.copysign(chord * stretch, ahead)
+    arc: Values = np.copysign(chord * stretch, ahead)
+    return arc
 
 
 def _fit_lines(groups: HitGroups, arc: Values, z: Values) -> tuple[Values, Values, Values]:

@@ -44,6 +44,8 @@ def test_candidates_of_a_straight_track() -> None:
     assert column(candidates, "mean_score") == pytest.approx(
         [(middle + high) / 2, (low + middle + high) / 3]
     )
+    assert column(candidates, "next_score") == pytest.approx([low, log(0.01 / 0.99)])
+    assert column(candidates, "next_hits") == pytest.approx([log(2), 0])
     for name in ("circle_residual", "line_residual"):
         assert column(candidates, name) == pytest.approx([log(1e-3)] * 2)
     assert column(candidates, "d0") == pytest.approx([log(3.01)] * 2)
