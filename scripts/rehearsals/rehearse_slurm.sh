@@ -75,7 +75,7 @@ await_job() {
     local state
     while state=$(job "$1" JobState); [[ $state != COMPLETED ]]; do
         case $state in
-            PENDING | CONFIGURING | RUNNING | COMPLETING | REQUEUED) sleep 2 ;;
+            PENDING | CONFIGURING | RUNNING | SIGNALING | COMPLETING | REQUEUED) sleep 2 ;;
             *) cat bigtrk-*.log >&2; fail "job $1 is $state" ;;
         esac
     done
