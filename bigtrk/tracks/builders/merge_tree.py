@@ -19,9 +19,9 @@ class MergeTree:
     sets of candidates without a hit in common that with the largest sum of (P - `threshold`) x hits
     is taken, where P is the candidate's `quality`.
 
-    A higher threshold, between 0 and 1, gives fewer fakes and finds fewer particles. Where modules
-    are unknown, hits of one module may be united, too, and tracks are worse. Tracks have at least
-    two hits and at most candidates.MOST_HITS.
+    A higher threshold, between 0 and 1, gives fewer fakes and finds fewer particles. Tracks have at
+    least two hits and at most candidates.MOST_HITS. Where modules are unknown, hits of one module
+    may be united, too: tracks are worse, and so other than others that their quality is another.
 
     Raises:
         InputError: the threshold is not between 0 and 1.
@@ -35,6 +35,17 @@ class MergeTree:
             raise InputError(f"threshold {self.threshold} of track quality: must be from 0 to 1")
 
     def __call__(self, graph: ScoredGraph, min_hits: int) -> Ids:
+        """Returns each hit's track [N], or NO_TRACK (TrackBuilder).
+
+        Raises:
+            InputError: the modules of hits are known here and were not in training, or reversely.
+        """
+        if self.quality.with_modules != (graph.modules is not None):
+            known = "unknown" if graph.modules is None else "known"
+            raise InputError(
+                f"the modules of hits are {known} here, unlike where track quality was learnt; "
+                f"train it on graphs like these"
+            )
         tree = grow(graph)
         candidates = find_candidates(tree, graph.position, min_hits)
         values = np.zeros(len(tree.size))

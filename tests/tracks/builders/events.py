@@ -63,7 +63,7 @@ def helix_event(seed: int, n_particles: int = 60) -> tuple[ScoredGraph, NDArray[
     return graph, hit.ravel() // 8 + 1
 
 
-def quality_of(feature: str, factor: float, constant: float) -> Quality:
+def quality_of(feature: str, factor: float, constant: float, with_modules: bool = False) -> Quality:
     """A quality whose logit is factor x feature + constant."""
     weights = [
         torch.zeros(shape)
@@ -75,4 +75,6 @@ def quality_of(feature: str, factor: float, constant: float) -> Quality:
     weights[2][0, 0] = weights[2][1, 1] = 1
     weights[4][0, 0], weights[4][0, 1] = factor, -factor
     weights[5][0] = constant
-    return Quality(torch.zeros(len(FEATURES)), torch.ones(len(FEATURES)), tuple(weights))
+    return Quality(
+        with_modules, torch.zeros(len(FEATURES)), torch.ones(len(FEATURES)), tuple(weights)
+    )

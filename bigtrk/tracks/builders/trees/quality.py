@@ -24,9 +24,11 @@ WIDTHS = (len(FEATURES), HIDDEN, HIDDEN, 1)
 @dataclass(frozen=True, eq=False)
 class Quality:
     """A trained network: mean and scale [F] of the features; weights, for each layer a weight
-    [outputs, inputs] and a bias [outputs], by WIDTHS. All are float32.
+    [outputs, inputs] and a bias [outputs], by WIDTHS. All are float32. with_modules: the graphs
+    that it learnt from told the hits' modules.
     """
 
+    with_modules: bool
     mean: Tensor
     scale: Tensor
     weights: tuple[Tensor, ...]
