@@ -1,4 +1,4 @@
-"""Tracks by the merge tree: by hand, and of events that have hardly any hits."""
+"""Tests tracks by the merge tree: by hand, and of events that have hardly any hits."""
 
 from dataclasses import replace
 

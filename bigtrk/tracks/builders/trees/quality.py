@@ -34,10 +34,13 @@ class Quality:
     weights: tuple[Tensor, ...]
 
     def __call__(self, features: NDArray[np.float32]) -> Values:
-        """Returns the probability that each candidate is a good track: [C, F] -> [C] float64."""
-        with torch.no_grad():
-            values = logits(self.weights, standardised(features, self.mean, self.scale))
-        probability: Values = values.double().sigmoid().numpy()
+        """Returns the probability that each candidate is a good track: [C, F] -> [C] float64.
+
+        Machines round sums of products differently; in float64 too little to change tracks.
+        """
+        weights = [weight.double() for weight in self.weights]
+        values = logits(weights, standardised(features, self.mean, self.scale).double())
+        probability: Values = values.sigmoid().numpy()
         return probability
 
 

@@ -29,9 +29,9 @@ def train_quality(
 ) -> Quality:
     """Trains on events, each a graph and the particle_id [N] of its hits (0: noise).
 
-    The same events and seed give the same quality. Give events that the scores were not trained on:
-    candidates of those are better than any that are to be judged later. Takes 48 bytes for each
-    candidate, of which an event has fewer than hits.
+    The same events and seed give the same quality on one machine. Give events that the scores were
+    not trained on: candidates of those are better than any that are to be judged later. It takes 56
+    bytes for each candidate, of which an event has fewer than hits.
 
     Raises:
         InputError: of the candidates none or all are good tracks, or the modules of hits are known

@@ -1,4 +1,4 @@
-"""The training of track quality, and the file of a merge tree."""
+"""Tests the training of track quality, and the file of a merge tree."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -53,6 +53,13 @@ def test_a_network_by_hand() -> None:
     features[:, FEATURES.index("d0")] = 3, -1
     found = quality_of("d0", factor=2, constant=-1)(features)
     np.testing.assert_allclose(found, 1 / (1 + np.exp([-5.0, 3.0])), rtol=1e-6)
+
+
+def test_a_candidate_is_judged_the_same_among_others(quality: Quality) -> None:
+    graph, _ = helix_event(102)
+    features = find_candidates(grow(graph), graph.position, 3).features
+    alone = [quality(features[row : row + 1])[0] for row in range(50)]
+    np.testing.assert_allclose(quality(features)[:50], alone, rtol=1e-12)
 
 
 def test_nothing_to_learn_from_is_refused() -> None:
