@@ -1,4 +1,4 @@
-"""What builders read of an event."""
+"""Tests what builders read of an event."""
 
 from dataclasses import replace
 from math import pi
