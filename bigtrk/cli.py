@@ -304,7 +304,7 @@ app.command()(study)
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """What is installed, what a run would use, what is missing and how to get it."""
+    """Show what is installed, what a run would use, what is missing and how to get it."""
     from bigtrk.doctor import examine, show
 
     findings = examine()

@@ -32,7 +32,7 @@ del os.environ["HOME"]
 
 
 class Answer(NamedTuple):
-    """What the library answered ("plain": there is none), and what was said on stderr."""
+    """Holds what the library answered ("plain": there is none), and what was said on stderr."""
 
     answer: str
     said: list[str]

@@ -64,7 +64,7 @@ class Value:
         return f"{self.key}={self.value}" + (f" of {model}" if model else "")
 
     def overrides(self, **others: Any) -> list[str]:
-        """As on a command line: of a small model and, where nothing replaces them, `others`."""
+        """Returns command-line overrides: a small model's, `others` unless replaced, its own."""
         model = {"model.hidden": 8, "model.layers": 2}
         if self.needed.get("model.name") == "mlp":
             del model["model.layers"]
@@ -73,7 +73,7 @@ class Value:
 
 
 def every_value() -> list[Value]:
-    """All of the configuration of a run, in its order."""
+    """Lists every value of the configuration of a run, in its order."""
     return list(_of_sections(Configuration, "", {}))
 
 
@@ -89,7 +89,7 @@ def _of_sections(kind: type[BaseModel], prefix: str, needed: dict[str, Any]) -> 
 
 
 def _named(kind: type[BaseModel], key: str) -> dict[str, Any]:
-    """What chooses this one of several kinds of a section, where its name does."""
+    """Returns what chooses this one of several kinds of a section, if its name does."""
     name = kind.model_fields.get("name")
     return {f"{key}.name": name.default} if name and len(get_args(name.annotation)) == 1 else {}
 
@@ -120,7 +120,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _lists(annotation: Any) -> bool:
-    """Whether a type, or one inside it, has a list of values."""
+    """Says whether a type, or one inside it, has a list of values."""
     if annotation in (bool, NoneType) or get_origin(annotation) is Literal:
         return True
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -269,7 +269,7 @@ def read_npz(folder: Path, content: bytes) -> object:
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two things that were read agree, values bit by bit."""
+    """Says whether two things that were read agree, values bit by bit."""
     if type(one) is not type(other):
         return False
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
@@ -300,7 +300,7 @@ def one_line(error: InputError, folder: Path) -> bool:
 
 
 def refusal(read: Callable[[], object]) -> InputError:
-    """What `read` raises, an empty one if it does not."""
+    """Returns the error that `read` raises, or an empty one if it raises none."""
     try:
         read()
     except InputError as error:

@@ -102,7 +102,7 @@ def mutated(content: Any, place: Sequence[Any], value: Any, how: str = "replace"
 
 
 def as_json(content: Any) -> bytes:
-    """As hostile JSON as there is: with NaN, numbers beyond all and halves of characters."""
+    """Writes JSON as hostile as there is: with NaN, numbers beyond all and halves of characters."""
     return json.dumps(content).replace("Infinity", "1e999").encode()
 
 
@@ -199,7 +199,7 @@ def report_study(folder: Path) -> None:
 
 
 def check_plan(folder: Path) -> None:
-    """As `bigtrk plan --check`."""
+    """Compares a run with its plan as `bigtrk plan --check` does."""
     check_summary([check(folder / "ranks0002-1", CPU, None)])
 
 
@@ -262,7 +262,7 @@ class OneRank:
 
 @cache
 def checkpoint_files() -> dict[str, bytes]:
-    """By name, of a checkpoint that one rank wrote in the middle of its second epoch."""
+    """Returns, by name, the files of one rank's checkpoint in the middle of its second epoch."""
     totals = EpochTotals(2, 4, 60, 0.5, 1.5, (11,))
     at = Progress(1, 3, 13, Plateau(0.3, 1, 2), LossHistory((0.1, 0.2), 1), totals)
     shapes = {name: tuple(x.shape) for name, x in OneRank().model.named_parameters()}
@@ -388,7 +388,7 @@ JSON_FILES: dict[str, tuple[str, bytes, Any]] = {
 
 
 def as_file(name: str, content: Any) -> bytes:
-    """What the reader of JSON_FILES[name] is given."""
+    """Returns the bytes that the reader of JSON_FILES[name] is given."""
     _, first, _ = JSON_FILES[name]
     if name.endswith("jsonl") and isinstance(content, list):
         return first + b"".join(as_json(line) + b"\n" for line in content)

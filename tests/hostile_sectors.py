@@ -25,7 +25,7 @@ def good(parts: int = PARTS) -> Sectors:
 
 
 def store(folder: Path, sectors: Sectors) -> Path:
-    """With a record that tells the truth of `sectors`."""
+    """Stores `sectors` with a record that tells the truth about them."""
     path = write_sectors(folder, sectors, {"source_digests": {"graph": "0"}})
     write_manifest(folder, "sectors", {}, [EVENT])
     return path
@@ -70,7 +70,7 @@ def sends_to_another(sectors: Sectors) -> Sectors:
 
 
 def sends_to_itself(sectors: Sectors) -> Sectors:
-    """As gloo would take it: sector 0 asks itself for a row, and sends it."""
+    """Lets sector 0 ask itself for a row and send it, which gloo would take."""
     s = sectors[0]
     assert s.send_splits[0] == s.recv_splits[0] == 0
     at = s.n_owned
@@ -85,7 +85,7 @@ def sends_to_itself(sectors: Sectors) -> Sectors:
 
 
 def sends_another_row(sectors: Sectors) -> Sectors:
-    """One less asked for by sector 1, so that the order is kept."""
+    """Sends a row that sector 1 did not ask for in place of its last, so that the order is kept."""
     s = sectors[0]
     asked = set(s.send_index[: s.send_splits[1]].tolist())
     other = next(row for row in range(s.n_owned) if row not in asked)
@@ -105,7 +105,7 @@ def owns_an_edge_of_another(sectors: Sectors) -> Sectors:
 
 
 def swaps_two_for_others(sectors: Sectors) -> Sectors:
-    """Of the same sum: 1 + 2 = 0 + 3."""
+    """Swaps two edge ids for others of the same sum: 1 + 2 = 0 + 3."""
     ids = torch.cat([s.edge_id for s in sectors])
     swapped = {1: 0, 2: 3}
     assert all(edge in ids for edge in range(4))
@@ -162,7 +162,7 @@ def other_edge_id(s: Sector) -> dict[str, Tensor]:
 
 
 def other_node_id(s: Sector) -> dict[str, Tensor]:
-    """Of sector 2, without an edge."""
+    """Changes the id of a node of sector 2 that has no edge."""
     return {"node_id": put(s.node_id, s.n_owned - 1, GRAPH.n_nodes - 1)}
 
 

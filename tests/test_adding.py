@@ -56,7 +56,7 @@ def test_the_model_is_checked_where_it_is_written(capsys: pytest.CaptureFixture[
 
 
 def test_the_model_trains_in_sectors_as_in_the_whole_graph() -> None:
-    """In float64 each gradient too, from sectors of one process, one of which is empty."""
+    """Each gradient is the same in float64, too, from sectors of one process, one of them empty."""
     model = example("model.md").SumsConfig(hidden=5, layers=3).build(F, G, False).double()
     graph = make_graph()
     sectors, expected = Cut(graph), model(*graph, len(graph[0]), no_exchange)
@@ -70,7 +70,7 @@ def test_the_model_trains_in_sectors_as_in_the_whole_graph() -> None:
 
 
 def test_one_name_makes_the_model_a_choice() -> None:
-    """With it in AnyConfig a configuration names it and the cost model counts it."""
+    """Once it is in AnyConfig, a configuration names it and the cost model counts it."""
     own = example("model.md").SumsConfig
     source = Path(model_settings.__file__).read_text()
     line = "AnyConfig = InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig\n"

@@ -165,7 +165,7 @@ def write_heptrkx(folder: Path) -> None:
 def test_small_graphs_without_particles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """More parts than nodes, and the pT of nobody knows whom."""
+    """Parts outnumber nodes, and nobody knows whose pT is asked for."""
     monkeypatch.chdir(tmp_path)
     write_heptrkx(tmp_path / "npz")
     built = ["bigtrk", "build", "npz", "graphs", "--from", "heptrkx"]

@@ -76,7 +76,7 @@ def test_bad_input_is_told_as_the_program_does(
 def test_both_from_a_folder_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Cut here and trained on two real ranks, where there is no checkout."""
+    """Events are cut here and trained on by two real ranks, where there is no checkout."""
     write_events(tmp_path)
     monkeypatch.chdir(tmp_path)
     cut = ["graphs", "cut", "--parts", "2", "--workers", "1"]
@@ -99,7 +99,7 @@ def test_a_page_needs_a_folder_that_is_there(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Before the run is read: an evaluation may take an hour."""
+    """The page is refused before the run is read: an evaluation may take an hour."""
     arguments = [str(tmp_path / "run"), *([str(tmp_path)] if command == "evaluate" else [])]
     for page, said in (("missing/page.html", "no such folder"), (".", "is a folder")):
         asked = ["bigtrk", command, *arguments, "--html", str(tmp_path / page)]

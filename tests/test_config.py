@@ -80,7 +80,7 @@ def test_the_shipped_default_fits_every_model(name: str) -> None:
 
 
 def test_without_a_name_it_is_the_interaction_gnn() -> None:
-    """As in the files of runs from before there were others."""
+    """The files of runs from before there were other models give none."""
     configuration = Configuration.model_validate({"model": {"hidden": 16, "in_out": False}})
     assert configuration.model == InteractionGNNConfig(hidden=16, in_out=False)
 

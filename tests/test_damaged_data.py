@@ -55,7 +55,7 @@ def write_event_of(folder: Path, kind: str, number: int) -> str:
 
 
 def read_all(folder: Path) -> object:
-    """All that training reads of a folder."""
+    """Reads all that training reads of a folder."""
     return [(event.folder.manifest, *read_event(event)) for event in open_events([folder])]
 
 

@@ -52,7 +52,7 @@ ELSEWHERE = {
 
 
 def options(app: typer.Typer) -> Iterator[tuple[str, list[str]]]:
-    """Of each command the options, those of few values with each of these."""
+    """Yields each command's options, those of few values with each of these."""
     program: Any = typer.main.get_command(app)
     commands = getattr(program, "commands", {"partition": program})
     for (name, command), given in zip(commands.items(), app.registered_commands, strict=True):

@@ -31,7 +31,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def assert_not_run(place: Place, why: str) -> None:
-    """What was planted is neither run nor replaced, and the line says why."""
+    """Checks that what was planted is neither run nor replaced, and that the line says why."""
     planted = place.library.read_bytes()
     answer, (line,) = place.ask()
     assert answer == "42"
@@ -89,7 +89,7 @@ def test_nor_one_below_a_folder_of_another_user(place: Place, owned: str) -> Non
 
 
 def test_one_beside_those_of_others_is_used(place: Place) -> None:
-    """As in /tmp."""
+    """The folder may be shared as /tmp is."""
     place.home.chmod(0o1777)
     assert place.ask() == ("42", [])
 
@@ -126,7 +126,7 @@ def test_a_link_of_another_user_is_not_followed(place: Place) -> None:
 
 
 def test_a_link_to_a_folder_of_the_user_is_followed(place: Place) -> None:
-    """As from a small home to a large file system."""
+    """Such a link may lead from a small home to a large file system."""
     place.cache.parent.rename(place.work / "moved")
     place.cache.parent.symlink_to("../work/moved")
     made = place.library.stat().st_ino

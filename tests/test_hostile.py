@@ -197,7 +197,7 @@ def test_a_record_that_lies_is_refused(tmp_path: Path, changes: object, complain
 
 
 def test_a_record_that_the_manifest_does_not_tell_is_refused(tmp_path: Path) -> None:
-    """The same tensors in a file of the same size."""
+    """The other file has the same tensors and the same size."""
     write_graph(tmp_path, a_graph(), {"note": "one"})
     write_manifest(tmp_path, "graphs", {}, [EVENT])
     write_graph(tmp_path, a_graph(), {"note": "two"})
@@ -215,7 +215,7 @@ def test_a_record_does_not_speak_for_its_file(tmp_path: Path) -> None:
 
 
 def test_sectors_that_know_different_labels_are_refused(tmp_path: Path) -> None:
-    """Found by fuzzing: merging them ended in an IndexError. Each reader finds out alone."""
+    """Merging them ended in an IndexError, as fuzzing found. Each reader finds out alone."""
     graph = a_graph()
     first, second = cut(graph, torch.arange(graph.n_nodes) % 2, 2)
     write_sectors(tmp_path, [first, replace(second, hit_weight=None)], {})

@@ -49,7 +49,7 @@ UNFIT: list[tuple[Callable[[Sectors], Sectors], str]] = [
 def test_sectors_that_do_not_fit_are_refused_by_all_who_open_them(
     tmp_path: Path, spoil: Callable[[Sectors], Sectors], complaint: str
 ) -> None:
-    """From the manifest alone, whichever sector a rank reads."""
+    """The manifest alone gives them away, whichever sector a rank reads."""
     store(tmp_path, spoil(good()))
     with pytest.raises(InputError, match=complaint) as caught:
         SectorFolder(tmp_path)
@@ -87,7 +87,7 @@ def test_a_sector_that_its_record_does_not_tell_is_refused_by_its_reader(
 
 
 def test_the_only_sector_is_in_order_too(tmp_path: Path) -> None:
-    """ShaDow relies on it: an AssertionError."""
+    """ShaDow relies on it, and ended in an AssertionError."""
     [whole] = good(1)
     store(tmp_path, changed([whole], 0, edge_index=whole.edge_index.flip(1)))
     assert "edges are not those among owned nodes first" in message(tmp_path)
@@ -117,7 +117,7 @@ def test_a_particle_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
 
 
 def test_ranks_with_other_cuts_of_an_event_have_other_data(tmp_path: Path) -> None:
-    """Each good in itself: they would exchange other rows."""
+    """Each cut is good in itself, but they would exchange other rows."""
     store(tmp_path / "one", good())
     store(tmp_path / "same", good())
     store(tmp_path / "other", cut(GRAPH, torch.arange(1, GRAPH.n_nodes + 1) % PARTS, PARTS))

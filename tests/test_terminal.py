@@ -124,7 +124,7 @@ def test_bad_command_lines_are_told_in_one_harmless_line(
 
 
 def hostile(value: Any) -> Any:
-    """With an escape code at the end of each text, keys included."""
+    """Puts an escape code at the end of each text, keys included."""
     if isinstance(value, dict):
         return {key: hostile(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -17,7 +17,7 @@ ELSEWHERE = ["make demo", ". .venv/bin/activate"]
 def test_the_tutorial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On smaller events; the last commands here, where torch has been imported already."""
+    """Runs on smaller events; the last commands run here, where torch is imported already."""
     assert COMMANDS[:2] == ELSEWHERE
     assert all(command in (CHECKOUT / "README.md").read_text() for command in ELSEWHERE)
     commands = [command.replace("--particles 500", "--particles 100") for command in COMMANDS[2:]]

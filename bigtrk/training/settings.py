@@ -111,7 +111,7 @@ class TrainingSettings(Settings):
 
 
 class RunSettings(Settings):
-    """Where a run's record goes, and for how long ranks wait for each other."""
+    """Says where a run's record goes, and for how long ranks wait for each other."""
 
     folder: Path | None = None
     """Folder of the run; the next free number under `runs/` without it."""

@@ -1,4 +1,4 @@
-"""How long training waits for a checkpoint: written by a thread, or before the next step.
+"""Measures how long training waits for a checkpoint written by a thread, or before the next step.
 
     python scripts/bench/bench_checkpoint.py [--output FILE] [--publish]
 

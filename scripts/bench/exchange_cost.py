@@ -1,4 +1,4 @@
-"""What the halo exchange costs: its share of a training step, for events in sectors.
+"""Measures what the halo exchange costs: its share of a training step, for events in sectors.
 
     python scripts/bench/exchange_cost.py SECTORS [--parts 2 4 8] [--hidden 64] [--layers 8]
         [--output FILE] [--publish]

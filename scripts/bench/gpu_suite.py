@@ -1,4 +1,4 @@
-"""All that wants a GPU: the tests, then times beside what the device allows, and errors.
+"""Runs all that wants a GPU: the tests, then times beside what the device allows, and errors.
 
     python scripts/bench/gpu_suite.py [--output FILE] [--publish]
 

@@ -1,4 +1,4 @@
-"""How well `bigtrk plan` predicts runs that it was not fitted to.
+"""Measures how well `bigtrk plan` predicts runs that it was not fitted to.
 
     BIGTRK_TESTDATA=... python scripts/bench/plan_accuracy.py [--work FOLDER] [--repeats 3]
         [--output FILE] [--publish]

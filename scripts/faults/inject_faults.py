@@ -1,4 +1,4 @@
-"""What becomes of trainings that are killed, starved, fed with NaN, or whose files are damaged.
+"""Finds out what becomes of trainings killed, starved, fed with NaN, or whose files are damaged.
 
     python scripts/faults/inject_faults.py --rounds 52 [--seed 0] [--output FILE] [--publish]
     python scripts/faults/inject_faults.py --rounds 4 --fault "disk full" --engine ddp --ranks 3

@@ -1,4 +1,4 @@
-"""Whether a long training keeps its memory, files, threads and processes to what it had.
+"""Finds out whether a long training keeps memory, files, threads and processes to what it had.
 
     python scripts/faults/soak.py [--steps 8000] [--output FILE] [--publish]
 

@@ -1,4 +1,4 @@
-"""Whether the fast path trains as the plain model does: loss curves, and AUC in bfloat16.
+"""Finds out whether the fast path trains as the plain model does: loss curves, and AUC in bfloat16.
 
     python scripts/parity/unchanged_training.py [--output FILE] [--quick | --publish]
 

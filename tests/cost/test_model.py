@@ -158,8 +158,8 @@ def test_matrix_products_are_those_of_the_formula() -> None:
 
 
 def test_recomputing_and_bf16_save_what_was_measured() -> None:
-    """Of an edge in float32 rows of hidden 64, 8 layers: what each reads, and with "none" 13
-    products; input features and statistics beside.
+    """An edge keeps what each of 8 layers reads, and with "none" 13 products, in float32 rows of
+    hidden 64; input features and statistics come on top.
     """
     saved = {}
     for recompute, precision in itertools.product(["none", "layer"], ["fp32", "bf16"]):

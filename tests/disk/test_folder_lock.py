@@ -120,7 +120,7 @@ def test_another_process_of_the_same_number_is_not_the_owner(tmp_path: Path) -> 
 
 
 def test_a_stopped_process_of_this_host_keeps_its_lock(tmp_path: Path) -> None:
-    """However long it is silent: it is there, and may go on."""
+    """It does so however long it is silent: it is there, and may go on."""
     lay(tmp_path, ME, silent=1e6)
     with FolderLock() as lock, pytest.raises(InputError, match="is writing there"):
         lock.take(tmp_path)

@@ -40,7 +40,7 @@ def _graph(name: str, n_nodes: int, edge_index: Tensor, generator: torch.Generat
 
 
 def _with_particles(graph: EventGraph, generator: torch.Generator) -> EventGraph:
-    """With a particle for each node: some not in the table, some of unknown pT."""
+    """Adds a particle for each node: some are not in the table, some have an unknown pT."""
     n = max(2, graph.n_nodes // 4)
     pt = torch.randn(n, generator=generator).exp()
     pt[0], unknown = torch.nan, torch.full((n,), torch.nan)

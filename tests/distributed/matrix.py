@@ -79,7 +79,7 @@ class Trial:
 
     @property
     def world_size(self) -> int:
-        """As many ranks as sectors, at least two; blocks of shards want two blocks."""
+        """Is the number of sectors, at least two; blocks of shards want two blocks."""
         if self.engine == "FSDP2 hybrid":
             return 6 if self.sectors == 3 else 4
         return max(2, self.sectors)
@@ -137,7 +137,7 @@ def all_trials() -> list[Trial]:
 
 
 def run_trials(ranks: Ranks, trials: list[Trial], kinds: tuple[str, ...] = KINDS) -> list[Case]:
-    """All cases of `trials`, on rank 0. Collective."""
+    """Runs `trials` and returns all their cases, on rank 0. Collective."""
     _use_sgd()
     with tempfile.TemporaryDirectory() as folder:
         return [case for trial in trials for case in _Run(ranks, trial, Path(folder)).cases(kinds)]

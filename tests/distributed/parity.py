@@ -50,20 +50,20 @@ class Oracle:
         self._per_edge = settings.training.step_loss == "per_edge"
 
     def logits(self) -> dict[str, Tensor]:
-        """Of every edge [E], by event."""
+        """Returns the logits of every edge [E], by event."""
         with torch.no_grad():
             return {graph.name: self._score(graph)[0] for graph in self._graphs}
 
     def loss(self) -> float:
-        """Of a step: the mean over all edges, or over events of the mean over their edges."""
+        """Returns a step's loss: the mean over all edges, or over events of their edges' means."""
         return float(self._loss().detach())
 
     def pt_loss(self) -> float:
-        """Of a step, as `loss`: over the edges whose pT is known."""
+        """Returns a step's pT loss, averaged as `loss` is, over the edges whose pT is known."""
         return float(self._pt_loss().detach())
 
     def gradients(self) -> dict[str, Tensor]:
-        """Of the loss with its auxiliary part, by parameter."""
+        """Returns the gradients of the loss with its auxiliary part, by parameter."""
         loss = self._loss() + (self._pt_weight * self._pt_loss() if self._pt_weight else 0)
         named = dict(self._model.named_parameters())
         found = torch.autograd.grad(loss, list(named.values()))
@@ -111,7 +111,7 @@ class Oracle:
 
 
 def known_log_pt(graph: EventGraph) -> dict[int, float]:
-    """Of each true edge whose particle's pT is known, by a loop over edges."""
+    """Finds the log pT of each true edge whose particle's pT is known, by a loop over edges."""
     assert graph.y is not None
     assert graph.particle_id is not None
     assert graph.particles is not None
@@ -177,7 +177,7 @@ def owned_logits(model: nn.Module, batches: Iterable[Batch]) -> list[Scored]:
 
 
 def stitched(scored: Iterable[Scored], graphs: Iterable[EventGraph]) -> dict[str, Tensor]:
-    """All ranks' logits as those of every edge [E] float64, by event; each edge comes once."""
+    """Joins all ranks' logits into every edge's [E] float64, by event; each edge comes once."""
     whole = {g.name: torch.full((g.n_edges,), torch.nan, dtype=torch.float64) for g in graphs}
     for name, edge_id, logits in scored:
         # A rank without an event has a sector without edges.

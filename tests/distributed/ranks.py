@@ -61,7 +61,7 @@ def _rank(
 
 
 def _print_as(process: int) -> None:
-    """To where `process` prints now: the server prints to where it did at first."""
+    """Prints to where `process` prints now: the server still prints to where it did at first."""
     for descriptor in (1, 2):
         there = os.open(f"/proc/{process}/fd/{descriptor}", os.O_WRONLY | os.O_APPEND)
         os.dup2(there, descriptor)

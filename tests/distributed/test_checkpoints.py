@@ -190,7 +190,7 @@ def test_other_numbers_of_ranks_read_them(two: tuple[Any, Path], world_size: int
 
 
 def saved_while_training(ranks: Ranks, run: Path) -> tuple[bool, State, State]:
-    """Whether nothing was written while the step after it was trained; weights then and later."""
+    """Says whether nothing was written while the next step was trained; weights then and later."""
     trial, released = Trial(ranks, "DDP", run), threading.Event()
     write = write_shard
 
@@ -217,7 +217,7 @@ def test_training_goes_on_while_the_state_is_written(tmp_path: Path) -> None:
 
 
 def cannot_write(ranks: Ranks, run: Path) -> list[str]:
-    """What is said when rank 1 may write no file of this size, and what is read then."""
+    """Returns what is said when rank 1 may write no file of this size, and what is read then."""
     trial, said = Trial(ranks, "DDP", run), []
     trial.save(1)
     if ranks.rank == 1:
@@ -241,7 +241,7 @@ def test_a_rank_that_cannot_write_stops_all(tmp_path: Path) -> None:
 
 
 def not_finite(ranks: Ranks, run: Path) -> list[str]:
-    """What is said when a weight of rank 1 is not finite, and what is read then."""
+    """Returns what is said when a weight of rank 1 is not finite, and what is read then."""
     trial, said = Trial(ranks, "FSDP2", run), []
     trial.save(1)
     if ranks.rank == 1:
@@ -263,7 +263,7 @@ def test_what_is_not_finite_enters_no_checkpoint(tmp_path: Path) -> None:
 
 
 def a_vanished_folder(ranks: Ranks, run: Path) -> str:
-    """What is said of a run folder that is gone, while a checkpoint is written into it."""
+    """Returns what is said of a run folder that is gone while a checkpoint is written into it."""
     trial, write = Trial(ranks, "DDP", run), write_shard
     trial.save(1)
 

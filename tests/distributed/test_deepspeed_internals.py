@@ -1,4 +1,4 @@
-"""What bigtrk reads of DeepSpeed without being documented: where it has moved, it is named here."""
+"""Checks what bigtrk reads of DeepSpeed that is not documented: what has moved is named here."""
 
 import re
 from collections.abc import Iterator

@@ -88,7 +88,7 @@ class Trial:
 
 
 def first_steps(ranks: Ranks, cases: list[Configuration]) -> list[dict[str, Any]]:
-    """Of each case the first step's loss, gradients before clipping, and weights after it."""
+    """Returns each case's first loss, gradients before clipping, and weights after the step."""
     results = []
     for settings in cases:
         trial = Trial(ranks, settings)
@@ -144,7 +144,7 @@ def resumed(ranks: Ranks, folder: Path) -> dict[str, Any]:
 
 
 def reductions(settings: EngineSettings) -> int:
-    """How often a step of two micro-steps reduces, for a model of 4 MB in 1 MB layers."""
+    """Counts how often a step of two micro-steps reduces, for a model of 4 MB in 1 MB layers."""
     count, stopwatch = 0, Stopwatch(CPU)
     model = nn.Sequential(*(nn.Linear(512, 512) for _ in range(4)))
     engine, _ = make_engine(settings, model, OPTIMIZER, stopwatch)
@@ -183,7 +183,7 @@ def refuses_a_block_that_does_not_divide_the_world() -> None:
 
 
 def reduced_after_each_micro_step() -> list[bool]:
-    """Whether FSDP2's shards have gradients after the first and after the last of two."""
+    """Says whether FSDP2's shards have gradients after the first and after the last of two."""
     engine, _ = make_engine(FSDP2, small_model(seed=0), OPTIMIZER, Stopwatch(CPU))
     found = []
     for last in (False, True):

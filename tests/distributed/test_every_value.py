@@ -46,7 +46,7 @@ VALUES = {
 
 
 def graph(seed: int) -> EventGraph:
-    """With every feature, and particles of which all is known."""
+    """Makes a graph with every feature, and particles of which all is known."""
     made = random_graph(seed, 30, 120)
     assert made.particles is not None
     clusters = torch.rand(made.n_nodes, len(CELL_FEATURES))

@@ -142,8 +142,8 @@ def test_a_rank_that_fails_while_reading_stops_all() -> None:
 
 
 def score(ranks: Ranks, infinite: bool) -> str | None:
-    """What is said where rank 1 alone cannot read the event that it scores, or has no finite
-    scores of it.
+    """Returns what is said where rank 1 alone cannot read the event that it scores, or has no
+    finite scores of it.
     """
     good, other = source(1, 1), source(7, 1)
     bad = other if infinite else Unreadable(other.name, other.parts, other.graph, other.owner)

@@ -119,7 +119,7 @@ def test_a_walk_through_sectors_is_that_through_the_whole_graph(folder: Path) ->
 
 
 def read(ranks: Ranks, folder: Path) -> list[tuple[str, int, int]]:
-    """What this rank reads of the events in sectors: event, part, number of parts."""
+    """Returns what this rank reads of the events in sectors: event, part, number of parts."""
     seen, original = [], EventSource.read
 
     def counted(source: EventSource, part: int, parts: int) -> Sector:

@@ -110,7 +110,7 @@ def test_a_run_ends_in_time(tmp_path: Path, data: Path) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_goes_on_in_mid_epoch_on_other_ranks(tmp_path: Path, data: Path, method: str) -> None:
-    """Three steps on two ranks, the others on one and three."""
+    """Three steps run on two ranks, the others on one and three."""
     run, whole = tmp_path / "run", tmp_path / "whole"
     run_ranks(2, train, settings(data, whole, method))
     halted = settings(data, run, method, minutes=1e-6)

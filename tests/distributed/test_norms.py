@@ -43,7 +43,7 @@ def settings_of(engine: EngineSettings) -> Configuration:
 
 
 def measured(ranks: Ranks) -> dict[str, list[Norms | None]]:
-    """Under each engine the norms of a step over several micro-steps, and of one not asked for."""
+    """Returns, by engine, norms of a step over several micro-steps, and of one not asked for."""
     found = {}
     for name, engine_settings in ENGINES.items():
         settings = settings_of(engine_settings)

@@ -132,7 +132,7 @@ MODELS = {
 
 
 def engine_losses(ranks: Ranks, engine: EngineSettings) -> dict[str, list[float]]:
-    """Of each model the losses of four AdamW steps over the five events, in float32."""
+    """Returns each model's losses of four AdamW steps over the five events, in float32."""
     return {name: losses_of(ranks, engine, settings) for name, settings in MODELS.items()}
 
 

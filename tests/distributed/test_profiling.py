@@ -25,7 +25,7 @@ OF_THE_STEP = ["data", "encode", *LAYERS, "decode", "loss", "backward", "reduce"
 
 @dataclass(frozen=True)
 class Range:
-    """start and end in us."""
+    """Is a range of the trace from `start` to `end`, in us."""
 
     name: str
     start: float

@@ -104,7 +104,7 @@ def test_two_launches_that_start_together_write_no_run_together(
 
 
 def resumes(ranks: Ranks, configuration: Configuration, run: Path) -> str:
-    """What a rank is told."""
+    """Returns what a rank is told."""
     with pytest.raises(InputError) as caught:
         train(ranks, configuration, run)
     return str(caught.value)

@@ -55,8 +55,8 @@ def graph_of(rank: int, dtype: torch.dtype) -> Graph:
 
 
 def gradients_in_lists(ranks: Ranks) -> dict[tuple[str, str], dict[str, Tensor]]:
-    """By engine and model the mean over ranks of gradients, each rank's of a graph of its own in
-    three sectors.
+    """Returns, by engine and model, the mean of the ranks' gradients, each rank's of a graph of its
+    own in three sectors.
     """
     found = {}
     for engine_name, (settings, dtype, _) in ENGINES.items():

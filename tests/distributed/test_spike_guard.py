@@ -80,7 +80,7 @@ class Trial:
 
 
 def dropped(ranks: Ranks) -> dict[str, Any]:
-    """Under each engine: which steps were spikes, and the weights without and with them."""
+    """Returns, by engine, which steps were spikes, and the weights without and with them."""
     found = {}
     for name in ENGINES:
         configuration = settings(name, training={"spike_guard": "skip"})
@@ -243,7 +243,7 @@ def test_a_checkpoint_after_each_step_leaves_nothing_to_train_again(
 
 
 def too_bad(ranks: Ranks, graphs: Path, folder: Path) -> list[str]:
-    """What is said when every step is a spike."""
+    """Returns what is said when every step is a spike."""
     found = []
 
     class Worst(StepRunner):

@@ -24,7 +24,7 @@ def stop() -> None:
 
 
 def stop_at(place: Any, name: str) -> None:
-    """When the function of that name is called."""
+    """Stops the process where the function of that name is called."""
     call = getattr(place, name)
 
     def stopped(*arguments: Any, **named: Any) -> Any:
@@ -116,7 +116,7 @@ def test_who_is_missing_is_named_by_all_that_are_there(
 
 
 def test_ranks_come_one_after_the_other(ends: dict[str, list[End]]) -> None:
-    """For longer than the patience with one."""
+    """They may take longer, all together, than the patience with one."""
     first, *others = ends["one after the other"]
     assert first.said == [
         "bigtrk/train.py: error: absent: no such folder; make one with 'bigtrk build EVENTS absent'"

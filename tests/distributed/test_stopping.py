@@ -47,7 +47,7 @@ def before_step(number: int, do: object) -> None:
 
 
 def signalled(ranks: Ranks, configuration: Configuration, number: int, step: int) -> str:
-    """What a run says of which rank 1 gets a signal in a step."""
+    """Returns what a run says when its rank 1 gets a signal in a step."""
     if ranks.rank == 1:
         before_step(step, lambda: os.kill(os.getpid(), number))
     try:
@@ -75,7 +75,7 @@ def test_a_signal_to_one_rank_stops_all_and_loses_nothing(
 
 
 def orphaned(ranks: Ranks, configuration: Configuration) -> str:
-    """What a run says when the launcher of rank 1 seems to have ended."""
+    """Returns what a run says when the launcher of rank 1 seems to have ended."""
     if ranks.rank == 1:
         before_step(2, lambda: setattr(os, "getppid", lambda: 1))
     try:
@@ -90,7 +90,7 @@ def test_a_run_whose_launcher_has_ended_stops(tmp_path: Path, graphs: Path) -> N
 
 
 def exhausted(ranks: Ranks, configuration: Configuration, step: int) -> str:
-    """What a rank says whose memory runs out."""
+    """Returns what each rank says when the memory of rank 1 runs out."""
     if ranks.rank == 1:
         before_step(step, lambda: setattr(step_module, "edge_loss", lambda *_: torch.empty(2**55)))
     try:

@@ -60,7 +60,7 @@ def keep_others_waiting(ranks: Ranks, late: int, what: Callable[[Ranks], None]) 
 
 
 def be_suspended(ranks: Ranks, _: int, __: Callable[[Ranks], None]) -> None:
-    """All are stopped for longer than the watchdog's patience, as a suspended job is."""
+    """Stops all ranks for longer than the watchdog's patience, as when a job is suspended."""
     with watchdog(ranks):
         all_ranks = " ".join(map(str, gather_items(os.getpid())))
         if ranks.rank == 0:

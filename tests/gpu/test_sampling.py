@@ -18,7 +18,7 @@ N_NODES = 5_000
 
 
 def graph_of(n_edges: int) -> InEdges:
-    """With repeated edges, self loops and isolated nodes; degrees above and below the fanout."""
+    """Draws repeated edges, self loops, isolated nodes, and degrees above and below the fanout."""
     generator = torch.Generator().manual_seed(0)
     ends = torch.rand(2, n_edges, generator=generator).square() * (N_NODES - 100)
     edges = ends.to(torch.int64)

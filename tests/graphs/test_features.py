@@ -53,7 +53,7 @@ def test_wrapped_differences(phi: Floats, other: float) -> None:
 
 
 def test_normalised_edge_features_are_acorns() -> None:
-    """As acorn computes them, from r / 1000, phi / pi, z / 1000 and eta, in float32."""
+    """They are what acorn computes from r / 1000, phi / pi, z / 1000 and eta, in float32."""
     nodes = some_nodes(60)
     edges = np.stack(np.nonzero(~np.eye(60, dtype=bool)))
     acorns = (1000.0, math.pi, 1000.0, 1.0, math.pi / 1000.0, math.pi)

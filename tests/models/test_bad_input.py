@@ -75,7 +75,7 @@ def test_an_edge_out_of_range(recompute: str, precision: str, end: int, row: int
 def test_what_is_not_finite_stays_visible(
     recompute: str, precision: str, value: float, of_nodes: bool
 ) -> None:
-    """In the logits, so that the loss is not finite and the step is refused."""
+    """It shows in the logits, so that the loss is not finite and the step is refused."""
     model, _ = make_models(recompute=recompute, precision=precision)
     x, edge_features, edge_index = make_inputs()
     (x if of_nodes else edge_features)[3, 1] = value

@@ -187,7 +187,7 @@ def test_offload_takes_what_is_kept_elsewhere() -> None:
 
 @pytest.mark.parametrize("recompute", get_args(Recompute))
 def test_what_is_kept_goes_with_the_logits(recompute: str) -> None:
-    """Also where no backward pass follows."""
+    """The saved tensors are freed even where no backward pass follows."""
     x, edge_features, edge_index = make_graph()
     logits = make_model(recompute=recompute).double()(
         x, edge_features, edge_index, len(x), no_exchange
@@ -233,7 +233,7 @@ def test_an_outer_autocast_changes_nothing() -> None:
 def test_chunks_change_nothing_but_rounding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Many small chunks, a part of one at the end, against all edges at once."""
+    """Compares many small chunks, the last of them partly filled, with all edges at once."""
     x, edge_features, edge_index = make_graph(12, 43)
     whole = make_model(recompute="none").double()
     chunked = make_model(recompute="chunk").double()

@@ -22,7 +22,7 @@ def rows(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> Tensor:
 
 
 def make_ends(shape: tuple[int, int], dtype: torch.dtype) -> Ends:
-    """Of five nodes, one of which no edge touches."""
+    """Makes the ends of edges among five nodes, one of which no edge touches."""
     generator = torch.Generator().manual_seed(9)
     source, destination = torch.randint(4, (2, shape[0]), generator=generator)
     nodes = [rows((5, shape[1]), dtype, seed) for seed in (1, 2)]
@@ -59,7 +59,7 @@ def norm_relu(passes: Passes, grad: Tensor, z: Tensor, ends: Ends | None) -> lis
 
 
 def norm_relu_backward(passes: Passes, grad: Tensor, z: Tensor, ends: Ends | None) -> list[Tensor]:
-    """In place of the gradient. Rows stand for what `norm_relu` left."""
+    """Puts the result in place of the gradient. Rows stand for what `norm_relu` left."""
     del ends
     out = grad.clone()
     passes.norm_relu_backward(out, z, statistics(z).copy_(z[:, :1]), out)

@@ -66,7 +66,7 @@ def test_what_is_gathered_at_once_is_called_as_often_for_many_sectors(model: Mod
 
 
 def calls(model: Model, sectors: list[SectorInputs], cut: Cut) -> Counter[int]:
-    """How often each of the model's units is called in one pass."""
+    """Counts how often each of the model's units is called in one pass."""
     counted: Counter[int] = Counter()
     hooks = [
         unit.register_forward_hook(lambda *_, i=i: counted.update([i]))
@@ -86,7 +86,7 @@ def calls(model: Model, sectors: list[SectorInputs], cut: Cut) -> Counter[int]:
 
 
 class OneLayer(LayeredModel[SectorInputs]):
-    """As short as a layered model can be: `layers` are called as they stand."""
+    """Is as short as a layered model can be: `layers` are called as they stand."""
 
     def __init__(self) -> None:
         super().__init__()

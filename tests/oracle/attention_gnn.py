@@ -15,7 +15,7 @@ from bigtrk.models.settings import AttentionGNNConfig
 
 
 class Incidence(Protocol):
-    """Which nodes edges begin and end at, in one representation."""
+    """Knows which nodes edges begin and end at, in one representation."""
 
     def ends(self, state: Tensor) -> tuple[Tensor, Tensor]:
         """The states [N, D] of each edge's source and destination: [E, D], [E, D]."""
@@ -44,7 +44,7 @@ class DenseIncidence:
 
 
 class ReferenceAttention(nn.Module):
-    """Whole graphs only, every concatenation made, nothing recomputed."""
+    """Takes whole graphs only, makes every concatenation, and recomputes nothing."""
 
     def __init__(
         self,

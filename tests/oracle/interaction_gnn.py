@@ -24,7 +24,7 @@ def make_mlp(n_inputs: int, hidden: int, layers: int) -> nn.Sequential:
 
 
 class ReferenceGNN(nn.Module):
-    """Whole graphs only; without recomputation, exchange and the last, unread node update.
+    """Takes whole graphs only, without recomputation, exchange and the last, unread node update.
 
     With a `pt_head`, a last linear layer of its own for the log of each edge's pT, as ours.
     """

@@ -1,4 +1,4 @@
-"""What ranks say of one that stalls."""
+"""Tests what ranks say of one that stalls."""
 
 from bigtrk.parallel.heartbeat import Beat, Verdict, silence, stall
 from bigtrk.tracing import moves, traced, waiting

@@ -99,7 +99,7 @@ def test_sectors_are_used_where_they_end_the_step_sooner() -> None:
 def test_ranks_are_balanced_within_the_bound_of_longest_first(
     seconds: list[int], world_size: int
 ) -> None:
-    """Graham (1969): at most 4/3 - 1/(3 W) of the best, here found by trying all."""
+    """Graham (1969) proves at most 4/3 - 1/(3 W) of the best, which is found here by trying all."""
     found = lay_out([RoutedEvent(i, 1, s) for i, s in enumerate(seconds)], world_size).seconds
     best = min(
         max(

@@ -345,7 +345,7 @@ def test_many_failures_are_told_in_short(
 def test_sectors_that_do_not_fit_together_are_cut_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
 ) -> None:
-    """Though all checksums are right: nobody would read them, and they were kept for ever."""
+    """They are, though all checksums are right: nobody would read them; they were kept for ever."""
     out, command = tmp_path / "out", (graphs, tmp_path / "out", "--parts", 2, "--workers", 1)
     assert run(monkeypatch, *command) == 0
     good = SectorFolder(out)

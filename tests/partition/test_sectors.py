@@ -46,7 +46,7 @@ def _particles() -> ParticleTable:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> EventGraph:
-    """Directed, with self loops, repeated edges, isolated nodes, or without any edge or node."""
+    """Draws directed graphs with self loops, repeated edges, isolated nodes, or no edge or node."""
     n_nodes = draw(st.integers(0, 12))
     ends = st.integers(0, max(n_nodes - 1, 0))
     edges = draw(st.lists(st.tuples(ends, ends), max_size=30 if n_nodes else 0))

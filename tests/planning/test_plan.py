@@ -58,7 +58,7 @@ def test_the_speedup_of_lazar_is_imbalance_not_communication() -> None:
 
 
 def test_equal_events_scale_weakly_without_loss() -> None:
-    """Without spread nothing but the reduction is lost: the oracle of the imbalance above."""
+    """They lose nothing but the reduction, having no spread: the oracle of the imbalance above."""
     model = make(32)
     event = EventSize(20_000, 400_000)
     step = predict_step(model, [(event, 1)] * 32)
@@ -137,7 +137,7 @@ def test_the_command_says_how_far_off_it_may_be(
 def test_every_value_is_planned(
     value: Value, machine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The dry run of its scaling, too."""
+    """The dry run of its scaling works, too."""
     command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "5000", "--ranks", "1,2"]
     command += ["--machine", machine, *value.overrides(), "--json"]
     status, out, err = run_here(command, monkeypatch, capsys)

@@ -1,4 +1,4 @@
-"""What a record says in words."""
+"""Tests what a record says in words."""
 
 from bigtrk.records.metrics import MeanEdgeMetrics
 

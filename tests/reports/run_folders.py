@@ -148,7 +148,7 @@ def evaluation_record(**changes: Any) -> EvaluationRecord:
 
 
 def binned_evaluation_record() -> EvaluationRecord:
-    """With bins in strict mode, perfect scores and a loss budget."""
+    """Makes a record with bins in strict mode, perfect scores and a loss budget."""
     bins = TrackBins(
         efficiency_by_pt=binned((60, 80), (0, 0), (15, 20)),
         efficiency_by_eta=binned((75, 100), edges=(-1.0, 1.0)),

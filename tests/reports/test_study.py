@@ -29,8 +29,8 @@ def between(step: int, seconds: float, auc: float) -> ValidationRecord:
 
 @pytest.fixture
 def report(tmp_path: Path) -> StudyReport:
-    """`fast` in epochs of 10 s, cut short in the third; `slow` with two of 14 s, four times the
-    edges, and validation on the way.
+    """Reports on `fast`, in epochs of 10 s, cut short in the third, and `slow`, with two of 14 s,
+    four times the edges, and validation on the way.
     """
     make = run_writer(tmp_path)
     fast = [epoch(0, 10, 0.8), epoch(1, 10, 0.85), epoch(2, 6, 0.9, steps=2)]

@@ -36,7 +36,7 @@ def graph_of(edges: Edges, n_nodes: int) -> InEdges:
 
 
 def random_graph(n_nodes: int, n_edges: int) -> InEdges:
-    """With hubs, repeated edges, self loops and isolated nodes."""
+    """Draws a graph with hubs, repeated edges, self loops and isolated nodes."""
     draw = random.Random(3)
     node = [draw.randrange(draw.randrange(1, n_nodes)) for _ in range(2 * n_edges)]
     return graph_of(list(zip(node[::2], node[1::2], strict=True)), n_nodes)
@@ -180,7 +180,9 @@ TRIALS = 4000
 
 
 def p_value(found: Indicators, expected: Indicators) -> float:
-    """That two sides of TRIALS rows have the same means: a chi-square test of correlated cells."""
+    """Computes how likely two sides of TRIALS rows with the same means differ by as much or more: a
+    chi-square test of correlated cells.
+    """
     total = found.sum(axis=0) + expected.sum(axis=0)
     varied = (total > 10) & (total < 2 * TRIALS - 10)
     found, expected = found[:, varied], expected[:, varied]
@@ -192,7 +194,7 @@ def p_value(found: Indicators, expected: Indicators) -> float:
 
 
 def indicators(sets: list[set[int]], n_cells: int) -> Indicators:
-    """Which cells each set holds: [TRIALS, n_cells]."""
+    """Marks the cells that each set holds: [TRIALS, n_cells]."""
     rows = np.zeros((len(sets), n_cells))
     for row, cells in zip(rows, sets, strict=True):
         row[list(cells)] = 1

@@ -36,7 +36,7 @@ def pyg_sample(edges: Tensor, n_nodes: int, roots: Tensor, walk: Walk) -> Any:
 
 
 def test_identical_where_the_fanout_is_every_degree() -> None:
-    """Directed, with repeated edges, self loops and isolated nodes."""
+    """The graph is directed, with repeated edges, self loops and isolated nodes."""
     n_nodes, generator = 80, torch.Generator().manual_seed(0)
     edges = torch.randint(70, (2, 300), generator=generator)
     edges = edges[:, edge_order(edges, n_nodes)]
@@ -55,7 +55,7 @@ def rows_of(edge: Tensor, edge_index: Tensor) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_inclusion_and_sizes_are_equal_where_its_edges_come_in_any_order(depth: int) -> None:
-    """Down a tree, so that the order of one node's edges says nothing of another's.
+    """Walks go down a tree, so that the order of one node's edges says nothing of another's.
 
     PyG draws a node's edges unequally, by their order (shadow.py); here each trial numbers the
     nodes anew. A node has 5 sources, and is one of 5.

@@ -104,7 +104,7 @@ def start(job: dict[str, str], folder: Path, *arguments: str) -> subprocess.Pope
 
 
 def calls(job: dict[str, str], folder: Path, *arguments: str) -> list[str]:
-    """What a whole job calls."""
+    """Runs a whole job and returns what it calls."""
     assert start(job, folder, *arguments).wait(timeout=20) == 0
     path = folder / "calls"
     return path.read_text().splitlines() if path.exists() else []

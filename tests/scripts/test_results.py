@@ -1,4 +1,4 @@
-"""What scripts publish, and what they leave alone, in a git repository of their own."""
+"""Tests what scripts publish and what they leave alone, in a git repository of their own."""
 
 import argparse
 import importlib
@@ -185,7 +185,7 @@ def test_what_was_measured_while_the_tree_changed_is_kept_and_not_published(
 def test_rehearsals_are_collected(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of scripts that agree, differ, and fail."""
+    """Rehearsals that agree end in 0, those that differ in 1; one that fails is an error."""
     rehearse_all = importlib.import_module("scripts.rehearsals.rehearse_all")
     monkeypatch.setattr(rehearse_all, "FOLDER", checkout.parent)
     script = checkout.parent / "rehearse.sh"

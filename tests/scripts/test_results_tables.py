@@ -24,7 +24,7 @@ TABLE = "Text\n\n<!-- results: exchange_cost --><!-- /results -->\n\nMore\n"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """With a page below docs, and one result file."""
+    """Makes a checkout with a page below docs, and one result file."""
     (tmp_path / "docs/how").mkdir(parents=True)
     (tmp_path / "README.md").write_text("No table\n")
     publish(tmp_path, COMMIT)

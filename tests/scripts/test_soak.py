@@ -20,7 +20,7 @@ Change = Callable[[Sample], Sample]
 
 
 def series(change: Change = lambda sample: sample) -> list[Sample]:
-    """Of a healthy training, or of one that something happens to: memory and files come and go."""
+    """Fakes a healthy training, or one that something happens to; memory and files come and go."""
     rng, found = random.Random(0), []
     for step in range(0, STEPS + 1, 5):
         ranks = tuple(
@@ -91,7 +91,7 @@ def test_the_slope_is_that_of_the_line() -> None:
 
 
 def test_the_error_is_that_of_the_slope() -> None:
-    """Over many series of noise, slopes deviate by what each says of itself."""
+    """The slopes of many series of noise deviate by what each says of itself."""
     rng, steps = random.Random(1), list(range(400))
     found = [trend(steps, [rng.gauss(0, 1) for _ in steps]) for _ in range(200)]
     deviation = (sum(one.slope**2 for one in found) / len(found)) ** 0.5

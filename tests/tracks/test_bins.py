@@ -40,7 +40,7 @@ def by_hand(pairs: list[tuple[float, bool]], edges: tuple[float, ...]) -> Counts
 
 
 def flat(ratio: BinnedRatio) -> Counts:
-    """As `by_hand` counts."""
+    """Lists the counts as `by_hand` does."""
     return {"part": ratio.part.tolist(), "whole": ratio.whole.tolist()}
 
 

@@ -1,4 +1,4 @@
-"""What becomes of particles: one of each kind by hand, and the sum over any event."""
+"""Tests what becomes of particles: one of each kind by hand, and the sum over any event."""
 
 import math
 

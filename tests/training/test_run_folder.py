@@ -1,4 +1,4 @@
-"""What is written in a run's folder stays there, whatever links others laid in it."""
+"""A run's files stay in its folder, whatever links others laid in it."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which losses are spikes."""
+"""Tests which losses are spikes."""
 
 import math
 

@@ -137,7 +137,7 @@ def test_only_what_changed_is_built_again(
 def test_a_file_that_is_no_graph_is_built_again(
     tmp_path: Path, events: Path, built: list[str]
 ) -> None:
-    """Though all checksums are right: nobody would read it, and it was kept for ever."""
+    """It is, though all checksums are right: nobody would read it, and it was kept for ever."""
     out = tmp_path / "graphs"
     build_folder(events, out)
     opened = SectionFile(file_of(out, NAMES[1]))

@@ -44,7 +44,7 @@ def some_hits(n: int, seed: int) -> Columns:
 
 
 def brute_force(hits: Columns, windows: Windows) -> Pairs:
-    """Scalar arithmetic on each ordered pair of hits."""
+    """Finds doublets by scalar arithmetic on each ordered pair of hits."""
     x, y, z, volume, layer = (hits[k].tolist() for k in ("x", "y", "z", "volume_id", "layer_id"))
     found = set()
     for cut in windows.pairs:

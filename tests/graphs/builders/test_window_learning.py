@@ -45,7 +45,7 @@ def test_efficiency_is_reached_and_costs_doublets(events: list[Event]) -> None:
 
 
 def test_peeling_beats_equal_quantiles(events: list[Event]) -> None:
-    """Against windows between the same quantiles on every cut of every layer pair."""
+    """It beats windows between the same quantiles on every cut of every layer pair."""
     windows = learn_windows(events, "", 0.93)
     naive = equal_quantiles(events, 0.99)
     naive_efficiency, naive_doublets = efficiency(events, naive)
@@ -125,7 +125,7 @@ def test_too_little_to_learn_from() -> None:
 
 
 def test_builtin_windows_serve_simulated_events() -> None:
-    """Full events; learned from others."""
+    """The event is a full one; the windows were learned from others."""
     windows = builtin_windows()
     event = simulate_event(10_000, seed=77)
     _, record = build_with_record(event, windows)

@@ -1,4 +1,4 @@
-"""What is written is read; damage and mix-ups are named."""
+"""Graph folders: what is written is read; damage and mix-ups are named."""
 
 from dataclasses import fields, replace
 from pathlib import Path

@@ -53,7 +53,7 @@ def a_folder(path: Path, graph: EventGraph, parts: int) -> SectorFolder:
 
 
 def assert_same(one: object, other: object) -> None:
-    """Field by field, tensors bit by bit."""
+    """Compares field by field, and tensors bit by bit."""
     assert type(one) is type(other)
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         assert one.dtype == other.dtype

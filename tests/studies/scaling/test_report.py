@@ -97,7 +97,7 @@ def test_weak_efficiency_is_t1_over_tn(tmp_path: Path) -> None:
 
 
 def test_strong_efficiency_is_t1_over_n_tn(tmp_path: Path) -> None:
-    """From two ranks up, which then count as the first."""
+    """The series starts at two ranks, which then count as the first."""
     folder = series_folder(tmp_path / "s", "strong", {2: (12.0, 12.0), 4: (7.0, 9.0), 8: (6.0,)})
     found = measured(folder)
     assert [(n, p.speedup.mean, p.efficiency.mean) for n, p in found.items()] == [

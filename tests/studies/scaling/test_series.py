@@ -77,7 +77,7 @@ def plan(
 
 
 def settings(arguments: Sequence[str]) -> dict[str, str]:
-    """What each key is in the end."""
+    """Returns the value that each key has in the end."""
     return dict(argument.split("=", 1) for argument in arguments if "=" in argument)
 
 
@@ -215,7 +215,7 @@ class Report:
 
 
 def checkpoint(run: Path, epochs_done: int) -> None:
-    """What a run leaves on disk that ended after its last checkpoint."""
+    """Writes what a run that ended after its last checkpoint leaves on disk."""
     run.mkdir(parents=True, exist_ok=True)
     config = {"training": {"epochs": 2}}
     write_run_record(run, RunRecord(world_size=1, engine="ddp", config=config))

@@ -1,4 +1,4 @@
-"""What a batch holds of the truth, and what it refuses: event and fault are named."""
+"""Tests what a batch holds of the truth, and what it refuses: event and fault are named."""
 
 from collections.abc import Callable
 from dataclasses import replace

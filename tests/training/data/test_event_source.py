@@ -1,4 +1,4 @@
-"""Which events of a folder are trained on and which are held back."""
+"""Tests which events of a folder are trained on and which are held back."""
 
 from pathlib import Path
 

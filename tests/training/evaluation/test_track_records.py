@@ -1,4 +1,4 @@
-"""What is measured in bins, as a record."""
+"""Tests the record of what is measured in bins."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a run prints of its epochs."""
+"""Tests what a run prints of its epochs."""
 
 import time
 

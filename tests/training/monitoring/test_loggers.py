@@ -1,4 +1,4 @@
-"""What TensorBoard and Weights & Biases get of a run's records."""
+"""Tests what TensorBoard and Weights & Biases get of a run's records."""
 
 import json
 import subprocess
@@ -195,7 +195,7 @@ def configuration(folder: Path) -> Configuration:
 
 
 def train(ranks: Ranks, settings: Configuration, module: type[FakeWandb]) -> list[Any]:
-    """What Weights & Biases got from this rank."""
+    """Trains and returns what Weights & Biases got from this rank."""
     fake = module()
     sys.modules["wandb"] = fake
     fit(settings, ranks, Events(*split_validation(settings.data.train, 0)), None)

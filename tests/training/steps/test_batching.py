@@ -35,7 +35,7 @@ def test_random_steps_are_of_equal_length() -> None:
 
 
 def spread(steps: list[list[int]]) -> float:
-    """Of the costs in a step, relative to their mean: the mean over steps."""
+    """Computes the spread of a step's costs, relative to their mean, as the mean over steps."""
     costs = [[COSTS[item] for item in step] for step in steps]
     return float(np.mean([np.std(step) / np.mean(step) for step in costs]))
 

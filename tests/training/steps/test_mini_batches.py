@@ -50,7 +50,7 @@ def sector_steps(sources: list[Any], per_step: int = 2, world_size: int = 1) -> 
 
 @pytest.mark.parametrize("context", ["halo", "naive"])
 def test_a_sector_is_trained_as_a_graph_of_its_own(sources: list[Any], context: str) -> None:
-    """With halo the graph of all its nodes and edges, without that of the owned nodes."""
+    """It is the graph of all its nodes and edges with halo, and that of the owned nodes without."""
     settings = configuration(sectors=context)
     model = build_model(settings)
     assert isinstance(model, InteractionGNN)
@@ -113,7 +113,7 @@ def test_shadow_steps_have_every_node_of_every_event(sources: list[Any]) -> None
 
 @pytest.mark.parametrize("skipped", [0, 1])
 def test_a_mini_batch_does_not_depend_on_those_before(sources: list[Any], skipped: int) -> None:
-    """So a step that is left out, as a spike, changes no other."""
+    """A step that is left out, as a spike, changes no other."""
     whole, rest = nodes_of(shadow_steps(sources)), nodes_of(shadow_steps(sources), skipped)
     assert len(rest) == len(whole) - 1
     assert all(torch.equal(nodes, whole[key]) for key, nodes in rest.items())
