@@ -12,8 +12,8 @@ Values = NDArray[np.float64]
 
 
 def helix(arc: Values, phi: float, d0: float, z0: float, curvature: float, slope: float) -> Values:
-    """Returns points [K, 3] at these arc lengths from the point nearest to the beam line, which is at
-    distance d0 (signed) from it and where the helix goes in direction phi.
+    """Returns points [K, 3] at these arc lengths from the point nearest to the beam line, where the
+    helix is at distance d0 (signed) from it and goes in direction phi.
     """
     turned = phi + curvature * arc
     if curvature:
