@@ -1,4 +1,4 @@
-"""The merge tree as its definition says it, with sets: the oracle."""
+"""Makes the merge tree as its definition says it, with sets: the oracle."""
 
 from collections.abc import Sequence
 from itertools import combinations, product
@@ -15,7 +15,7 @@ def kruskal(
     position: Sequence[Sequence[float]],
     modules: Sequence[Sequence[int]] | None,
 ) -> list[tuple[Node, float]]:
-    """The hits of each union and the score of its edge, in the order they are made."""
+    """Returns the hits of each union and the score of its edge, in the order they are made."""
     groups = [frozenset({hit}) for hit in range(len(position))]
     unions = []
     for source, destination, score in sorted(edges, key=lambda e: (-e[2], e[1], e[0])):
@@ -44,7 +44,7 @@ def _exclude(
 
 
 def best_value(nodes: Sequence[Node], values: Sequence[float]) -> float:
-    """The largest sum of values of nodes without a hit in common, over all sets of nodes."""
+    """Finds the largest sum of values of nodes without a hit in common, over all sets of nodes."""
     numbers = range(len(nodes))
     return max(
         sum(values[i] for i in chosen)

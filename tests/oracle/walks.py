@@ -13,7 +13,7 @@ SCORE_CUT, MIN_SCORE, ADD_SCORE = 0.01, 0.1, 0.6
 
 
 def walk(edges: Sequence[Edge], distance: Sequence[float], min_hits: int) -> list[set[int]]:
-    """Connected components and walk."""
+    """Makes tracks by connected components and walk."""
     kept = directed(edges, distance)
     tracks, rest = simple_chains(kept)
 
@@ -29,7 +29,7 @@ def walk(edges: Sequence[Edge], distance: Sequence[float], min_hits: int) -> lis
 
 
 def fast_walk(edges: Sequence[Edge], distance: Sequence[float], min_hits: int) -> list[set[int]]:
-    """Fast walkthrough, each hit in one track."""
+    """Makes tracks by the fast walkthrough, each hit in one track."""
     kept = directed(edges, distance)
     tracks, rest = simple_chains(kept)
     chosen = {edge: score for edge, score in rest.items() if score > ADD_SCORE}
@@ -45,7 +45,7 @@ def fast_walk(edges: Sequence[Edge], distance: Sequence[float], min_hits: int) -
 
 
 def directed(edges: Sequence[Edge], distance: Sequence[float]) -> dict[tuple[int, int], float]:
-    """The best score of each pair of hits, from the nearer to the farther one."""
+    """Finds the best score of each pair of hits, from the nearer to the farther one."""
     best: dict[tuple[int, int], float] = {}
     for *ends, score in edges:
         a, b = sorted(map(int, ends), key=lambda hit: (distance[hit], hit))
@@ -57,7 +57,7 @@ def directed(edges: Sequence[Edge], distance: Sequence[float]) -> dict[tuple[int
 def simple_chains(
     edges: dict[tuple[int, int], float],
 ) -> tuple[list[set[int]], dict[tuple[int, int], float]]:
-    """The hits of components without a junction, and the edges of the other components."""
+    """Returns the hits of components without a junction, and the other components' edges."""
     parts = [{a, b} for a, b in edges]
     for a, b in edges:
         joined = [part for part in parts if part & {a, b}]
@@ -73,7 +73,7 @@ def simple_chains(
 
 
 def walked(edges: dict[tuple[int, int], float], follow: Follow, min_hits: int) -> list[set[int]]:
-    """The longest path from each hit in topological order that no path has taken yet."""
+    """Takes the longest path from each hit in topological order that no path has taken yet."""
     tracks: list[set[int]] = []
     used: set[int] = set()
     for start in topological(edges):
@@ -101,7 +101,7 @@ def walked(edges: dict[tuple[int, int], float], follow: Follow, min_hits: int) -
 
 
 def topological(edges: dict[tuple[int, int], float]) -> list[int]:
-    """Hits in rounds, ascending in each: those without edges from hits of no round before."""
+    """Orders hits in rounds: those into which no edge leads from hits that are in none before."""
     order: list[int] = []
     left = {hit for edge in edges for hit in edge}
     while left:
@@ -112,5 +112,5 @@ def topological(edges: dict[tuple[int, int], float]) -> list[int]:
 
 
 def long_ones(tracks: list[set[int]], min_hits: int) -> list[set[int]]:
-    """Tracks by their first hit."""
+    """Sorts tracks by their first hit."""
     return sorted((track for track in tracks if len(track) >= min_hits), key=min)

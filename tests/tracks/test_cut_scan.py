@@ -1,4 +1,4 @@
-"""The tracks by several cuts at once, and by each of them alone."""
+"""Tests tracks by several cuts at once, against each of them alone."""
 
 import random
 
@@ -16,7 +16,7 @@ CUTS = (0.2, 0.55, 0.9)
 
 
 def recorded(options: TrackOptions) -> TrackRecord:
-    """Two events of five particles, whose true edges score better than others."""
+    """Records two events of five particles, whose true edges score better than others."""
     events = []
     for seed in range(2):
         draw = random.Random(seed)

@@ -24,7 +24,8 @@ class FastWalk:
     is in no track yet starts a walk along all of them, and the longest path is a track.
 
     Unlike `Walk`, it does not turn to the next best edge where the best leads to a hit of another
-    track: the path ends there. Ties and starts of short paths are as there.
+    track: the path ends there (acorn drops such a path). Ties and starts of short paths are as
+    there.
     """
 
     score_cut: float = 0.01

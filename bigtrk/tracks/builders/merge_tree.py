@@ -19,9 +19,9 @@ class MergeTree:
     sets of candidates without a hit in common that with the largest sum of (P - `threshold`) x hits
     is taken, where P is the candidate's `quality`.
 
-    A higher threshold, between 0 and 1, gives fewer fakes and finds fewer particles. Where modules
-    are unknown, hits of one module may be united, too, and tracks are worse. Tracks have at least
-    two hits and at most candidates.MOST_HITS.
+    A higher threshold, between 0 and 1, gives fewer fakes and finds fewer particles. Tracks have at
+    least two hits and at most candidates.MOST_HITS. Where modules are unknown, hits of one module
+    may be united, too: tracks are worse, and their quality is to be learnt from graphs like these.
 
     Raises:
         InputError: the threshold is not between 0 and 1.
@@ -35,6 +35,12 @@ class MergeTree:
             raise InputError(f"threshold {self.threshold} of track quality: must be from 0 to 1")
 
     def __call__(self, graph: ScoredGraph, min_hits: int) -> Ids:
+        """Returns each hit's track [N], or NO_TRACK (TrackBuilder).
+
+        Raises:
+            InputError: the modules of hits are known here and were not in training, or reversely.
+        """
+        self._check(graph)
         tree = grow(graph)
         candidates = find_candidates(tree, graph.position, min_hits)
         values = np.zeros(len(tree.size))
@@ -45,3 +51,11 @@ class MergeTree:
         size = tree.size[taken]
         group[tree.hits[ranges(tree.first[taken], size)]] = np.repeat(taken, size)
         return numbered(group, min_hits)
+
+    def _check(self, graph: ScoredGraph) -> None:
+        if self.quality.with_modules != (graph.modules is not None):
+            known = "unknown" if graph.modules is None else "known"
+            raise InputError(
+                f"the modules of hits are {known} here, unlike where track quality was learnt; "
+                f"train it on graphs like these"
+            )

@@ -1,4 +1,4 @@
-"""Events for tests of the merge tree, by hand and at random, and qualities by hand."""
+"""Makes events for tests of the merge tree, by hand and at random, and qualities by hand."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,14 +22,14 @@ def scored(
     position: Sequence[Sequence[float]],
     modules: Sequence[Sequence[int]] | None = None,
 ) -> ScoredGraph:
-    """Hits at `position` [N, 3], in `modules` [N, 3] if these are known."""
+    """Makes a graph of hits at `position` [N, 3], in `modules` [N, 3] if these are known."""
     graph = at(np.array(position, np.float64).reshape(-1, 3), edges)
     known = None if modules is None else np.array(modules, np.int64).reshape(-1, 3)
     return replace(graph, modules=known)
 
 
 def random_graph(rng: np.random.Generator, n_hits: int, n_edges: int) -> ScoredGraph:
-    """Of few modules, distances and scores, so that many are equal."""
+    """Draws a graph of few modules, distances and scores, so that many are equal."""
     return ScoredGraph(
         edge_index=rng.integers(n_hits, size=(2, n_edges)),
         scores=rng.integers(0, 11, n_edges).astype(np.float32) / 10,
@@ -39,8 +39,8 @@ def random_graph(rng: np.random.Generator, n_hits: int, n_edges: int) -> ScoredG
 
 
 def helix_event(seed: int, n_particles: int = 60) -> tuple[ScoredGraph, NDArray[np.int64]]:
-    """Particles of 8 hits each on cylinders, true edges with high scores and as many others with
-    any: the graph, and each hit's particle.
+    """Draws particles of 8 hits each on cylinders, true edges with high scores and as many others
+    with any: returns the graph, and each hit's particle.
     """
     rng = np.random.default_rng(seed)
     shape = (n_particles, 1)
@@ -63,8 +63,8 @@ def helix_event(seed: int, n_particles: int = 60) -> tuple[ScoredGraph, NDArray[
     return graph, hit.ravel() // 8 + 1
 
 
-def quality_of(feature: str, factor: float, constant: float) -> Quality:
-    """A quality whose logit is factor x feature + constant."""
+def quality_of(feature: str, factor: float, constant: float, with_modules: bool = False) -> Quality:
+    """Makes a quality whose logit is factor x feature + constant."""
     weights = [
         torch.zeros(shape)
         for inputs, outputs in pairwise(WIDTHS)
@@ -75,4 +75,6 @@ def quality_of(feature: str, factor: float, constant: float) -> Quality:
     weights[2][0, 0] = weights[2][1, 1] = 1
     weights[4][0, 0], weights[4][0, 1] = factor, -factor
     weights[5][0] = constant
-    return Quality(torch.zeros(len(FEATURES)), torch.ones(len(FEATURES)), tuple(weights))
+    return Quality(
+        with_modules, torch.zeros(len(FEATURES)), torch.ones(len(FEATURES)), tuple(weights)
+    )

@@ -1,4 +1,4 @@
-"""What every builder promises, whichever it is."""
+"""Tests what every builder promises, whichever it is."""
 
 import random
 
@@ -12,7 +12,7 @@ from tests.tracks.builders.graphs import at
 
 
 def random_event(seed: int) -> ScoredGraph:
-    """With many equal scores, repeated edges and hits without edges."""
+    """Makes an event with many equal scores, repeated edges and hits without edges."""
     draw = random.Random(seed)
     near = [(a, a + draw.randint(1, 6)) for a in draw.choices(range(300), k=500)]
     position = np.random.default_rng(seed).normal(size=(320, 3)).cumsum(axis=0)

@@ -1,4 +1,4 @@
-"""acorn's fast walkthrough by hand, where it differs from the walk and where it does not."""
+"""Tests acorn's fast walkthrough by hand, where it differs from the walk and where it does not."""
 
 from bigtrk.tracks.builders.fast_walk import FastWalk
 from tests.tracks.builders.graphs import Edge, on_a_line

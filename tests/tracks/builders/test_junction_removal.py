@@ -1,4 +1,4 @@
-"""Junction removal by hand, and against its definition edge by edge."""
+"""Tests junction removal by hand, and against its definition edge by edge."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,6 @@
-"""Tracks by the merge tree: by hand, and of events that have hardly any hits."""
+"""Tests tracks by the merge tree: by hand, and of events that have hardly any hits."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,7 +58,7 @@ def test_tracks_are_numbered_by_their_first_hit_and_have_enough_hits() -> None:
 def test_no_track_has_two_hits_of_a_module() -> None:
     graph, _ = helix_event(0)
     assert graph.modules is not None
-    track_id = MergeTree(BY_SCORE, 0.0)(graph, 3)
+    track_id = MergeTree(replace(BY_SCORE, with_modules=True), 0.0)(graph, 3)
     in_tracks = track_id >= 0
     places = np.column_stack([track_id, graph.modules])[in_tracks]
     assert len(np.unique(places, axis=0)) == len(places) > 100
@@ -64,7 +66,8 @@ def test_no_track_has_two_hits_of_a_module() -> None:
 
 def test_most_particles_of_an_easy_event_are_found() -> None:
     graph, particle_id = helix_event(0)
-    track_id = MergeTree(quality_of("circle_residual", factor=-4, constant=-10), 0.5)(graph, 3)
+    quality = quality_of("circle_residual", factor=-4, constant=-10, with_modules=True)
+    track_id = MergeTree(quality, 0.5)(graph, 3)
     ids = np.unique(particle_id)
     particles = Particles(ids, np.ones(len(ids)), np.full(len(ids), 8))
     metrics = match_tracks(track_id, particle_id, particles, Matching()).metrics
@@ -75,7 +78,8 @@ def test_most_particles_of_an_easy_event_are_found() -> None:
 @pytest.mark.parametrize("n_hits", [0, 1, 5])
 def test_hits_without_edges_are_in_no_track(n_hits: int) -> None:
     graph = scored([], CHAIN[:n_hits], [(8, 2, hit) for hit in range(n_hits)])
-    assert MergeTree(BY_SCORE, 0.5)(graph, 3).tolist() == [-1] * n_hits
+    quality = replace(BY_SCORE, with_modules=True)
+    assert MergeTree(quality, 0.5)(graph, 3).tolist() == [-1] * n_hits
 
 
 def test_hits_in_one_point() -> None:
@@ -87,3 +91,12 @@ def test_hits_in_one_point() -> None:
 def test_thresholds_outside_are_refused(threshold: float) -> None:
     with pytest.raises(InputError, match=r"must be from 0 to 1"):
         MergeTree(BY_SCORE, threshold)
+
+
+def test_a_quality_learnt_with_modules_is_not_for_hits_without() -> None:
+    graph, _ = helix_event(0)
+    with_modules = replace(BY_SCORE, with_modules=True)
+    with pytest.raises(InputError, match="modules of hits are unknown here"):
+        MergeTree(with_modules, 0.5)(replace(graph, modules=None), 3)
+    with pytest.raises(InputError, match="modules of hits are known here"):
+        MergeTree(BY_SCORE, 0.5)(graph, 3)

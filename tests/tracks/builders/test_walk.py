@@ -1,4 +1,4 @@
-"""acorn's walk by hand."""
+"""Tests acorn's walk by hand."""
 
 from bigtrk.tracks.builders.walk import Walk
 from tests.tracks.builders.graphs import Edge, on_a_line

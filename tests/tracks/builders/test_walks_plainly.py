@@ -1,4 +1,4 @@
-"""Both walks, compiled and in Python, against tests/oracle/walks.py on random graphs."""
+"""Tests both walks, compiled and in Python, against tests/oracle/walks.py on random graphs."""
 
 import random
 from collections.abc import Callable
@@ -25,8 +25,9 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def random_edges(draw: random.Random, n_hits: int, n_edges: int, reach: int) -> list[Edge]:
-    """Between hits of near numbers, in either direction, some repeated and some loops; scores in
-    steps, so that many are equal and at a limit, and around limits.
+    """Draws edges between hits of near numbers, in either direction, some repeated and some loops.
+
+    Scores are in steps, so that many are equal, and many at a limit or just above one.
     """
     steps = [0.0, 0.01, 0.02, 0.1, 0.3, 0.5, 0.6, 0.61, 0.8, 0.9, 1.0]
     ends = [
@@ -64,10 +65,10 @@ def test_tracks_are_those_of_every_path_in_full(builder: TrackBuilder, oracle: O
 def test_compiled_and_python_agree_on_a_large_event(
     builder: TrackBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a path of 3000 hits, to whose end no recursion would come."""
+    """The event has a path of 3000 hits, to whose end no recursion would come."""
     draw, n_hits = random.Random(1), 5000
     edges = random_edges(draw, n_hits, 10_000, reach=8)
-    edges += [(hit, hit + 1, 0.9) for hit in range(n_hits - 1)]
+    edges += [(hit, hit + 1, 0.9) for hit in range(2999)]
     position = np.arange(3.0 * n_hits).reshape(-1, 3)
     compiled = builder(at(position, edges), 3)
     monkeypatch.setattr(native, "library", lambda: None)

@@ -77,6 +77,7 @@ def grow(graph: ScoredGraph) -> HitTree:
 def _constraints(graph: ScoredGraph) -> Constraints | None:
     if graph.modules is None:
         return None
+    assert graph.modules.shape == graph.position.shape == (graph.n_hits, 3)
     return Constraints(
         np.ascontiguousarray(graph.position, np.float64),
         np.ascontiguousarray(graph.modules, np.int64),

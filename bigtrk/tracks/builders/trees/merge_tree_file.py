@@ -35,6 +35,7 @@ class _Record(Settings):
     format: Literal["bigtrk merge tree"]
     version: Literal[1]
     features: tuple[str, ...]
+    with_modules: bool
     threshold: Annotated[float, Field(ge=0, le=1)]
 
 
@@ -42,7 +43,13 @@ def write_merge_tree(path: Path, builder: MergeTree) -> None:
     """Writes `builder` to one file, atomically."""
     quality = builder.quality
     tensors = dict(zip(_WEIGHTS, quality.weights, strict=True))
-    record = _Record(format=FORMAT, version=1, features=FEATURES, threshold=builder.threshold)
+    record = _Record(
+        format=FORMAT,
+        version=1,
+        features=FEATURES,
+        with_modules=quality.with_modules,
+        threshold=builder.threshold,
+    )
     write_sections(
         path,
         {"quality": {"mean": quality.mean, "scale": quality.scale, **tensors}},
@@ -65,4 +72,5 @@ def read_merge_tree(path: Path) -> MergeTree:
     tensors = opened.read("quality")
     check_columns(tensors, _LAYOUT, _SIZES, str(path))
     weights = tuple(tensors[name] for name in _WEIGHTS)
-    return MergeTree(Quality(tensors["mean"], tensors["scale"], weights), record.threshold)
+    quality = Quality(record.with_modules, tensors["mean"], tensors["scale"], weights)
+    return MergeTree(quality, record.threshold)

@@ -27,6 +27,9 @@ def library() -> ctypes.CDLL | None:
 
 def unite(edges: Ids, constraints: Constraints | None, n_hits: int) -> tuple[Ids, Ids]:
     """Computes plain.unite."""
+    # Compiled code would write to wherever they lead.
+    assert edges.min(initial=0) >= 0, "edges lead to hits"
+    assert edges.max(initial=-1) < n_hits, "edges lead to hits"
     most = min(edges.shape[1], max(n_hits - 1, 0))
     children, used = np.empty((most, 2), np.int64), np.empty(most, np.int64)
     scratch = np.empty((3, n_hits), np.int64)

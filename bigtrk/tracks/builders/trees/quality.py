@@ -24,18 +24,23 @@ WIDTHS = (len(FEATURES), HIDDEN, HIDDEN, 1)
 @dataclass(frozen=True, eq=False)
 class Quality:
     """A trained network: mean and scale [F] of the features; weights, for each layer a weight
-    [outputs, inputs] and a bias [outputs], by WIDTHS. All are float32.
+    [outputs, inputs] and a bias [outputs], by WIDTHS. All are float32. with_modules: the graphs
+    that it learnt from told the hits' modules.
     """
 
+    with_modules: bool
     mean: Tensor
     scale: Tensor
     weights: tuple[Tensor, ...]
 
     def __call__(self, features: NDArray[np.float32]) -> Values:
-        """Returns the probability that each candidate is a good track: [C, F] -> [C] float64."""
-        with torch.no_grad():
-            values = logits(self.weights, standardised(features, self.mean, self.scale))
-        probability: Values = values.double().sigmoid().numpy()
+        """Returns the probability that each candidate is a good track: [C, F] -> [C] float64.
+
+        Machines round sums of products differently; in float64 too little to change tracks.
+        """
+        weights = [weight.double() for weight in self.weights]
+        values = logits(weights, standardised(features, self.mean, self.scale).double())
+        probability: Values = values.sigmoid().numpy()
         return probability
 
 

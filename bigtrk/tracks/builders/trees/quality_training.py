@@ -29,14 +29,15 @@ def train_quality(
 ) -> Quality:
     """Trains on events, each a graph and the particle_id [N] of its hits (0: noise).
 
-    The same events and seed give the same quality. Give events that the scores were not trained on:
-    candidates of those are better than any that are to be judged later. Takes 48 bytes for each
-    candidate, of which an event has fewer than hits.
+    The same events and seed give the same quality on one machine. Give events that the scores were
+    not trained on: candidates of those are better than any that are to be judged later. It takes 56
+    bytes for each candidate, of which an event has fewer than hits.
 
     Raises:
-        InputError: of the candidates none or all are good tracks.
+        InputError: of the candidates none or all are good tracks, or the modules of hits are known
+            in some events only.
     """
-    features, good = _examples(events, min_hits)
+    features, good, with_modules = _examples(events, min_hits)
     n_good = int(good.sum())
     if n_good in (0, len(good)):
         raise InputError(
@@ -48,20 +49,29 @@ def train_quality(
     deviation = torch.from_numpy(features.std(axis=0, dtype=np.float64)).float()
     scale = deviation.where(deviation > 0, 1)
     weights = _train(standardised(features, mean, scale), torch.from_numpy(good), seed)
-    return Quality(mean, scale, tuple(weight.detach() for weight in weights))
+    return Quality(with_modules, mean, scale, tuple(weight.detach() for weight in weights))
 
 
 def _examples(
     events: Iterable[tuple[ScoredGraph, Ids]], min_hits: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Returns the features [C, F] of all candidates, and 1 for those that are good, else 0 [C]."""
-    features, good = [], []
+) -> tuple[NDArray[np.float32], NDArray[np.float32], bool]:
+    """Returns the features [C, F] of all candidates, 1 for those that are good, else 0 [C], and
+    whether the events tell modules.
+    """
+    features, good, with_modules = [], [], set()
     for graph, particle_id in events:
+        with_modules.add(graph.modules is not None)
         candidates = find_candidates(grow(graph), graph.position, min_hits)
         features.append(candidates.features)
         good.append(are_good(candidates.hits, particle_id).astype(np.float32))
+    if len(with_modules) > 1:
+        raise InputError("the modules of hits are known in some events alone; leave the others out")
     empty = np.zeros((0, WIDTHS[0]), np.float32)
-    return np.concatenate([empty, *features]), np.concatenate([empty[:, 0], *good])
+    return (
+        np.concatenate([empty, *features]),
+        np.concatenate([empty[:, 0], *good]),
+        True in with_modules,
+    )
 
 
 def _train(features: Tensor, good: Tensor, seed: int) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Candidates for tracks: which, what is told of them, and which are good."""
+"""Tests candidates for tracks: which, what is told of them, and which are good."""
 
 from collections import Counter
 from math import log

@@ -1,5 +1,5 @@
-"""Trees of hits: by hand, against the definition with sets, and the compiled passes against the
-plain ones.
+"""Tests trees of hits: by hand, against the definition with sets, and the compiled passes against
+the plain ones.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def use(passes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def unions(tree: HitTree) -> list[tuple[frozenset[int], float]]:
-    """The hits of each union, by its children, and the score of its edge."""
+    """Returns the hits of each union, by its children, and the score of its edge."""
     nodes = [frozenset({hit}) for hit in range(len(tree.hits))]
     for left, right in tree.children.tolist():
         nodes.append(nodes[left] | nodes[right])

@@ -1,5 +1,6 @@
-"""The training of track quality, and the file of a merge tree."""
+"""Tests the training of track quality, and the file of a merge tree."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,12 +55,21 @@ def test_a_network_by_hand() -> None:
     np.testing.assert_allclose(found, 1 / (1 + np.exp([-5.0, 3.0])), rtol=1e-6)
 
 
+def test_a_candidate_is_judged_the_same_among_others(quality: Quality) -> None:
+    graph, _ = helix_event(102)
+    features = find_candidates(grow(graph), graph.position, 3).features
+    alone = [quality(features[row : row + 1])[0] for row in range(50)]
+    np.testing.assert_allclose(quality(features)[:50], alone, rtol=1e-12)
+
+
 def test_nothing_to_learn_from_is_refused() -> None:
     with pytest.raises(InputError, match="0 of 0 candidates of 3 hits or more are good"):
         train_quality([])
     graph, particle_id = helix_event(0)
     with pytest.raises(InputError, match=r"0 of \d\d\d+ candidates .* give more events"):
         train_quality([(graph, np.zeros_like(particle_id))])
+    with pytest.raises(InputError, match="known in some events alone"):
+        train_quality([(graph, particle_id), (replace(graph, modules=None), particle_id)])
     one = scored([(0, 1, 0.9), (1, 2, 0.9)], np.eye(3).tolist())
     with pytest.raises(InputError, match="1 of 1 candidates"):
         train_quality([(one, np.ones(3, np.int64))])
@@ -69,7 +79,7 @@ def test_a_file_gives_back_what_was_written(quality: Quality, tmp_path: Path) ->
     path = tmp_path / "tracks" / "merge-tree.safetensors"
     write_merge_tree(path, MergeTree(quality, 0.35))
     read = read_merge_tree(path)
-    assert read.threshold == 0.35
+    assert (read.threshold, read.quality.with_modules) == (0.35, True)
     graph, _ = helix_event(101)
     features = find_candidates(grow(graph), graph.position, 3).features
     np.testing.assert_array_equal(read.quality(features), quality(features))

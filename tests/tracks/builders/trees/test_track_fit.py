@@ -1,4 +1,4 @@
-"""Fits of helices: exact ones, noisy ones against other fits, and hits that lie on none."""
+"""Tests fits of helices: exact ones, noisy ones against other fits, and hits that lie on none."""
 
 import numpy as np
 import pytest
@@ -12,8 +12,8 @@ Values = NDArray[np.float64]
 
 
 def helix(arc: Values, phi: float, d0: float, z0: float, curvature: float, slope: float) -> Values:
-    """Points [K, 3] at these arc lengths from the point nearest to the beam line, at distance d0
-    (signed) from it, where the helix goes in direction phi.
+    """Returns points [K, 3] at these arc lengths from the point nearest to the beam line, where the
+    helix is at distance d0 (signed) from it and goes in direction phi.
     """
     turned = phi + curvature * arc
     if curvature:
@@ -79,7 +79,7 @@ def test_noisy_circles_are_those_of_least_distances() -> None:
 
 
 def closest_circle(track: Values) -> dict[str, float]:
-    """The circle of the smallest mean square distance, by iteration."""
+    """Finds the circle of the smallest mean square distance by iteration."""
 
     def distances(circle: Values) -> Values:
         rest: Values = np.hypot(*(track[:, :2] - circle[:2]).T) - circle[2]
