@@ -4,13 +4,14 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from bigtrk.errors import InputError
@@ -22,10 +23,11 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.reconstruct import reconstruct_folder
 from bigtrk.pipeline.stages import load_pipeline
 from bigtrk.pipeline.train import train_pipeline
+from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
 from bigtrk.tracks.files import open_tracks
 from tests.programs import run_here
 
-EPOCHS = {"embedding": 30, "filter": 10, "classifier": 15}
+EPOCHS = {"embedding": 20, "filter": 6, "classifier": 10}
 SMALL: dict[str, Any] = {
     "embedding": {
         "model": {"name": "embedding", "hidden": 32, "mlp_layers": 2},
@@ -48,6 +50,13 @@ def settings() -> dict[str, Any]:
     }
     stages["embedding"]["data"] = {"node_features": ["r", "cos_phi", "sin_phi", "z", "eta"]}
     return {"validation": 2, **stages}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_training_of_quality() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bigtrk.tracks.builders.trees.quality_training.STEPS", 300)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +127,12 @@ def test_it_continues_where_it_was_left(
     # Nothing is trained again.
     monkeypatch.setattr("bigtrk.pipeline.stage_training.train_logged", None)
     train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
-    for made in ("pipeline.json", "merge_tree.safetensors"):
-        assert (out / made).read_bytes() == (folder / "out" / made).read_bytes()
+    assert (out / "pipeline.json").read_text() == (folder / "out" / "pipeline.json").read_text()
+    again, before = (
+        read_merge_tree(place / "merge_tree.safetensors") for place in (out, folder / "out")
+    )
+    for one, other in zip(again.quality.weights, before.quality.weights, strict=True):
+        assert torch.equal(one, other)
 
 
 def no_checkpoint(run: Path) -> None:
@@ -139,6 +152,7 @@ def half_a_model(run: Path) -> None:
     (run / "config.json").unlink()
 
 
+@pytest.mark.slow  # each trains the classifier again: a quarter of a minute
 @pytest.mark.parametrize("leave", [no_checkpoint, no_model, half_a_model])
 def test_a_stage_that_was_stopped_is_trained(
     folder: Path, tmp_path: Path, leave: Callable[[Path], None]
@@ -163,7 +177,7 @@ def test_a_stage_of_other_settings_or_graphs_is_refused(folder: Path, tmp_path: 
     with pytest.raises(InputError, match=told):
         train_pipeline(folder / "events", out, tmp_path / "other.yaml", None)
     shutil.copytree(folder / "events", events)
-    simulate_folder(events, range(6, 7), 30, seed=1, detectors=None)
+    simulate_folder(events, range(6, 7), 200, seed=1, detectors=None)
     with pytest.raises(InputError, match="embedding: was trained on other graphs than"):
         train_pipeline(events, out, folder / "pipeline.yaml", None)
 
@@ -181,7 +195,7 @@ def test_a_stage_trained_again_is_not_mixed_with_the_others(folder: Path, tmp_pa
 SPOILT: list[tuple[dict[str, Any], str]] = [
     ({"radius_efficiency": 0.97}, "radius_efficiency: choose one of 0.95"),
     ({"classifier": {"model": {"name": "embedding"}}}, "this stage's model must classify edges"),
-    ({"classifier": {"model": {"hiden": 8}}}, "classifier: model"),
+    ({"classifier": {"model": {"hiden": 8}}}, "classifier: unknown key 'model.hiden'"),
     ({"filter": {"data": {"train": ["x"]}}}, "filter.data.train is given by the pipeline"),
     ({"embedding": {"model": None}}, "embedding"),
 ]
