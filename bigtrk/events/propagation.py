@@ -66,9 +66,13 @@ class Crossings(Surfaces):
 
 
 def propagate(helix: Helices, layers: DetectorLayers, rng: np.random.Generator) -> Crossings:
-    """Leads P particles through the layers and their material, for half a turn at most."""
+    """Leads P particles through the layers and their material, for half a turn at most.
+
+    Returns the crossings of surfaces within the extent of their layer. `rng` serves deflections
+    alone; without material they are those of the helices, to the last bit.
+    """
     ahead = _surfaces_ahead(helix, layers)
-    # Drawn for all at once, so that a particle's deflections do not depend on the others' ways.
+    # Drawn at once: which of them a surface gets does not hang on what happens before it.
     kicks = rng.normal(size=(2, len(ahead.particle)))
     tracks = _Tracks(helix)
     met = np.full((7, len(ahead.particle)), np.nan)
@@ -90,14 +94,17 @@ class _Tracks:
         self._turned = np.zeros(len(helix.pt))
 
     def meet(self, ahead: Surfaces, layers: DetectorLayers) -> Crossings:
-        """Finds where particles, each once, really meet the surfaces `ahead`; NaN for nowhere."""
+        """Finds where particles, each once, meet the surfaces `ahead`; angle NaN: they miss it."""
         helix, turned = take(self._helix, ahead.particle), self._turned[ahead.particle]
         surface = layers.surface(ahead.layer, ahead.side)
         is_barrel = layers.is_barrel[ahead.layer]
         angle = crossing_near(helix, is_barrel, surface, ahead.angle - turned)
-        angle = np.where((angle >= 0) & (turned + angle <= HALF_TURN), angle, np.nan)
-        place = *position(helix, angle), *momentum(helix, angle)
-        return Crossings(ahead.particle, ahead.layer, ahead.side, turned + angle, *place)
+        place = position(helix, angle)
+        there = (angle >= 0) & (turned + angle <= HALF_TURN)
+        there &= layers.extends(ahead.layer, layers.along(ahead.layer, *place))
+        total = np.where(there, turned + angle, np.nan)
+        where = *place, *momentum(helix, angle)
+        return Crossings(ahead.particle, ahead.layer, ahead.side, total, *where)
 
     def deflect(self, met: Crossings, layers: DetectorLayers, kicks: Float64) -> None:
         """Leads particles, each once, through the material that they have met.
@@ -124,8 +131,7 @@ def _thickness(met: Crossings, layers: DetectorLayers) -> Float64:
 
     A layer's material lies on the surface of its even columns.
     """
-    along = layers.along(met.layer, met.x, met.y, met.z)
-    there = (met.side == 0) & layers.extends(met.layer, along) & np.isfinite(met.angle)
+    there = (met.side == 0) & np.isfinite(met.angle)
     outward = (met.px * met.x + met.py * met.y) / np.hypot(met.x, met.y)
     normal = np.abs(np.where(layers.is_barrel[met.layer], outward, met.pz))
     total = np.sqrt(met.px**2 + met.py**2 + met.pz**2)
