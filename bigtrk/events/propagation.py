@@ -115,10 +115,10 @@ class _Tracks:
         through = thickness > 0
         met, thickness = met.take(through), thickness[through]
         total = np.sqrt(met.px**2 + met.py**2 + met.pz**2)
-        deflection = scattering_angle(total, thickness) * kicks[:, through]
+        across, along = scattering_angle(total, thickness) * kicks[:, through]
         angle = met.angle - self._turned[met.particle]
         helix, after = take(self._helix, met.particle), slowed(total, thickness)
-        put(self._helix, met.particle, continued(helix, angle, *deflection, after))
+        put(self._helix, met.particle, continued(helix, angle, across, along, after))
         self._turned[met.particle] = met.angle
 
 

@@ -56,7 +56,7 @@ def circle_residuals(x: Float64, y: Float64, track: Int64) -> Float64:
     """
 
     def total(values: Float64) -> Float64:
-        return np.bincount(track, values)
+        return np.bincount(track, values).astype(np.float64)
 
     count = np.bincount(track)
     x, y = x - (total(x) / count)[track], y - (total(y) / count)[track]

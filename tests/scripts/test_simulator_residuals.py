@@ -20,6 +20,8 @@ from scripts.physics.simulator_residuals import (
     summary,
 )
 
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
@@ -38,8 +40,9 @@ def test_residuals_are_those_of_the_best_circle() -> None:
     for number in range(20):
         mine = track == number
 
-        def distance(p: np.ndarray, mine: np.ndarray = mine) -> np.ndarray:
-            return np.hypot(x[mine] - p[0], y[mine] - p[1]) - p[2]
+        def distance(p: Floats, mine: Floats = mine) -> Floats:
+            off: Floats = np.hypot(x[mine] - p[0], y[mine] - p[1]) - p[2]
+            return off
 
         best = least_squares(distance, [-300, 0, radius[mine][0]], x_scale=100.0).fun
         assert np.sqrt((found[mine] ** 2).sum()) == pytest.approx(
