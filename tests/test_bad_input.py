@@ -63,7 +63,7 @@ CASES: list[tuple[Break, list[str]]] = [
     (truncate, [HITS, "truncated"]),
     (drop_column, [HITS, "module_id"]),
     (nan_coordinate, [HITS, "row 5", "x"]),
-    (duplicate_hit, [HITS, "row 3", "appears again", "remove"]),
+    (duplicate_hit, [HITS, ", row ", "hit_id 3 appears again", "remove"]),
     (unknown_hit, [TRUTH, "999999"]),
     (empty, [HITS, "is empty"]),
     (ragged, [HITS, "row 6"]),

@@ -7,15 +7,8 @@ from numpy.typing import NDArray
 
 from bigtrk.events.event import Columns
 from bigtrk.events.geometry import DetectorLayers
-from bigtrk.events.helix import (
-    Helices,
-    cylinder_crossings,
-    disc_crossings,
-    helices,
-    momentum,
-    position,
-    take,
-)
+from bigtrk.events.helix import helices
+from bigtrk.events.propagation import MAX_SLOPE, Crossings, places, propagate
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -24,7 +17,6 @@ INEFFICIENCY = 0.02
 # Chance to stop in a module (nuclear interactions); it gives TrackML's eight hits per particle.
 STOPPED_PER_MODULE = 0.04
 CHARGE_PER_MM = 1.5  # gives the 0.30 to 0.35 per pixel cluster of TrackML's cells
-MAX_SLOPE = 15.0  # of a track to the module's normal, bounds the length of clusters
 NO_PARTICLE = -1
 
 
@@ -68,13 +60,11 @@ def concatenate(first: Deposits, second: Deposits) -> Deposits:
 def particle_deposits(
     particles: Columns, layers: DetectorLayers, rng: np.random.Generator
 ) -> Deposits:
-    """Simulates particles in a 2 T solenoid: no scattering, no energy loss, half a turn."""
-    helix = helices(particles)
-    crossings = [_crossings(helix, layers, side) for side in (0, 1)]
-    particle, layer, angle, side = (np.concatenate(parts) for parts in zip(*crossings, strict=True))
-    track = take(helix, particle)
-    deposits, inside = _in_modules(track, angle, particle, layer, side, layers)
-    deposits, angle = deposits.take(inside), angle[inside]
+    """Simulates particles in a 2 T solenoid and the material of `layers`, for half a turn."""
+    # From a stream of its own: what happens in the modules draws the same numbers without material.
+    crossings = propagate(helices(particles), layers, rng.spawn(1)[0])
+    deposits, inside = _in_modules(crossings, layers)
+    deposits, angle = deposits.take(inside), crossings.angle[inside]
     deposits = deposits.take(_survives(deposits.particle, angle, rng))
     deposits = deposits.take(rng.random(len(deposits)) >= INEFFICIENCY)
     return _with_charge(deposits, deposits.charge * rng.gamma(9.0, 1 / 9.0, len(deposits)))
@@ -98,46 +88,21 @@ def noise_deposits(
     return Deposits(particle, layer, column, row, u, v, zeros, zeros, charge, zeros, zeros, zeros)
 
 
-def _crossings(
-    helix: Helices, layers: DetectorLayers, side: int
-) -> tuple[Int64, Int64, Float64, Int64]:
-    """Finds crossings of the layers' even or odd side: particle, layer, turning angle and side."""
-    every = np.arange(len(layers))
-    surface = layers.surface(every, np.full(len(layers), side))
-    angle = np.full((len(helix.pt), len(layers)), np.nan)
-    barrel = layers.is_barrel
-    angle[:, barrel] = cylinder_crossings(helix, surface[barrel])
-    angle[:, ~barrel] = disc_crossings(helix, surface[~barrel])
-    particle, layer = np.nonzero(np.isfinite(angle))
-    return particle, layer, angle[particle, layer], np.full(len(particle), side)
-
-
 def _survives(particle: Int64, angle: Float64, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Says whether the particle still exists at each crossing."""
-    order = np.lexsort((angle, particle))
-    ordered = particle[order]
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
     crossings = rng.geometric(STOPPED_PER_MODULE, particle.max(initial=-1) + 1)
-    alive: NDArray[np.bool_] = rank < crossings[particle]
+    alive: NDArray[np.bool_] = places(particle, angle) < crossings[particle]
     return alive
 
 
-def _in_modules(
-    track: Helices,
-    angle: Float64,
-    particle: Int64,
-    layer: Int64,
-    side: Int64,
-    layers: DetectorLayers,
-) -> tuple[Deposits, NDArray[np.bool_]]:
+def _in_modules(crossings: Crossings, layers: DetectorLayers) -> tuple[Deposits, NDArray[np.bool_]]:
     """Returns crossings' deposits in the nearest column of their side, and if a module is there."""
-    x, y, z = position(track, angle)
-    px, py, pz = momentum(track, angle)
+    layer, x, y, pz = crossings.layer, crossings.x, crossings.y, crossings.pz
+    px, py = crossings.px, crossings.py
     phi, radius = np.arctan2(y, x), np.hypot(x, y)
     barrel = layers.is_barrel[layer]
-    along = np.where(barrel, z, radius)
-    column = _nearest_column(phi, side, layers.n_phi[layer])
+    along = layers.along(layer, x, y, crossings.z)
+    column = _nearest_column(phi, crossings.side, layers.n_phi[layer])
     row = np.floor((along - layers.low[layer]) / layers.row_length[layer]).astype(np.int64)
     from_centre = np.mod(phi - layers.column_phi(layer, column) + np.pi, 2 * np.pi) - np.pi
     inside = (row >= 0) & (row < layers.n_rows[layer])
@@ -149,8 +114,8 @@ def _in_modules(
     u = from_centre * layers.arc_radius(layer, column, row)
     v = along - layers.row_centre(layer, row)
     charge = CHARGE_PER_MM * path
-    deposits = Deposits(particle, layer, column, row, u, v, slope_u, slope_v, charge, px, py, pz)
-    return deposits, inside
+    who = crossings.particle
+    return Deposits(who, layer, column, row, u, v, slope_u, slope_v, charge, px, py, pz), inside
 
 
 def _nearest_column(phi: Float64, side: Int64, n_phi: Int64) -> Int64:

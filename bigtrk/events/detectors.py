@@ -14,6 +14,7 @@ from bigtrk.events.geometry import (
     Int64,
     layers_from_rows,
 )
+from bigtrk.events.material import layer_thickness
 from bigtrk.events.tables import FIX_VALUES, fail_at
 from bigtrk.events.writer import write_table
 
@@ -35,7 +36,8 @@ ROW_SPACING = 5.0
 def layers_from_detectors(detectors: Columns) -> DetectorLayers:
     """Derives the layers that a table of modules forms, sorted by volume, then layer.
 
-    A layer is a cylinder where its modules face outwards, a disc where they face along z.
+    A layer is a cylinder where its modules face outwards, a disc where they face along z. Its
+    material, of which the table says nothing, is that of its volume in TrackML's detector.
 
     Raises:
         InputError: the table is empty, or a row describes no module of a detector; names the row.
@@ -49,7 +51,9 @@ def layers_from_detectors(detectors: Columns) -> DetectorLayers:
     for volume_id, layer_id in keys:
         members = (volume == volume_id) & (layer == layer_id)
         modules = {name: column[members].astype(np.float64) for name, column in detectors.items()}
-        rows.append((volume_id, layer_id, *_layer_row(modules)))
+        row = _layer_row(modules)
+        material = layer_thickness(int(volume_id), modules["module_t"].mean())
+        rows.append((volume_id, layer_id, *row, material))
     return layers_from_rows(rows)
 
 

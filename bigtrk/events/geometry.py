@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigtrk.events.material import layer_thickness
+
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
@@ -24,7 +26,8 @@ class DetectorLayers:
 
     volume_id layer_id [L] int64, is_barrel [L] bool. position: radius of a cylinder, z of a disc.
     low high: extent along z of a cylinder, along r of a disc. n_phi n_rows [L] int64: columns
-    and rows of modules. gap thickness pitch_u (along phi) pitch_v (along the rows) [L].
+    and rows of modules. gap thickness pitch_u (along phi) pitch_v (along the rows) [L]. material
+    [L]: of the whole layer, met at right angles, in radiation lengths.
     """
 
     volume_id: Int64
@@ -39,6 +42,7 @@ class DetectorLayers:
     thickness: Float64
     pitch_u: Float64
     pitch_v: Float64
+    material: Float64
 
     def __len__(self) -> int:
         return len(self.volume_id)
@@ -65,6 +69,15 @@ class DetectorLayers:
     def row_centre(self, layer: Int64, row: Int64) -> Float64:
         """Returns z (barrel) or r (disc) of the centre of a row: [M], [M] -> [M] (mm)."""
         return self.low[layer] + (row + 0.5) * self.row_length[layer]
+
+    def along(self, layer: Int64, x: Float64, y: Float64, z: Float64) -> Float64:
+        """Returns z (barrel) or r (disc) of points on layers: each [M] -> [M] (mm)."""
+        return np.where(self.is_barrel[layer], z, np.hypot(x, y))
+
+    def extends(self, layer: Int64, along: Float64, beyond: float = 0.0) -> NDArray[np.bool_]:
+        """Says whether a layer reaches to z or r `along` (mm), or to `beyond` mm from it: [M]."""
+        within: NDArray[np.bool_] = along >= self.low[layer] - beyond
+        return within & (along < self.high[layer] + beyond)
 
     def arc_radius(self, layer: Int64, column: Int64, row: Int64) -> Float64:
         """Returns the radius at which a module's u is measured: its cylinder's or, on a disc, that
@@ -122,6 +135,7 @@ _VOLUMES = (
 def _layers_of(volume: _Volume) -> list[tuple[float, ...]]:
     # TrackML numbers the layers of a volume 2, 4, 6, ...
     volume_id, is_barrel, positions, low, high, n_phi, *sizes = volume
+    sizes.append(layer_thickness(volume_id, volume.thickness))
     return [
         (volume_id, 2 * place + 2, is_barrel, positions[place], low, high, n_phi[place], *sizes)
         for place in range(len(positions))
@@ -141,7 +155,7 @@ def layers_from_rows(rows: list[tuple[float, ...]]) -> DetectorLayers:
         floats,
         integers,
         integers,
-        *[floats] * 4,
+        *[floats] * 5,
     )
     return DetectorLayers(*(c.astype(kind) for c, kind in zip(columns, kinds, strict=True)))
 

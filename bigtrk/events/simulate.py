@@ -1,4 +1,4 @@
-"""A simulated event: helices, layers, noise, measurement, in TrackML's tables."""
+"""A simulated event: helices, material, layers, noise, measurement, in TrackML's tables."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,10 @@ def simulate_event(
 ) -> Event:
     """Simulates an event of `n_particles`, the same for the same (seed, event_id).
 
-    About eight signal hits per particle and 17 % noise. Not simulated: multiple scattering,
-    energy loss, decays in flight, turns of a helix beyond the first half. Floats have six
-    digits, as TrackML's have, so that writing and reading the event changes nothing.
+    About eight signal hits per particle and 17 % noise. Particles scatter and lose energy in the
+    layers' material. Not simulated: decays in flight, secondary particles, turns of a helix beyond
+    the first half. Floats have six digits, as TrackML's have, so that writing and reading the event
+    changes nothing.
 
     Raises:
         InputError: n_particles is less than 1, or seed or event_id is negative.

@@ -26,7 +26,7 @@ from typing import Any
 from bigtrk.console import complain, exit_on_bad_input, say
 from bigtrk.disk.files import read_json, write_atomically
 from bigtrk.errors import InputError
-from scripts.docs import cost_tables, fault_tables, parallel_tables, training_tables
+from scripts.docs import cost_tables, event_tables, fault_tables, parallel_tables, training_tables
 from scripts.docs.table import Table
 from scripts.results import CHECKOUT, RESULTS
 
@@ -58,6 +58,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "shadow_epochs": ("shadow_epochs", training_tables.shadow_epochs),
     "sharding": ("sharding", cost_tables.sharding),
     "sharding_hidden128": ("sharding_hidden128", cost_tables.sharding),
+    "simulator_residuals": ("simulator_residuals", event_tables.simulator),
     "soak": ("soak", fault_tables.soak),
     "study_event1000": ("study_event1000", training_tables.study),
     "study_ex3": ("study_ex3", training_tables.study),

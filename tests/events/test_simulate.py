@@ -15,6 +15,8 @@ from bigtrk.events.reader import read_event
 from bigtrk.events.simulate import simulate_event
 from bigtrk.events.truth import true_edges
 
+# Whose tracks are the helices of their particles.
+NO_MATERIAL = replace(TRACKML_LAYERS, material=np.zeros(len(TRACKML_LAYERS)))
 C = 0.299792458  # GeV / (T m)
 
 
@@ -112,7 +114,8 @@ def test_hits_lie_on_their_layers_within_the_error(event: Event) -> None:
         assert np.abs(pull).max() < 6
 
 
-def test_true_hits_lie_on_the_helix_of_their_particle(event: Event) -> None:
+def test_true_hits_lie_on_the_helix_of_their_particle_without_material() -> None:
+    event = simulate_event(2000, seed=11, detector=NO_MATERIAL)
     truth, particles = table(event.truth), table(event.particles)
     signal = ids_of(event.truth) != 0
     owner = np.searchsorted(ids_of(event.particles), ids_of(event.truth)[signal])
@@ -128,6 +131,19 @@ def test_true_hits_lie_on_the_helix_of_their_particle(event: Event) -> None:
     slope = helix.cot_theta[owner]
     off = np.abs(z - helix.vz[owner] - arc * slope) / (1 + np.abs(slope))
     assert off[~near_half_turn].max() < 0.1
+
+
+def test_material_takes_momentum_from_particles(event: Event) -> None:
+    """Some 5 to 10 MeV per GeV of pT that cross the barrel, and never gives any."""
+    truth, particles = table(event.truth), table(event.particles)
+    signal = ids_of(event.truth) != 0
+    owner = np.searchsorted(ids_of(event.particles), ids_of(event.truth)[signal])
+    start = np.sqrt(sum(particles[name] ** 2 for name in ("px", "py", "pz")))[owner]
+    there = np.sqrt(sum(truth[f"t{name}"][signal] ** 2 for name in ("px", "py", "pz")))
+    assert ((there / start) < 1 + 1e-5).all()
+    outer = (event.hits["volume_id"][signal] == 17) & (start > 1)
+    assert outer.sum() > 20
+    assert 5e-3 < (start - there)[outer].mean() < 20e-3
 
 
 def test_event_has_the_make_up_of_trackml(event: Event) -> None:

@@ -35,6 +35,7 @@ SCRIPTS = {
     "parity.unchanged_training": [],
     "physics.physics_full": ["out"],
     "physics.physics_heptrkx": ["graphs"],
+    "physics.simulator_residuals": ["event1000"],
     "rehearsals.rehearse_all": [],
 }
 

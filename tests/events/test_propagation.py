@@ -1,0 +1,150 @@
+"""Particles in material: each step against formulas, and against the way without material."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bigtrk.events.event import Columns
+from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers, layers_from_rows
+from bigtrk.events.helix import Helices, continued, helices, momentum, position, take
+from bigtrk.events.material import PION_MASS, energy_loss, scattering_angle
+from bigtrk.events.particles import generate_particles
+from bigtrk.events.propagation import Crossings, propagate
+
+Float64 = NDArray[np.float64]
+
+EMPTY = replace(TRACKML_LAYERS, material=np.zeros(len(TRACKML_LAYERS)))
+THICKNESS = 0.05
+
+
+def discs(*material: float) -> DetectorLayers:
+    """Discs of large modules at z = 100, 200, ... mm, with their material."""
+    sizes = (0.0, 1e4, 2, 1, 0.0, 0.3, 0.05, 0.05)
+    return layers_from_rows(
+        [(1, 2 + 2 * i, False, 100.0 * (i + 1), *sizes, x) for i, x in enumerate(material)]
+    )
+
+
+def beam(n: int, px: float, pz: float) -> Helices:
+    rows = {"px": px, "pz": pz, "q": 1.0} | dict.fromkeys(("vx", "vy", "vz", "py"), 0.0)
+    return helices({name: np.full(n, value) for name, value in rows.items()})
+
+
+def on_disc(crossings: Crossings, layer: int) -> Crossings:
+    """The crossings of the even side of a layer, in order of their particles."""
+    here = crossings.take((crossings.layer == layer) & (crossings.side == 0))
+    return here.take(np.argsort(here.particle))
+
+
+def test_a_helix_goes_on_as_it_was() -> None:
+    rng = np.random.default_rng(1)
+    helix = helices(generate_particles(500, rng))
+    first, second = rng.uniform(0, 1.5, (2, 500))
+    total = helix.pt * np.hypot(1, helix.cot_theta)
+    zero = np.zeros(500)
+    after = continued(helix, first, zero, zero, total)
+    for of in (position, momentum):
+        np.testing.assert_allclose(
+            of(after, second), of(helix, first + second), rtol=1e-12, atol=1e-8
+        )
+
+
+def test_a_helix_is_deflected_by_the_angles_given() -> None:
+    """In the planes of the direction with the azimuth's increase and with the beam."""
+    rng = np.random.default_rng(2)
+    helix = helices(generate_particles(500, rng))
+    angle = rng.uniform(0, 3, 500)
+    across, along = rng.uniform(-0.3, 0.3, (2, 500))
+    after = continued(helix, angle, across, along, np.full(500, 0.7))
+    before = np.array(momentum(helix, angle))
+    direction = before / np.linalg.norm(before, axis=0)
+    azimuth = np.cross([0, 0, 1], direction.T).T
+    azimuth /= np.linalg.norm(azimuth, axis=0)
+    upwards = np.cross(direction.T, azimuth.T).T  # to +z, at right angles to both
+    turned = np.array(momentum(after, np.zeros(500)))
+    np.testing.assert_allclose(np.linalg.norm(turned, axis=0), 0.7)
+    forward = (turned * direction).sum(axis=0)
+    np.testing.assert_allclose(np.arctan2((turned * azimuth).sum(axis=0), forward), across)
+    np.testing.assert_allclose(np.arctan2((turned * upwards).sum(axis=0), forward), along)
+
+
+def test_without_material_all_is_on_the_helix_of_the_vertex() -> None:
+    """To the last bit."""
+    rng = np.random.default_rng(3)
+    helix = helices(generate_particles(500, rng))
+    met = propagate(helix, EMPTY, rng)
+    track = take(helix, met.particle)
+    assert len(met.particle) > 3000
+    np.testing.assert_array_equal((met.x, met.y, met.z), position(track, met.angle))
+    np.testing.assert_array_equal((met.px, met.py, met.pz), momentum(track, met.angle))
+
+
+def test_deflections_are_as_wide_as_the_formula_says() -> None:
+    """Many pions of 1 GeV, at 30 degrees to the beam, through one thick disc."""
+    n, px, pz = 20_000, 0.5, np.sqrt(0.75)
+    before, after = (
+        on_disc(propagate(beam(n, px, pz), discs(x, 0.0), np.random.default_rng(4)), 1)
+        for x in (0.0, THICKNESS)
+    )
+    thickness = np.array([THICKNESS / pz])  # at this angle, 1 / cos of it
+    width = scattering_angle(np.ones(1), thickness)[0]
+    polar = [np.arctan2(np.hypot(c.px, c.py), c.pz) for c in (before, after)]
+    azimuth = [np.arctan2(c.py, c.px) for c in (before, after)]
+    for deflection in (polar[1] - polar[0], (azimuth[1] - azimuth[0]) * px):
+        assert abs(deflection.mean()) < 4 * width / np.sqrt(n)
+        assert deflection.std() == pytest.approx(width, rel=0.03)
+
+
+@pytest.mark.parametrize("total", [0.15, 1.0, 10.0])
+def test_each_layer_takes_its_mean_energy(total: float) -> None:
+    px, pz = 0.2 * total, np.sqrt(0.96) * total
+    met = propagate(beam(50, px, pz), discs(0.02, 0.0), np.random.default_rng(5))
+    energy = []
+    for layer in (0, 1):
+        c = on_disc(met, layer)
+        energy.append(np.sqrt(c.px**2 + c.py**2 + c.pz**2 + PION_MASS**2))
+    expected = energy_loss(np.array([total]), np.array([0.02 / np.sqrt(0.96)]))
+    np.testing.assert_allclose(energy[0] - energy[1], expected[0], rtol=1e-9)
+
+
+def test_beyond_its_edge_a_layer_is_not_there() -> None:
+    narrow = replace(discs(THICKNESS, 0.0), high=np.array([10.0, 1e4]))
+    helix = beam(50, 0.5, 0.8)
+    met = propagate(helix, narrow, np.random.default_rng(6))
+    assert set(met.layer) == {1}
+    on_helix = position(take(helix, met.particle), met.angle)
+    np.testing.assert_array_equal((met.x, met.y, met.z), on_helix)
+
+
+def test_who_stops_meets_nothing_more() -> None:
+    met = propagate(beam(50, 0.02, 0.1), discs(0.0, 2.0, 0.0), np.random.default_rng(7))
+    assert set(met.layer) == {0, 1}
+
+
+def test_crossings_with_material_lie_on_their_surfaces_in_order() -> None:
+    """And no particle gains momentum on its way."""
+    rng = np.random.default_rng(8)
+    met = propagate(helices(generate_particles(500, rng)), TRACKML_LAYERS, rng)
+    barrel = TRACKML_LAYERS.is_barrel[met.layer]
+    across = np.where(barrel, np.hypot(met.x, met.y), met.z)
+    np.testing.assert_allclose(across, TRACKML_LAYERS.surface(met.layer, met.side), atol=1e-6)
+    order = np.lexsort((met.angle, met.particle))
+    same = np.diff(met.particle[order]) == 0
+    total = np.sqrt(met.px**2 + met.py**2 + met.pz**2)[order]
+    gain = np.diff(total)[same] / total[1:][same]
+    assert gain.max() < 1e-9
+    assert (gain < -1e-5).mean() > 0.2
+    without = propagate(helices(generate_particles(500, np.random.default_rng(8))), EMPTY, rng)
+    assert len(met.particle) == pytest.approx(len(without.particle), rel=0.03)
+
+
+def test_material_deflects_as_seeded() -> None:
+    particles: Columns = generate_particles(50, np.random.default_rng(9))
+    x, again, other = (
+        propagate(helices(particles), TRACKML_LAYERS, np.random.default_rng(seed)).x
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(x, again)
+    assert not np.array_equal(x, other[: len(x)])
