@@ -24,7 +24,8 @@ from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulate import simulate_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
-from bigtrk.graphs.builders.builder import QUALITY, build_with_record
+from bigtrk.graphs.builders.assembly import QUALITY
+from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from scripts.results import Results, add_options
 
@@ -116,7 +117,7 @@ def occupancy(events: Sequence[Event]) -> dict[str, float]:
 
 def window_quality(events: Sequence[Event]) -> dict[str, float]:
     """Returns edges, efficiencies and purities of graphs by the built-in windows, means."""
-    records = [build_with_record(event, builtin_windows())[1] for event in events]
+    records = [build_with_record(event, WindowBuilder(builtin_windows()))[1] for event in events]
     return {name: float(np.mean([record[name] for record in records])) for name in WINDOWS}
 
 
