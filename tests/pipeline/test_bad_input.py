@@ -71,7 +71,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("command", "told", "change"), CASES, ids=lambda case: str(case)[:40])
+@pytest.mark.parametrize(("command", "told", "change"), CASES, ids=[told for _, told, _ in CASES])
 def test_bad_input_is_named(
     made: Path,
     tmp_path: Path,
