@@ -10,7 +10,7 @@ import typer
 import bigtrk
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.errors import InputError
-from bigtrk.pipeline_commands import filter_graphs, pipeline, reconstruct
+from bigtrk.pipeline_commands import filter_graphs, infer, pipeline, reconstruct
 from bigtrk.study_commands import scale, study
 from bigtrk.tracks.builders.names import BuilderName
 
@@ -357,6 +357,7 @@ def plan(
 app.command("filter")(filter_graphs)
 app.add_typer(pipeline, name="pipeline")
 app.command()(reconstruct)
+app.command()(infer)
 app.command()(scale)
 app.command()(study)
 

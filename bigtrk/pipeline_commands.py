@@ -1,11 +1,15 @@
 """The commands of the `bigtrk` program that lead from hits to tracks: pipeline and its stages."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bigtrk.console import console, print_result, say
+from bigtrk.tracks.builders.names import BuilderName
+
+if TYPE_CHECKING:
+    from bigtrk.pipeline.tracks_folder import TracksMade
 
 pipeline = typer.Typer(help="Train the stages from hits to tracks.", no_args_is_help=True)
 
@@ -56,9 +60,34 @@ def reconstruct(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
 ) -> None:
     """Make tracks of hits: a parquet file per event, and a TrackML submission of all."""
-    from bigtrk.pipeline.reconstruct import reconstruct_folder, show_reconstruction
+    from bigtrk.pipeline.reconstruct import reconstruct_folder
 
-    made = reconstruct_folder(folder, events, out, min_hits)
-    print_result(made.as_json(), as_json, lambda: show_reconstruction(made, console))
+    _print_tracks(reconstruct_folder(folder, events, out, min_hits), as_json)
+
+
+def infer(
+    run: Annotated[Path, typer.Argument(help="run of an edge model")],
+    graphs: Annotated[Path, typer.Argument(help="folder of graphs, with truth or without")],
+    out: Annotated[Path, typer.Argument(help="folder for the tracks")],
+    builder: Annotated[
+        BuilderName, typer.Option(help="what makes tracks of the scores")
+    ] = BuilderName.COMPONENTS,
+    score_cut: Annotated[
+        float | None, typer.Option(min=0, max=1, help="of the builder; its own without it")
+    ] = None,
+    min_hits: Annotated[int, typer.Option(min=1, help="hits of a track")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+) -> None:
+    """Make tracks of graphs: a parquet file per event, and a TrackML submission of all."""
+    from bigtrk.pipeline.reconstruct import infer_folder
+
+    _print_tracks(infer_folder(run, graphs, out, builder, score_cut, min_hits), as_json)
+
+
+def _print_tracks(made: "TracksMade", as_json: bool) -> None:
+    """Prints what became of the events; exit status 2 where one failed."""
+    from bigtrk.pipeline.tracks_folder import show_tracks
+
+    print_result(made.as_json(), as_json, lambda: show_tracks(made, console))
     if made.failed:
         raise typer.Exit(2)

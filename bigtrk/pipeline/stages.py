@@ -3,10 +3,7 @@
 Shapes: N hits.
 """
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +24,7 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.embedding import Embedding, load_embedding
 from bigtrk.pipeline.filtering import thinned
+from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import read_record
@@ -37,23 +35,6 @@ from bigtrk.tracks.hit_columns import scored_graph
 EMBEDDING, FILTER, CLASSIFIER = "embedding", "filter", "classifier"  # folders of the runs
 MERGE_TREE = "merge_tree.safetensors"
 MOST_EDGES = 8_000_000  # of an event's radius graph, which then takes 3 GiB
-
-
-@dataclass
-class Passage:
-    """What an event's way through the stages took and left: seconds of each stage, edges after it,
-    and notes for the user.
-    """
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    edges: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - start
 
 
 @dataclass(frozen=True)

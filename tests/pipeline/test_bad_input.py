@@ -56,6 +56,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
         "choose one of 0.98, 0.99, 0.995, 0.998",
         None,
     ),
+    (["bigtrk", "infer", "embedding", "graphs", "out"], "embeds hits; name a run", None),
     (["bigtrk", "evaluate", "embedding", "truth"], "so no edges can be evaluated", None),
     (["bigtrk", "reconstruct", "graphs", "events", "out"], "pipeline.json", None),
     (

@@ -20,6 +20,8 @@ from bigtrk.events.production import simulate_folder
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.writer import write_event
 from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.pipeline.build import build_radius_graphs
+from bigtrk.pipeline.filtering import filter_folder
 from bigtrk.pipeline.reconstruct import reconstruct_folder
 from bigtrk.pipeline.stages import load_pipeline
 from bigtrk.pipeline.train import train_pipeline
@@ -114,6 +116,39 @@ def test_hits_without_truth_become_tracks(
         )
         assert strict["efficiency"] > 0.6
         assert strict["fake_rate"] < 0.3
+
+
+@pytest.mark.parametrize("builder", ["components", "walk"])
+def test_inferred_tracks_are_those_that_evaluate_judges(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    builder: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = json.loads((folder / "out" / "pipeline.json").read_text())
+    build_radius_graphs(
+        folder / "others", Path("near"), folder / "out" / "embedding", record["radius"], None
+    )
+    filter_folder(folder / "out" / "filter", Path("near"), Path("thin"), record["cut"], None)
+    run = str(folder / "out" / "classifier")
+
+    def strict(*words: str) -> tuple[Any, ...]:
+        status, printed, _ = run_here(["bigtrk", *words, "--json"], monkeypatch, capsys)
+        assert status == 0
+        found = json.loads(printed)
+        rows = found.get("tracks", found) if words[0] == "evaluate" else found
+        [row] = [r for r in rows["matching"] if (r["style"], r["mode"]) == ("ATLAS", "strict")]
+        return tuple(
+            row[key] for key in ("n_particles", "n_reconstructed", "n_tracks", "n_matched")
+        )
+
+    options = ("--builder", builder, "--score-cut", "0.3")
+    run_here(["bigtrk", "infer", run, "thin", "tracks", *options], monkeypatch, capsys)
+    judged = strict("score", "tracks", str(folder / "others"))
+    assert judged == strict("evaluate", run, "thin", "--tracks", *options)
+    assert judged[1] > 0
 
 
 def test_it_continues_where_it_was_left(

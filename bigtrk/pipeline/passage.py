@@ -1,0 +1,24 @@
+"""An event's way through the stages from hits to tracks."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Passage:
+    """What an event's way through the stages took and left: seconds of each stage, edges after it,
+    and notes for the user.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    edges: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Takes the time of what is done within it."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
