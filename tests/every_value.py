@@ -44,6 +44,7 @@ EXAMPLES: dict[str, list[Any]] = {
 NEEDED: dict[str, dict[str, Any]] = {
     "engine.ds_config": {"engine.name": "deepspeed"},
     "engine.shard_ranks=2": {"engine.name": "fsdp2"},
+    "model.name=embedding": {"data.train": ["true edges"]},
     "sampling.method=shadow": {"training.events_per_step": 1},
     "sampling.method=sectors": {"data.train": ["sectors"]},
     "data.sectors": {"data.train": ["sectors"]},
@@ -66,7 +67,7 @@ class Value:
     def overrides(self, **others: Any) -> list[str]:
         """Returns command-line overrides: a small model's, `others` unless replaced, its own."""
         model = {"model.hidden": 8, "model.layers": 2}
-        if self.needed.get("model.name") == "mlp":
+        if self.needed.get("model.name") in ("mlp", "embedding"):
             del model["model.layers"]
         content = {**model, **others, **self.needed, self.key: self.value}
         return [f"{key}={json.dumps(value)}" for key, value in content.items()]
@@ -85,7 +86,8 @@ def _of_sections(kind: type[BaseModel], prefix: str, needed: dict[str, Any]) -> 
                 yield from _of_sections(value, f"{key}.", _named(value, key))
             else:
                 with_value = NEEDED.get(f"{key}={value}", NEEDED.get(key, {}))
-                yield Value(key, value, {**with_value, **needed})
+                of_model = NEEDED.get(f"model.name={needed.get('model.name')}", {})
+                yield Value(key, value, {**with_value, **of_model, **needed})
 
 
 def _named(kind: type[BaseModel], key: str) -> dict[str, Any]:

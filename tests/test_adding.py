@@ -73,7 +73,9 @@ def test_one_name_makes_the_model_a_choice() -> None:
     """Once it is in AnyConfig, a configuration names it and the cost model counts it."""
     own = example("model.md").SumsConfig
     source = Path(model_settings.__file__).read_text()
-    line = "AnyConfig = InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig\n"
+    line = (
+        "AnyConfig = InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig | EmbeddingConfig\n"
+    )
     assert line in source
     added = f"from {own.__module__} import SumsConfig\n{line[:-1]} | SumsConfig\n"
     registered: Any = _module("settings_with_sums", source.replace(line, added))

@@ -67,7 +67,8 @@ ELSEWHERE = {
 def options(app: typer.Typer) -> Iterator[tuple[str, list[str]]]:
     """Yields each command's options, those of few values with each of these."""
     program: Any = typer.main.get_command(app)
-    commands = dict(getattr(program, "commands", {"partition": program}))
+    alone = app.registered_commands[0].name or "partition"
+    commands = dict(getattr(program, "commands", {alone: program}))
     for group in app.registered_groups:
         # Their commands are tested as those of a program: "pipeline train".
         assert group.typer_instance is not None

@@ -121,4 +121,5 @@ def normalised(
         for name in chosen
     ]
     scale = torch.tensor([scales[name] for name in chosen], dtype=features.dtype)
-    return torch.stack(columns, dim=1) / scale.to(features.device)
+    values = torch.stack(columns, dim=1) if columns else features[:, :0]
+    return values / scale.to(features.device)

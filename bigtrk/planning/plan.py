@@ -96,10 +96,10 @@ def _levers(question: Question) -> list[dict[str, str]]:
     """
     model = question.configuration.model
     own = {"recompute": str(model.recompute), "precision": str(model.precision)}
-    known = {*get_args(type(model).model_fields["recompute"].annotation)}
+    known = {key: {*get_args(type(model).model_fields[key].annotation)} for key in own}
     if question.machine.shared:
-        known.discard("offload")
-    levers = [lever for lever in LEVERS if lever["recompute"] in known]
+        known["recompute"].discard("offload")
+    levers = [lever for lever in LEVERS if all(lever[key] in known[key] for key in known)]
     return levers if own in levers else [own, *levers]
 
 

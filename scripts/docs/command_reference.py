@@ -53,6 +53,11 @@ def commands() -> Iterator[Command]:
         assert registered.callback is not None
         name = registered.name or registered.callback.__name__
         yield programs[name]() if name in programs else _command(name, registered.callback)
+    for group in cli.app.registered_groups:
+        assert group.typer_instance is not None
+        for registered in group.typer_instance.registered_commands:
+            assert registered.callback is not None
+            yield _command(f"{group.name} {registered.name}", registered.callback)
 
 
 def _partitioning() -> Command:

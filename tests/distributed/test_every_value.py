@@ -60,11 +60,14 @@ def graph(seed: int) -> EventGraph:
 
 
 def write_events(folder: Path) -> None:
-    """Two events as `graphs` and in two `sectors` each, a third one `held back`."""
+    """Two events as `graphs`, in two `sectors` each, and as `true edges`, a third `held back`."""
     *trained, held = [graph(seed) for seed in range(3)]
-    for name, some in (("graphs", trained), ("held back", [held])):
+    true = [replace(one, y=torch.ones(one.n_edges, dtype=torch.bool)) for one in trained]
+    folders = (("graphs", trained, None), ("held back", [held], None), ("true edges", true, 1.0))
+    for name, some, purity in folders:
         for one in some:
-            write_graph(folder / name, one, {"nodes": one.n_nodes, "edges": one.n_edges})
+            record = {"nodes": one.n_nodes, "edges": one.n_edges, "purity": purity or 0.5}
+            write_graph(folder / name, one, record)
         write_manifest(folder / name, "graphs", {}, [one.name for one in some])
     for one in trained:
         record = {"nodes": one.n_nodes, "edges": one.n_edges, "source_digests": {"graph": one.name}}

@@ -97,14 +97,15 @@ def evaluated(
 def test_tracks_from_sectors_are_those_of_the_whole_graph(folder: Path) -> None:
     whole = run_ranks(1, evaluated, folder, "graphs")[0]
     assert whole.tracks.matching[0].n_tracks > 0
-    expected = whole.edge_metrics.model_dump(exclude={"log_pt_error"})
+    expected = whole.edge_metrics.model_dump(exclude={"log_pt_error", "cuts"})
     # Of four ranks two share the one event and two the other.
     halves = run_ranks(4, evaluated, folder, "halves")
     for result in (*run_ranks(3, evaluated, folder, "sectors"), *halves):
         assert result.tracks == whole.tracks
         assert result.edge_metrics.log_pt_error is None, "no head"
-        found = result.edge_metrics.model_dump(exclude={"log_pt_error"})
+        found = result.edge_metrics.model_dump(exclude={"log_pt_error", "cuts"})
         assert found == pytest.approx(expected, rel=1e-5)
+        assert result.edge_metrics.cuts == pytest.approx(whole.edge_metrics.cuts, rel=1e-5)
         assert result.edge_bins == whole.edge_bins
 
 

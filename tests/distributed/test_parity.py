@@ -105,7 +105,8 @@ def validation_scores(ranks: Ranks, **weights: float) -> dict[str, Any]:
     settings, events = settings.model_copy(update={"target": target}), sources()
     world = make_world(ranks, scoring_router(events, ranks.world_size).num_parts)
     maker = BatchMaker(settings, world)
-    return validate(build_model(settings), maker, events, settings.training).model_dump()
+    scores = validate(build_model(settings), maker, events, settings.training).model_dump()
+    return {**scores, **scores.pop("cuts")}
 
 
 def differently_weighted(ranks: Ranks) -> list[dict[str, Any]]:
