@@ -106,7 +106,8 @@ def validation_scores(ranks: Ranks, **weights: float) -> dict[str, Any]:
     world = make_world(ranks, scoring_router(events, ranks.world_size).num_parts)
     maker = BatchMaker(settings, world)
     scores = validate(build_model(settings), maker, events, settings.training).model_dump()
-    return {**scores, **scores.pop("cuts")}
+    cuts = scores.pop("cuts")
+    return {**scores, **cuts}
 
 
 def differently_weighted(ranks: Ranks) -> list[dict[str, Any]]:
