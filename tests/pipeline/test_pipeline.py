@@ -46,7 +46,7 @@ def settings() -> dict[str, Any]:
         stage: {
             **content,
             "sampling": {"method": "wedges", "wedges": 2},
-            "training": {"epochs": EPOCHS[stage]},
+            "training": {"epochs": EPOCHS[stage], "class_balance": "equal"},
         }
         for stage, content in SMALL.items()
     }
@@ -144,7 +144,7 @@ def test_inferred_tracks_are_those_that_evaluate_judges(
             row[key] for key in ("n_particles", "n_reconstructed", "n_tracks", "n_matched")
         )
 
-    options = ("--builder", builder, "--score-cut", "0.3")
+    options = ("--builder", builder, "--score-cut", "0.8")
     run_here(["bigtrk", "infer", run, "thin", "tracks", *options], monkeypatch, capsys)
     judged = strict("score", "tracks", str(folder / "others"))
     assert judged == strict("evaluate", run, "thin", "--tracks", *options)
