@@ -70,8 +70,9 @@ def write_events(folder: Path) -> None:
             write_graph(folder / name, one, record)
         write_manifest(folder / name, "graphs", {}, [one.name for one in some])
     for one in trained:
-        record = {"nodes": one.n_nodes, "edges": one.n_edges, "source_digests": {"graph": one.name}}
-        write_sectors(folder / "sectors", cut(one, random_parts(one, 2, 2), 2), record)
+        digests = {"graph": one.name}
+        of_sectors = {"nodes": one.n_nodes, "edges": one.n_edges, "source_digests": digests}
+        write_sectors(folder / "sectors", cut(one, random_parts(one, 2, 2), 2), of_sectors)
     write_manifest(folder / "sectors", "sectors", {}, [one.name for one in trained])
 
 
