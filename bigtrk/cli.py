@@ -71,7 +71,7 @@ def simulate(
     ] = None,
 ) -> None:
     """Simulate events and write them as TrackML files; what is there already is kept."""
-    from bigtrk.events.production import simulate_folder
+    from bigtrk.events.simulation.production import simulate_folder
 
     simulate_folder(out, range(first_event, first_event + events), particles, seed, detectors)
 

@@ -23,7 +23,7 @@ from bigtrk.disk.files import seal
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bigtrk.errors import InputError
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.storage.graph_folder import write_graph

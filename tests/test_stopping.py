@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bigtrk.disk.folder_lock import LOCK
-from bigtrk.events.production import simulate_folder
+from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.reports import read_run
 from bigtrk.studies.launch import torchrun_command, torchrun_environment

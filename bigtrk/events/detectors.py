@@ -14,7 +14,7 @@ from bigtrk.events.geometry import (
     Int64,
     layers_from_rows,
 )
-from bigtrk.events.material import layer_thickness
+from bigtrk.events.simulation.material import layer_thickness
 from bigtrk.events.tables import FIX_VALUES, fail_at
 from bigtrk.events.writer import write_table
 

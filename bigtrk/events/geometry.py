@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.events.material import layer_thickness
+from bigtrk.events.simulation.material import layer_thickness
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

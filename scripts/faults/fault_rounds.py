@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
-from bigtrk.events.production import simulate_folder
+from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.studies.launch import show_end
 from bigtrk.train import DEFAULT as CONFIGURATION
 from scripts.faults.faults import FAULTS, TRAIN, Fault, Plan, poison_of

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.errors import InputError
-from bigtrk.events.production import simulate_folder
+from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.machine import machine
 from bigtrk.records.run_folder import METRICS

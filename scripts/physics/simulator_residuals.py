@@ -22,7 +22,7 @@ from bigtrk.console import exit_on_bad_input, follow
 from bigtrk.events.event import NOISE, Event
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
 from bigtrk.events.reader import read_event
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles, particle_kinematics
 from bigtrk.graphs.builders.assembly import QUALITY
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.events.production import simulate_folder
+from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.graphs.storage.graph_folder import GraphFolder

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.sector import Sector

@@ -5,7 +5,7 @@ import pytest
 
 from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.events.production import simulate_folder
+from bigtrk.events.simulation.production import simulate_folder
 from tests.programs import run_here, run_in_one
 from tests.test_bad_input import one_line
 

@@ -16,8 +16,8 @@ import yaml
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.production import simulate_folder
 from bigtrk.events.reader import find_events, read_event
+from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.events.writer import write_event
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.build import build_radius_graphs

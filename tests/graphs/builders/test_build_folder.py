@@ -11,7 +11,7 @@ from rich.console import Console
 from bigtrk.disk.files import seal
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import true_edges
 from bigtrk.events.writer import write_event
 from bigtrk.graphs.builders import build_folder as build_module

@@ -10,7 +10,7 @@ import torch
 
 from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import true_edges
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph, build_with_record
 from bigtrk.graphs.builders.doublets import build_doublets

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigtrk.events.event import Columns
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders import doublets
 from bigtrk.graphs.builders.doublets import build_doublets
 from bigtrk.graphs.builders.windows import LayerPair, Windows, builtin_windows

@@ -10,7 +10,7 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph, build_with_record
 from bigtrk.graphs.builders.radius import RadiusBuilder

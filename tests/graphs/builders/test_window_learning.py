@@ -9,7 +9,7 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles, particle_kinematics, true_edges
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.window_learning import (

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bigtrk.disk.files import seal
 from bigtrk.errors import InputError
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable

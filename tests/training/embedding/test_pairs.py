@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.parallel.world import make_world

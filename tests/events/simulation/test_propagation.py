@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from bigtrk.events.event import Columns
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers, layers_from_rows
-from bigtrk.events.helix import Helices, continued, helices, momentum, position, take
-from bigtrk.events.material import PION_MASS, energy_loss, scattering_angle
-from bigtrk.events.particles import generate_particles
-from bigtrk.events.propagation import Crossings, propagate
+from bigtrk.events.simulation.helix import Helices, continued, helices, momentum, position, take
+from bigtrk.events.simulation.material import PION_MASS, energy_loss, scattering_angle
+from bigtrk.events.simulation.particles import generate_particles
+from bigtrk.events.simulation.propagation import Crossings, propagate
 
 Float64 = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.detectors import layers_from_detectors, write_detectors
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
 from bigtrk.events.reader import read_detectors
-from bigtrk.events.simulate import event_name, simulate_event
+from bigtrk.events.simulation.simulate import event_name, simulate_event
 from bigtrk.events.writer import write_event
 
 RECORD = "simulation.json"  # beside the events: what they were simulated with

@@ -4,17 +4,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
-from bigtrk.events.deposits import (
+from bigtrk.events.event import NOISE, Columns, Event
+from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
+from bigtrk.events.simulation.deposits import (
     NO_PARTICLE,
     Deposits,
     concatenate,
     noise_deposits,
     particle_deposits,
 )
-from bigtrk.events.digitisation import fired_cells, measure, merge_deposits, to_global
-from bigtrk.events.event import NOISE, Columns, Event
-from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
-from bigtrk.events.particles import generate_particles
+from bigtrk.events.simulation.digitisation import fired_cells, measure, merge_deposits, to_global
+from bigtrk.events.simulation.particles import generate_particles
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

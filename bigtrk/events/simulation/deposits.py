@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from bigtrk.events.event import Columns
 from bigtrk.events.geometry import DetectorLayers
-from bigtrk.events.helix import helices
-from bigtrk.events.propagation import MAX_SLOPE, Crossings, places, propagate
+from bigtrk.events.simulation.helix import helices
+from bigtrk.events.simulation.propagation import MAX_SLOPE, Crossings, places, propagate
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -6,13 +6,19 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from bigtrk.errors import InputError
-from bigtrk.events.deposits import Deposits
-from bigtrk.events.digitisation import fired_cells, measure, merge_deposits
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.geometry import TRACKML_LAYERS
-from bigtrk.events.helix import cylinder_crossings, disc_crossings, helices, momentum, position
 from bigtrk.events.reader import read_event
-from bigtrk.events.simulate import simulate_event
+from bigtrk.events.simulation.deposits import Deposits
+from bigtrk.events.simulation.digitisation import fired_cells, measure, merge_deposits
+from bigtrk.events.simulation.helix import (
+    cylinder_crossings,
+    disc_crossings,
+    helices,
+    momentum,
+    position,
+)
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import true_edges
 
 # Whose tracks are the helices of their particles.

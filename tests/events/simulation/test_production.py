@@ -8,8 +8,8 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.events.detectors import write_detectors
 from bigtrk.events.geometry import TRACKML_LAYERS
-from bigtrk.events.production import simulate_folder
 from bigtrk.events.reader import find_events
+from bigtrk.events.simulation.production import simulate_folder
 
 
 def content(folder: Path) -> dict[str, tuple[int, bytes]]:

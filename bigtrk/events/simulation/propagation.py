@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.events.geometry import DetectorLayers
-from bigtrk.events.helix import (
+from bigtrk.events.simulation.helix import (
     HALF_TURN,
     Helices,
     continued,
@@ -24,7 +24,7 @@ from bigtrk.events.helix import (
     put,
     take,
 )
-from bigtrk.events.material import scattering_angle, slowed
+from bigtrk.events.simulation.material import scattering_angle, slowed
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

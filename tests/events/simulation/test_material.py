@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bigtrk.events.geometry import TRACKML_LAYERS
-from bigtrk.events.material import (
+from bigtrk.events.simulation.material import (
     PION_MASS,
     RADIATION_MASS,
     energy_loss,

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.events.deposits import Deposits
 from bigtrk.events.event import Columns
 from bigtrk.events.geometry import DetectorLayers
+from bigtrk.events.simulation.deposits import Deposits
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
