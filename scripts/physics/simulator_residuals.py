@@ -1,4 +1,4 @@
-"""How like a real event simulated ones are: residuals of circle fits, occupancy, windows.
+"""Compares simulated events with a real one: residuals of circle fits, occupancy, windows.
 
     python scripts/physics/simulator_residuals.py EVENT1000 [--events 3] [--output FILE] [--publish]
 

@@ -154,7 +154,7 @@ def test_inferred_tracks_are_those_that_evaluate_judges(
 def test_it_continues_where_it_was_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What is trained is kept; what is missing is made, the same as before."""
+    """Keeps what is trained, and makes what is missing, the same as before."""
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out)
     for made in ("pipeline.json", "merge_tree.safetensors"):

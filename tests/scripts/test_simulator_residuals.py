@@ -1,4 +1,4 @@
-"""What is compared of simulated events and a real one, and that they are alike."""
+"""Tests what is compared of simulated events and a real one, and that they are alike."""
 
 from pathlib import Path
 

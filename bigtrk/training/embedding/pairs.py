@@ -16,7 +16,7 @@ from bigtrk.training.embedding.settings import PairSettings
 
 @dataclass(frozen=True)
 class Draw:
-    """What decides which pairs are drawn: the run's seed and the step's number."""
+    """The run's seed and the step's number decide which pairs are drawn."""
 
     seed: int
     step: int

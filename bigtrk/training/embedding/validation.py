@@ -1,4 +1,4 @@
-"""How many edges the neighbours in an embedding make, and which true edges are among them.
+"""Counts the edges that neighbours in an embedding make, and the true ones among them.
 
 Shapes: N hits, D dimensions, T true edges.
 """

@@ -43,7 +43,7 @@ def test_what_is_lost_is_gone_and_all_of_it_stops() -> None:
 
 
 def test_layers_are_one_and_a_half_to_four_percent_thick() -> None:
-    """Of TrackML's volumes; others have ten times their sensors' silicon."""
+    """Checks TrackML's volumes; others have ten times their sensors' silicon."""
     material = TRACKML_LAYERS.material
     assert material[TRACKML_LAYERS.volume_id == 8] == pytest.approx(1.65 / 93.7)
     assert (material.min(), material.max()) == pytest.approx((1.65 / 93.7, 3.85 / 93.7))

@@ -52,7 +52,7 @@ def test_a_helix_goes_on_as_it_was() -> None:
 
 
 def test_a_helix_is_deflected_by_the_angles_given() -> None:
-    """In the planes of the direction with the azimuth's increase and with the beam."""
+    """Is deflected in the planes of the direction with the azimuth's increase and with the beam."""
     rng = np.random.default_rng(2)
     helix = helices(generate_particles(500, rng))
     angle = rng.uniform(0, 3, 500)
@@ -71,7 +71,7 @@ def test_a_helix_is_deflected_by_the_angles_given() -> None:
 
 
 def test_without_material_all_is_on_the_helix_of_the_vertex() -> None:
-    """To the last bit."""
+    """Compares them to the last bit."""
     rng = np.random.default_rng(3)
     helix = helices(generate_particles(500, rng))
     met = propagate(helix, EMPTY, rng)
@@ -124,7 +124,7 @@ def test_who_stops_meets_nothing_more() -> None:
 
 
 def test_crossings_with_material_lie_on_their_surfaces_in_order() -> None:
-    """And no particle gains momentum on its way."""
+    """Also checks that no particle gains momentum on its way."""
     rng = np.random.default_rng(8)
     met = propagate(helices(generate_particles(500, rng)), TRACKML_LAYERS, rng)
     barrel = TRACKML_LAYERS.is_barrel[met.layer]
