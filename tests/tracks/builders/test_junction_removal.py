@@ -44,7 +44,7 @@ def test_edges_at_the_cut_do_not_count_and_hits_alone_are_short_tracks() -> None
 
 
 def test_edges_are_directed_outward_whatever_they_say() -> None:
-    """Of 2-1 and 1-0 neither is a junction, nor are the edges of a cycle of three but for one."""
+    """Neither 2-1 nor 1-0 is a junction, nor are the edges of a cycle of three but for one."""
     assert tracks([(2, 1, 0.9), (1, 0, 0.9)], 3) == [0, 0, 0]
     assert tracks([(0, 1, 0.9), (1, 2, 0.8), (2, 0, 0.7)], 3) == [0, 0, 0]
     same_distance = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
