@@ -97,7 +97,9 @@ def build(
         Path | None,
         typer.Option(help="run of an embedding: join hits that are near each other in it"),
     ] = None,
-    radius: Annotated[float | None, typer.Option(min=0, help="with --embedding: how near")] = None,
+    radius: Annotated[
+        float | None, typer.Option(min=0, max=1e6, help="with --embedding: how near")
+    ] = None,
     efficiency: Annotated[
         float | None,
         typer.Option(help="with --embedding: as near as keeps so many target edges; 0.99"),

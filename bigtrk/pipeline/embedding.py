@@ -40,7 +40,8 @@ class Embedding:
         """Embeds the hits of an event: [N, D].
 
         Raises:
-            InputError: the event lacks a feature, as those of clusters without cells.
+            InputError: the event lacks a feature, as those of clusters without cells, or a hit is
+                where float32 has no numbers.
         """
         columns = hit_columns(event)
         for name in self.names:
@@ -49,13 +50,21 @@ class Embedding:
                     f"{event.name}: has no feature {name!r}, which the embedding reads"
                     f"{nearest(name, list(columns))}; use events with cells, or train it without"
                 )
-        x = normalised(as_tensor(columns), list(columns), SCALES, self.names)
+        with np.errstate(over="ignore"):  # a hit that is told below
+            x = normalised(as_tensor(columns), list(columns), SCALES, self.names)
         no_edges = torch.empty(2, 0, dtype=torch.int64)
         with torch.no_grad():
             made: Tensor = self.model(
                 x, torch.empty(0, self.n_edge_features), no_edges, len(x), no_exchange
             )
         places: NDArray[np.float32] = made.float().numpy()
+        lost = np.flatnonzero(~np.isfinite(places).all(axis=1))
+        if len(lost):
+            hit = event.hits["hit_id"][lost[0]]
+            raise InputError(
+                f"{event.name}: hit {hit} has no place in the embedding, as its coordinates are "
+                f"too large; correct them (mm)"
+            )
         return places
 
 

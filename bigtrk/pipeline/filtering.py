@@ -30,6 +30,10 @@ def filter_folder(
     Raises:
         InputError: bad input; graphs written before stay.
     """
+    if out.resolve() == graphs.resolve():
+        raise InputError(
+            f"{out}: holds the graphs to be filtered; name another folder for the rest"
+        )
     if cut is not None and efficiency is not None:
         raise InputError("give --cut or --efficiency, not both")
     scorer = load_scorer(run)

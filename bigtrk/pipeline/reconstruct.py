@@ -21,6 +21,7 @@ def reconstruct_folder(folder: Path, events: Path, out: Path, min_hits: int) -> 
     Raises:
         InputError: the pipeline or the folder of events cannot be read, or as of `fill_tracks`.
     """
+    _check_apart(out, events)
     pipeline = load_pipeline(folder)
 
     def make(name: str) -> tuple[Ids, Ids, Passage]:
@@ -29,6 +30,12 @@ def reconstruct_folder(folder: Path, events: Path, out: Path, min_hits: int) -> 
         return event.hits["hit_id"].astype("int64"), tracks, passage
 
     return fill_tracks(out, find_events(events), make, "reconstructing")
+
+
+def _check_apart(out: Path, given: Path) -> None:
+    """Refuses to write tracks among what they are made of."""
+    if out.resolve() == given.resolve():
+        raise InputError(f"{out}: is what tracks are made of; name another folder for them")
 
 
 def infer_folder(
@@ -47,6 +54,7 @@ def infer_folder(
     Raises:
         InputError: the run or the folder of graphs cannot be read, or as of `fill_tracks`.
     """
+    _check_apart(out, graphs)
     scorer, make_tracks, folder = (
         load_scorer(run),
         make_builder(builder, score_cut),

@@ -97,9 +97,14 @@ def load_pipeline(folder: Path) -> Pipeline:
     Raises:
         InputError: a stage is missing, damaged or of another version.
     """
+    if not (folder / PIPELINE).is_file():
+        raise InputError(
+            f"{folder}: holds no {PIPELINE}; name a folder in which 'bigtrk pipeline train EVENTS "
+            f"{folder}' has come to its end"
+        )
     record = read_record(PipelineRecord, folder / PIPELINE)
-    for stage in (EMBEDDING, FILTER, CLASSIFIER):
-        if not (folder / stage).is_dir():
+    for stage in (EMBEDDING, FILTER, CLASSIFIER, MERGE_TREE):
+        if not (folder / stage).exists():
             raise InputError(f"{folder}: its stage {stage} is missing; {PipelineRecord.made_again}")
     pipeline = Pipeline(
         embedding=load_embedding(folder / EMBEDDING),

@@ -59,8 +59,8 @@ def fill_tracks(out: Path, names: Sequence[str], make: MakeTracks, what: str) ->
     """
     _check_numbers(names)
     made = TracksMade()
+    make_folder(out)
     with disk_errors():
-        out.mkdir(parents=True, exist_ok=True)
         for name in follow(names, len(names), what):
             try:
                 _write(out, name, make(name), made)
@@ -69,6 +69,20 @@ def fill_tracks(out: Path, names: Sequence[str], make: MakeTracks, what: str) ->
                 made.failed[name] = str(error)
         write_submission(out / SUBMISSION, _written(out, made))
     return made
+
+
+def make_folder(out: Path) -> None:
+    """Makes a folder, unless it is there.
+
+    Raises:
+        InputError: it is a file, or cannot be made.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{out}: cannot be made a folder ({error.strerror}); name another"
+        ) from None
 
 
 def _check_numbers(names: Sequence[str]) -> None:
@@ -113,8 +127,8 @@ def show_tracks(made: TracksMade, console: Console) -> None:
         numbers = (made.hits[name], *passage.edges.values(), made.tracks[name])
         seconds = sum(passage.seconds.values())
         table.add_row(name, *(f"{number:,}" for number in numbers), f"{seconds:.2f}")
-    console.print(table)
     if passages:
+        console.print(table)
         stages = next(iter(passages.values())).seconds
         means = {stage: fmean(one.seconds[stage] for one in passages.values()) for stage in stages}
         told = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in means.items())

@@ -23,6 +23,7 @@ from bigtrk.pipeline.scoring import EdgeScorer, cut_for, load_scorer
 from bigtrk.pipeline.settings import PipelineSettings, read_settings
 from bigtrk.pipeline.stage_training import train_stage
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE, classified
+from bigtrk.pipeline.tracks_folder import make_folder
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import write_record
 from bigtrk.tracks.builders.builder import ScoredGraph
@@ -110,8 +111,7 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
             f"{events}: {n_events} events, of which {settings.validation} are held back to choose "
             f"radius, cuts and quality; give more events"
         )
-    with disk_errors():
-        out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     PipelineTraining(events, out, settings, command).run()
 
 

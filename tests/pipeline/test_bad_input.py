@@ -42,6 +42,10 @@ def only_radius(folder: Path) -> None:
     )
 
 
+def a_file(folder: Path) -> None:
+    (folder / "file").write_text("")
+
+
 CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ([*NEAR, "classifier"], "classifies edges; name a run that was trained with", None),
     ([*NEAR, "nothing"], "nothing/config.json: no such file", None),
@@ -58,7 +62,12 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ),
     (["bigtrk", "infer", "embedding", "graphs", "out"], "embeds hits; name a run", None),
     (["bigtrk", "evaluate", "embedding", "truth"], "so no edges can be evaluated", None),
-    (["bigtrk", "reconstruct", "graphs", "events", "out"], "pipeline.json", None),
+    (["bigtrk", "reconstruct", "graphs", "events", "out"], "graphs: holds no pipeline.json", None),
+    (["bigtrk", "reconstruct", "x", "events", "events"], "is what tracks are made of", None),
+    (["bigtrk", "infer", "classifier", "graphs", "graphs"], "is what tracks are made of", None),
+    (["bigtrk", "infer", "classifier", "graphs", "file"], "file: cannot be made a folder", a_file),
+    (["bigtrk", "filter", "classifier", "graphs", "graphs"], "the graphs to be filtered", None),
+    ([*NEAR, "embedding", "--radius", "inf"], "less than or equal to 1000000", None),
     (
         ["bigtrk/train.py", "data.train=[graphs]", *EMBEDDING],
         "has other edges than true ones; an embedding is trained on graphs of",

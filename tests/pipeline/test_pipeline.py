@@ -319,6 +319,15 @@ def test_too_many_pairs_shrink_the_radius(folder: Path) -> None:
     assert "joins hits within 0 instead of" in alone.notes[0]
 
 
+def test_a_hit_beyond_float32_is_named(folder: Path) -> None:
+    event = read_event(folder / "hits", "event000000010")
+    x = event.hits["x"].astype(np.float64)
+    x[4] = 1e300
+    told = f"hit {event.hits['hit_id'][4]} has no place in the embedding"
+    with pytest.raises(InputError, match=told):
+        load_pipeline(folder / "out").tracks(replace(event, hits={**event.hits, "x": x}), 3)
+
+
 def test_a_failed_event_is_named_and_the_others_are_done(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "hits", tmp_path / "hits")
     first = next((tmp_path / "hits").glob("event000000010-hits.*"))
