@@ -34,7 +34,9 @@ def pair_loss(
 
     counts [2]: the true and the false pairs of all that the loss is a mean over.
     """
-    near = _squared(embedding, batch.edge_index) * batch.truth.weight
+    # True edges that are trained as false (target.other_weight) are not drawn together.
+    weight = batch.truth.weight * batch.truth.label
+    near = _squared(embedding, batch.edge_index) * weight
     false = _false_pairs(embedding.detach(), batch, pairs, draw)
     lacking = (pairs.margin**2 - _squared(embedding, false)).clamp(min=0)
     positives, negatives = counts.clamp(min=1).to(embedding)

@@ -20,6 +20,7 @@ from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import ALONE
 
 # All hits are queried for all their neighbours, so that nothing is left to chance.
+SOFT = {"pt_min": 0.5, "weight": 2.0, "other_weight": 0.5}
 ALL = PairSettings(margin=0.8, hard_hits=10_000, neighbours=1000, random_pairs=0)
 
 
@@ -36,7 +37,7 @@ def an_embedding(batch: Batch) -> torch.Tensor:
     return torch.rand(len(batch.x), 3, generator=generator, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("target", [{}, {"pt_min": 0.5, "weight": 2.0, "other_weight": 0.5}])
+@pytest.mark.parametrize("target", [{}, SOFT, SOFT | {"other_weight": -1.0}])
 def test_the_loss_is_the_mean_of_hinges(target: dict[str, float]) -> None:
     batch = a_batch(ALL, **target)
     embedding = an_embedding(batch)
@@ -52,7 +53,7 @@ def test_the_loss_is_the_mean_of_hinges(target: dict[str, float]) -> None:
                 squared = float((embedding[a] - embedding[b]).square().sum())
                 lacking += max(0.0, 0.8**2 - squared)
     ends = embedding[batch.edge_index]
-    near = ((ends[0] - ends[1]).square().sum(dim=1) * batch.weights).sum()
+    near = ((ends[0] - ends[1]).square().sum(dim=1) * batch.weights.clamp(min=0)).sum()
     true = int((batch.weights > 0).sum())
     assert batch.truth.counts.tolist() == [true, n_hits * (n_hits - 1)]
     assert float(found) == pytest.approx(float(near) / true + lacking / (n_hits * (n_hits - 1)))
@@ -88,7 +89,8 @@ def test_draws_are_those_of_the_step() -> None:
 def test_no_hits_make_no_loss_but_a_gradient() -> None:
     batch = a_batch(ALL)
     empty = replace(batch, edge_index=batch.edge_index[:, :0])
-    empty = replace(empty, truth=replace(batch.truth, weight=batch.truth.weight[:0]))
+    none = replace(batch.truth, weight=batch.truth.weight[:0], label=batch.truth.label[:0])
+    empty = replace(empty, truth=none)
     embedding = torch.zeros(0, 3, requires_grad=True)
     loss = pair_loss(embedding, empty, torch.ones(2), ALL, Draw(0, 0))
     assert loss.item() == 0
