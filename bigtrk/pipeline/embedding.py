@@ -3,7 +3,6 @@
 Shapes: N hits, D dimensions.
 """
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +17,9 @@ from bigtrk.events.event import Event
 from bigtrk.graphs.builders.assembly import hit_columns
 from bigtrk.graphs.features import SCALES, as_tensor, available, normalised
 from bigtrk.models.protocol import no_exchange
+from bigtrk.pipeline.trained import load_trained, share_name
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.embedding.validation import KEPT
-from bigtrk.training.model_files import load_model
-from bigtrk.training.run_folder import WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -74,17 +72,9 @@ def load_embedding(run: Path) -> Embedding:
     Raises:
         InputError: the folder has no model, or one that classifies edges.
     """
-    stored = load_model(run)
-    configuration = stored.configuration
-    if configuration.model.kind != "hit":
-        raise InputError(
-            f"{run}: its model ({configuration.model.name}) classifies edges; name a run that was "
-            f"trained with model.name=embedding"
-        )
-    stored.model.eval()
-    digest = hashlib.sha256((run / WEIGHTS).read_bytes()).hexdigest()
-    names = tuple(configuration.data.node_features)
-    return Embedding(stored.model, names, len(configuration.data.edge_features), digest)
+    stored, digest = load_trained(run, "hit")
+    data = stored.configuration.data
+    return Embedding(stored.model, tuple(data.node_features), len(data.edge_features), digest)
 
 
 def radius_for(run: Path, efficiency: float) -> float:
@@ -94,15 +84,12 @@ def radius_for(run: Path, efficiency: float) -> float:
     Raises:
         InputError: the run has no validation, or did not look for that share.
     """
-    known = {share: name for name, share in KEPT.items()}
-    if efficiency not in known:
-        shares = ", ".join(f"{share:g}" for share in known)
-        raise InputError(f"--efficiency {efficiency:g}: choose one of {shares}, or give --radius")
+    name = share_name(KEPT, efficiency, "--radius")
     epochs = read_run(run).epochs
     found = epochs[-1].embedding if epochs else None
-    if found is None or known[efficiency] not in found.at:
+    if found is None or name not in found.at:
         raise InputError(
             f"{run}: its validation found no radius; train with data.validation=1 or more, or give "
             f"--radius"
         )
-    return found.at[known[efficiency]].radius
+    return found.at[name].radius

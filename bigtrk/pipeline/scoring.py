@@ -3,7 +3,6 @@
 Shapes: N hits, E edges.
 """
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +14,9 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models.protocol import no_exchange
+from bigtrk.pipeline.trained import load_trained, share_name
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.edge_metrics import KEPT
-from bigtrk.training.model_files import load_model
-from bigtrk.training.run_folder import WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -58,21 +56,9 @@ def load_scorer(run: Path) -> EdgeScorer:
     Raises:
         InputError: the folder has no model, or one that embeds hits.
     """
-    stored = load_model(run)
-    configuration = stored.configuration
-    if configuration.model.kind != "edge":
-        raise InputError(
-            f"{run}: its model ({configuration.model.name}) embeds hits; name a run that was "
-            f"trained to classify edges, such as with model.name=mlp"
-        )
-    stored.model.eval()
-    data = configuration.data
-    return EdgeScorer(
-        stored.model,
-        tuple(data.node_features),
-        tuple(data.edge_features),
-        hashlib.sha256((run / WEIGHTS).read_bytes()).hexdigest(),
-    )
+    stored, digest = load_trained(run, "edge")
+    data = stored.configuration.data
+    return EdgeScorer(stored.model, tuple(data.node_features), tuple(data.edge_features), digest)
 
 
 def cut_for(run: Path, efficiency: float) -> float:
@@ -82,15 +68,12 @@ def cut_for(run: Path, efficiency: float) -> float:
     Raises:
         InputError: the run has no validation, or did not look for that share.
     """
-    known = {share: name for name, share in KEPT.items()}
-    if efficiency not in known:
-        shares = ", ".join(f"{share:g}" for share in known)
-        raise InputError(f"--efficiency {efficiency:g}: choose one of {shares}, or give --cut")
+    name = share_name(KEPT, efficiency, "--cut")
     epochs = read_run(run).epochs
     found = epochs[-1].validation if epochs else None
-    if found is None or known[efficiency] not in found.cuts:
+    if found is None or name not in found.cuts:
         raise InputError(
             f"{run}: its validation found no cut; train with data.validation=1 or more, or give "
             f"--cut"
         )
-    return found.cuts[known[efficiency]]
+    return found.cuts[name]
