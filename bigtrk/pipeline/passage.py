@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Passage:
-    """What an event's way through the stages took and left: seconds of each stage, edges after it,
-    and notes for the user.
+    """Records an event's way through the stages: seconds of each, edges left after it, and notes
+    for the user.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)

@@ -25,8 +25,8 @@ MakeTracks = Callable[[str], tuple[Ids, Ids, Passage]]
 
 @dataclass
 class TracksMade:
-    """What became of a folder's events, by name: of each that has tracks its numbers of hits and
-    tracks and its way through the stages; of each that failed, why.
+    """Tells by name what became of a folder's events: of each that has tracks its numbers of hits
+    and tracks and its way through the stages; of each that failed, why.
     """
 
     hits: dict[str, int] = field(default_factory=dict)

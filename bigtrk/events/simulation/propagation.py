@@ -55,7 +55,7 @@ class Surfaces:
 
 @dataclass(frozen=True)
 class Crossings(Surfaces):
-    """Where C surfaces are met: x y z (mm) [C], and with which momentum: px py pz (GeV) [C]."""
+    """The places at which C surfaces are met, x y z (mm) [C], with momentum px py pz (GeV) [C]."""
 
     x: Float64
     y: Float64

@@ -1,4 +1,4 @@
-"""What a track builder reads and gives: an event's scored graph, and the track of each hit.
+"""Defines what a track builder reads and gives: an event's scored graph, and the track of each hit.
 
 Shapes: N hits, E edges.
 """

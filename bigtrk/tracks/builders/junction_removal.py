@@ -15,7 +15,7 @@ from bigtrk.tracks.builders.outward import best_at, outward_edges
 
 @dataclass(frozen=True)
 class JunctionRemoval:
-    """Of the edges with a score above `score_cut` those are kept that are the best out of their
+    """Keeps, of the edges with a score above `score_cut`, those that are the best out of their
     inner hit and the best into their outer hit; hits that they join are a track.
 
     Both are judged at once, as in ACTS: an edge that loses at one end still beats others at the

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """Of the edges to unused hits the best is followed, if its score is above `best`; and those
-    others whose score is above `others`.
+    """Follows, of the edges to unused hits, the best if its score is above `best`, and those others
+    whose score is above `others`.
 
     Paths of fewer than `min_hits` hits are not taken.
     """
