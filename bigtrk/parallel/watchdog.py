@@ -122,7 +122,7 @@ class Watchdog:
         """Returns the verdict, if there is one, after printing it and telling the others."""
         own, rounds = self._own.look(moves()), self._rounds.look(self._round)
         voice = self._voice.look(self._seen and self._seen.number)
-        if rounds >= ANSWERS:  # asking it now would keep this thread waiting, too
+        if rounds >= BEAT:  # asking a store that has stopped would keep this thread waiting, too
             return self._store_is_silent() if min(own, rounds) >= self._silent else None
         if min(own, voice) >= self._silent:
             return self._tell(self._silence())

@@ -20,8 +20,8 @@ from bigtrk.parallel.watchdog import Watchdog
 from bigtrk.tracing import traced, waiting
 from tests.programs import free_port
 
-PATIENCE = 4  # s
-LONGEST = 60  # s
+PATIENCE = 6  # s
+LONGEST = 90  # s
 
 
 def stop_itself(_: Ranks) -> None:
