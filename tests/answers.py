@@ -101,6 +101,6 @@ class Place:
 
 
 def finished(process: subprocess.Popen[str]) -> Answer:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 0, (process.returncode, err)
     return Answer(out.strip(), err.splitlines())

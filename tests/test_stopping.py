@@ -60,7 +60,7 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path: Path, graphs: Path
     run = tmp_path / "run"
     with started(graphs, run, "metrics.jsonl") as training:
         training.send_signal(signal.SIGTERM)
-        said = training.communicate(timeout=60)[1].splitlines()[-1]
+        said = training.communicate(timeout=300)[1].splitlines()[-1]
     done = len(read_run(run).steps)
     assert training.returncode == 75
     assert said == (
@@ -69,7 +69,7 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path: Path, graphs: Path
     )
     assert not (run / LOCK).exists()
     resumed = train(tmp_path, "--resume", str(run), "training.minutes=1e-9")
-    printed = resumed.communicate(timeout=60)[0]
+    printed = resumed.communicate(timeout=300)[0]
     assert resumed.returncode == 0
     assert "reports lack" not in printed
     assert [step.step for step in read_run(run).steps] == list(range(done + 1))
@@ -122,14 +122,14 @@ def test_a_run_is_evaluated_while_it_lives_and_once_it_is_stopped(
         living = evaluated(run, graphs, monkeypatch, capsys)
         assert training.poll() is None
         training.send_signal(signal.SIGTERM)
-        training.communicate(timeout=60)
+        training.communicate(timeout=300)
     assert training.returncode == 75
     stopped = evaluated(run, graphs, monkeypatch, capsys)
     assert 0 < living["step"] <= stopped["step"] == len(read_run(run).steps)
     assert (stopped["events"], stopped["events_left_out"]) == (1, 2)
     # One more step that changes no weight ends the run.
     resumed = train(tmp_path, "--resume", str(run), "training.minutes=1e-9", "optimizer.lr=1e-30")
-    resumed.communicate(timeout=60)
+    resumed.communicate(timeout=300)
     assert resumed.returncode == 0
     ended = evaluated(run, graphs, monkeypatch, capsys)
     assert ended == {**stopped, "step": None}
@@ -140,7 +140,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path, graphs: Path) -> No
     run = tmp_path / "run"
     with started(graphs, run, "metrics.jsonl") as training:
         training.send_signal(signal.SIGINT)
-        said = training.communicate(timeout=60)[1].splitlines()
+        said = training.communicate(timeout=300)[1].splitlines()
     assert training.returncode == 75
     assert "saving after this step; Ctrl-C again ends at once, without saving" in said
     assert said[-1] == (
@@ -162,7 +162,7 @@ def test_a_second_ctrl_c_ends_at_once() -> None:
             assert "Ctrl-C again ends at once, without saving" in training.stderr.readline()
             assert training.poll() is None
             training.send_signal(signal.SIGINT)
-            training.wait(timeout=30)
+            training.wait(timeout=300)
         finally:
             training.kill()
     assert training.returncode == -signal.SIGINT
@@ -184,7 +184,7 @@ def test_ctrl_c_under_torchrun_saves_once_for_all(tmp_path: Path, graphs: Path) 
             assert launch.poll() is None
             time.sleep(0.05)
         os.killpg(launch.pid, signal.SIGINT)
-        said = launch.communicate(timeout=60)[1]
+        said = launch.communicate(timeout=300)[1]
     steps = len(read_run(run).steps)
     assert f"stopped after step {steps}, saved; continue with --resume {run}" in said
     assert said.count("saving after this step") == 1
@@ -210,7 +210,7 @@ def test_ctrl_c_elsewhere_ends_in_one_line(program: str, tmp_path: Path, graphs:
                 assert work.poll() is None
                 time.sleep(0.01)
             work.send_signal(signal.SIGINT)
-            said = work.communicate(timeout=60)[1].splitlines()
+            said = work.communicate(timeout=300)[1].splitlines()
         finally:
             work.kill()
     assert work.returncode == 130

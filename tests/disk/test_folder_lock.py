@@ -26,8 +26,8 @@ ELSEWHERE = replace(ME, host="node7", process=1, space="elsewhere")
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time runs sixty times as fast."""
-    for name, seconds in {"BEAT": 0.05, "DEAD": 1.0, "WATCHED": 0.2, "POLL": 0.02}.items():
+    """Time runs forty times as fast and more."""
+    for name, seconds in {"BEAT": 0.05, "DEAD": 1.5, "WATCHED": 0.5, "POLL": 0.02}.items():
         monkeypatch.setattr(folder_lock, name, seconds)
 
 
@@ -105,7 +105,7 @@ def test_a_killed_process_has_no_lock(
     start = time.monotonic()
     with FolderLock() as lock:
         lock.take(tmp_path)
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < folder_lock.WATCHED
         assert owners(tmp_path) == [ME.name]
     holder.join()
     said = f"{tmp_path}: process {holder.pid} on {ME.host} is gone; its lock is taken over\n"
@@ -141,7 +141,7 @@ def test_a_sign_of_life_is_enough_where_the_process_is_not_seen(
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("silent", "least"), [(0.0, 0.9), (3600.0, 0.2), (-3600.0, 0.9)])
+@pytest.mark.parametrize(("silent", "least"), [(0.0, 1.4), (3600.0, 0.5), (-3600.0, 1.4)])
 def test_an_owner_elsewhere_is_dead_after_its_silence(
     tmp_path: Path, silent: float, least: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,7 +149,7 @@ def test_an_owner_elsewhere_is_dead_after_its_silence(
     start = time.monotonic()
     with FolderLock() as lock:
         lock.take(tmp_path)
-        assert least < time.monotonic() - start < least + 1
+        assert least < time.monotonic() - start < least + 30
     assert "process 1 on node7 is gone; its lock is taken over" in capsys.readouterr().out
 
 
@@ -179,7 +179,7 @@ def test_of_many_that_try_at_once_one_gets_it(tmp_path: Path, stale: bool) -> No
         if stale:
             lay(tmp_path / str(number), ended())
     context = multiprocessing.get_context("spawn")
-    meet, won = context.Barrier(PROCESSES, timeout=60), context.SimpleQueue()
+    meet, won = context.Barrier(PROCESSES, timeout=300), context.SimpleQueue()
     processes = [
         context.Process(target=contend, args=(tmp_path, meet, won)) for _ in range(PROCESSES)
     ]

@@ -195,7 +195,7 @@ def saved_while_training(ranks: Ranks, run: Path) -> tuple[bool, State, State]:
     write = write_shard
 
     def write_later(*arguments: Any) -> Any:
-        assert released.wait(timeout=60)
+        assert released.wait(timeout=300)
         return write(*arguments)
 
     setattr(checkpoint, "write_shard", write_later)  # noqa: B010  # mypy: it is imported there

@@ -137,7 +137,7 @@ def read_steps(ranks: Ranks) -> tuple[int, str | None, float]:
 def test_a_rank_that_fails_while_reading_stops_all() -> None:
     for done, found, seconds in run_ranks(2, read_steps):
         assert found == "rank 1: event000000007.safetensors: does not match its checksum"
-        assert seconds < 20
+        assert seconds < 120
         assert done <= 1
 
 

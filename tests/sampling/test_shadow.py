@@ -141,8 +141,8 @@ def test_the_next_bulk_is_sampled_while_one_is_used(
     monkeypatch.setattr(ShaDow, "_sample", noted)
     batches = SMALL.batches(whole, CPU, seed=0, epoch=0)
     next(batches)
-    assert started.acquire(timeout=30)
-    assert started.acquire(timeout=30), "the second bulk waits for the first to be used up"
+    assert started.acquire(timeout=300)
+    assert started.acquire(timeout=300), "the second bulk waits for the first to be used up"
     del batches
 
 

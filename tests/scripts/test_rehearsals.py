@@ -105,7 +105,7 @@ def start(job: dict[str, str], folder: Path, *arguments: str) -> subprocess.Pope
 
 def calls(job: dict[str, str], folder: Path, *arguments: str) -> list[str]:
     """Runs a whole job and returns what it calls."""
-    assert start(job, folder, *arguments).wait(timeout=20) == 0
+    assert start(job, folder, *arguments).wait(timeout=120) == 0
     path = folder / "calls"
     return path.read_text().splitlines() if path.exists() else []
 
@@ -222,17 +222,17 @@ def test_the_signal_requeues_the_job(
     job: dict[str, str], tmp_path: Path, training: str, sign: str, status: int
 ) -> None:
     batch = start(job, tmp_path, training)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not (tmp_path / sign).exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     batch.send_signal(signal.SIGUSR1)
-    assert batch.wait(timeout=60) == status
+    assert batch.wait(timeout=120) == status
     assert (tmp_path / "calls").read_text().splitlines()[1:] == ["scontrol requeue 7"]
 
 
 def test_a_job_fails_as_its_training_does(job: dict[str, str], tmp_path: Path) -> None:
-    assert start(job, tmp_path, "fail=1").wait(timeout=20) == 7
+    assert start(job, tmp_path, "fail=1").wait(timeout=120) == 7
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_the_lock_dies_with_its_process(tmp_path: Path) -> None:
     holder.join()
     start = time.monotonic()
     with one_compiler(tmp_path):
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize("cache", ["", "here"])

@@ -113,7 +113,7 @@ def test_samples_are_taken_while_the_training_runs(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(device, "sample", look)
     one = Meter(device, None, {})
     one.start()
-    assert enough.wait(timeout=60)
+    assert enough.wait(timeout=300)
     one.take()
     taken = len(looks)
     enough.clear()
