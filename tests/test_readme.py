@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.programs import CHECKOUT, free_port, run_shell
 
 README = (CHECKOUT / "README.md").read_text()
@@ -26,6 +28,22 @@ def test_the_readme_has_the_blocks_tested_here() -> None:
     assert blocks()[0] == ["make demo", "make test"]
 
 
+# Tests of its own, of their studies, train such series in `make test`: these take a minute.
+@pytest.mark.slow
+def test_the_series(tmp_path: Path) -> None:
+    run_shell("bigtrk simulate events --events 2 --particles 30", tmp_path)
+    for command in blocks()[1][1:3]:
+        run_shell(command, tmp_path)
+    scale = "bigtrk scale weak graphs --ranks 1,2 --events 100"
+    assert scale in README
+    small = f"{scale[:-2]} --validation 0 --repeats 1 model.hidden=8 training.epochs=1"
+    assert "Measured and predicted" in run_shell(small, tmp_path)
+    study = "bigtrk study graphs sectors"
+    assert study in README
+    small = f"{study} --minutes 0.01 model.hidden=8 model.layers=2 sampling.batch_size=32"
+    assert "of training" in run_shell(small, tmp_path)
+
+
 def test_the_main_job(tmp_path: Path) -> None:
     """The commands on small events of one's own; the first activates an environment, as here."""
     (tmp_path / "bigtrk").symlink_to(CHECKOUT / "bigtrk")
@@ -45,13 +63,5 @@ def test_the_main_job(tmp_path: Path) -> None:
     alone = run_shell("bigtrk resume runs/0001 training.epochs=12 engine.name=ddp", tmp_path)
     assert "written by DeepSpeed ZeRO-1 on 2 rank(s)" in alone
     assert "epoch 12/12" in alone
-    scale = "bigtrk scale weak graphs --ranks 1,2 --events 100"
-    assert scale in README
-    small = f"{scale[:-2]} --validation 0 --repeats 1 model.hidden=8 training.epochs=1"
-    assert "Measured and predicted" in run_shell(small, tmp_path)
-    study = "bigtrk study graphs sectors"
-    assert study in README
-    small = f"{study} --minutes 0.01 model.hidden=8 model.layers=2 sampling.batch_size=32"
-    assert "of training" in run_shell(small, tmp_path)
     doctor = json.loads(run_shell("bigtrk doctor --json", tmp_path))
     assert doctor["ready"]

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from torch import Tensor
 
 from bigtrk.errors import InputError
@@ -130,9 +129,10 @@ def _ratio(part: int, whole: int) -> float | None:
 
 def _auc(score: NDArray[np.float64], target: NDArray[np.bool_]) -> float | None:
     """Returns Mann-Whitney's chance that a target edge scores above another; ties count half."""
-    positives = int(target.sum())
-    negatives = len(target) - positives
-    if not positives or not negatives:
+    positives, negatives = score[target], np.sort(score[~target])
+    pairs = len(positives) * len(negatives)
+    if not pairs:
         return None
-    rank_sum = rankdata(score)[target].sum()
-    return float((rank_sum - positives * (positives + 1) / 2) / (positives * negatives))
+    below = np.searchsorted(negatives, positives, "left").sum()
+    not_above = np.searchsorted(negatives, positives, "right").sum()
+    return float((below + not_above) / (2 * pairs))
