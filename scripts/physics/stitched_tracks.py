@@ -43,7 +43,7 @@ class Made:
     @property
     def least_edges(self) -> int:
         """Returns the number of edges of the smallest graph after the filter."""
-        return min(event["edges"]["filter"] for event in self.told.values())
+        return min(int(event["edges"]["filter"]) for event in self.told.values())
 
 
 def changed_hits(one: Ids, other: Ids) -> int:
