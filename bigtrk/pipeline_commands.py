@@ -1,16 +1,28 @@
 """The commands of the `bigtrk` program that lead from hits to tracks: pipeline and its stages."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bigtrk.console import console, print_result, say
+from bigtrk.console import console, exit_on_bad_input, print_result, say
+from bigtrk.pipeline.options import MakingOptions, Precision
 from bigtrk.tracks.builders.names import BuilderName
 
 if TYPE_CHECKING:
+    from bigtrk.parallel.ranks import Ranks
     from bigtrk.pipeline.tracks_folder import TracksMade
 
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+MinHits = Annotated[int, typer.Option(min=1, help="hits of a track")]
+MaxEdges = Annotated[
+    int | None,
+    typer.Option(min=1, help="edges of a graph that one rank holds; larger ones are cut for all"),
+]
+Precise = Annotated[
+    Precision | None, typer.Option(help="of the classifier; that of its training without it")
+]
 pipeline = typer.Typer(help="Train the stages from hits to tracks.", no_args_is_help=True)
 
 
@@ -24,7 +36,7 @@ def filter_graphs(
     cut: Annotated[
         float | None, typer.Option(min=0, max=1, help="score to be reached, instead")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Thin graphs to the edges that a trained edge model does not take for false."""
     from bigtrk.graphs.builders.build_folder import show_folder
@@ -56,13 +68,19 @@ def reconstruct(
     folder: Annotated[Path, typer.Argument(metavar="PIPELINE", help="folder of a pipeline")],
     events: Annotated[Path, typer.Argument(help="folder or zip of events; truth is not read")],
     out: Annotated[Path, typer.Argument(help="folder for the tracks")],
-    min_hits: Annotated[int, typer.Option(min=1, help="hits of a track")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+    min_hits: MinHits = 3,
+    max_edges: MaxEdges = None,
+    precision: Precise = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Make tracks of hits: a parquet file per event, and a TrackML submission of all."""
+    """Make tracks of hits: a parquet file per event, and a TrackML submission of all.
+
+    Ranks share the events: torchrun --nproc-per-node 4 -m bigtrk reconstruct ...
+    """
     from bigtrk.pipeline.reconstruct import reconstruct_folder
 
-    _print_tracks(reconstruct_folder(folder, events, out, min_hits), as_json)
+    options = MakingOptions(min_hits, max_edges, precision)
+    _make_tracks(lambda ranks: reconstruct_folder(folder, events, out, options, ranks), as_json)
 
 
 def infer(
@@ -75,19 +93,41 @@ def infer(
     score_cut: Annotated[
         float | None, typer.Option(min=0, max=1, help="of the builder; its own without it")
     ] = None,
-    min_hits: Annotated[int, typer.Option(min=1, help="hits of a track")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+    min_hits: MinHits = 3,
+    max_edges: MaxEdges = None,
+    precision: Precise = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Make tracks of graphs: a parquet file per event, and a TrackML submission of all."""
+    """Make tracks of graphs: a parquet file per event, and a TrackML submission of all.
+
+    Ranks share the graphs: torchrun --nproc-per-node 4 -m bigtrk infer ...
+    """
     from bigtrk.pipeline.reconstruct import infer_folder
+    from bigtrk.tracks.builders.registry import make_builder
 
-    _print_tracks(infer_folder(run, graphs, out, builder, score_cut, min_hits), as_json)
+    made = make_builder(builder, score_cut)
+    options = MakingOptions(min_hits, max_edges, precision)
+    _make_tracks(lambda ranks: infer_folder(run, graphs, out, made, options, ranks), as_json)
 
 
-def _print_tracks(made: "TracksMade", as_json: bool) -> None:
-    """Prints what became of the events; exit status 2 where one failed."""
+def _make_tracks(make: "Callable[[Ranks], TracksMade]", as_json: bool) -> None:
+    """Makes tracks on all ranks; the first prints what became of the events, with exit status 2
+    where one failed.
+    """
+    from bigtrk.parallel.host import configure_process
+    from bigtrk.parallel.process_group import process_group
+    from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.tracks_folder import show_tracks
 
-    print_result(made.as_json(), as_json, lambda: show_tracks(made, console))
-    if made.failed:
-        raise typer.Exit(2)
+    ranks = discover()
+
+    def made_together() -> "TracksMade":
+        configure_process(ranks)
+        with process_group(ranks):
+            return make(ranks)
+
+    made = exit_on_bad_input("bigtrk", made_together, rank=ranks.rank)
+    if ranks.is_first:
+        print_result(made.as_json(), as_json, lambda: show_tracks(made, console))
+        if made.failed:
+            raise typer.Exit(2)

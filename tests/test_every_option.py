@@ -41,9 +41,10 @@ COMMANDS = [
     "bigtrk filter runs/0001 graphs thinned --efficiency 0.99",
     "bigtrk filter runs/0001 graphs cut --cut 0.4 --json",
     "bigtrk infer runs/0001 graphs tracks --builder walk --score-cut 0.2 --min-hits 4 --json",
-    "bigtrk infer runs/0001 graphs tracks --builder components",
-    "bigtrk infer runs/0001 graphs tracks --builder junction_removal",
-    "bigtrk infer runs/0001 graphs tracks --builder fast_walk",
+    "bigtrk infer runs/0001 graphs tracks --builder components --max-edges 1000000",
+    "bigtrk infer runs/0001 graphs tracks --builder junction_removal --precision float64",
+    "bigtrk infer runs/0001 graphs tracks --builder fast_walk --precision bf16",
+    "bigtrk infer runs/0001 graphs tracks --precision fp32",
     "bigtrk plan graphs sectors --ranks 1,2 --ranks-per-node 2 --memory 1 --seed 1",
     *(
         f"bigtrk plan --events {paper} --machine {machine} model.layers=1"

@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from zipfile import ZipFile
@@ -49,6 +50,13 @@ class Source:
                 "fetch it again"
             ) from None
 
+    def sizes(self, files: Sequence[str]) -> list[int]:
+        """Returns the bytes of each file, unpacked from an archive; 0 where a folder has none."""
+        if self.path.is_dir():
+            return [_size(self.path / file) for file in files]
+        with ZipFile(self.path) as archive:
+            return [archive.getinfo(self.members[file]).file_size for file in files]
+
     def _read_member(self, member: str) -> tuple[bytes, int]:
         """Returns the content of a file as it is stored, and how many bytes it may unpack to."""
         if self.path.is_dir():
@@ -63,6 +71,13 @@ class Source:
             raise InputError(
                 f"{self.path / member}: damaged zip archive ({reason(error)}); fetch it again"
             ) from None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # reading it says what is wrong with it
+        return 0
 
 
 def open_source(path: Path) -> Source:

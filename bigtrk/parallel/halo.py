@@ -9,7 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.world import World
 from bigtrk.tracing import waiting
 
 
@@ -40,6 +42,17 @@ class HaloPlan:
         """Appends the fresh halo rows: [n_owned, H] -> [N, H]; differentiable."""
         result: Tensor = _Exchange.apply(owned, self)
         return result
+
+
+def halo_plan(sector: Sector, world: World) -> HaloPlan:
+    """Plans the exchanges of a sector with the event's others, one on each rank of a group."""
+    return HaloPlan(
+        sector.send_index.to(world.device),
+        sector.send_splits,
+        sector.recv_splits,
+        world.groups.of_size(sector.parts),
+        world.stopwatch,
+    )
 
 
 class _Exchange(torch.autograd.Function):

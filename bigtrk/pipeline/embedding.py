@@ -17,7 +17,7 @@ from bigtrk.events.event import Event
 from bigtrk.graphs.builders.assembly import hit_columns
 from bigtrk.graphs.features import SCALES, as_tensor, available, normalised
 from bigtrk.models.protocol import no_exchange
-from bigtrk.pipeline.trained import load_trained, share_name
+from bigtrk.pipeline.trained import CPU, load_trained, share_name
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.embedding.validation import KEPT
 
@@ -50,12 +50,12 @@ class Embedding:
                 )
         with np.errstate(over="ignore"):  # a hit that is told below
             x = normalised(as_tensor(columns), list(columns), SCALES, self.names)
-        no_edges = torch.empty(2, 0, dtype=torch.int64)
+        weight = next(self.model.parameters())
+        no_edges = torch.empty(2, 0, dtype=torch.int64, device=weight.device)
+        no_features = weight.new_empty(0, self.n_edge_features)
         with torch.no_grad():
-            made: Tensor = self.model(
-                x, torch.empty(0, self.n_edge_features), no_edges, len(x), no_exchange
-            )
-        places: NDArray[np.float32] = made.float().numpy()
+            made: Tensor = self.model(x.to(weight), no_features, no_edges, len(x), no_exchange)
+        places: NDArray[np.float32] = made.float().cpu().numpy()
         lost = np.flatnonzero(~np.isfinite(places).all(axis=1))
         if len(lost):
             hit = event.hits["hit_id"][lost[0]]
@@ -66,13 +66,13 @@ class Embedding:
         return places
 
 
-def load_embedding(run: Path) -> Embedding:
-    """Loads the embedding that `run` ended with.
+def load_embedding(run: Path, device: torch.device = CPU) -> Embedding:
+    """Loads the embedding that `run` ended with, on `device`.
 
     Raises:
         InputError: the folder has no model, or one that classifies edges.
     """
-    stored, digest = load_trained(run, "hit")
+    stored, digest = load_trained(run, "hit", device)
     data = stored.configuration.data
     return Embedding(stored.model, tuple(data.node_features), len(data.edge_features), digest)
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from bigtrk.tracing import traced
+
 
 @dataclass
 class Passage:
@@ -18,7 +20,8 @@ class Passage:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Takes the time of what is done within it."""
+        """Adds the time of what is done within it; a watchdog knows the stage, too."""
         start = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - start
+        with traced(name):
+            yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start

@@ -3,33 +3,43 @@
 from pathlib import Path
 
 from bigtrk.errors import InputError
-from bigtrk.events.reader import find_events, read_event
+from bigtrk.events.reader import event_sizes, read_event
+from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.parallel.collectives import check_agreement, on_first_rank, together
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.world import make_world
+from bigtrk.pipeline.options import MakingOptions
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.scoring import load_scorer
-from bigtrk.pipeline.stages import classified, load_pipeline
-from bigtrk.pipeline.tracks_folder import TracksMade, fill_tracks
-from bigtrk.tracks.builders.names import BuilderName
-from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.overlaps import Ids
+from bigtrk.pipeline.shares import fill_tracks
+from bigtrk.pipeline.stages import load_pipeline
+from bigtrk.pipeline.track_making import TrackMaker
+from bigtrk.pipeline.tracks_folder import TracksMade
+from bigtrk.tracks.builders.builder import TrackBuilder
 
 
-def reconstruct_folder(folder: Path, events: Path, out: Path, min_hits: int) -> TracksMade:
+def reconstruct_folder(
+    folder: Path, events: Path, out: Path, options: MakingOptions, ranks: Ranks
+) -> TracksMade:
     """Sends each event of `events` through the pipeline in `folder`, and writes their tracks to
-    `out`, as `fill_tracks`.
+    `out`, as `fill_tracks`. Collective.
 
     Raises:
-        InputError: the pipeline or the folder of events cannot be read, or as of `fill_tracks`.
+        InputError: on all ranks, the pipeline or the folder of events cannot be read, ranks find
+            different pipelines, or as of `fill_tracks`.
     """
     _check_apart(out, events)
-    pipeline = load_pipeline(folder)
+    pipeline = together(lambda: load_pipeline(folder, ranks.device, options.precision))
+    check_agreement({f"{stage} in {folder}": one for stage, one in pipeline.digests.items()})
 
-    def make(name: str) -> tuple[Ids, Ids, Passage]:
-        event = read_event(events, name, with_truth=False)
-        tracks, passage = pipeline.tracks(event, min_hits)
-        return event.hits["hit_id"].astype("int64"), tracks, passage
+    def graph(name: str) -> tuple[EventGraph, Passage]:
+        return pipeline.graph(read_event(events, name, with_truth=False))
 
-    return fill_tracks(out, find_events(events), make, "reconstructing")
+    world = make_world(ranks, [ranks.world_size])
+    maker = TrackMaker(graph, pipeline.classifier, pipeline.builder, options, world)
+    sizes = on_first_rank(lambda: event_sizes(events))
+    return fill_tracks(out, sizes, maker, "reconstructing", ranks)
 
 
 def _check_apart(out: Path, given: Path) -> None:
@@ -42,37 +52,31 @@ def infer_folder(
     run: Path,
     graphs: Path,
     out: Path,
-    builder: BuilderName,
-    score_cut: float | None,
-    min_hits: int,
+    builder: TrackBuilder,
+    options: MakingOptions,
+    ranks: Ranks,
 ) -> TracksMade:
     """Scores each graph of folder `graphs` by the edge model of `run`, makes tracks by a builder,
-    and writes them to `out`, as `fill_tracks`.
-
-    score_cut: as of `make_builder`.
+    and writes them to `out`, as `fill_tracks`. Collective.
 
     Raises:
-        InputError: the run or the folder of graphs cannot be read, or as of `fill_tracks`.
+        InputError: on all ranks, the run or the folder of graphs cannot be read, ranks find
+            different runs, or as of `fill_tracks`.
     """
     _check_apart(out, graphs)
-    scorer, make_tracks, folder = (
-        load_scorer(run),
-        make_builder(builder, score_cut),
-        GraphFolder(graphs),
-    )
+    scorer = together(lambda: load_scorer(run, ranks.device, options.precision))
+    check_agreement({f"model in {run}": scorer.digest})
+    folder = together(lambda: GraphFolder(graphs))
 
-    def make(name: str) -> tuple[Ids, Ids, Passage]:
-        passage = Passage()
-        graph = folder.read(name)
-        if graph.hit_id is None:
+    def graph(name: str) -> tuple[EventGraph, Passage]:
+        found = folder.read(name)
+        if found.hit_id is None:
             raise InputError(
                 f"{name} in {graphs}: knows no ids of its hits, by which tracks list them"
             )
-        passage.edges["graph"] = graph.n_edges
-        with passage.stage("classifier"):
-            scored = classified(graph, scorer)
-        with passage.stage("tracks"):
-            tracks = make_tracks(scored, min_hits)
-        return graph.hit_id.numpy(), tracks, passage
+        return found, Passage(edges={"graph": found.n_edges})
 
-    return fill_tracks(out, folder.events, make, "making tracks")
+    maker = TrackMaker(graph, scorer, builder, options, make_world(ranks, [ranks.world_size]))
+    records = {name: folder.record(name) for name in folder.events}
+    sizes = {name: record["nodes"] + record["edges"] for name, record in records.items()}
+    return fill_tracks(out, sizes, maker, "making tracks", ranks)

@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
-from bigtrk.graphs.sector import whole_sector
-from bigtrk.models.protocol import no_exchange
-from bigtrk.pipeline.trained import load_trained, share_name
+from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.models.protocol import Exchange, SectorInputs, no_exchange
+from bigtrk.pipeline.options import Precision
+from bigtrk.pipeline.trained import CPU, load_trained, share_name
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.edge_metrics import KEPT
+from bigtrk.training.model_files import StoredModel, build_model
 
 
 @dataclass(frozen=True)
@@ -38,27 +40,54 @@ class EdgeScorer:
             InputError: the graph lacks a feature.
         """
         sector = whole_sector(graph)
+        scores = torch.empty(graph.n_edges, dtype=torch.float64)
+        scores[sector.edge_id] = self.scores(self.inputs(sector), no_exchange)
+        return scores
+
+    def inputs(self, sector: Sector) -> SectorInputs:
+        """Makes what the model reads of a sector, where its weights are and in their type.
+
+        Raises:
+            InputError: the sector lacks a feature.
+        """
+        weight = next(self.model.parameters())
         x = normalised(sector.node_features, sector.node_feature_names, SCALES, self.node_features)
         edges = normalised(
             sector.edge_features, sector.edge_feature_names, SCALES, self.edge_features
         )
+        edge_index = sector.edge_index.to(weight.device)
+        return SectorInputs(x.to(weight), edges.to(weight), edge_index, sector.n_owned)
+
+    def scores(self, inputs: SectorInputs, exchange: Exchange) -> Tensor:
+        """Scores the edges of a sector: [E] float64 in [0, 1], in the host's memory."""
         with torch.no_grad():
-            made = self.model(x, edges, sector.edge_index, sector.n_nodes, no_exchange)
+            made = self.model(*inputs, exchange)
         logits = made if made.dim() == 1 else made[:, 0]
-        scores = torch.empty(graph.n_edges, dtype=torch.float64)
-        scores[sector.edge_id] = torch.sigmoid(logits.double())
-        return scores
+        return torch.sigmoid(logits.cpu().double())
 
 
-def load_scorer(run: Path) -> EdgeScorer:
-    """Loads the edge model that `run` ended with.
+def load_scorer(
+    run: Path, device: torch.device = CPU, precision: Precision | None = None
+) -> EdgeScorer:
+    """Loads the edge model that `run` ended with, on `device`; it computes as it was trained, or
+    else in `precision`.
 
     Raises:
         InputError: the folder has no model, or one that embeds hits.
     """
-    stored, digest = load_trained(run, "edge")
+    stored, digest = load_trained(run, "edge", device)
     data = stored.configuration.data
-    return EdgeScorer(stored.model, tuple(data.node_features), tuple(data.edge_features), digest)
+    model = stored.model if precision is None else _computing_in(precision, stored).to(device)
+    return EdgeScorer(model.eval(), tuple(data.node_features), tuple(data.edge_features), digest)
+
+
+def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:
+    """Makes a model with the same weights that computes in `precision`."""
+    rows = "bf16" if precision is Precision.BF16 else "fp32"
+    settings = stored.configuration.model.model_copy(update={"precision": rows})
+    model = build_model(stored.configuration.model_copy(update={"model": settings}))
+    model.load_state_dict(stored.model.state_dict())
+    return model.double() if precision is Precision.FLOAT64 else model
 
 
 def cut_for(run: Path, efficiency: float) -> float:

@@ -1,13 +1,16 @@
 """The trained stages of a pipeline, and an event's way through them.
 
-Shapes: N hits.
+Shapes: N hits, E edges.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
@@ -24,8 +27,10 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.embedding import Embedding, load_embedding
 from bigtrk.pipeline.filtering import thinned
+from bigtrk.pipeline.options import Precision
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
+from bigtrk.pipeline.trained import CPU
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
@@ -34,6 +39,7 @@ from bigtrk.tracks.hit_columns import scored_graph
 
 EMBEDDING, FILTER, CLASSIFIER = "embedding", "filter", "classifier"  # folders of the runs
 MERGE_TREE = "merge_tree.safetensors"
+Score = Callable[[EventGraph], Tensor]  # a graph's edges: [E] float64 in [0, 1]
 MOST_EDGES = 8_000_000  # of an event's radius graph, which then takes 3 GiB
 
 
@@ -49,9 +55,23 @@ class Pipeline:
     builder: TrackBuilder
     most_edges: int = MOST_EDGES
 
+    @property
+    def digests(self) -> dict[str, str]:
+        """Returns the digests of the trained stages' weights, by stage."""
+        return {stage: getattr(self, stage).digest for stage in (EMBEDDING, FILTER, CLASSIFIER)}
+
     def tracks(self, event: Event, min_hits: int) -> tuple[NDArray[np.int64], Passage]:
         """Makes the tracks of an event, with truth or without: the track of each hit [N], or
         NO_TRACK.
+
+        Raises:
+            InputError: the event lacks a feature that a stage reads.
+        """
+        graph, passage = self.graph(event)
+        return tracks_of(graph, self.classifier, self.builder, min_hits, passage), passage
+
+    def graph(self, event: Event) -> tuple[EventGraph, Passage]:
+        """Makes the graph of an event that the classifier scores.
 
         Raises:
             InputError: the event lacks a feature that a stage reads.
@@ -64,11 +84,7 @@ class Pipeline:
         with passage.stage("filter"):
             graph = thinned(graph, self.filter(graph) >= self.cut)
         passage.edges["filter"] = graph.n_edges
-        with passage.stage("classifier"):
-            scored = classified(graph, self.classifier)
-        with passage.stage("tracks"):
-            tracks = self.builder(scored, min_hits)
-        return tracks, passage
+        return graph, passage
 
     def _pairs(self, event: Event, passage: Passage) -> Ints:
         """Finds pairs of near hits; where there are too many, within a smaller radius, noted."""
@@ -85,14 +101,29 @@ class Pipeline:
             return pairs_within(tree, radius, event.hits)
 
 
-def classified(graph: EventGraph, classifier: EdgeScorer) -> ScoredGraph:
+def classified(graph: EventGraph, score: Score) -> ScoredGraph:
     """Scores the edges of a graph for a track builder."""
     whole = whole_sector(graph)
-    return scored_graph(whole, classifier(graph)[whole.edge_id])
+    return scored_graph(whole, score(graph)[whole.edge_id])
 
 
-def load_pipeline(folder: Path) -> Pipeline:
-    """Loads the pipeline in `folder`.
+def tracks_of(
+    graph: EventGraph, score: Score, builder: TrackBuilder, min_hits: int, passage: Passage
+) -> NDArray[np.int64]:
+    """Makes the tracks of a graph by the scores of its edges: the track of each hit [N], or
+    NO_TRACK.
+    """
+    with passage.stage("classifier"):
+        scored = classified(graph, score)
+    with passage.stage("tracks"):
+        return builder(scored, min_hits)
+
+
+def load_pipeline(
+    folder: Path, device: torch.device = CPU, precision: Precision | None = None
+) -> Pipeline:
+    """Loads the pipeline in `folder`, its models on `device`; the classifier computes as it was
+    trained, or else in `precision`.
 
     Raises:
         InputError: a stage is missing, damaged or of another version.
@@ -107,15 +138,15 @@ def load_pipeline(folder: Path) -> Pipeline:
         if not (folder / stage).exists():
             raise InputError(f"{folder}: its stage {stage} is missing; {PipelineRecord.made_again}")
     pipeline = Pipeline(
-        embedding=load_embedding(folder / EMBEDDING),
+        embedding=load_embedding(folder / EMBEDDING, device),
         radius=record.radius,
-        filter=load_scorer(folder / FILTER),
+        filter=load_scorer(folder / FILTER, device),
         cut=record.cut,
-        classifier=load_scorer(folder / CLASSIFIER),
+        classifier=load_scorer(folder / CLASSIFIER, device, precision),
         builder=read_merge_tree(folder / MERGE_TREE),
     )
-    for stage in (EMBEDDING, FILTER, CLASSIFIER):
-        if record.weights.get(stage) != getattr(pipeline, stage).digest:
+    for stage, digest in pipeline.digests.items():
+        if record.weights.get(stage) != digest:
             raise InputError(
                 f"{folder / stage}: was trained again after {PIPELINE} was written; "
                 f"{PipelineRecord.made_again}"

@@ -1,7 +1,7 @@
 """A folder of tracks: a file of each event's, and one TrackML submission of all."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,17 +10,14 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from bigtrk.console import complain, follow, say
+from bigtrk.console import say
 from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError
 from bigtrk.pipeline.passage import Passage
-from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.files import event_number, open_tracks, write_submission, write_tracks
+from bigtrk.tracks.files import event_number, open_tracks, write_submission
 from bigtrk.tracks.overlaps import Ids
 
 SUBMISSION = "submission.csv"
-# Makes an event's tracks: hit_id [N], track of each hit [N], and what it took.
-MakeTracks = Callable[[str], tuple[Ids, Ids, Passage]]
 
 
 @dataclass
@@ -49,26 +46,23 @@ class TracksMade:
         return {"events": events, "failed": self.failed}
 
 
-def fill_tracks(out: Path, names: Sequence[str], make: MakeTracks, what: str) -> TracksMade:
-    """Writes to `out` a file of the tracks of each event, and one TrackML submission of all. An
-    event that cannot be read is named, and the others are done.
+def in_order(names: Sequence[str], shares: Sequence[TracksMade]) -> TracksMade:
+    """Joins what became of the ranks' events, in the order of their names."""
+    joined = TracksMade()
+    for field_ in fields(TracksMade):
+        found = {k: v for share in shares for k, v in getattr(share, field_.name).items()}
+        getattr(joined, field_.name).update({name: found[name] for name in names if name in found})
+    return joined
+
+
+def submit(out: Path, made: TracksMade) -> None:
+    """Writes one TrackML submission of the tracks in `out` of all events.
 
     Raises:
-        InputError: a name has no number by which a submission could tell it, or two have the same;
-            nothing is made then. Or the disk refuses.
+        InputError: the disk refuses, or files of tracks are not what they were.
     """
-    _check_numbers(names)
-    made = TracksMade()
-    make_folder(out)
     with disk_errors():
-        for name in follow(names, len(names), what):
-            try:
-                _write(out, name, make(name), made)
-            except InputError as error:
-                complain(f"bigtrk: {error}")
-                made.failed[name] = str(error)
         write_submission(out / SUBMISSION, _written(out, made))
-    return made
 
 
 def make_folder(out: Path) -> None:
@@ -85,7 +79,12 @@ def make_folder(out: Path) -> None:
         ) from None
 
 
-def _check_numbers(names: Sequence[str]) -> None:
+def check_numbers(names: Sequence[str]) -> None:
+    """Checks that events can be told by the numbers in their names.
+
+    Raises:
+        InputError: a name has none, or two have the same.
+    """
     known: dict[int, str] = {}
     for name in names:
         other = known.setdefault(event_number(name), name)
@@ -94,16 +93,6 @@ def _check_numbers(names: Sequence[str]) -> None:
                 f"{other} and {name} have the same number, by which tracks tell events; rename the "
                 f"files of one"
             )
-
-
-def _write(out: Path, name: str, found: tuple[Ids, Ids, Passage], made: TracksMade) -> None:
-    hit_id, tracks, passage = found
-    write_tracks(out, name, hit_id, tracks)
-    for note in passage.notes:
-        complain(f"{name}: {note}")
-    made.hits[name] = len(tracks)
-    made.tracks[name] = int(tracks.max(initial=NO_TRACK)) + 1
-    made.passages[name] = passage
 
 
 def _written(out: Path, made: TracksMade) -> Iterator[tuple[str, Ids, Ids]]:

@@ -4,17 +4,20 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+
 from bigtrk.errors import InputError
 from bigtrk.models.options import Kind
 from bigtrk.training.model_files import StoredModel, load_model
 from bigtrk.training.run_folder import WEIGHTS
 
+CPU = torch.device("cpu")
 _DOES = {"hit": "embeds hits", "edge": "classifies edges"}
 _NAMES = {"hit": "model.name=embedding", "edge": "model.name=mlp, or another for edges"}
 
 
-def load_trained(run: Path, kind: Kind) -> tuple[StoredModel, str]:
-    """Loads the model of `kind` that `run` ended with, and the digest of its weights.
+def load_trained(run: Path, kind: Kind, device: torch.device) -> tuple[StoredModel, str]:
+    """Loads the model of `kind` that `run` ended with on `device`, and the digest of its weights.
 
     Raises:
         InputError: the folder has no model, or one of the other kind.
@@ -26,7 +29,7 @@ def load_trained(run: Path, kind: Kind) -> tuple[StoredModel, str]:
             f"{run}: its model ({model.name}) {_DOES[model.kind]}; name a run that was trained "
             f"with {_NAMES[kind]}"
         )
-    stored.model.eval()
+    stored.model.to(device).eval()
     return stored, hashlib.sha256((run / WEIGHTS).read_bytes()).hexdigest()
 
 

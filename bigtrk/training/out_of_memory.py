@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from bigtrk.errors import RankError, reason
-from bigtrk.parallel.ranks import Ranks
+from bigtrk.errors import InputError, RankError, reason
 from bigtrk.tracing import place_of
 
 # torch has no exception of its own for host memory that cannot be allocated.
@@ -14,21 +13,23 @@ _HOST = ("can't allocate memory", "not enough memory")
 
 
 @contextmanager
-def report_out_of_memory(ranks: Ranks) -> Iterator[None]:
-    """Replaces an allocator's error inside the block by one that names this rank.
+def report_out_of_memory(
+    who: str, remedy: str, kind: type[InputError] = RankError
+) -> Iterator[None]:
+    """Replaces an allocator's error inside the block by one that says `who` ran out of memory: a
+    rank, or with another kind of error what can be told when the block has been left.
 
     Raises:
-        RankError: instead of the allocator's error, with rank, place and remedy.
+        InputError: of this kind, instead of the allocator's error, with place and remedy.
     """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        raise RankError(
-            f"rank {ranks.rank} ran out of memory in {place_of(error) or 'training'} "
-            f"({reason(error)}); resume with a lower training.memory_gib, so that events are "
-            f"trained in more sectors, or on more ranks; `bigtrk plan` says what events need"
+        place = place_of(error)
+        raise kind(
+            f"{who} ran out of memory{f' in {place}' if place else ''} ({reason(error)}); {remedy}"
         ) from None
 
 

@@ -38,6 +38,11 @@ from bigtrk.training.steps.routers import scoring_router
 from bigtrk.training.stop_request import StopRequest
 from bigtrk.training.trainer import Trainer
 
+_MORE_MEMORY = (
+    "resume with a lower training.memory_gib, so that events are trained in more sectors, or on "
+    "more ranks; `bigtrk plan` says what events need"
+)
+
 
 def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None) -> Path:
     """Trains, resuming the run at `resume` if given; returns the run folder. Collective.
@@ -100,7 +105,7 @@ def _fit(
             trainer.load(found)
         elif configuration.training.spike_guard == "roll_back":
             trainer.save()
-        with report_out_of_memory(ranks):
+        with report_out_of_memory(f"rank {ranks.rank}", _MORE_MEMORY):
             _train(trainer, folder, record)
     if trainer.stopped:
         raise StoppedError(

@@ -20,13 +20,17 @@ from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.events.writer import write_event
 from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.parallel.process_group import process_group
 from bigtrk.pipeline.build import build_radius_graphs
 from bigtrk.pipeline.filtering import filter_folder
+from bigtrk.pipeline.options import MakingOptions
 from bigtrk.pipeline.reconstruct import reconstruct_folder
 from bigtrk.pipeline.stages import load_pipeline
+from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.pipeline.train import train_pipeline
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
 from bigtrk.tracks.files import open_tracks
+from tests.distributed.ranks import ALONE
 from tests.programs import run_here
 
 EPOCHS = {"embedding": 20, "filter": 6, "classifier": 10}
@@ -263,13 +267,17 @@ def test_a_bad_launcher_is_named(folder: Path, tmp_path: Path, launcher: str) ->
         train_pipeline(folder / "events", tmp_path / "out", folder / "pipeline.yaml", launcher)
 
 
+def reconstructed(folder: Path, events: Path, out: Path) -> TracksMade:
+    with process_group(ALONE):
+        return reconstruct_folder(folder / "out", events, out / "tracks", MakingOptions(), ALONE)
+
+
 def test_truth_is_not_read(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "others", tmp_path / "others")
     for truth in (tmp_path / "others").glob("*-truth.*"):
         truth.write_bytes(b"nonsense")
     made = [
-        reconstruct_folder(folder / "out", events, tmp_path / "tracks", 3)
-        for events in (folder / "hits", tmp_path / "others")
+        reconstructed(folder, events, tmp_path) for events in (folder / "hits", tmp_path / "others")
     ]
     assert made[0].tracks == made[1].tracks
     assert made[1].failed == {}
@@ -280,7 +288,7 @@ def test_events_of_one_number_are_refused(folder: Path, tmp_path: Path) -> None:
     for name in ("event1", "event01"):
         write_event(replace(event, name=name), tmp_path / "hits")
     with pytest.raises(InputError, match="have the same number"):
-        reconstruct_folder(folder / "out", tmp_path / "hits", tmp_path / "tracks", 3)
+        reconstructed(folder, tmp_path / "hits", tmp_path)
 
 
 def test_events_with_few_hits_or_strange_ones_are_reconstructed(
@@ -297,7 +305,7 @@ def test_events_with_few_hits_or_strange_ones_are_reconstructed(
     }
     for name, hits in chosen.items():
         write_event(Event(name=name, hits=hits), tmp_path / "hits")
-    made = reconstruct_folder(folder / "out", tmp_path / "hits", tmp_path / "tracks", 3)
+    made = reconstructed(folder, tmp_path / "hits", tmp_path)
     assert made.failed == {}
     assert made.tracks["event000000001"] == 0
     assert made.tracks["event000000003"] > 50
@@ -332,7 +340,7 @@ def test_a_failed_event_is_named_and_the_others_are_done(folder: Path, tmp_path:
     shutil.copytree(folder / "hits", tmp_path / "hits")
     first = next((tmp_path / "hits").glob("event000000010-hits.*"))
     first.write_bytes(b"not a table")
-    made = reconstruct_folder(folder / "out", tmp_path / "hits", tmp_path / "tracks", 3)
+    made = reconstructed(folder, tmp_path / "hits", tmp_path)
     assert [*made.failed] == ["event000000010"]
     assert [*made.tracks] == ["event000000011"]
 

@@ -36,6 +36,7 @@ SCRIPTS = {
     "physics.physics_full": ["out"],
     "physics.physics_heptrkx": ["graphs"],
     "physics.simulator_residuals": ["event1000"],
+    "physics.stitched_tracks": ["pipeline", "events"],
     "rehearsals.rehearse_all": [],
 }
 

@@ -13,7 +13,7 @@ from bigtrk.graphs.features import FROM_PHI, SCALES, normalised
 from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights, target_edges
 from bigtrk.models.protocol import Exchange, Model, check_edges, no_exchange
-from bigtrk.parallel.halo import HaloPlan
+from bigtrk.parallel.halo import halo_plan
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World
 from bigtrk.training.data.event_source import EventSource
@@ -184,13 +184,7 @@ class BatchMaker:
     def _exchange(self, sector: Sector) -> Exchange | None:
         if sector.parts == 1 or self._data.sectors == "naive":
             return None
-        return HaloPlan(
-            sector.send_index.to(self.world.device),
-            sector.send_splits,
-            sector.recv_splits,
-            self.world.groups.of_size(sector.parts),
-            self.world.stopwatch,
-        )
+        return halo_plan(sector, self.world)
 
 
 def _check_finite(

@@ -3,7 +3,7 @@
 Shapes: E edges of one event.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.sector_merge import merge
-from bigtrk.parallel.collectives import gather_rows, together
+from bigtrk.parallel.collectives import collective_device, gather_rows, together
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.tracing import waiting
@@ -102,11 +102,20 @@ def _stitch(batch: Batch, predicted: EdgePrediction, groups: BlockGroups) -> Ten
     sector, logits = batch.sector, predicted.logits
     assert sector.y is not None
     truth = sector.y.int() + batch.is_target.int()
-    columns = [sector.edge_id, logits.cpu(), truth, batch.weights]
+    columns = [logits, truth, batch.weights]
     if predicted.log_pt is not None and batch.pt is not None:
         error = (predicted.log_pt - batch.pt.log_pt).abs()
-        columns.append(torch.where(batch.pt.known, error, torch.nan).cpu())
-    rows = torch.stack([column.double() for column in columns], dim=1)[sector.owns_edge]
+        columns.append(torch.where(batch.pt.known, error, torch.nan))
+    return stitched(sector, columns, groups)
+
+
+def stitched(sector: Sector, columns: Sequence[Tensor], groups: BlockGroups) -> Tensor:
+    """Joins `columns` [edges of the sector] of the ranks that share an event: those of all its
+    edges by edge id, [E, len(columns)] float64. Collective among these ranks.
+    """
+    rows = torch.stack([column.cpu().double() for column in (sector.edge_id, *columns)], dim=1)
+    rows = rows[sector.owns_edge]
     if sector.parts > 1:
-        rows = gather_rows(rows.to(logits.device), groups.of_size(sector.parts)).cpu()
+        group = groups.of_size(sector.parts)
+        rows = gather_rows(rows.to(collective_device(group)), group).cpu()
     return rows[rows[:, 0].argsort(), 1:]

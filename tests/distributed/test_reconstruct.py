@@ -1,0 +1,260 @@
+"""Tracks made on several ranks: the same as on one, of whole and of cut events, where some fail."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bigtrk.errors import InputError, RankError
+from bigtrk.events.reader import event_sizes
+from bigtrk.events.simulation.simulate import simulate_event
+from bigtrk.events.writer import write_event
+from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
+from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.pipeline import shares
+from bigtrk.pipeline.options import MakingOptions, Precision
+from bigtrk.pipeline.reconstruct import infer_folder, reconstruct_folder
+from bigtrk.pipeline.scoring import EdgeScorer
+from bigtrk.pipeline.shares import share_of
+from bigtrk.pipeline.stages import CLASSIFIER
+from bigtrk.pipeline.tracks_folder import TracksMade
+from bigtrk.studies.launch import torchrun_environment
+from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.builders.registry import make_builder
+from tests.distributed.pipelines import write_pipeline
+from tests.distributed.ranks import run_ranks
+
+PARTICLES = {0: 60, 1: 130, 2: 120, 3: 40}  # of the events
+CUTS_ONE = 5_000  # edges, of which the event of 120 particles has more, and that of 60 fewer
+FLOAT64 = MakingOptions(precision=Precision.FLOAT64)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline, events of several sizes, and their graphs by windows."""
+    folder = tmp_path_factory.mktemp("reconstruct")
+    events = [simulate_event(n, seed=3, event_id=i) for i, n in PARTICLES.items()]
+    for event in events:
+        write_event(event, folder / "events")
+        graph, record = build_with_record(event, WindowBuilder(builtin_windows()))
+        write_graph(folder / "graphs", graph, record)
+    write_manifest(folder / "graphs", "graphs", {}, [event.name for event in events])
+    write_pipeline(folder / "pipeline", events[1])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> TracksMade:
+    """What one rank makes of the events, in `alone`."""
+    [made] = run_ranks(1, reconstructed, folder, "events", folder / "alone", FLOAT64)
+    assert isinstance(made, TracksMade)
+    assert made.failed == {}
+    assert min(made.tracks.values()) > 10
+    return made
+
+
+def reconstructed(
+    ranks: Ranks, folder: Path, events: str, out: Path, options: MakingOptions
+) -> TracksMade:
+    return reconstruct_folder(folder / "pipeline", folder / events, out, options, ranks)
+
+
+def files(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def told(made: TracksMade) -> dict[str, Any]:
+    """What is told of the events, in order, but for seconds and notes."""
+    content = json.loads(json.dumps(asdict(made)))
+    for passage in content["passages"].values():
+        del passage["seconds"], passage["notes"]
+    return {what: list(found.items()) for what, found in content.items()}
+
+
+def check_all(found: Sequence[TracksMade], out: Path, alone: TracksMade, expected: Path) -> None:
+    """Checks that every rank tells the same as one does, and that the same is written."""
+    for made in found:
+        assert told(made) == told(alone)
+    assert files(out) == files(expected)
+
+
+def test_ranks_share_events(folder: Path, alone: TracksMade, tmp_path: Path) -> None:
+    found = run_ranks(3, reconstructed, folder, "events", tmp_path / "out", FLOAT64)
+    check_all(found, tmp_path / "out", alone, folder / "alone")
+    assert list(alone.tracks) == [f"event{i:09d}" for i in PARTICLES]
+    assert {"event000000001-tracks.parquet", "submission.csv"} <= files(tmp_path / "out").keys()
+
+
+def check_cut(folder: Path, alone: TracksMade, out: Path, world_size: int) -> None:
+    edges = {name: passage.edges["filter"] for name, passage in alone.passages.items()}
+    middle = sorted(edges.values())[-2]  # so that two events are cut, and two are not
+    options = MakingOptions(max_edges=middle - 1, precision=Precision.FLOAT64)
+    found = run_ranks(world_size, reconstructed, folder, "events", out, options)
+    check_all(found, out, alone, folder / "alone")
+    for name, passage in found[0].passages.items():
+        note = f"is scored in {world_size} sectors, as its {edges[name]:,} edges are more than"
+        assert [one.startswith(note) for one in passage.notes] == [True] * (edges[name] >= middle)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_cut_events_have_the_same_tracks(
+    folder: Path, alone: TracksMade, tmp_path: Path, world_size: int
+) -> None:
+    check_cut(folder, alone, tmp_path / "out", world_size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [4, 8])
+def test_cut_events_have_the_same_tracks_on_many_ranks(
+    folder: Path, alone: TracksMade, tmp_path: Path, world_size: int
+) -> None:
+    check_cut(folder, alone, tmp_path / "out", world_size)
+
+
+def inferred(ranks: Ranks, folder: Path, out: Path, options: MakingOptions) -> TracksMade:
+    run, builder = folder / "pipeline" / CLASSIFIER, make_builder(BuilderName.WALK)
+    return infer_folder(run, folder / "graphs", out, builder, options, ranks)
+
+
+def test_cut_graphs_have_the_same_tracks(folder: Path, tmp_path: Path) -> None:
+    alone = run_ranks(1, inferred, folder, tmp_path / "alone", FLOAT64)[0]
+    edges = sorted(passage.edges["graph"] for passage in alone.passages.values())
+    options = MakingOptions(max_edges=edges[-2], precision=Precision.FLOAT64)
+    found = run_ranks(2, inferred, folder, tmp_path / "out", options)
+    check_all(found, tmp_path / "out", alone, tmp_path / "alone")
+    assert sum(len(passage.notes) for passage in found[0].passages.values()) == 1
+
+
+def spoilt(folder: Path, place: Path) -> None:
+    """Copies the pipeline and the events, of which the smallest and the largest are damaged."""
+    shutil.copytree(folder / "pipeline", place / "pipeline")
+    shutil.copytree(folder / "events", place / "events")
+    for number in (1, 3):
+        [hits] = (place / "events").glob(f"event{number:09d}-hits.*")
+        hits.write_bytes(b"not a table")
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("max_edges", [None, CUTS_ONE])
+def test_failed_events_are_named_and_the_others_done(
+    folder: Path, tmp_path: Path, max_edges: int | None
+) -> None:
+    """Of three ranks one has no event that can be read, whether or not another's is cut."""
+    spoilt(folder, tmp_path)
+    options = MakingOptions(max_edges=max_edges, precision=Precision.FLOAT64)
+    found = run_ranks(3, reconstructed, tmp_path, "events", tmp_path / "out", options)
+    assert all(told(made) == told(found[0]) for made in found)
+    assert list(found[0].failed) == ["event000000001", "event000000003"]
+    for name, reason in found[0].failed.items():
+        assert f"{name}-hits.csv.gz: " in reason
+    written = files(tmp_path / "out")
+    assert len(written) == 3
+    del written["submission.csv"]
+    assert written.items() <= files(folder / "alone").items()
+
+
+def refused(ranks: Ranks, folder: Path, out: Path, options: MakingOptions) -> tuple[str, int]:
+    """Returns what each rank says when that of rank 1 cannot write, and how often it tried."""
+    tried = []
+
+    def full(*_: Any) -> None:
+        tried.append(1)
+        raise OSError(28, "No space left on device", "tracks.parquet")
+
+    if ranks.rank == 1:
+        setattr(shares, "write_tracks", full)  # noqa: B010
+    try:
+        reconstructed(ranks, folder, "events", out, options)
+    except InputError as error:
+        return str(error), len(tried)
+    return "", 0
+
+
+def test_a_full_disk_ends_all_ranks(folder: Path, tmp_path: Path) -> None:
+    found = run_ranks(2, refused, folder, tmp_path / "out", MakingOptions(max_edges=CUTS_ONE))
+    said = "rank 1: [Errno 28] No space left on device: 'tracks.parquet'"
+    assert found == [(said, 0), (said, 1)], "it tries no second time"
+    assert not (tmp_path / "out" / "submission.csv").exists()
+
+
+def exhausted(
+    ranks: Ranks, folder: Path, out: Path, options: MakingOptions
+) -> Mapping[str, str] | str:
+    """Returns the events that fail where rank 1 has no memory for scores, or what it says."""
+
+    def scores(*_: Any) -> torch.Tensor:
+        return torch.empty(2**55)
+
+    if ranks.rank == 1:
+        setattr(EdgeScorer, "scores", scores)  # noqa: B010
+    try:
+        return reconstructed(ranks, folder, "events", out, options).failed
+    except RankError as error:
+        return str(error)
+    except RuntimeError:
+        return "the other rank is gone"
+
+
+def test_an_event_that_takes_too_much_memory_is_named(folder: Path, tmp_path: Path) -> None:
+    sizes = event_sizes(folder / "events")
+    of_rank_1 = {name for name in share_of(sizes, Ranks(1, 2, 1, 2, "test")) if name}
+    found = run_ranks(2, exhausted, folder, tmp_path / "out", MakingOptions())
+    assert found[0] == found[1]
+    assert found[0].keys() == of_rank_1
+    for name, reason in found[0].items():
+        assert reason.startswith(f"{name}: this rank ran out of memory in filter (")
+        assert "give --max-edges N" in reason
+
+
+def test_a_rank_that_runs_out_of_memory_leaves_none_waiting(folder: Path, tmp_path: Path) -> None:
+    """Here the others wait for its part of an event."""
+    options = MakingOptions(max_edges=CUTS_ONE)
+    first, second = run_ranks(2, exhausted, folder, tmp_path / "out", options)
+    assert first == "the other rank is gone"
+    assert second.startswith("rank 1 ran out of memory in classifier (")
+    assert second.endswith("; start more ranks, so that each holds fewer edges")
+
+
+def test_ranks_take_like_shares_the_largest_events_first() -> None:
+    sizes = {f"event{i}": size for i, size in enumerate([5, 30, 10, 10, 20, 5, 1])}
+    for world_size in (1, 2, 3, 9):
+        ranks = [Ranks(i, world_size, i, world_size, "test") for i in range(world_size)]
+        found = [share_of(sizes, one) for one in ranks]
+        assert len({len(share) for share in found}) == 1
+        named = [[name for name in share if name] for share in found]
+        assert sorted(name for share in named for name in share) == sorted(sizes)
+        loads = [sum(sizes[name] for name in share) for share in named]
+        assert max(loads) - min(loads) <= 30
+        for share in named:
+            assert share == sorted(share, key=lambda name: -sizes[name])
+
+
+def test_torchrun_starts_it(folder: Path, tmp_path: Path) -> None:
+    """One rank speaks for both, and the status tells of the event that failed."""
+    spoilt(folder, tmp_path)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    words = ["reconstruct", "pipeline", "events", "out", "--max-edges", str(CUTS_ONE), "--json"]
+    done = subprocess.run(
+        [*command, "-m", "bigtrk", *words],
+        cwd=tmp_path,
+        env=torchrun_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    made = json.loads(done.stdout)
+    assert list(made["events"]) == ["event000000000", "event000000002"]
+    assert list(made["failed"]) == ["event000000001", "event000000003"]
+    for reason in made["failed"].values():
+        assert done.stderr.count(reason) == 1
