@@ -10,7 +10,9 @@ Shapes: M modules, T triplets of them, F = 10 features of a triplet of hits.
 import hashlib
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bigtrk.graphs.builders.module_map.names import MapWindows
 from bigtrk.graphs.coordinates import Floats, Ints
@@ -33,6 +35,19 @@ class Bounds:
 
     lower: Floats
     upper: Floats
+
+    def at(self, rows: slice) -> "Bounds":
+        """Takes some rows of FEATURES."""
+        return Bounds(self.lower[rows], self.upper[rows])
+
+    def hold(self, features: Floats, triplet: Ints) -> NDArray[np.bool_]:
+        """Says of which columns of `features` [F, K] all are within the windows of their `triplet`
+        [K]: [K]; never where one is NaN.
+        """
+        inside = np.ones(len(triplet), dtype=bool)
+        for feature, lower, upper in zip(features, self.lower, self.upper, strict=True):
+            inside &= (lower[triplet] <= feature) & (feature <= upper[triplet])
+        return inside
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigtrk.events.event import Columns
 from bigtrk.events.truth import module_ids
@@ -37,6 +36,24 @@ class ModulePairs:
 
 
 @dataclass(frozen=True)
+class Candidates:
+    """Doublets of an event that are in the windows of some triplet: pair of modules [D] (ascending,
+    then by inner hit), hits [2, D] and features [4, D]; places: of all the event's hits.
+    """
+
+    pair: Ints
+    hits: Ints
+    features: Floats
+    places: dict[str, Floats]
+
+    def starting_at(self, pair: Ints, hit: Ints) -> tuple[Ints, Ints]:
+        """Returns the ranges of the doublets of each `pair` [K] with inner `hit` [K]."""
+        n_hits = len(self.places["x"])
+        key, wanted = self.pair * n_hits + self.hits[0], pair * n_hits + hit
+        return np.searchsorted(key, wanted), np.searchsorted(key, wanted, side="right")
+
+
+@dataclass(frozen=True)
 class TripletSearch:
     """A module map made ready: its triplets ordered by first pair.
 
@@ -53,70 +70,57 @@ class TripletSearch:
         """Finds the doublets of `hits` [N] that are in a triplet that passes: [2, E] rows of hits,
         the inner one first.
         """
-        places = hit_places(hits)
-        pair, doublets = self._candidates(hits, places)
-        features = doublet_features(places, doublets)
-        # Candidates come ordered by pair of modules, then by inner hit.
-        key = pair * len(places["x"]) + doublets[0]
-        used = np.zeros(len(pair), dtype=bool)
-        for first, triplet in self._triplets(pair, features):
-            wanted = self.second[triplet] * len(places["x"]) + doublets[1, first]
-            begin, end = (np.searchsorted(key, wanted, side=side) for side in ("left", "right"))
+        found = self._candidates(hits)
+        used = np.zeros(len(found.pair), dtype=bool)
+        for first, triplet in self._triplets(found):
+            begin, end = found.starting_at(self.second[triplet], found.hits[1, first])
             for part in chunks(end - begin):
-                rows = np.arange(len(wanted))[part]
-                row, second = expand(rows, begin[part], end[part], np.arange(len(pair)))
-                passed = self._pass(triplet[row], first[row], second, doublets, features, places)
+                rows = np.arange(len(first))[part]
+                row, second = expand(rows, begin[part], end[part], np.arange(len(used)))
+                passed = self._pass(found, triplet[row], first[row], second)
                 used[first[row[passed]]] = used[second[passed]] = True
-        return doublets[:, used]
+        return found.hits[:, used]
 
-    def _candidates(self, hits: Columns, places: dict[str, Floats]) -> tuple[Ints, Ints]:
-        """Returns pair of modules [D] and hits [2, D] of the outward doublets within the windows of
-        any triplet.
-        """
+    def _candidates(self, hits: Columns) -> Candidates:
+        """Finds the outward doublets within the windows of any triplet."""
+        places, place = hit_places(hits), distance_order(hits)
         module = rows_of(module_ids(hits), self.modules)
         order = np.argsort(module, kind="stable")
         begin = np.searchsorted(module[order], np.arange(len(self.modules) + 1))
         inside, outside = self.pairs.modules.T
         pair, inner = expand(np.arange(len(inside)), begin[inside], begin[inside + 1], order)
         first, last = begin[outside[pair]], begin[outside[pair] + 1]
-        place = distance_order(hits)
         found = [(np.empty(0, np.int64), np.empty((2, 0), np.int64))]
         for part in chunks(last - first):
             row, outer = expand(np.arange(len(pair))[part], first[part], last[part], order)
             doublets = np.stack([inner[row], outer])
             passed = place[doublets[0]] < place[doublets[1]]
-            passed &= within(doublet_features(places, doublets), self.pairs.bounds, pair[row])
+            passed &= self.pairs.bounds.hold(doublet_features(places, doublets), pair[row])
             found.append((pair[row[passed]], doublets[:, passed]))
         pairs, parts = zip(*found, strict=True)
-        return np.concatenate(pairs), np.concatenate(parts, axis=1)
+        doublets = np.concatenate(parts, axis=1)
+        return Candidates(
+            np.concatenate(pairs), doublets, doublet_features(places, doublets), places
+        )
 
-    def _triplets(self, pair: Ints, features: Floats) -> Iterator[tuple[Ints, Ints]]:
-        """Yields doublets, and triplets of modules whose first windows they pass, chunk by chunk;
-        pair [D] and features [4, D] of all doublets.
-        """
-        first, last = self.start[pair], self.start[pair + 1]
+    def _triplets(self, found: Candidates) -> Iterator[tuple[Ints, Ints]]:
+        """Yields doublets, and triplets whose first windows they pass, chunk by chunk."""
+        first, last = self.start[found.pair], self.start[found.pair + 1]
         for part in chunks(last - first):
-            rows = np.arange(len(pair))[part]
+            rows = np.arange(len(found.pair))[part]
             one, triplet = expand(rows, first[part], last[part], np.arange(len(self.second)))
-            passed = within(features[:, one], rows_at(self.bounds, FIRST), triplet)
+            passed = self.bounds.at(FIRST).hold(found.features[:, one], triplet)
             yield one[passed], triplet[passed]
 
-    def _pass(
-        self,
-        triplet: Ints,
-        first: Ints,
-        second: Ints,
-        doublets: Ints,
-        features: Floats,
-        places: dict[str, Floats],
-    ) -> Ints:
-        """Returns the rows of the triplets of hits, of `first` and `second` doublets, that pass the
-        windows of their second doublet and of its change.
+    def _pass(self, found: Candidates, triplet: Ints, first: Ints, second: Ints) -> Ints:
+        """Returns the rows of `triplet` whose windows `second` doublets, and the change to them
+        from the `first`, pass.
         """
-        passed = np.flatnonzero(within(features[:, second], rows_at(self.bounds, SECOND), triplet))
-        hits = np.stack([*doublets[:, first[passed]], doublets[1, second[passed]]])
-        change = within(changes(places, hits), rows_at(self.bounds, CHANGE), triplet[passed])
-        return passed[change]
+        fine = self.bounds.at(SECOND).hold(found.features[:, second], triplet)
+        passed = np.flatnonzero(fine)
+        hits = np.stack([*found.hits[:, first[passed]], found.hits[1, second[passed]]])
+        change = changes(found.places, hits)
+        return passed[self.bounds.at(CHANGE).hold(change, triplet[passed])]
 
 
 def make_search(module_map: ModuleMap, windows: MapWindows) -> TripletSearch:
@@ -145,21 +149,3 @@ def _widest(bounds: Bounds, number: Ints) -> Bounds:
     return Bounds(
         np.minimum.reduceat(lower, start, axis=1), np.maximum.reduceat(upper, start, axis=1)
     )
-
-
-def within(features: Floats, bounds: Bounds, row: Ints) -> NDArray[np.bool_]:
-    """Says which features [F, K] are all within the bounds [F, ...] of their `row` [K]: [K]; never
-    where one is NaN.
-    """
-    passed: NDArray[np.bool_] = np.logical_and.reduce(
-        [
-            (low[row] <= feature) & (feature <= high[row])
-            for feature, low, high in zip(features, bounds.lower, bounds.upper, strict=True)
-        ]
-    )
-    return passed
-
-
-def rows_at(bounds: Bounds, rows: slice) -> Bounds:
-    """Takes some rows of FEATURES of bounds."""
-    return Bounds(bounds.lower[rows], bounds.upper[rows])
