@@ -77,7 +77,8 @@ def test_chosen_are_all_positives_the_hardest_and_some_others(
     assert len(drawn) == min(round(easy * len(positives)), len(others))
     assert set(drawn) <= set(others)
     each = len(others) / max(len(drawn), 1)
-    expected = [batch.truth.weight[i] * (each if i in drawn else 1) for i in found]
+    weight = batch.truth.weight.tolist()
+    expected = [weight[i] * (each if i in drawn else 1) for i in found]
     assert chosen.truth.weight.tolist() == pytest.approx(expected)
     assert chosen.truth.counts.tolist() == [len(positives), len(negatives)]
     for name in ("label", "weight"):
@@ -115,7 +116,7 @@ def gradients(model: nn.Module, loss: Tensor) -> list[float]:
 def test_the_expected_loss_is_that_of_all_edges(model: nn.Module, batch: Batch) -> None:
     def loss(of: Batch) -> float:
         scale = edge_scale(of.truth, batch.truth.counts, "proportional")
-        return float(edge_loss(compute(model, of).logits, of.truth.label, scale))
+        return edge_loss(compute(model, of).logits, of.truth.label, scale).item()
 
     some = NegativeSettings(hard=0.5, easy=0.5)
     drawn = [loss(choose_edges(model, batch, some, Draw(0, step))) for step in range(400)]

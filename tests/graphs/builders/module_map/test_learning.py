@@ -24,7 +24,13 @@ Modules = tuple[tuple[int, ...], ...]
 
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
-    return [simulate_event(150, seed=7, event_id=i) for i in range(3)]
+    """Three events in a detector of large modules, which are passed often."""
+    return [large_modules(simulate_event(150, seed=7, event_id=i)) for i in range(3)]
+
+
+def large_modules(event: Event) -> Event:
+    module_id = event.hits["module_id"].astype(np.int64) // 100
+    return replace(event, hits=event.hits | {"module_id": module_id})
 
 
 @pytest.fixture(scope="module")
