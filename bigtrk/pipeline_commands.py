@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bigtrk.console import console, print_result, say
+from bigtrk.errors import InputError
 from bigtrk.tracks.builders.names import BuilderName
 
 if TYPE_CHECKING:
@@ -63,6 +64,39 @@ def reconstruct(
     from bigtrk.pipeline.reconstruct import reconstruct_folder
 
     _print_tracks(reconstruct_folder(folder, events, out, min_hits), as_json)
+
+
+def evaluate_stages(
+    folder: Path, events: Path, min_hits: int, pt_min: float, html: Path | None, as_json: bool
+) -> None:
+    """Evaluates a pipeline, for `bigtrk evaluate`; html: a page to write, too."""
+    from bigtrk.parallel.ranks import discover
+    from bigtrk.pipeline.evaluation.evaluate import evaluate_pipeline
+    from bigtrk.reports import show_pipeline_evaluation, write_pipeline_evaluation_html
+    from bigtrk.tracks.matching import Criteria
+
+    if discover().world_size > 1:
+        raise InputError(f"{folder}: one rank evaluates a pipeline; start it without a launcher")
+    record = evaluate_pipeline(folder, events, Criteria(min_hits, pt_min))
+    content = record.model_dump(mode="json")
+    print_result(content, as_json, lambda: show_pipeline_evaluation(record, console))
+    if html:
+        write_pipeline_evaluation_html(record, html)
+
+
+def report_pipelines(folders: list[Path], html: Path | None, as_json: bool) -> None:
+    """Reports on pipelines, for `bigtrk report`; html: a page to write, too."""
+    from bigtrk.reports import (
+        read_pipeline,
+        show_pipelines,
+        summarise_pipelines,
+        write_pipelines_html,
+    )
+
+    read = [read_pipeline(folder) for folder in folders]
+    print_result(summarise_pipelines(read), as_json, lambda: show_pipelines(read, console))
+    if html:
+        write_pipelines_html(read, html)
 
 
 def infer(

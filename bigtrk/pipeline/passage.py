@@ -1,9 +1,22 @@
-"""An event's way through the stages from hits to tracks."""
+"""An event's way through the stages from hits to tracks.
+
+Shapes: E edges that a stage leaves.
+"""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Is shown a stage's name, the edges that it leaves [2, E], and their scores [E] if it gives some.
+Watch = Callable[[str, NDArray[np.int64], NDArray[np.floating] | None], None]
+
+
+def unwatched(*_: object) -> None:
+    """Watches nothing (Watch)."""
 
 
 @dataclass

@@ -24,7 +24,7 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.embedding import Embedding, load_embedding
 from bigtrk.pipeline.filtering import thinned
-from bigtrk.pipeline.passage import Passage
+from bigtrk.pipeline.passage import Passage, Watch, unwatched
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import read_record
@@ -49,9 +49,11 @@ class Pipeline:
     builder: TrackBuilder
     most_edges: int = MOST_EDGES
 
-    def tracks(self, event: Event, min_hits: int) -> tuple[NDArray[np.int64], Passage]:
+    def tracks(
+        self, event: Event, min_hits: int, watch: Watch = unwatched
+    ) -> tuple[NDArray[np.int64], Passage]:
         """Makes the tracks of an event, with truth or without: the track of each hit [N], or
-        NO_TRACK.
+        NO_TRACK. What the stages leave is shown to `watch`.
 
         Raises:
             InputError: the event lacks a feature that a stage reads.
@@ -61,11 +63,14 @@ class Pipeline:
         with passage.stage("features"):
             graph = event_graph(event, outwards(event.hits, pairs), true=None)
         passage.edges["radius"] = graph.n_edges
+        watch("radius", graph.edge_index.numpy(), None)
         with passage.stage("filter"):
             graph = thinned(graph, self.filter(graph) >= self.cut)
         passage.edges["filter"] = graph.n_edges
+        watch("filter", graph.edge_index.numpy(), None)
         with passage.stage("classifier"):
             scored = classified(graph, self.classifier)
+        watch("classifier", scored.edge_index, scored.scores)
         with passage.stage("tracks"):
             tracks = self.builder(scored, min_hits)
         return tracks, passage

@@ -1,0 +1,173 @@
+"""The tables of a pipeline's evaluations, the same for terminal and page."""
+
+from collections.abc import Iterator, Sequence
+
+from bigtrk.records.evaluation import Binned
+from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord, StageLeft
+from bigtrk.reports.elements import figures
+from bigtrk.reports.elements.binned import BINNED_RULE, bin_rows, cell
+from bigtrk.reports.elements.layout import Table
+from bigtrk.reports.evaluation.tables import TRACK_COLUMNS, matching_cells, score_note
+
+STAGES = {
+    "event": "true edges of the events",
+    "radius": "embedding and radius",
+    "filter": "filter",
+    "classifier": "classifier",
+    "builder": "track builder",
+}
+CATEGORIES = {
+    "found": "found",
+    "hits": "detector: hits that no edges join",
+    "radius": "radius graph: true edges lacking",
+    "filter": "filter: true edges cut",
+    "true_edges_cut": "classifier: true edges below the cut",
+    "merged": "classifier: merged by false edges",
+    "builder": "track builder",
+}
+AXES = {
+    "pt": "pT, GeV",
+    "eta": "eta",
+    "distance": "distance to the nearest particle",
+    "vertex": "vertex radius, mm",
+    "hits": "hits",
+}
+SHORT = {
+    "found": "found %",
+    "hits": "det. %",
+    "radius": "radius %",
+    "filter": "filter %",
+    "true_edges_cut": "cut %",
+    "merged": "merged %",
+    "builder": "builder %",
+}
+
+STAGES_RULE = (
+    "edges: per event; of the classifier those above its cut, of the track builder those within a "
+    "track. edge eff.: share of the target edges, the true ones of particles to be found. purity: "
+    "target edges among target and false ones, as also those are that skip a hit. findable: share "
+    "of the particles to be found that the true edges left join to enough hits; of the track "
+    "builder, those found. lost, gained: per cent since the stage before. s: per event."
+)
+LOSSES_RULE = (
+    "ATLAS matching, strict mode; each particle is in the first row that fits. Detector: even all "
+    "its true edges together give no track. Radius graph, filter, classifier (edges above the "
+    "cut): the true edges that are left there give none. Merged: they do, but with the false edges "
+    "above the cut join it to others. Track builder: all edges above the cut would give one."
+)
+AXES_RULE = (
+    "Distance: in eta and phi to the nearest other particle of enough hits. Vertex radius: "
+    "distance of the production vertex from the beam line; nearer ones count in the first bin."
+)
+
+
+def evaluation_tables(record: PipelineEvaluationRecord) -> list[Table]:
+    """Makes the tables of one evaluation, in reading order."""
+    return [_stages(record), _losses(record), _tracks(record), *_in_bins(record)]
+
+
+def _stages(record: PipelineEvaluationRecord) -> Table:
+    rows = (
+        _stage_row(record, before, stage)
+        for before, stage in zip((None, *record.stages), record.stages, strict=False)
+    )
+    columns = (
+        *("after stage", "edges", "edge eff. %", "lost", "purity %", "gained"),
+        *("findable %", "lost", "s"),
+    )
+    cut = f"The classifier's cut is {record.edge_cut:g}; the track builder reads all its scores."
+    return Table("What each stage leaves", columns, tuple(rows), (STAGES_RULE, cut))
+
+
+def _stage_row(
+    record: PipelineEvaluationRecord, before: StageLeft | None, stage: StageLeft
+) -> tuple[str, ...]:
+    """Makes the row of a stage; what there is before the first one has neither purity nor time."""
+    of_edges, of_particles = record.stages[0].target_edges, sum(record.losses.values())
+    efficiency, findable = (
+        _share(stage.target_edges, of_edges),
+        _share(stage.findable, of_particles),
+    )
+    start = _share(of_particles, of_particles)
+    lost = _difference(_share(before.findable, of_particles) if before else start, findable)
+    shown = (STAGES.get(stage.stage, stage.stage), _per_event(record, stage))
+    if before is None:
+        edges = (figures.percent(efficiency, 2), *[figures.DASH] * 3)
+        return (*shown, *edges, figures.percent(findable, 2), lost, figures.DASH)
+    is_first = before is record.stages[0]
+    return (
+        *shown,
+        figures.percent(efficiency, 2),
+        _difference(_share(before.target_edges, of_edges), efficiency),
+        figures.percent(_purity(stage), 2),
+        figures.DASH if is_first else _difference(_purity(stage), _purity(before)),
+        figures.percent(findable, 2),
+        lost,
+        figures.seconds(stage.seconds),
+    )
+
+
+def _per_event(record: PipelineEvaluationRecord, stage: StageLeft) -> str:
+    return figures.count(stage.edges / record.events if record.events else None)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _purity(stage: StageLeft) -> float | None:
+    """Returns the share of target edges among target and false ones."""
+    return _share(stage.target_edges, stage.edges - stage.true_edges + stage.target_edges)
+
+
+def _difference(more: float | None, less: float | None) -> str:
+    return figures.percent(None if more is None or less is None else more - less, 2)
+
+
+def _losses(record: PipelineEvaluationRecord) -> Table:
+    total = sum(record.losses.values())
+    rows = tuple(
+        (what, figures.count(record.losses[name]), cell(record.losses[name], total))
+        for name, what in CATEGORIES.items()
+        if name in record.losses
+    )
+    columns = ("particles to be found", "particles", "%")
+    return Table("Where particles are lost", columns, rows, (LOSSES_RULE, BINNED_RULE))
+
+
+def _tracks(record: PipelineEvaluationRecord) -> Table:
+    rows = tuple(map(matching_cells, record.tracks.matching))
+    return Table("Tracks", TRACK_COLUMNS, rows, tuple(_notes(record)), text_columns=2)
+
+
+def _notes(record: PipelineEvaluationRecord) -> Iterator[str]:
+    """Says what must be known of an evaluation to read its figures."""
+    yield (
+        f"{score_note(record.tracks.trackml_score)} Tracks and particles of at least "
+        f"{record.min_hits} hits, particles of at least {record.pt_min:g} GeV; matching fraction "
+        f"{record.matching_fraction:g}."
+    )
+    if record.events_trained_on:
+        yield (
+            f"Stages were trained on {record.events_trained_on} of these events, so this does not "
+            "tell how they do on others."
+        )
+    if record.events_left_out:
+        yield f"{record.events_left_out} events that a stage was trained on are left out."
+    yield from (f"{note}." for note in record.notes)
+
+
+def _in_bins(record: PipelineEvaluationRecord) -> Iterator[Table]:
+    """Makes a table by each quantity: a row per bin, a column per category of loss."""
+    for axis, label in AXES.items():
+        known = dict(category_columns(record, axis))
+        if rows := bin_rows([*known.values()]) if known else ():
+            columns = (label, "particles", *(SHORT[name] for name in known))
+            rules = (AXES_RULE, BINNED_RULE) if axis in ("distance", "vertex") else (BINNED_RULE,)
+            yield Table(f"Losses by {label}", columns, rows, rules)
+
+
+def category_columns(record: PipelineEvaluationRecord, axis: str) -> Sequence[tuple[str, Binned]]:
+    """Lists the categories that are known in bins of a quantity, by name."""
+    found = ((name, record.loss_bins.get(f"{name}_by_{axis}")) for name in CATEGORIES)
+    return [(name, binned) for name, binned in found if binned is not None]

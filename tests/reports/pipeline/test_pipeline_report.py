@@ -1,0 +1,206 @@
+"""The evaluation of a pipeline: tables, page and summary, and what its records refuse."""
+
+import io
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from bigtrk.errors import InputError
+from bigtrk.pipeline.evaluation import event_losses, summary
+from bigtrk.records.evaluation import Judged
+from bigtrk.records.evaluations import write_evaluation
+from bigtrk.records.pipeline import PIPELINE, PipelineRecord
+from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord, StageLeft
+from bigtrk.records.record import write_record
+from bigtrk.reports import (
+    read_pipeline,
+    show_pipeline_evaluation,
+    show_pipelines,
+    summarise_pipelines,
+    write_pipeline_evaluation_html,
+    write_pipelines_html,
+)
+from bigtrk.reports.pipeline import tables
+from tests.reports.run_folders import binned, matching_record
+
+STAGES = (
+    StageLeft(
+        stage="event", edges=2000, true_edges=2000, target_edges=1000, findable=99, seconds=0
+    ),
+    StageLeft(
+        stage="radius", edges=40000, true_edges=1900, target_edges=980, findable=98, seconds=1.5
+    ),
+    StageLeft(
+        stage="filter", edges=8000, true_edges=1800, target_edges=970, findable=96, seconds=0.25
+    ),
+    StageLeft(
+        stage="classifier", edges=2200, true_edges=1700, target_edges=950, findable=90, seconds=2.0
+    ),
+    StageLeft(
+        stage="builder", edges=2100, true_edges=1690, target_edges=945, findable=88, seconds=0.5
+    ),
+)
+LOSSES = {
+    "found": 88,
+    "hits": 1,
+    "radius": 1,
+    "filter": 2,
+    "true_edges_cut": 4,
+    "merged": 3,
+    "builder": 1,
+}
+
+
+def record(**changes: Any) -> PipelineEvaluationRecord:
+    content: dict[str, Any] = {
+        "data": "/data/events",
+        "made": datetime(2026, 11, 22, 6, 41, 5, tzinfo=UTC),
+        "weights": {"filter": "ab"},
+        "events": 2,
+        "hits": 3400,
+        "min_hits": 3,
+        "pt_min": 1.0,
+        "matching_fraction": 0.5,
+        "edge_cut": 0.5,
+        "stages": STAGES,
+        "tracks": Judged(trackml_score=0.8, matching=(matching_record(),)),
+        "losses": LOSSES,
+        "loss_bins": {
+            "found_by_pt": binned((60, 70), (0, 0), (28, 30)),
+            "merged_by_pt": binned((3, 70), (0, 0), (0, 30)),
+            "found_by_distance": binned((28, 40), (60, 60), edges=(0.01, 0.1, 1.0)),
+        },
+        "notes": ("event1: joins hits within 0.1 instead of 0.2",),
+    }
+    return PipelineEvaluationRecord(**{**content, **changes})
+
+
+def shown(given: PipelineEvaluationRecord) -> str:
+    out = io.StringIO()
+    show_pipeline_evaluation(given, Console(file=out))
+    return out.getvalue()
+
+
+def row(text: str, title: str, start: str) -> list[str]:
+    """The cells of the row under `title` that starts so."""
+    line = next(
+        line for line in text.partition(f"{title}\n")[2].splitlines() if line.startswith(start)
+    )
+    return [part for part in re.split(r"\s{2,}", line[len(start) :].strip()) if part]
+
+
+def test_each_stage_has_what_it_loses_and_gains() -> None:
+    text, title = shown(record()), "What each stage leaves"
+    assert row(text, title, "true edges of the events")[0] == "1000"
+    last = row(text, title, "track builder")
+    # 950 - 945 of 1000 target edges; 945 of 945 + 410 false ones, 950 of 950 + 500 before.
+    assert last == ["1050", "94.50", "0.50", "69.74", "4.23", "88.00", "2.00", "0.50"]
+    assert row(text, title, "filter")[:2] == ["4000", "97.00"]
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_budget_and_the_bins_have_their_tables() -> None:
+    text = shown(record())
+    assert row(text, "Where particles are lost", "radius graph: true edges lacking")[0] == "1"
+    assert row(text, "Where particles are lost", "found")[0] == "88"
+    assert row(text, "Losses by pT, GeV", "1 to 2")[0] == "70"
+    assert row(text, "Losses by distance to the nearest particle", "0.1 to 1")[0] == "60"
+    assert "Losses by hits" not in text
+    assert "joins hits within 0.1" in text
+
+
+def test_the_words_are_those_of_the_record() -> None:
+    assert list(tables.CATEGORIES) == list(event_losses.CATEGORIES) == list(tables.SHORT)
+    assert list(tables.STAGES) == list(summary.PARTS)
+
+
+def test_nothing_to_be_found_makes_dashes() -> None:
+    empty = [
+        StageLeft(stage=x.stage, edges=0, true_edges=0, target_edges=0, findable=0, seconds=0)
+        for x in STAGES
+    ]
+    none = dict.fromkeys(LOSSES, 0)
+    given = record(events=0, hits=0, stages=tuple(empty), losses=none, loss_bins={})
+    assert row(shown(given), "What each stage leaves", "filter")[:3] == ["-"] * 3
+    assert "What each stage leaves" in shown(record(stages=(), losses={}))
+
+
+def test_pages_have_a_bar_and_plots(tmp_path: Path) -> None:
+    write_pipeline_evaluation_html(record(), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    drawn = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    titles = [ElementTree.fromstring(svg).findtext("title") for svg in drawn]
+    assert titles == [None, "Track efficiency, %", "Particles lost, %", "Track efficiency, %"]
+    assert "Where particles are lost" in page
+
+
+def pipeline_folder(folder: Path, *evaluations: PipelineEvaluationRecord) -> Path:
+    folder.mkdir()
+    write_record(folder / PIPELINE, PipelineRecord(radius=0.2, cut=0.1, weights={"filter": "ab"}))
+    for evaluation in evaluations:
+        write_evaluation(folder, evaluation)
+    return folder
+
+
+def test_a_report_has_the_newest_evaluation_of_each_folder(tmp_path: Path) -> None:
+    later = record(made=datetime(2026, 11, 23, tzinfo=UTC), weights={"filter": "old"})
+    folder = pipeline_folder(tmp_path / "mine", later, record(), record(data="/other"))
+    pipeline = read_pipeline(folder)
+    assert pipeline.evaluations == (later, record(data="/other"))
+    out = io.StringIO()
+    show_pipelines([pipeline], Console(file=out))
+    told = " ".join(out.getvalue().split())
+    assert "/data/events (before a stage was trained again), /other" in told
+    assert told.count("What each stage leaves") == 2
+    write_pipelines_html([pipeline], tmp_path / "page.html")
+    assert "Pipeline mine" in (tmp_path / "page.html").read_text()
+    [summarised] = json.loads(json.dumps(summarise_pipelines([pipeline])))["pipelines"]
+    assert [each["data"] for each in summarised["evaluations"]] == ["/data/events", "/other"]
+
+
+def test_a_pipeline_without_evaluation_says_how_to_make_one(tmp_path: Path) -> None:
+    out = io.StringIO()
+    show_pipelines([read_pipeline(pipeline_folder(tmp_path / "mine"))], Console(file=out))
+    assert "bigtrk evaluate PIPELINE EVENTS" in out.getvalue()
+
+
+def test_folders_that_hold_no_pipeline_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"x: holds no pipeline\.json"):
+        read_pipeline(tmp_path / "x")
+    folder = pipeline_folder(tmp_path / "mine", record())
+    [file] = (folder / "evaluations").iterdir()
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": 2}))
+    with pytest.raises(InputError, match="format 2; this bigtrk reads format 1: update bigtrk"):
+        read_pipeline(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"loss_bins": {"found_by_vertex": binned((1, 2), edges=(0.0, 1.0))}}, "begin above 0"),
+        (
+            {
+                "loss_bins": {
+                    "found_by_hits": binned((1, 2), edges=(1.0, 2.0)),
+                    "merged_by_hits": binned((1, 2), edges=(1.0, 3.0)),
+                }
+            },
+            "not all ratios have the same bins in hits",
+        ),
+        ({"edge_cut": 2.0}, "edge_cut"),
+        (
+            {"stages": ({**STAGES[1].model_dump(), "target_edges": 2000},)},
+            "target_edges are among true_edges",
+        ),
+    ],
+)
+def test_what_no_evaluation_can_say_is_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        PipelineEvaluationRecord.model_validate({**record().model_dump(), **changes})
