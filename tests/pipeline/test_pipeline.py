@@ -168,15 +168,15 @@ def test_losses_add_up_to_what_reconstructed_tracks_are_judged_to_be(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    others = str(folder / "others")
+    mine, others = str(evaluated), str(folder / "others")
 
     def typed(*words: str) -> Any:
         status, printed, _ = run_here(["bigtrk", *words, "--json"], monkeypatch, capsys)
         assert status == 0
         return json.loads(printed)
 
-    found = typed("evaluate", "mine", others, "--pt-min", "0.7", "--html", "page.html")
-    made = typed("reconstruct", "mine", others, "tracks")
+    found = typed("evaluate", mine, others, "--pt-min", "0.7", "--html", "page.html")
+    made = typed("reconstruct", mine, others, "tracks")
     judged = typed("score", "tracks", others, "--pt-min", "0.7")
     assert found["tracks"] == {key: judged[key] for key in ("trackml_score", "matching")}
     [strict] = [r for r in judged["matching"] if (r["style"], r["mode"]) == ("ATLAS", "strict")]
@@ -189,9 +189,9 @@ def test_losses_add_up_to_what_reconstructed_tracks_are_judged_to_be(
     assert stages["event"]["target_edges"] >= stages["radius"]["target_edges"] > 0
     assert (found["events"], found["events_left_out"]) == (2, 0)
     assert "Where particles are lost" in Path("page.html").read_text()
-    again = typed("evaluate", "mine", others)
-    assert len(list(Path("mine/evaluations").glob("others-*Z*.json"))) == 2, "none is overwritten"
-    [reported] = typed("report", "mine", "--html", "report.html")["pipelines"]
+    again = typed("evaluate", mine, others)
+    assert len([*(evaluated / "evaluations").glob("others-*Z*.json")]) == 2, "none is overwritten"
+    [reported] = typed("report", mine, "--html", "report.html")["pipelines"]
     assert reported["evaluations"] == [again]
     assert "<svg" in Path("report.html").read_text()
 

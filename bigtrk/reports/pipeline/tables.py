@@ -3,19 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from bigtrk.records.evaluation import Binned
-from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord, StageLeft
+from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.binned import BINNED_RULE, bin_rows, cell
 from bigtrk.reports.elements.layout import Table
 from bigtrk.reports.evaluation.tables import TRACK_COLUMNS, matching_cells, score_note
+from bigtrk.reports.pipeline.stage_table import stage_table
 
-STAGES = {
-    "event": "true edges of the events",
-    "radius": "embedding and radius",
-    "filter": "filter",
-    "classifier": "classifier",
-    "builder": "track builder",
-}
 CATEGORIES = {
     "found": "found",
     "hits": "detector: hits that no edges join",
@@ -42,17 +36,10 @@ SHORT = {
     "builder": "builder %",
 }
 
-STAGES_RULE = (
-    "edges: per event; of the classifier those above its cut, of the track builder those within a "
-    "track. edge eff.: share of the target edges, the true ones of particles to be found. purity: "
-    "target edges among target and false ones, as also those are that skip a hit. findable: share "
-    "of the particles to be found that the true edges left join to enough hits; of the track "
-    "builder, those found. lost, gained: per cent since the stage before. s: per event."
-)
 LOSSES_RULE = (
     "ATLAS matching, strict mode; each particle is in the first row that fits. Detector: even all "
     "its true edges together give no track. Radius graph, filter, classifier (edges above the "
-    "cut): the true edges that are left there give none. Merged: they do, but with the false edges "
+    "cut): the true edges that are left there give none. Merged: they do, but the false edges "
     "above the cut join it to others. Track builder: all edges above the cut would give one."
 )
 AXES_RULE = (
@@ -63,65 +50,7 @@ AXES_RULE = (
 
 def evaluation_tables(record: PipelineEvaluationRecord) -> list[Table]:
     """Makes the tables of one evaluation, in reading order."""
-    return [_stages(record), _losses(record), _tracks(record), *_in_bins(record)]
-
-
-def _stages(record: PipelineEvaluationRecord) -> Table:
-    rows = (
-        _stage_row(record, before, stage)
-        for before, stage in zip((None, *record.stages), record.stages, strict=False)
-    )
-    columns = (
-        *("after stage", "edges", "edge eff. %", "lost", "purity %", "gained"),
-        *("findable %", "lost", "s"),
-    )
-    cut = f"The classifier's cut is {record.edge_cut:g}; the track builder reads all its scores."
-    return Table("What each stage leaves", columns, tuple(rows), (STAGES_RULE, cut))
-
-
-def _stage_row(
-    record: PipelineEvaluationRecord, before: StageLeft | None, stage: StageLeft
-) -> tuple[str, ...]:
-    """Makes the row of a stage; what there is before the first one has neither purity nor time."""
-    of_edges, of_particles = record.stages[0].target_edges, sum(record.losses.values())
-    efficiency, findable = (
-        _share(stage.target_edges, of_edges),
-        _share(stage.findable, of_particles),
-    )
-    start = _share(of_particles, of_particles)
-    lost = _difference(_share(before.findable, of_particles) if before else start, findable)
-    shown = (STAGES.get(stage.stage, stage.stage), _per_event(record, stage))
-    if before is None:
-        edges = (figures.percent(efficiency, 2), *[figures.DASH] * 3)
-        return (*shown, *edges, figures.percent(findable, 2), lost, figures.DASH)
-    is_first = before is record.stages[0]
-    return (
-        *shown,
-        figures.percent(efficiency, 2),
-        _difference(_share(before.target_edges, of_edges), efficiency),
-        figures.percent(_purity(stage), 2),
-        figures.DASH if is_first else _difference(_purity(stage), _purity(before)),
-        figures.percent(findable, 2),
-        lost,
-        figures.seconds(stage.seconds),
-    )
-
-
-def _per_event(record: PipelineEvaluationRecord, stage: StageLeft) -> str:
-    return figures.count(stage.edges / record.events if record.events else None)
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
-
-
-def _purity(stage: StageLeft) -> float | None:
-    """Returns the share of target edges among target and false ones."""
-    return _share(stage.target_edges, stage.edges - stage.true_edges + stage.target_edges)
-
-
-def _difference(more: float | None, less: float | None) -> str:
-    return figures.percent(None if more is None or less is None else more - less, 2)
+    return [stage_table(record), _losses(record), _tracks(record), *_in_bins(record)]
 
 
 def _losses(record: PipelineEvaluationRecord) -> Table:
@@ -163,7 +92,7 @@ def _in_bins(record: PipelineEvaluationRecord) -> Iterator[Table]:
         known = dict(category_columns(record, axis))
         if rows := bin_rows([*known.values()]) if known else ():
             columns = (label, "particles", *(SHORT[name] for name in known))
-            rules = (AXES_RULE, BINNED_RULE) if axis in ("distance", "vertex") else (BINNED_RULE,)
+            rules = (AXES_RULE,) if axis in ("distance", "vertex") else ()
             yield Table(f"Losses by {label}", columns, rows, rules)
 
 

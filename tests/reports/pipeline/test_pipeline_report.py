@@ -14,11 +14,7 @@ from rich.console import Console
 
 from bigtrk.errors import InputError
 from bigtrk.pipeline.evaluation import event_losses, summary
-from bigtrk.records.evaluation import Judged
-from bigtrk.records.evaluations import write_evaluation
-from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord, StageLeft
-from bigtrk.records.record import write_record
 from bigtrk.reports import (
     read_pipeline,
     show_pipeline_evaluation,
@@ -28,58 +24,9 @@ from bigtrk.reports import (
     write_pipelines_html,
 )
 from bigtrk.reports.pipeline import tables
-from tests.reports.run_folders import binned, matching_record
-
-STAGES = (
-    StageLeft(
-        stage="event", edges=2000, true_edges=2000, target_edges=1000, findable=99, seconds=0
-    ),
-    StageLeft(
-        stage="radius", edges=40000, true_edges=1900, target_edges=980, findable=98, seconds=1.5
-    ),
-    StageLeft(
-        stage="filter", edges=8000, true_edges=1800, target_edges=970, findable=96, seconds=0.25
-    ),
-    StageLeft(
-        stage="classifier", edges=2200, true_edges=1700, target_edges=950, findable=90, seconds=2.0
-    ),
-    StageLeft(
-        stage="builder", edges=2100, true_edges=1690, target_edges=945, findable=88, seconds=0.5
-    ),
-)
-LOSSES = {
-    "found": 88,
-    "hits": 1,
-    "radius": 1,
-    "filter": 2,
-    "true_edges_cut": 4,
-    "merged": 3,
-    "builder": 1,
-}
-
-
-def record(**changes: Any) -> PipelineEvaluationRecord:
-    content: dict[str, Any] = {
-        "data": "/data/events",
-        "made": datetime(2026, 11, 22, 6, 41, 5, tzinfo=UTC),
-        "weights": {"filter": "ab"},
-        "events": 2,
-        "hits": 3400,
-        "min_hits": 3,
-        "pt_min": 1.0,
-        "matching_fraction": 0.5,
-        "edge_cut": 0.5,
-        "stages": STAGES,
-        "tracks": Judged(trackml_score=0.8, matching=(matching_record(),)),
-        "losses": LOSSES,
-        "loss_bins": {
-            "found_by_pt": binned((60, 70), (0, 0), (28, 30)),
-            "merged_by_pt": binned((3, 70), (0, 0), (0, 30)),
-            "found_by_distance": binned((28, 40), (60, 60), edges=(0.01, 0.1, 1.0)),
-        },
-        "notes": ("event1: joins hits within 0.1 instead of 0.2",),
-    }
-    return PipelineEvaluationRecord(**{**content, **changes})
+from bigtrk.reports.pipeline.stage_table import STAGES as STAGE_NAMES
+from tests.reports.pipeline_folders import LOSSES, STAGES, pipeline_evaluation, pipeline_folder
+from tests.reports.run_folders import binned
 
 
 def shown(given: PipelineEvaluationRecord) -> str:
@@ -97,17 +44,17 @@ def row(text: str, title: str, start: str) -> list[str]:
 
 
 def test_each_stage_has_what_it_loses_and_gains() -> None:
-    text, title = shown(record()), "What each stage leaves"
-    assert row(text, title, "true edges of the events")[0] == "1000"
+    text, title = shown(pipeline_evaluation()), "What each stage leaves"
+    assert row(text, title, "true edges of the events")[0] == "1,000"
     last = row(text, title, "track builder")
     # 950 - 945 of 1000 target edges; 945 of 945 + 410 false ones, 950 of 950 + 500 before.
-    assert last == ["1050", "94.50", "0.50", "69.74", "4.23", "88.00", "2.00", "0.50"]
-    assert row(text, title, "filter")[:2] == ["4000", "97.00"]
+    assert last == ["1,050", "94.50", "0.50", "69.74", "4.22", "88.00", "2.00", "0.50"]
+    assert row(text, title, "filter")[:2] == ["4,000", "97.00"]
     assert max(map(len, text.splitlines())) <= 100
 
 
 def test_the_budget_and_the_bins_have_their_tables() -> None:
-    text = shown(record())
+    text = shown(pipeline_evaluation())
     assert row(text, "Where particles are lost", "radius graph: true edges lacking")[0] == "1"
     assert row(text, "Where particles are lost", "found")[0] == "88"
     assert row(text, "Losses by pT, GeV", "1 to 2")[0] == "70"
@@ -118,7 +65,7 @@ def test_the_budget_and_the_bins_have_their_tables() -> None:
 
 def test_the_words_are_those_of_the_record() -> None:
     assert list(tables.CATEGORIES) == list(event_losses.CATEGORIES) == list(tables.SHORT)
-    assert list(tables.STAGES) == list(summary.PARTS)
+    assert list(STAGE_NAMES) == list(summary.PARTS)
 
 
 def test_nothing_to_be_found_makes_dashes() -> None:
@@ -127,13 +74,13 @@ def test_nothing_to_be_found_makes_dashes() -> None:
         for x in STAGES
     ]
     none = dict.fromkeys(LOSSES, 0)
-    given = record(events=0, hits=0, stages=tuple(empty), losses=none, loss_bins={})
+    given = pipeline_evaluation(events=0, hits=0, stages=tuple(empty), losses=none, loss_bins={})
     assert row(shown(given), "What each stage leaves", "filter")[:3] == ["-"] * 3
-    assert "What each stage leaves" in shown(record(stages=(), losses={}))
+    assert "What each stage leaves" in shown(pipeline_evaluation(stages=(), losses={}))
 
 
 def test_pages_have_a_bar_and_plots(tmp_path: Path) -> None:
-    write_pipeline_evaluation_html(record(), tmp_path / "page.html")
+    write_pipeline_evaluation_html(pipeline_evaluation(), tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     drawn = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     titles = [ElementTree.fromstring(svg).findtext("title") for svg in drawn]
@@ -141,19 +88,13 @@ def test_pages_have_a_bar_and_plots(tmp_path: Path) -> None:
     assert "Where particles are lost" in page
 
 
-def pipeline_folder(folder: Path, *evaluations: PipelineEvaluationRecord) -> Path:
-    folder.mkdir()
-    write_record(folder / PIPELINE, PipelineRecord(radius=0.2, cut=0.1, weights={"filter": "ab"}))
-    for evaluation in evaluations:
-        write_evaluation(folder, evaluation)
-    return folder
-
-
 def test_a_report_has_the_newest_evaluation_of_each_folder(tmp_path: Path) -> None:
-    later = record(made=datetime(2026, 11, 23, tzinfo=UTC), weights={"filter": "old"})
-    folder = pipeline_folder(tmp_path / "mine", later, record(), record(data="/other"))
+    later = pipeline_evaluation(made=datetime(2026, 11, 23, tzinfo=UTC), weights={"filter": "old"})
+    folder = pipeline_folder(
+        tmp_path / "mine", later, pipeline_evaluation(), pipeline_evaluation(data="/other")
+    )
     pipeline = read_pipeline(folder)
-    assert pipeline.evaluations == (later, record(data="/other"))
+    assert pipeline.evaluations == (later, pipeline_evaluation(data="/other"))
     out = io.StringIO()
     show_pipelines([pipeline], Console(file=out))
     told = " ".join(out.getvalue().split())
@@ -174,7 +115,7 @@ def test_a_pipeline_without_evaluation_says_how_to_make_one(tmp_path: Path) -> N
 def test_folders_that_hold_no_pipeline_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"x: holds no pipeline\.json"):
         read_pipeline(tmp_path / "x")
-    folder = pipeline_folder(tmp_path / "mine", record())
+    folder = pipeline_folder(tmp_path / "mine", pipeline_evaluation())
     [file] = (folder / "evaluations").iterdir()
     file.write_text(json.dumps({**json.loads(file.read_text()), "format": 2}))
     with pytest.raises(InputError, match="format 2; this bigtrk reads format 1: update bigtrk"):
@@ -203,4 +144,4 @@ def test_folders_that_hold_no_pipeline_are_named(tmp_path: Path) -> None:
 )
 def test_what_no_evaluation_can_say_is_refused(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
-        PipelineEvaluationRecord.model_validate({**record().model_dump(), **changes})
+        PipelineEvaluationRecord.model_validate({**pipeline_evaluation().model_dump(), **changes})
