@@ -7,7 +7,12 @@ from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.binned import BINNED_RULE, bin_rows, cell
 from bigtrk.reports.elements.layout import Table
-from bigtrk.reports.evaluation.tables import TRACK_COLUMNS, matching_cells, score_note
+from bigtrk.reports.evaluation.tables import (
+    NO_PARTICLES,
+    TRACK_COLUMNS,
+    matching_cells,
+    score_note,
+)
 from bigtrk.reports.pipeline.stage_table import stage_table
 
 CATEGORIES = {
@@ -76,6 +81,8 @@ def _notes(record: PipelineEvaluationRecord) -> Iterator[str]:
         f"{record.min_hits} hits, particles of at least {record.pt_min:g} GeV; matching fraction "
         f"{record.matching_fraction:g}."
     )
+    if not sum(record.losses.values()):
+        yield NO_PARTICLES
     if record.events_trained_on:
         yield (
             f"Stages were trained on {record.events_trained_on} of these events, so this does not "

@@ -76,6 +76,7 @@ def test_nothing_to_be_found_makes_dashes() -> None:
     none = dict.fromkeys(LOSSES, 0)
     given = pipeline_evaluation(events=0, hits=0, stages=tuple(empty), losses=none, loss_bins={})
     assert row(shown(given), "What each stage leaves", "filter")[:3] == ["-"] * 3
+    assert "--pt-min 0 takes those of unknown" in " ".join(shown(given).split())
     assert "What each stage leaves" in shown(pipeline_evaluation(stages=(), losses={}))
 
 
