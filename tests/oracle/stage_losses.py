@@ -105,30 +105,36 @@ def joined(pairs: Iterable[Pair]) -> list[set[int]]:
     return groups
 
 
-def category(
-    particle: Particle,
-    tracks: list[set[int]],
-    stages: dict[str, set[Pair]],
-    kept: set[Pair],
-    min_hits: int,
-) -> str:
-    """The first class that fits; stages: the pairs that the radius graph and the filter leave,
-    kept: of those the ones that the classifier takes for true.
+@dataclass(frozen=True)
+class Left:
+    """What stages leave: the pairs of the radius graph, of the filter, those that the classifier
+    takes for true, the groups that these join, and the tracks.
     """
 
-    def finds(pairs: set[Pair]) -> bool:
-        return is_found(particle, joined(pairs), min_hits)
+    radius: set[Pair]
+    filter: set[Pair]
+    classifier: set[Pair]
+    groups: list[set[int]]
+    tracks: list[set[int]]
 
-    if is_found(particle, tracks, min_hits):
+
+def category(particle: Particle, left: Left, min_hits: int) -> str:
+    """The first class that fits."""
+
+    def lost(pairs: set[Pair]) -> bool:
+        return not is_found(particle, joined(particle.true & pairs), min_hits)
+
+    if is_found(particle, left.tracks, min_hits):
         return "found"
-    if not finds(particle.true):
+    if lost(particle.true):
         return "hits"
-    for stage in ("radius", "filter"):
-        if not finds(particle.true & stages[stage]):
-            return stage
-    if not finds(particle.true & kept):
+    if lost(left.radius):
+        return "radius"
+    if lost(left.filter):
+        return "filter"
+    if lost(left.classifier):
         return "true_edges_cut"
-    return "builder" if finds(kept) else "merged"
+    return "builder" if is_found(particle, left.groups, min_hits) else "merged"
 
 
 def nearest(particle: Particle, others: Iterable[Particle]) -> float:

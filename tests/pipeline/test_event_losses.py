@@ -36,7 +36,7 @@ from bigtrk.tracks.builders.components import Components
 from bigtrk.tracks.matching import Criteria
 from tests.oracle import stage_losses as plain
 
-CUT, CRITERIA = 0.5, Criteria(min_hits=3, pt_min=0.5)
+CUT, CRITERIA = 0.5, Criteria(min_hits=3, pt_min=0.3)
 
 
 def with_hits_in_one_module(event: Event) -> Event:
@@ -51,7 +51,7 @@ def with_hits_in_one_module(event: Event) -> Event:
 
 @dataclass(frozen=True)
 class Places:
-    """Hits by direction, one in ten anywhere."""
+    """Hits by direction, three in ten anywhere."""
 
     seed: int
 
@@ -61,7 +61,7 @@ class Places:
         place = np.stack(
             [np.cos(columns["phi"]), np.sin(columns["phi"]), columns["eta"]], axis=1
         ).astype(np.float32)
-        lost = rng.random(len(place)) < 0.1
+        lost = rng.random(len(place)) < 0.3
         place[lost] = rng.normal(size=(int(lost.sum()), 3)) * 3
         return place
 
@@ -86,10 +86,10 @@ def pipeline_for(event: Event, seed: int) -> Pipeline:
     particle = hit_particles(event)
     stages: dict[str, Any] = {
         "embedding": Places(seed),
-        "filter": Scores(particle, seed + 1, 0.3),
-        "classifier": Scores(particle, seed + 2, 0.13),
+        "filter": Scores(particle, seed + 1, 0.5),
+        "classifier": Scores(particle, seed + 2, 0.5),
     }
-    return Pipeline(radius=0.2, cut=0.3, builder=Components(0.8), **stages)
+    return Pipeline(radius=0.25, cut=0.5, builder=Components(0.8), **stages)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def sent() -> list[tuple[Event, Pipeline, EventLosses]]:
     """Events sent through pipelines."""
     found = []
     for number in range(3):
-        event = with_hits_in_one_module(simulate_event(50, 1, number))
+        event = with_hits_in_one_module(simulate_event(100, 1, number))
         pipeline = pipeline_for(event, number)
         found.append((event, pipeline, event_losses(pipeline, event, CRITERIA, CUT)))
     return found
@@ -125,15 +125,14 @@ def seen_plainly(event: Event, pipeline: Pipeline) -> Seen:
 
     tracks, _ = pipeline.tracks(event, CRITERIA.min_hits, watch)
     groups = [set(np.flatnonzero(tracks == track).tolist()) for track in range(tracks.max() + 1)]
-    left["builder"] = {pair for pair in left["filter"] for group in groups if set(pair) <= group}
+    pairs = plain.Left(**left, groups=plain.joined(left["classifier"]), tracks=groups)
+    within = {pair for pair in left["filter"] for group in groups if set(pair) <= group}
     particles = plain.particles_of(event)
     long = [one for one in particles if len(one.hits) >= CRITERIA.min_hits]
     wanted = [one for one in long if one.pt >= CRITERIA.pt_min]
-    categories = [
-        plain.category(one, groups, left, left["classifier"], CRITERIA.min_hits) for one in wanted
-    ]
+    categories = [plain.category(one, pairs, CRITERIA.min_hits) for one in wanted]
     true = set[plain.Pair]().union(*(one.true for one in particles))
-    return Seen(wanted, long, categories, {"event": true, **left}, true)
+    return Seen(wanted, long, categories, {"event": true, **left, "builder": within}, true)
 
 
 def counted(
