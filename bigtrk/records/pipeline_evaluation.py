@@ -39,7 +39,8 @@ class PipelineEvaluationRecord(FileRecord):
     counts as kept; the track builder reads all scores.
 
     stages: "event" (the true edges that there are), then "radius", "filter", "classifier" and
-    "builder", whose edges are those within a track and whose `findable` particles are those found.
+    "builder", whose edges are those that would be true if each track were a particle, and whose
+    `findable` particles are those found.
     losses: particles to be found by their category of loss, and loss_bins the same by pt (GeV),
     eta, distance (in eta and phi to the nearest particle), vertex (its distance from the beam line,
     mm) and hits, as "merged_by_pt" (`pipeline/evaluation/event_losses.py` defines them).

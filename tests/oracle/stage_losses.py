@@ -80,6 +80,13 @@ def particles_of(event: Event) -> list[Particle]:
     return found
 
 
+def as_particle(event: Event, track: Iterable[int]) -> Particle:
+    """A track as if its hits were those of a particle from the origin."""
+    hits = [_hit(event, row, (0.0, 0.0, 0.0)) for row in track]
+    ascending = tuple(sorted(hits, key=lambda hit: hit.distance))
+    return Particle(ascending, math.nan, math.nan, math.nan, math.nan)
+
+
 def _hit(event: Event, row: int, vertex: Sequence[float]) -> Hit:
     point = [float(event.hits[axis][row]) for axis in "xyz"]
     volume, layer, module = (

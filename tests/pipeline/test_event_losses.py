@@ -126,13 +126,13 @@ def seen_plainly(event: Event, pipeline: Pipeline) -> Seen:
     tracks, _ = pipeline.tracks(event, CRITERIA.min_hits, watch)
     groups = [set(np.flatnonzero(tracks == track).tolist()) for track in range(tracks.max() + 1)]
     pairs = plain.Left(**left, groups=plain.joined(left["classifier"]), tracks=groups)
-    within = {pair for pair in left["filter"] for group in groups if set(pair) <= group}
+    of_tracks = set[plain.Pair]().union(*(plain.as_particle(event, one).true for one in groups))
     particles = plain.particles_of(event)
     long = [one for one in particles if len(one.hits) >= CRITERIA.min_hits]
     wanted = [one for one in long if one.pt >= CRITERIA.pt_min]
     categories = [plain.category(one, pairs, CRITERIA.min_hits) for one in wanted]
     true = set[plain.Pair]().union(*(one.true for one in particles))
-    return Seen(wanted, long, categories, {"event": true, **left, "builder": within}, true)
+    return Seen(wanted, long, categories, {"event": true, **left, "builder": of_tracks}, true)
 
 
 def counted(

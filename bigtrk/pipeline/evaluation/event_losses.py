@@ -3,13 +3,13 @@
 Shapes: N hits, E edges, C particles that are to be found.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.events.event import Event
-from bigtrk.pipeline.evaluation.event_truth import EventTruth, Mask, StageCounts
+from bigtrk.events.event import NOISE, Event
+from bigtrk.pipeline.evaluation.event_truth import EventTruth, Mask, StageCounts, joined_outwards
 from bigtrk.pipeline.evaluation.particle_axes import particle_axes
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.stages import Pipeline
@@ -62,7 +62,7 @@ def event_losses(
     return EventLosses(
         hits=len(tracks),
         tracks=judge_hits(event, tracks, criteria.matchings()),
-        stages={**stages.counts, BUILDER: stages.within(tracks, found)},
+        stages={**stages.counts, BUILDER: stages.of_tracks(event, tracks, found)},
         losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
         loss_bins=category_bins(category, CATEGORIES, axes),
         passage=passage,
@@ -88,10 +88,12 @@ class _WatchedStages:
         self.counts[stage] = self._truth.counts(kept, are_true, self.findable[-1])
         if scores is not None:
             self.findable.append(self._truth.found_by_components(kept))
-        self._edges = edges
 
-    def within(self, tracks: Ids, found: Mask) -> StageCounts:
-        """Counts the last stage's edges within a track: track of each hit [N], found [C]."""
-        inner, outer = tracks[self._edges]
-        kept = self._edges[:, (inner == outer) & (inner != NO_TRACK)]
-        return self._truth.counts(kept, self._truth.are_true(kept), found)
+    def of_tracks(self, event: Event, tracks: Ids, found: Mask) -> StageCounts:
+        """Counts the edges that would be true if each track were a particle: track of each hit [N];
+        found [C].
+        """
+        # A hit in no track becomes noise.
+        made = {"hit_id": event.hits["hit_id"], "particle_id": tracks - NO_TRACK + NOISE}
+        edges = joined_outwards(replace(event, particles=None, truth=made))
+        return self._truth.counts(edges, self._truth.are_true(edges), found)

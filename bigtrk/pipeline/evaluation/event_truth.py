@@ -35,10 +35,9 @@ class StageCounts:
 
 
 class EventTruth:
-    """The true edges of an event, as pipelines are trained on them, and its particles that are to
-    be found by `matching`.
+    """The true edges of an event, and its particles that are to be found by `matching`.
 
-    true [2, T]: hit rows, outwards. wanted [C]: rows of `particle_kinematics`.
+    true [2, T]: those of `joined_outwards`. wanted [C]: rows of `particle_kinematics`.
     """
 
     def __init__(self, event: Event, matching: Matching) -> None:
@@ -50,7 +49,7 @@ class EventTruth:
         self._matching = matching
         self._particle_id = hit_particles(event)
         self._particles = true_particles(event)
-        self.true = outwards(event.hits, TrueEdgeBuilder().true(event))
+        self.true = joined_outwards(event)
         # Which particles are to be found does not depend on the tracks.
         self.wanted = self._judged(np.full(len(self._particle_id), NO_TRACK, np.int64)).particle
         self._is_wanted = np.isin(self._particle_id, self._particles.particle_id[self.wanted])
@@ -79,3 +78,8 @@ class EventTruth:
 
     def _judged(self, tracks: Ids) -> Judgement:
         return match_tracks(tracks, self._particle_id, self._particles, self._matching)
+
+
+def joined_outwards(event: Event) -> Ids:
+    """Returns an event's true edges, as pipelines are trained on them, by hit rows: [2, T]."""
+    return outwards(event.hits, TrueEdgeBuilder().true(event))

@@ -18,11 +18,12 @@ COLUMNS = (
     *("findable %", "lost", "s"),
 )
 RULE = (
-    "edges: per event; of the classifier those above its cut, of the track builder those within a "
-    "track. edge eff.: share of the target edges, the true ones of particles to be found. purity: "
-    "target edges among target and false ones, as also those are that skip a hit. findable: share "
-    "of the particles to be found that the true edges left join to enough hits; of the track "
-    "builder, those found. lost, gained: per cent since the stage before. s: per event."
+    "edges: per event; of the classifier those above its cut, of the track builder those that "
+    "would be true if each track were a particle. edge eff.: share of the target edges, the true "
+    "ones of particles to be found. purity: target edges among target and false ones, as also "
+    "those are that skip a hit. findable: share of the particles to be found that the true edges "
+    "left join to enough hits; of the track builder, those found. lost, gained: per cent since the "
+    "stage before. s: per event."
 )
 
 

@@ -94,13 +94,14 @@ def _notes(record: PipelineEvaluationRecord) -> Iterator[str]:
 
 
 def _in_bins(record: PipelineEvaluationRecord) -> Iterator[Table]:
-    """Makes a table by each quantity: a row per bin, a column per category of loss."""
+    """Makes a table by each quantity: a row per bin, a column per category that has particles."""
     for axis, label in AXES.items():
-        known = dict(category_columns(record, axis))
+        columns = category_columns(record, axis)
+        known = {name: binned for name, binned in columns if record.losses.get(name)}
         if rows := bin_rows([*known.values()]) if known else ():
-            columns = (label, "particles", *(SHORT[name] for name in known))
+            headings = (label, "particles", *(SHORT[name] for name in known))
             rules = (AXES_RULE,) if axis in ("distance", "vertex") else ()
-            yield Table(f"Losses by {label}", columns, rows, rules)
+            yield Table(f"Losses by {label}", headings, rows, rules)
 
 
 def category_columns(record: PipelineEvaluationRecord, axis: str) -> Sequence[tuple[str, Binned]]:
