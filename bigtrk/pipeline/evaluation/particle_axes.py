@@ -15,7 +15,7 @@ from bigtrk.tracks.overlaps import Ids
 
 FULL_TURN = 2 * math.pi
 DISTANCE_EDGES = tuple(round(10 ** (step / 3), 4) for step in range(-9, 4))
-VERTEX_EDGES = (0.001, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # mm
+VERTEX_EDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # mm
 HITS_EDGES = (*(float(hits) for hits in range(1, 21)), 25.0, 30.0, 50.0)
 
 

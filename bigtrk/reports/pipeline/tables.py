@@ -96,8 +96,7 @@ def _notes(record: PipelineEvaluationRecord) -> Iterator[str]:
 def _in_bins(record: PipelineEvaluationRecord) -> Iterator[Table]:
     """Makes a table by each quantity: a row per bin, a column per category that has particles."""
     for axis, label in AXES.items():
-        columns = category_columns(record, axis)
-        known = {name: binned for name, binned in columns if record.losses.get(name)}
+        known = dict(category_columns(record, axis))
         if rows := bin_rows([*known.values()]) if known else ():
             headings = (label, "particles", *(SHORT[name] for name in known))
             rules = (AXES_RULE,) if axis in ("distance", "vertex") else ()
@@ -105,6 +104,6 @@ def _in_bins(record: PipelineEvaluationRecord) -> Iterator[Table]:
 
 
 def category_columns(record: PipelineEvaluationRecord, axis: str) -> Sequence[tuple[str, Binned]]:
-    """Lists the categories that are known in bins of a quantity, by name."""
+    """Lists the categories that have particles and are known in bins of a quantity, by name."""
     found = ((name, record.loss_bins.get(f"{name}_by_{axis}")) for name in CATEGORIES)
-    return [(name, binned) for name, binned in found if binned is not None]
+    return [(name, binned) for name, binned in found if binned and record.losses.get(name)]
