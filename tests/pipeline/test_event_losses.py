@@ -88,8 +88,9 @@ def pipeline_for(event: Event, seed: int) -> Pipeline:
         "embedding": Places(seed),
         "filter": Scores(particle, seed + 1, 0.5),
         "classifier": Scores(particle, seed + 2, 0.5),
+        "builder": Components(0.8),
     }
-    return Pipeline(radius=0.25, cut=0.5, builder=Components(0.8), **stages)
+    return Pipeline(radius=0.25, cut=0.5, **stages)
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ def _told(record: PipelineEvaluationRecord, is_of_these_weights: bool) -> str:
 def evaluation_facts(record: PipelineEvaluationRecord) -> Facts:
     """Says what was evaluated, and when."""
     return f"Evaluation on {record.data}", {
-        "events": f"{figures.count(record.events)} with {figures.count(record.hits)} hits",
+        "events": figures.count(record.events),
+        "hits": figures.count(record.hits),
         "made": f"{record.made:%Y-%m-%d %H:%M} {record.made.tzname()}",
     }
