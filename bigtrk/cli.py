@@ -10,7 +10,14 @@ import bigtrk
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.errors import InputError
 from bigtrk.graph_commands import build, simulate
-from bigtrk.pipeline_commands import filter_graphs, infer, pipeline, reconstruct
+from bigtrk.pipeline_commands import (
+    evaluate_stages,
+    filter_graphs,
+    infer,
+    pipeline,
+    reconstruct,
+    report_pipelines,
+)
 from bigtrk.study_commands import scale, study
 from bigtrk.tracks.builders.names import BuilderName
 
@@ -95,12 +102,22 @@ def resume(
 
 @app.command()
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py")],
-    data: Annotated[Path, typer.Argument(help="folder of graphs or sectors")],
-    tracks: Annotated[bool, typer.Option("--tracks", help="build tracks and score them")] = False,
+    run: Annotated[
+        Path,
+        typer.Argument(help="run folder of bigtrk/train.py, or folder of a pipeline"),
+    ],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="folder of graphs or sectors; of a pipeline, folder or zip of events with truth"
+        ),
+    ],
+    tracks: Annotated[
+        bool, typer.Option("--tracks", help="build tracks and score them; a pipeline always does")
+    ] = False,
     builder: Annotated[
-        BuilderName, typer.Option(help="what makes tracks of scored edges")
-    ] = BuilderName.COMPONENTS,
+        BuilderName | None, typer.Option(help="what makes tracks of scored edges; components")
+    ] = None,
     score_cut: Annotated[
         float | None,
         typer.Option(
@@ -122,7 +139,7 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Edge metrics, and tracks, of a trained model.
+    """Edge metrics, and tracks, of a trained model; of a pipeline what each stage loses.
 
     Until a run ends, that of its newest good checkpoint. Each evaluation is a new file in
     RUN/evaluations.
@@ -132,13 +149,23 @@ def evaluate(
     from bigtrk.parallel.host import configure_process
     from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import discover
+    from bigtrk.records.pipeline_folder import is_pipeline
     from bigtrk.reports import show_evaluation, write_evaluation_html
     from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
     from bigtrk.training.evaluation.evaluate import evaluate_run
     from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
 
+    if is_pipeline(run):
+        if builder or score_cut is not None or scan_cuts:
+            raise InputError(
+                f"{run}: a pipeline has its own track builder and cuts; leave --builder, "
+                f"--score-cut and --scan-cuts out"
+            )
+        evaluate_stages(run, data, min_hits, pt_min, html, as_json)
+        return
     scanned = SCAN_CUTS if scan_cuts else ()
-    options = TrackOptions(score_cut, min_hits, pt_min, builder=builder, scan_cuts=scanned)
+    chosen = builder or BuilderName.COMPONENTS
+    options = TrackOptions(score_cut, min_hits, pt_min, builder=chosen, scan_cuts=scanned)
     ranks = discover()
     configure_process(ranks)
     with process_group(ranks, evaluated_configuration(run).run.patience):
@@ -183,16 +210,21 @@ def score(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="run folders, or folders of `bigtrk scale`")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="run folders, folders of `bigtrk scale`, or those of pipelines"),
+    ],
     html: Annotated[
         Path | None, typer.Option(help="also write one HTML page", callback=_check_page)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Scaling, metrics and time shares of one run or series, or of several side by side.
+    """Scaling, metrics and time shares of one run or series, or of several side by side; of
+    pipelines the losses of each stage.
 
     --json prints a line per number of ranks for series.
     """
+    from bigtrk.records.pipeline_folder import is_pipeline
     from bigtrk.reports import read_run, show, summarise, write_html
     from bigtrk.studies.scaling.report import SeriesReport
     from bigtrk.studies.scaling.series import is_series
@@ -205,6 +237,9 @@ def report(
             series.show(console)
         if html:
             series.write_html(html)
+        return
+    if any(map(is_pipeline, runs)):
+        report_pipelines(runs, html, as_json)
         return
     read = [read_run(path) for path in runs]
     print_result(summarise(read), as_json, lambda: show(read, console))

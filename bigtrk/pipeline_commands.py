@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bigtrk.console import console, exit_on_bad_input, print_result, say
+from bigtrk.errors import InputError
 from bigtrk.pipeline.options import MakingOptions, Precision
 from bigtrk.tracks.builders.names import BuilderName
 
@@ -81,6 +82,39 @@ def reconstruct(
 
     options = MakingOptions(min_hits, max_edges, precision)
     _make_tracks(lambda ranks: reconstruct_folder(folder, events, out, options, ranks), as_json)
+
+
+def evaluate_stages(
+    folder: Path, events: Path, min_hits: int, pt_min: float, html: Path | None, as_json: bool
+) -> None:
+    """Evaluates a pipeline, for `bigtrk evaluate`; html: a page to write, too."""
+    from bigtrk.parallel.ranks import discover
+    from bigtrk.pipeline.evaluation.evaluate import evaluate_pipeline
+    from bigtrk.reports import show_pipeline_evaluation, write_pipeline_evaluation_html
+    from bigtrk.tracks.matching import Criteria
+
+    if discover().world_size > 1:
+        raise InputError(f"{folder}: one rank evaluates a pipeline; start it without a launcher")
+    record = evaluate_pipeline(folder, events, Criteria(min_hits, pt_min))
+    content = record.model_dump(mode="json")
+    print_result(content, as_json, lambda: show_pipeline_evaluation(record, console))
+    if html:
+        write_pipeline_evaluation_html(record, html)
+
+
+def report_pipelines(folders: list[Path], html: Path | None, as_json: bool) -> None:
+    """Reports on pipelines, for `bigtrk report`; html: a page to write, too."""
+    from bigtrk.reports import (
+        read_pipeline,
+        show_pipelines,
+        summarise_pipelines,
+        write_pipelines_html,
+    )
+
+    read = [read_pipeline(folder) for folder in folders]
+    print_result(summarise_pipelines(read), as_json, lambda: show_pipelines(read, console))
+    if html:
+        write_pipelines_html(read, html)
 
 
 def infer(

@@ -28,10 +28,20 @@ from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.planning.check import check
 from bigtrk.planning.plan import check_summary
 from bigtrk.records.metrics import MeanEdgeMetrics, NormsRecord, PowerRecord
+from bigtrk.records.pipeline import PIPELINE
 from bigtrk.records.run import DataRecord, Resumption, RunRecord
 from bigtrk.records.run_folder import METRICS, RUN
 from bigtrk.records.series import SeriesRecord
-from bigtrk.reports import read_run, show, summarise, write_html
+from bigtrk.reports import (
+    read_pipeline,
+    read_run,
+    show,
+    show_pipelines,
+    summarise,
+    summarise_pipelines,
+    write_html,
+    write_pipelines_html,
+)
 from bigtrk.reports.study import StudyReport
 from bigtrk.studies.scaling.report import SeriesReport
 from bigtrk.training.checkpoint.files import KINDS, RANDOM, write_shard
@@ -51,6 +61,7 @@ from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import LossHistory
 from tests.hostile import Reader, refusal
+from tests.reports.pipeline_folders import PIPELINE_RECORD, pipeline_evaluation
 from tests.reports.run_folders import (
     binned_evaluation_record,
     epoch_record,
@@ -167,6 +178,10 @@ def series_json() -> dict[str, Any]:
     return record.model_dump(mode="json")
 
 
+def pipeline_evaluation_json() -> dict[str, Any]:
+    return pipeline_evaluation().model_dump(mode="json")
+
+
 EVALUATION = "evaluations/graphs-20261122T064105Z.json"
 RECORDS = ("run.json", "metrics.jsonl", EVALUATION, "series.json")
 
@@ -227,6 +242,30 @@ def read_reports(folder: Path, content: bytes) -> object:
 
 def report_seeds() -> list[bytes]:
     return [bytes([kind]) + good_record(name) for kind, name in enumerate(RECORDS)]
+
+
+PIPELINE_FILES = {
+    PIPELINE: PIPELINE_RECORD.model_dump(mode="json"),
+    "evaluations/events-20261122T064105Z.json": pipeline_evaluation_json(),
+}
+
+
+def read_pipeline_reports(folder: Path, content: bytes) -> object:
+    """Every report there is of a pipeline. First byte: which of PIPELINE_FILES is `content`."""
+    spoilt = [*PIPELINE_FILES][content[0] % len(PIPELINE_FILES)] if content else PIPELINE
+    for name, good in PIPELINE_FILES.items():
+        path = folder / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content[1:] if name == spoilt else as_json(good))
+    pipelines = [read_pipeline(folder / "mine")]
+    show_pipelines(pipelines, Console(file=io.StringIO()))
+    write_pipelines_html(pipelines, folder / "page.html")
+    json.dumps(summarise_pipelines(pipelines), allow_nan=False)
+    return None
+
+
+def pipeline_seeds() -> list[bytes]:
+    return [bytes([kind]) + as_json(good) for kind, good in enumerate(PIPELINE_FILES.values())]
 
 
 @cache
@@ -367,6 +406,7 @@ def read_ds_config(folder: Path, content: bytes) -> object:
 
 RECORD_READERS = {
     "report": Reader(report_seeds, read_reports),
+    "pipeline": Reader(pipeline_seeds, read_pipeline_reports),
     "model": Reader(model_seeds, read_model),
     "checkpoint": Reader(checkpoint_seeds, read_checkpoint),
     "resumed": Reader(resumed_seeds, read_resumed),
@@ -379,6 +419,8 @@ JSON_FILES: dict[str, tuple[str, bytes, Any]] = {
     "metrics.jsonl": ("report", b"\1", metric_lines()),
     "evaluation.json": ("report", b"\2", evaluation_json()),
     "series.json": ("report", b"\3", series_json()),
+    "pipeline.json": ("pipeline", b"\0", PIPELINE_RECORD.model_dump(mode="json")),
+    "pipeline evaluation.json": ("pipeline", b"\1", pipeline_evaluation_json()),
     "config.json": ("model", b"\0", json.loads(model_files()[DESCRIPTION])),
     "manifest.json": ("checkpoint", b"\1", json.loads(checkpoint_files()[MANIFEST])),
     "resumed run.json": ("resumed", b"\0", run_json()),

@@ -96,8 +96,9 @@ def options(app: typer.Typer) -> Iterator[tuple[str, list[str]]]:
 
 def _with_values(flag: str, annotation: Any) -> list[str]:
     kind = get_args(annotation)[0]
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return [f"{flag} {one.value}" for one in kind]
+    for each in (kind, *get_args(kind)):
+        if isinstance(each, type) and issubclass(each, Enum):
+            return [f"{flag} {one.value}" for one in each]
     return [flag]
 
 

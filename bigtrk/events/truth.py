@@ -94,8 +94,8 @@ def overlap_edges(event: Event) -> Int64:
 def particle_kinematics(event: Event) -> Columns:
     """Tabulates the particles that have a hit in the truth or are listed, ascending by id.
 
-    particle_id [P] int64, pt (GeV) eta vx vy vz (mm) [P] float64, NaN where the particle is not
-    listed, nhits [P] int64: its hits in this event's truth.
+    particle_id [P] int64, pt (GeV) eta phi (rad) vx vy vz (mm) [P] float64, NaN where the particle
+    is not listed, nhits [P] int64: its hits in this event's truth.
 
     Raises:
         InputError: the event has no truth.
@@ -111,7 +111,8 @@ def particle_kinematics(event: Event) -> Columns:
     with np.errstate(divide="ignore", invalid="ignore"):
         eta = np.arcsinh(pz / pt)
     vertex = {name: _of_particles(event, ids, name) for name in ("vx", "vy", "vz")}
-    return {"particle_id": ids, "pt": pt, "eta": eta, **vertex, "nhits": nhits}
+    phi = np.arctan2(py, px)
+    return {"particle_id": ids, "pt": pt, "eta": eta, "phi": phi, **vertex, "nhits": nhits}
 
 
 def _layer_groups(event: Event) -> tuple[Int64, Int64, Int64]:

@@ -28,7 +28,7 @@ from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.embedding import Embedding, load_embedding
 from bigtrk.pipeline.filtering import thinned
 from bigtrk.pipeline.options import Precision
-from bigtrk.pipeline.passage import Passage
+from bigtrk.pipeline.passage import Passage, Watch, unwatched
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.pipeline.trained import CPU
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
@@ -60,30 +60,35 @@ class Pipeline:
         """Returns the digests of the trained stages' weights, by stage."""
         return {stage: getattr(self, stage).digest for stage in (EMBEDDING, FILTER, CLASSIFIER)}
 
-    def tracks(self, event: Event, min_hits: int) -> tuple[NDArray[np.int64], Passage]:
+    def tracks(
+        self, event: Event, min_hits: int, watch: Watch = unwatched
+    ) -> tuple[NDArray[np.int64], Passage]:
         """Makes the tracks of an event, with truth or without: the track of each hit [N], or
-        NO_TRACK.
+        NO_TRACK. What the stages leave is shown to `watch`.
 
         Raises:
             InputError: the event lacks a feature that a stage reads.
         """
-        graph, passage = self.graph(event)
+        graph, passage = self.graph(event, watch)
         return tracks_of(graph, self.classifier, self.builder, min_hits, passage), passage
 
-    def graph(self, event: Event) -> tuple[EventGraph, Passage]:
-        """Makes the graph of an event that the classifier scores.
+    def graph(self, event: Event, watch: Watch = unwatched) -> tuple[EventGraph, Passage]:
+        """Makes the graph of an event that the classifier scores. What the stages leave is shown to
+        `watch`, also by those that follow.
 
         Raises:
             InputError: the event lacks a feature that a stage reads.
         """
-        passage = Passage()
+        passage = Passage(watch=watch)
         pairs = self._pairs(event, passage)
         with passage.stage("features"):
             graph = event_graph(event, outwards(event.hits, pairs), true=None)
         passage.edges["radius"] = graph.n_edges
+        watch("radius", graph.edge_index.numpy(), None)
         with passage.stage("filter"):
             graph = thinned(graph, self.filter(graph) >= self.cut)
         passage.edges["filter"] = graph.n_edges
+        watch("filter", graph.edge_index.numpy(), None)
         return graph, passage
 
     def _pairs(self, event: Event, passage: Passage) -> Ints:
@@ -115,6 +120,7 @@ def tracks_of(
     """
     with passage.stage("classifier"):
         scored = classified(graph, score)
+    passage.watch("classifier", scored.edge_index, scored.scores)
     with passage.stage("tracks"):
         return builder(scored, min_hits)
 

@@ -1,6 +1,6 @@
 """An evaluation, as `bigtrk evaluate` writes it; values that it does not know are None."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -11,6 +11,7 @@ from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.records.quantities import MOST, Number, PathText, Place, Text, some
 from bigtrk.records.record import FileRecord, Record
 
+LOG_AXES = ("pt", "distance", "vertex")  # shown by their logarithms
 Counts = Annotated[tuple[Count, ...], Field(max_length=MOST)]
 
 
@@ -35,6 +36,22 @@ class Binned(Record):
         if any(part > whole for part, whole in pairs):
             raise ValueError("a part is larger than its whole")
         return self
+
+
+def check_shared_bins(binned: Iterable[tuple[str, Binned]]) -> None:
+    """Checks that all that is binned in one quantity has the same bins, as the rows of a table; a
+    name ends with its quantity, as "merged_by_pt".
+
+    Raises:
+        ValueError: they differ, or those of a quantity on a logarithmic axis do not begin above 0.
+    """
+    edges: dict[str, tuple[Number, ...]] = {}
+    for name, found in binned:
+        axis = name.rpartition("_")[2]
+        if edges.setdefault(axis, found.edges) != found.edges:
+            raise ValueError(f"not all ratios have the same bins in {axis}")
+        if axis in LOG_AXES and found.edges[0] <= 0:
+            raise ValueError(f"bins in {axis} begin above 0")
 
 
 class EdgeBins(Record):
@@ -137,13 +154,7 @@ class EvaluationRecord(FileRecord):
 
     @model_validator(mode="after")
     def _bins_are_shared(self) -> Self:
-        """Checks that all ratios have the same bins, the rows of a table, and those of pT a log."""
-        for axis in ("pt", "eta"):
-            edges = {binned.edges for name, binned in self._binned() if name.endswith(f"_{axis}")}
-            if len(edges) > 1:
-                raise ValueError(f"not all ratios have the same bins in {axis}")
-            if axis == "pt" and any(limits[0] <= 0 for limits in edges):
-                raise ValueError("bins in pt begin above 0")
+        check_shared_bins(self._binned())
         return self
 
     def _binned(self) -> Iterator[tuple[str, Binned]]:

@@ -3,6 +3,7 @@
 Shapes: N hits, E edges.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,7 +61,12 @@ class TrackOptions:
 
     def budget_matching(self) -> Matching:
         """Returns the one in style and mode BUDGET."""
-        return next(each for each in self.matchings() if (each.style, each.mode) == BUDGET)
+        return budget_matching(self.matchings())
+
+
+def budget_matching(matchings: Iterable[Matching]) -> Matching:
+    """Returns the one in style and mode BUDGET."""
+    return next(each for each in matchings if (each.style, each.mode) == BUDGET)
 
 
 @dataclass(frozen=True)

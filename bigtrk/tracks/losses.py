@@ -3,11 +3,13 @@
 Shapes: C reconstructable particles.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, binned_ratio
+from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio
 from bigtrk.tracks.overlaps import Ids
 
 CATEGORIES = ("found", "no_true_edges", "too_few_true_edges", "true_edges_cut", "merged")
@@ -24,9 +26,15 @@ def loss_categories(
     true_edges_cut: nor do the true edges alone that the model keeps. merged: those would find it,
     so that false edges, which join them to others, are what loses it.
     """
-    conditions = [found, ~has_true_edges, ~found_perfectly, ~found_by_true_edges]
-    category: Ids = np.argmax([*conditions, np.ones_like(found)], axis=0)
-    return category
+    return first_that_fits([found, ~has_true_edges, ~found_perfectly, ~found_by_true_edges])
+
+
+def first_that_fits(conditions: Sequence[Mask]) -> Ids:
+    """Returns the place of the first condition that each particle meets, that behind the last one
+    where it meets none: [C] each (at least one) -> [C].
+    """
+    place: Ids = np.argmax([*conditions, np.ones_like(conditions[0])], axis=0)
+    return place
 
 
 def loss_bins(category: Ids, particle: Ids, particles: ParticleTable) -> Bins:
@@ -34,12 +42,24 @@ def loss_bins(category: Ids, particle: Ids, particles: ParticleTable) -> Bins:
 
     particle: rows of the table. The names are "found_by_pt", "found_by_eta" and so on.
     """
+    columns = {"pt": (particles.pt, PT_EDGES), "eta": (particles.eta, ETA_EDGES)}
+    axes = {
+        axis: (column.double().numpy()[particle], edges)
+        for axis, (column, edges) in columns.items()
+    }
+    return category_bins(category, CATEGORIES, axes)
+
+
+def category_bins(
+    category: Ids, names: Sequence[str], axes: Mapping[str, tuple[Floats, tuple[float, ...]]]
+) -> Bins:
+    """Bins each category's share of particles: category [C], its places among `names`.
+
+    axes: of each quantity the particles' values [C] and the limits of its bins. The names are
+    "NAME_by_AXIS".
+    """
     return {
         f"{name}_by_{axis}": binned_ratio(values, category == place, edges)
-        for axis, column, edges in (
-            ("pt", particles.pt, PT_EDGES),
-            ("eta", particles.eta, ETA_EDGES),
-        )
-        for values in [column.double().numpy()[particle]]
-        for place, name in enumerate(CATEGORIES)
+        for axis, (values, edges) in axes.items()
+        for place, name in enumerate(names)
     }

@@ -97,6 +97,7 @@ def test_kinematics_equal_a_loop_over_particles(event: Event) -> None:
         theta = np.arctan2(np.hypot(px, py), pz)
         assert table["pt"][row] == pytest.approx(np.hypot(px, py))
         assert table["eta"][row] == pytest.approx(-np.log(np.tan(theta / 2)))
+        assert table["phi"][row] == pytest.approx(np.arctan2(py, px))
         assert table["vy"][row] == event.particles["vy"][place]
 
 

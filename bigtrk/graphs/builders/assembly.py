@@ -45,7 +45,7 @@ def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
         node_features=as_tensor(features),
         edge_index=torch.from_numpy(edges),
         edge_features=as_tensor(edge_columns(features, edges)),
-        y=None if true is None else torch.from_numpy(_are_true(edges, true, len(hit_id))),
+        y=None if true is None else torch.from_numpy(are_true(edges, true, len(hit_id))),
         hit_id=torch.from_numpy(hit_id),
         particle_id=torch.from_numpy(hit_particles(event)) if known else None,
         hit_weight=None if weight is None else torch.from_numpy(weight),
@@ -100,14 +100,14 @@ def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
+def are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
+    """Says whether each of `edges` [2, E] of hit rows is among the true ones [2, T]: [E]."""
+    return np.isin(edges[1] * n_hits + edges[0], true[1] * n_hits + true[0])
+
+
 def _sorted(edges: Ints, n_nodes: int) -> Ints:
     """Sorts edges [2, E] by (destination, source), as sectors hold them."""
     return edges[:, np.argsort(edges[1] * n_nodes + edges[0], kind="stable")]
-
-
-def _are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
-    """Says whether each of `edges` [2, E] is among the true ones [2, T]: [E]."""
-    return np.isin(edges[1] * n_hits + edges[0], true[1] * n_hits + true[0])
 
 
 def _particle_table(event: Event) -> ParticleTable:

@@ -1,5 +1,7 @@
 """Ratios in bins, with binomial errors: tables and curves of them."""
 
+from collections.abc import Sequence
+
 from bigtrk.records.evaluation import Binned
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.estimates import wilson
@@ -22,6 +24,23 @@ def cell(part: int, whole: int) -> str:
 def cells(binned: Binned) -> list[str]:
     """Formats all bins, then values outside and unknown ones; dashes without counts."""
     return [cell(part, whole) for part, whole in all_counts(binned)]
+
+
+def bin_rows(columns: Sequence[Binned]) -> tuple[tuple[str, ...], ...]:
+    """Makes a row per bin that counts anything: its limits, the first column's count, and a cell of
+    each column (at least one, all with the same bins).
+    """
+    counts, ratios = [all_counts(binned) for binned in columns], [cells(x) for x in columns]
+    return tuple(
+        (label, figures.count(counts[0][row][1]), *(column[row] for column in ratios))
+        for row, label in enumerate(_labels(columns[0]))
+        if any(column[row][1] for column in counts)
+    )
+
+
+def _labels(binned: Binned) -> list[str]:
+    limits = zip(binned.edges, binned.edges[1:], strict=False)
+    return [*(f"{low:g} to {high:g}" for low, high in limits), "outside", "unknown"]
 
 
 def all_counts(binned: Binned) -> list[tuple[int, int]]:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from bigtrk.records.evaluation import Binned, EvaluationRecord, Judged, TrackRecord
-from bigtrk.reports.elements import figures
-from bigtrk.reports.elements.binned import BINNED_RULE, all_counts, cells
+from bigtrk.reports.elements.binned import BINNED_RULE, bin_rows
 from bigtrk.reports.elements.layout import Table
 
 TRACKS_RULE = (
@@ -52,20 +51,8 @@ def _table(title: str, axis: str, columns: Columns) -> Table:
     known = [(name, binned) for name, binned in columns if binned]
     if not known:
         return Table(title, (), ())
-    labels = _labels(known[0][1])
-    counts = [all_counts(binned) for _, binned in known]
-    ratios = [cells(binned) for _, binned in known]
-    rows = tuple(
-        (label, figures.count(counts[0][row][1]), *(column[row] for column in ratios))
-        for row, label in enumerate(labels)
-        if any(column[row][1] for column in counts)
-    )
+    rows = bin_rows([binned for _, binned in known])
     first = "particles" if "eff. % strict" in dict(known) else "target edges"
     names = tuple(name for name, _ in known)
     rules = (TRACKS_RULE, EDGES_RULE) if first == "particles" else (EDGES_RULE,)
     return Table(title, (axis, first, *names), rows, (*rules, BINNED_RULE))
-
-
-def _labels(binned: Binned) -> list[str]:
-    limits = zip(binned.edges, binned.edges[1:], strict=False)
-    return [*(f"{low:g} to {high:g}" for low, high in limits), "outside", "unknown"]

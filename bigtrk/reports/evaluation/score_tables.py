@@ -7,7 +7,12 @@ from rich.console import Console
 from bigtrk.records.score import EventScore, ScoreRecord
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table, at_width, show_table
-from bigtrk.reports.evaluation.tables import TRACK_COLUMNS, matching_cells, score_note
+from bigtrk.reports.evaluation.tables import (
+    NO_PARTICLES,
+    TRACK_COLUMNS,
+    matching_cells,
+    score_note,
+)
 
 LONGEST_TABLE = 10  # events, of six rows each; --json has them all
 RULES = (
@@ -46,10 +51,7 @@ def _notes(record: ScoreRecord) -> Iterator[str]:
             "of the others gives no weights."
         )
     if not any(match.n_particles for match in record.matching):
-        yield (
-            "No particle has so many hits and a known pT so high; --pt-min 0 takes those of "
-            "unknown momentum, too."
-        )
+        yield NO_PARTICLES
     if record.events_without_tracks:
         yield (
             f"Not judged, since no tracks are given: {record.events_without_tracks} more of the "

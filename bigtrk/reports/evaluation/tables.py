@@ -19,6 +19,10 @@ MATCHING_COLUMNS = (
 )
 TRACK_COLUMNS = ("matching", "mode", *MATCHING_COLUMNS)
 SCAN_RULE = "ATLAS matching, strict mode."
+NO_PARTICLES = (
+    "No particle has so many hits and a known pT so high; --pt-min 0 takes those of unknown "
+    "momentum, too."
+)
 
 BUDGET = ("ATLAS", "strict")
 CATEGORIES = {

@@ -1,0 +1,33 @@
+"""The headers of a pipeline and of its evaluations: text by label."""
+
+from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord
+from bigtrk.records.pipeline_folder import PipelineFolder
+from bigtrk.reports.elements import figures
+
+NOT_YET = "not yet: bigtrk evaluate PIPELINE EVENTS"
+
+Facts = tuple[str, dict[str, str]]
+
+
+def pipeline_facts(pipeline: PipelineFolder) -> Facts:
+    """Says what a pipeline has chosen, and what it was evaluated on."""
+    record = pipeline.record
+    evaluated = [_told(each, each.weights == record.weights) for each in pipeline.evaluations]
+    return f"Pipeline {pipeline.folder.resolve().name}", {
+        "radius": figures.small(record.radius),
+        "filter's cut": figures.small(record.cut),
+        "evaluated on": ", ".join(evaluated) or NOT_YET,
+    }
+
+
+def _told(record: PipelineEvaluationRecord, is_of_these_weights: bool) -> str:
+    return f"{record.data}{'' if is_of_these_weights else ' (before a stage was trained again)'}"
+
+
+def evaluation_facts(record: PipelineEvaluationRecord) -> Facts:
+    """Says what was evaluated, and when."""
+    return f"Evaluation on {record.data}", {
+        "events": figures.count(record.events),
+        "hits": figures.count(record.hits),
+        "made": f"{record.made:%Y-%m-%d %H:%M} {record.made.tzname()}",
+    }

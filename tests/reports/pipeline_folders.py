@@ -1,0 +1,74 @@
+"""The small folder of a pipeline, with records as its training and its evaluation build them."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bigtrk.records.evaluation import Judged
+from bigtrk.records.evaluations import write_evaluation
+from bigtrk.records.pipeline import PIPELINE, PipelineRecord
+from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord, StageLeft
+from bigtrk.records.record import write_record
+from tests.reports.run_folders import binned, matching_record
+
+PIPELINE_RECORD = PipelineRecord(radius=0.2, cut=0.1, weights={"filter": "ab"})
+STAGES = (
+    StageLeft(
+        stage="event", edges=2000, true_edges=2000, target_edges=1000, findable=99, seconds=0
+    ),
+    StageLeft(
+        stage="radius", edges=40000, true_edges=1900, target_edges=980, findable=98, seconds=1.5
+    ),
+    StageLeft(
+        stage="filter", edges=8000, true_edges=1800, target_edges=970, findable=96, seconds=0.25
+    ),
+    StageLeft(
+        stage="classifier", edges=2200, true_edges=1700, target_edges=950, findable=90, seconds=2.0
+    ),
+    StageLeft(
+        stage="builder", edges=2100, true_edges=1690, target_edges=945, findable=88, seconds=0.5
+    ),
+)
+LOSSES = {
+    "found": 88,
+    "hits": 1,
+    "radius": 1,
+    "filter": 2,
+    "true_edges_cut": 4,
+    "merged": 3,
+    "builder": 1,
+}
+
+
+def pipeline_evaluation(**changes: Any) -> PipelineEvaluationRecord:
+    """An evaluation of two events with 100 particles to be found."""
+    content: dict[str, Any] = {
+        "data": "/data/events",
+        "made": datetime(2026, 11, 22, 6, 41, 5, tzinfo=UTC),
+        "weights": {"filter": "ab"},
+        "events": 2,
+        "hits": 3400,
+        "min_hits": 3,
+        "pt_min": 1.0,
+        "matching_fraction": 0.5,
+        "edge_cut": 0.5,
+        "stages": STAGES,
+        "tracks": Judged(trackml_score=0.8, matching=(matching_record(),)),
+        "losses": LOSSES,
+        "loss_bins": {
+            "found_by_pt": binned((60, 70), (0, 0), (28, 30)),
+            "merged_by_pt": binned((3, 70), (0, 0), (0, 30)),
+            "found_by_distance": binned((28, 40), (60, 60), edges=(0.01, 0.1, 1.0)),
+        },
+        "notes": ("event1: joins hits within 0.1 instead of 0.2",),
+    }
+    return PipelineEvaluationRecord(**{**content, **changes})
+
+
+def pipeline_folder(folder: Path, *evaluations: PipelineEvaluationRecord) -> Path:
+    """Makes the folder of a pipeline, as far as reports read it."""
+    folder.mkdir()
+    write_record(folder / PIPELINE, PIPELINE_RECORD)
+    for evaluation in evaluations:
+        write_evaluation(folder, evaluation)
+    return folder
