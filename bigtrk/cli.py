@@ -69,11 +69,15 @@ def simulate(
     detectors: Annotated[
         Path | None, typer.Option(help="a detectors.csv instead of the built-in geometry")
     ] = None,
+    no_truth: Annotated[
+        bool, typer.Option("--no-truth", help="what a detector measures, and not who made it")
+    ] = False,
 ) -> None:
     """Simulate events and write them as TrackML files; what is there already is kept."""
     from bigtrk.events.simulation.production import simulate_folder
 
-    simulate_folder(out, range(first_event, first_event + events), particles, seed, detectors)
+    numbers = range(first_event, first_event + events)
+    simulate_folder(out, numbers, particles, seed, detectors, with_truth=not no_truth)
 
 
 @app.command()
@@ -376,7 +380,10 @@ def doctor(as_json: AsJson = False) -> None:
 
 @app.command()
 def demo(out: Annotated[Path, typer.Argument(help="folder for all that it makes")]) -> None:
-    """The main job on simulated events: simulate, build, partition, train, evaluate, report."""
+    """The main job on simulated events: simulate, build, partition, train, evaluate, report.
+
+    Then the pipeline in small: from hits without truth to tracks, which are judged.
+    """
     from bigtrk.demo import run_demo
 
     run_demo(out)

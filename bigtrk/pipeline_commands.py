@@ -57,12 +57,20 @@ def reconstruct(
     events: Annotated[Path, typer.Argument(help="folder or zip of events; truth is not read")],
     out: Annotated[Path, typer.Argument(help="folder for the tracks")],
     min_hits: Annotated[int, typer.Option(min=1, help="hits of a track")] = 3,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="quality that a track needs: a higher one than the pipeline's gives fewer fakes",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
 ) -> None:
     """Make tracks of hits: a parquet file per event, and a TrackML submission of all."""
     from bigtrk.pipeline.reconstruct import reconstruct_folder
 
-    _print_tracks(reconstruct_folder(folder, events, out, min_hits), as_json)
+    _print_tracks(reconstruct_folder(folder, events, out, min_hits, threshold), as_json)
 
 
 def infer(

@@ -14,15 +14,17 @@ from bigtrk.tracks.builders.registry import make_builder
 from bigtrk.tracks.overlaps import Ids
 
 
-def reconstruct_folder(folder: Path, events: Path, out: Path, min_hits: int) -> TracksMade:
+def reconstruct_folder(
+    folder: Path, events: Path, out: Path, min_hits: int, threshold: float | None = None
+) -> TracksMade:
     """Sends each event of `events` through the pipeline in `folder`, and writes their tracks to
-    `out`, as `fill_tracks`.
+    `out`, as `fill_tracks`. threshold: as of `load_pipeline`.
 
     Raises:
         InputError: the pipeline or the folder of events cannot be read, or as of `fill_tracks`.
     """
     _check_apart(out, events)
-    pipeline = load_pipeline(folder)
+    pipeline = load_pipeline(folder, threshold)
 
     def make(name: str) -> tuple[Ids, Ids, Passage]:
         event = read_event(events, name, with_truth=False)

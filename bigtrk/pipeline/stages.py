@@ -3,7 +3,7 @@
 Shapes: N hits.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,8 @@ from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import read_record
-from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
+from bigtrk.tracks.builders.builder import ScoredGraph
+from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
 from bigtrk.tracks.hit_columns import scored_graph
 
@@ -46,7 +47,7 @@ class Pipeline:
     filter: EdgeScorer
     cut: float
     classifier: EdgeScorer
-    builder: TrackBuilder
+    builder: MergeTree
     most_edges: int = MOST_EDGES
 
     def tracks(self, event: Event, min_hits: int) -> tuple[NDArray[np.int64], Passage]:
@@ -91,11 +92,12 @@ def classified(graph: EventGraph, classifier: EdgeScorer) -> ScoredGraph:
     return scored_graph(whole, classifier(graph)[whole.edge_id])
 
 
-def load_pipeline(folder: Path) -> Pipeline:
-    """Loads the pipeline in `folder`.
+def load_pipeline(folder: Path, threshold: float | None = None) -> Pipeline:
+    """Loads the pipeline in `folder`; `threshold` of the quality of tracks: instead of its own.
 
     Raises:
-        InputError: a stage is missing, damaged or of another version.
+        InputError: a stage is missing, damaged or of another version, or the threshold is not
+            between 0 and 1.
     """
     if not (folder / PIPELINE).is_file():
         raise InputError(
@@ -106,13 +108,16 @@ def load_pipeline(folder: Path) -> Pipeline:
     for stage in (EMBEDDING, FILTER, CLASSIFIER, MERGE_TREE):
         if not (folder / stage).exists():
             raise InputError(f"{folder}: its stage {stage} is missing; {PipelineRecord.made_again}")
+    builder = read_merge_tree(folder / MERGE_TREE)
+    if threshold is not None:
+        builder = replace(builder, threshold=threshold)
     pipeline = Pipeline(
         embedding=load_embedding(folder / EMBEDDING),
         radius=record.radius,
         filter=load_scorer(folder / FILTER),
         cut=record.cut,
         classifier=load_scorer(folder / CLASSIFIER),
-        builder=read_merge_tree(folder / MERGE_TREE),
+        builder=builder,
     )
     for stage in (EMBEDDING, FILTER, CLASSIFIER):
         if record.weights.get(stage) != getattr(pipeline, stage).digest:
