@@ -22,9 +22,7 @@ from tests.tracks.builders.events import helix_event, quality_of, scored
 
 @pytest.fixture(scope="module")
 def quality() -> Quality:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quality_training, "STEPS", 300)
-        return train_quality([known_event(*helix_event(seed)) for seed in range(6)])
+    return train_quality([known_event(*helix_event(seed)) for seed in range(6)])
 
 
 def test_good_tracks_are_told_from_others(quality: Quality) -> None:
@@ -37,7 +35,7 @@ def test_good_tracks_are_told_from_others(quality: Quality) -> None:
 
 
 def test_the_same_events_and_seed_give_the_same_quality(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality_training, "STEPS", 20)
+    monkeypatch.setattr(quality_training, "LEAST_STEPS", 20)
 
     def train(seed: int) -> Quality:
         torch.rand(3)  # what others draw does not matter
@@ -47,6 +45,11 @@ def test_the_same_events_and_seed_give_the_same_quality(monkeypatch: pytest.Monk
     for a, b in zip(one.weights, same.weights, strict=True):
         assert torch.equal(a, b)
     assert not torch.equal(one.weights[0], other.weights[0])
+
+
+def test_few_candidates_are_not_seen_again_and_again() -> None:
+    numbers = [10, 26_000, 90_000, 10**6]
+    assert [quality_training.n_steps(number) for number in numbers] == [300, 634, 2000, 2000]
 
 
 def test_a_network_by_hand() -> None:
