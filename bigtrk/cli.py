@@ -331,7 +331,10 @@ def doctor(as_json: AsJson = False) -> None:
 
 @app.command()
 def demo(out: Annotated[Path, typer.Argument(help="folder for all that it makes")]) -> None:
-    """The main job on simulated events: simulate, build, partition, train, evaluate, report."""
+    """The main job on simulated events: simulate, build, partition, train, evaluate, report.
+
+    Then the pipeline in small: from hits without truth to tracks, which are judged.
+    """
     from bigtrk.demo import run_demo
 
     run_demo(out)

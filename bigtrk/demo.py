@@ -1,4 +1,6 @@
-"""The demo: the main job on simulated events, run by the commands a user would type."""
+"""The demo, on simulated events: the main job, then the pipeline from hits without truth to tracks,
+each by the commands that a user would type.
+"""
 
 import shlex
 import socket
@@ -11,16 +13,17 @@ import bigtrk
 from bigtrk.console import console, say
 from bigtrk.errors import InputError
 
-EVENTS, PARTICLES = 8, 3000
+EVENTS, UNKNOWN, PARTICLES = 8, 2, 3000  # UNKNOWN: events that nothing is trained or chosen on
 DEFAULT_PORT = 29500
 
 
 def commands(out: Path) -> list[str]:
     """Returns the command lines of the demo, in order."""
-    train = Path(bigtrk.__file__).parent / "train.py"
-    # One types the short path in a checkout, and the full one elsewhere.
-    if train.is_relative_to(Path.cwd()):
-        train = train.relative_to(Path.cwd())
+    return [*_main_job(out), *_hits_to_tracks(out)]
+
+
+def _main_job(out: Path) -> list[str]:
+    """Lists what leads from events to a trained classifier and its evaluation."""
     overrides = [
         f"data.train=[{out}/sectors]",
         "data.validation=2",
@@ -35,14 +38,38 @@ def commands(out: Path) -> list[str]:
         "engine.ds_config=zero1",
         f"run.folder={out}/run",
     ]
+    train = f"{_shipped('train.py')} {' '.join(overrides)}"
     return [
         f"bigtrk simulate {out}/events --events {EVENTS} --particles {PARTICLES}",
         f"bigtrk build {out}/events {out}/graphs",
         f"python -m partition {out}/graphs {out}/sectors --parts 2",
-        f"deepspeed --quiet{_free_port()} --num_gpus 2 {train} {' '.join(overrides)}",
+        f"deepspeed --quiet{_free_port()} --num_gpus 2 {train}",
         f"bigtrk evaluate {out}/run {out}/graphs --tracks",
         f"bigtrk report {out}/run --html {out}/report.html",
     ]
+
+
+def _hits_to_tracks(out: Path) -> list[str]:
+    """Lists what leads from hits whose particles nobody knows to tracks; the same events are then
+    simulated again with their truth, to judge the tracks by.
+    """
+    unknown = f"--events {UNKNOWN} --first-event {EVENTS} --particles {PARTICLES}"
+    settings = _shipped("configs/pipeline_quick.yaml")
+    return [
+        f"bigtrk pipeline train {out}/events {out}/pipeline {settings}",
+        f"bigtrk simulate {out}/hits {unknown} --no-truth",
+        f"bigtrk reconstruct {out}/pipeline {out}/hits {out}/tracks",
+        f"bigtrk simulate {out}/truth {unknown}",
+        f"bigtrk score {out}/tracks {out}/truth",
+    ]
+
+
+def _shipped(name: str) -> Path:
+    """Returns a file of the package: by the short path that one types in a checkout, else by the
+    full one.
+    """
+    path = Path(bigtrk.__file__).parent / name
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _free_port() -> str:
@@ -70,7 +97,10 @@ def run_demo(out: Path) -> None:
         _run(command)
     console.rule(style="dim")
     seconds = time.perf_counter() - start
-    say(f"demo done in {seconds:.0f} s; the report is {out}/report.html")
+    say(
+        f"demo done in {seconds:.0f} s; the report is {out}/report.html, the pipeline "
+        f"{out}/pipeline, and the tracks are in {out}/tracks"
+    )
 
 
 def _run(command: str) -> None:

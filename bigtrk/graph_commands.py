@@ -29,11 +29,15 @@ def simulate(
     detectors: Annotated[
         Path | None, typer.Option(help="a detectors.csv instead of the built-in geometry")
     ] = None,
+    no_truth: Annotated[
+        bool, typer.Option("--no-truth", help="what a detector measures, and not who made it")
+    ] = False,
 ) -> None:
     """Simulate events and write them as TrackML files; what is there already is kept."""
     from bigtrk.events.simulation.production import simulate_folder
 
-    simulate_folder(out, range(first_event, first_event + events), particles, seed, detectors)
+    numbers = range(first_event, first_event + events)
+    simulate_folder(out, numbers, particles, seed, detectors, with_truth=not no_truth)
 
 
 PtMin = Annotated[

@@ -70,6 +70,14 @@ def reconstruct(
     events: Annotated[Path, typer.Argument(help="folder or zip of events; truth is not read")],
     out: Annotated[Path, typer.Argument(help="folder for the tracks")],
     min_hits: MinHits = 3,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="quality that a track needs: a higher one than the pipeline's gives fewer fakes",
+        ),
+    ] = None,
     max_edges: MaxEdges = None,
     precision: Precise = None,
     as_json: AsJson = False,
@@ -81,7 +89,9 @@ def reconstruct(
     from bigtrk.pipeline.reconstruct import reconstruct_folder
 
     options = MakingOptions(min_hits, max_edges, precision)
-    _make_tracks(lambda ranks: reconstruct_folder(folder, events, out, options, ranks), as_json)
+    _make_tracks(
+        lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold), as_json
+    )
 
 
 def evaluate_stages(

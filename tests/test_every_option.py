@@ -19,6 +19,7 @@ from tests.test_bad_input import write_heptrkx
 COMMANDS = [
     "bigtrk simulate events --events 2 --particles 40 --seed 3",
     "bigtrk simulate more --events 1 --first-event 2 --detectors events/detectors.csv.gz",
+    "bigtrk simulate hits --events 1 --particles 40 --no-truth",
     "bigtrk build events learned --learn-windows --pt-min 0.5",
     "bigtrk build events graphs --from trackml --windows learned/windows.yaml --json",
     "bigtrk build events mapped --learn-module-map --module-map-windows minmax",

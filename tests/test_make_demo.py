@@ -1,8 +1,11 @@
-"""`make demo`, as a newcomer would type it."""
+"""`make demo`, as a newcomer would type it: the main job, then hits without truth to tracks."""
 
 import json
+import re
 from pathlib import Path
 
+from bigtrk.tracks.matching import Criteria
+from bigtrk.training.evaluation.score_files import score_files
 from tests.programs import CHECKOUT, run_shell
 
 
@@ -21,3 +24,20 @@ def test_make_demo(tmp_path: Path) -> None:
     assert run["launcher"] == "deepspeed"
     steps = map(json.loads, (demo / "run" / "metrics.jsonl").read_text().splitlines())
     assert {parts for step in steps for parts in step.get("routes", {}).values()} == {2}
+    tracks_are_found(demo)
+    assert len(re.findall(r"^\$ ", printed, re.MULTILINE)) == 11
+    assert "TrackML score" in printed.split("bigtrk score")[-1]
+
+
+def tracks_are_found(demo: Path) -> None:
+    """Checks the tracks of events that nothing was trained on, and that have no truth."""
+    assert (demo / "pipeline" / "pipeline.json").is_file()
+    names = {path.name.split(".")[0].split("-")[-1] for path in (demo / "hits").glob("event*")}
+    assert names == {"hits", "cells"}
+    found = score_files(demo / "tracks", demo / "truth", Criteria())
+    assert [one.event for one in found.events] == ["event000000008", "event000000009"]
+    [strict] = [one for one in found.matching if (one.style, one.mode) == ("ATLAS", "strict")]
+    assert strict.efficiency is not None
+    assert strict.fake_rate is not None
+    assert strict.efficiency > 0.5
+    assert strict.fake_rate < 0.15

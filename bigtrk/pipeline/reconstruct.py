@@ -20,17 +20,22 @@ from bigtrk.tracks.builders.builder import TrackBuilder
 
 
 def reconstruct_folder(
-    folder: Path, events: Path, out: Path, options: MakingOptions, ranks: Ranks
+    folder: Path,
+    events: Path,
+    out: Path,
+    options: MakingOptions,
+    ranks: Ranks,
+    threshold: float | None = None,
 ) -> TracksMade:
     """Sends each event of `events` through the pipeline in `folder`, and writes their tracks to
-    `out`, as `fill_tracks`. Collective.
+    `out`, as `fill_tracks`. threshold: as of `load_pipeline`. Collective.
 
     Raises:
         InputError: on all ranks, the pipeline or the folder of events cannot be read, ranks find
             different pipelines, or as of `fill_tracks`.
     """
     _check_apart(out, events)
-    pipeline = together(lambda: load_pipeline(folder, ranks.device, options.precision))
+    pipeline = together(lambda: load_pipeline(folder, ranks.device, options.precision, threshold))
     check_agreement({f"{stage} in {folder}": one for stage, one in pipeline.digests.items()})
 
     def graph(name: str) -> tuple[EventGraph, Passage]:

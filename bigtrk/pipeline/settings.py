@@ -23,7 +23,7 @@ class PipelineSettings(Settings):
 
     validation: int = Field(1, ge=1)
     """Events held back from the end (by name), on which radius and cuts are chosen, and the quality
-    of tracks is learnt [events]."""
+    of tracks is learnt; of two or more also the quality that tracks need [events]."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Seed of all trainings."""
     embedding: Stage
@@ -36,8 +36,8 @@ class PipelineSettings(Settings):
     """Share of the target edges that the filter keeps."""
     classifier: Stage
     """Stage 4, the graph network."""
-    threshold: float = Field(0.5, ge=0, le=1)
-    """Quality that a track needs: a higher one gives fewer fakes and finds fewer particles."""
+    fakes: float = Field(0.015, ge=0, le=1)
+    """Share of the tracks that may be fakes: as many particles are found as that allows."""
 
     @model_validator(mode="after")
     def _shares_are_looked_for(self) -> Self:

@@ -4,7 +4,7 @@ Shapes: N hits, E edges.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,7 @@ from bigtrk.pipeline.trained import CPU
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
+from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
 from bigtrk.tracks.hit_columns import scored_graph
 
@@ -52,7 +53,7 @@ class Pipeline:
     filter: EdgeScorer
     cut: float
     classifier: EdgeScorer
-    builder: TrackBuilder
+    builder: MergeTree
     most_edges: int = MOST_EDGES
 
     @property
@@ -126,13 +127,17 @@ def tracks_of(
 
 
 def load_pipeline(
-    folder: Path, device: torch.device = CPU, precision: Precision | None = None
+    folder: Path,
+    device: torch.device = CPU,
+    precision: Precision | None = None,
+    threshold: float | None = None,
 ) -> Pipeline:
     """Loads the pipeline in `folder`, its models on `device`; the classifier computes as it was
-    trained, or else in `precision`.
+    trained, or else in `precision`; `threshold` of the quality of tracks: instead of its own.
 
     Raises:
-        InputError: a stage is missing, damaged or of another version.
+        InputError: a stage is missing, damaged or of another version, or the threshold is not
+            between 0 and 1.
     """
     if not (folder / PIPELINE).is_file():
         raise InputError(
@@ -143,13 +148,16 @@ def load_pipeline(
     for stage in (EMBEDDING, FILTER, CLASSIFIER, MERGE_TREE):
         if not (folder / stage).exists():
             raise InputError(f"{folder}: its stage {stage} is missing; {PipelineRecord.made_again}")
+    builder = read_merge_tree(folder / MERGE_TREE)
+    if threshold is not None:
+        builder = replace(builder, threshold=threshold)
     pipeline = Pipeline(
         embedding=load_embedding(folder / EMBEDDING, device),
         radius=record.radius,
         filter=load_scorer(folder / FILTER, device),
         cut=record.cut,
         classifier=load_scorer(folder / CLASSIFIER, device, precision),
-        builder=read_merge_tree(folder / MERGE_TREE),
+        builder=builder,
     )
     for stage, digest in pipeline.digests.items():
         if record.weights.get(stage) != digest:

@@ -15,7 +15,7 @@ from bigtrk.events.reader import find_events
 from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.graphs.builders.radius import RadiusBuilder
-from bigtrk.graphs.coordinates import Ints
+from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.embedding import load_embedding, radius_for
 from bigtrk.pipeline.filtering import filter_folder
@@ -23,13 +23,12 @@ from bigtrk.pipeline.scoring import EdgeScorer, cut_for, load_scorer
 from bigtrk.pipeline.settings import PipelineSettings, read_settings
 from bigtrk.pipeline.stage_training import train_stage
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE, classified
+from bigtrk.pipeline.track_quality import train_merge_tree
 from bigtrk.pipeline.tracks_folder import make_folder
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import write_record
 from bigtrk.tracks.builders.builder import ScoredGraph
-from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.trees.merge_tree_file import write_merge_tree
-from bigtrk.tracks.builders.trees.quality_training import train_quality
 
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "pipeline.yaml"
 
@@ -66,7 +65,8 @@ class PipelineTraining:
         self._train(CLASSIFIER, thin)
         say("stage 5: quality of tracks", style="bold")
         classifier = load_scorer(out / CLASSIFIER)
-        quality = train_quality(self._held_back(thin, classifier), seed=settings.seed)
+        held_back = self._held_back(thin, classifier)
+        merge_tree, quality = train_merge_tree(held_back, settings.fakes, settings.seed)
         record = PipelineRecord(
             radius=radius,
             cut=cut,
@@ -75,9 +75,10 @@ class PipelineTraining:
                 FILTER: load_scorer(out / FILTER).digest,
                 CLASSIFIER: classifier.digest,
             },
+            quality=quality,
         )
         with disk_errors():
-            write_merge_tree(out / MERGE_TREE, MergeTree(quality, settings.threshold))
+            write_merge_tree(out / MERGE_TREE, merge_tree)
             write_record(out / PIPELINE, record)
 
     def _train(self, stage: str, graphs: Path) -> None:
@@ -85,13 +86,12 @@ class PipelineTraining:
 
     def _held_back(
         self, graphs: Path, classifier: EdgeScorer
-    ) -> Iterator[tuple[ScoredGraph, Ints]]:
+    ) -> Iterator[tuple[EventGraph, ScoredGraph]]:
         """Scores the events that no stage was trained on, for their candidates."""
         folder = GraphFolder(graphs)
         for event in folder.events[-self.settings.validation :]:
             graph = folder.read(event)
-            assert graph.particle_id is not None
-            yield classified(graph, classifier), graph.particle_id.numpy()
+            yield graph, classified(graph, classifier)
 
 
 def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | None) -> None:

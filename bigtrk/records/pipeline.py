@@ -2,10 +2,32 @@
 
 from typing import ClassVar, Literal
 
-from bigtrk.records.quantities import Measure, Ratio, Text
-from bigtrk.records.record import FileRecord
+from pydantic import Field
+
+from bigtrk.records.quantities import MOST, Measure, Ratio, Text
+from bigtrk.records.record import FileRecord, Record
 
 PIPELINE = "pipeline.json"
+
+
+class ThresholdPoint(Record):
+    """The tracks at a threshold of their quality: the share of particles found, and that of tracks
+    that match none; None of nothing.
+    """
+
+    threshold: Ratio
+    efficiency: Ratio | None
+    fake_rate: Ratio | None
+
+
+class ThresholdRecord(Record):
+    """The threshold of track quality, which was chosen for a rate of `fakes` of what the held-back
+    events say of each threshold; nothing where there is one alone.
+    """
+
+    threshold: Ratio
+    fakes: Ratio
+    scan: tuple[ThresholdPoint, ...] = Field((), max_length=MOST)
 
 
 class PipelineRecord(FileRecord):
@@ -13,7 +35,8 @@ class PipelineRecord(FileRecord):
     of the merge tree in merge_tree.safetensors.
 
     radius: within which hits of the embedding are joined. cut: the score of the filter that an edge
-    needs to be kept. weights: the digests of the stages' weights.
+    needs to be kept. weights: the digests of the stages' weights. quality: how the threshold of the
+    merge tree was chosen; None in files of before it was.
     """
 
     made_again: ClassVar[str] = "finish 'bigtrk pipeline train EVENTS OUT'"
@@ -22,3 +45,4 @@ class PipelineRecord(FileRecord):
     radius: Measure
     cut: Ratio
     weights: dict[Text, Text]
+    quality: ThresholdRecord | None = None

@@ -153,12 +153,13 @@ def _make(
 def _judgement(event: Sector, track_id: Ids, matching: Matching) -> Judgement:
     assert event.particle_id is not None
     assert event.particles is not None
-    particles = Particles(
-        event.particles.particle_id.numpy(),
-        event.particles.pt.numpy(),
-        event.particles.nhits.numpy(),
-    )
+    particles = listed_particles(event.particles)
     return match_tracks(track_id, event.particle_id.numpy(), particles, matching)
+
+
+def listed_particles(table: ParticleTable) -> Particles:
+    """Returns what matching reads of a graph's particles."""
+    return Particles(table.particle_id.numpy(), table.pt.numpy(), table.nhits.numpy())
 
 
 def _scan(event: Sector, graph: ScoredGraph, options: TrackOptions) -> dict[float, TrackMetrics]:

@@ -1,4 +1,6 @@
-"""Tables of the cost of trainings: time, memory, and how well these are predicted."""
+"""Tables of the cost of trainings and of making tracks: time, memory, and how well the former are
+predicted.
+"""
 
 from typing import Any
 
@@ -106,3 +108,24 @@ def plan_accuracy(found: Any) -> Table:
         rows.append([job["name"], *errors])
     columns = ("run", "memory", "time", "memory, not calibrated", "time, not calibrated")
     return Table(columns, rows)
+
+
+def reconstruct(found: Any) -> Table:
+    """Lists the edges, seconds and memory from hits to tracks, by size of event."""
+    edges, stages = (list(found["rows"][0][key]) for key in ("edges", "seconds"))
+    rows = [
+        [
+            f"{row['hits']:,.0f}",
+            *(f"{row['edges'][stage]:,.0f}" for stage in edges),
+            *(f"{row['seconds'][stage]:.2f} s" for stage in stages),
+            f"{row['all_seconds']:.1f} s",
+            f"{row['all_seconds'] / row['hits'] * 1e5:,.1f} s",
+            f"{row['bytes'] / 2**30:.1f} GiB",
+        ]
+        for row in found["rows"]
+    ]
+    columns = (
+        "hits", *(f"edges, {stage}" for stage in edges), *stages, "all", "per 100,000 hits",
+        "memory",
+    )  # fmt: skip
+    return Table(columns, rows, texts=0)

@@ -52,6 +52,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "physics_heptrkx": ("physics_heptrkx", training_tables.physics_heptrkx),
     "physics_losses": ("physics_full", training_tables.physics_losses),
     "plan_accuracy": ("plan_accuracy", cost_tables.plan_accuracy),
+    "reconstruct": ("reconstruct", cost_tables.reconstruct),
     "rehearsals": ("rehearsals", parallel_tables.rehearsals),
     "sampling": ("sampling", training_tables.sampling),
     "scaling": ("scaling", parallel_tables.scaling),

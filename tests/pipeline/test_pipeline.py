@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,14 +56,7 @@ def settings() -> dict[str, Any]:
         for stage, content in SMALL.items()
     }
     stages["embedding"]["data"] = {"node_features": ["r", "cos_phi", "sin_phi", "z", "eta"]}
-    return {"validation": 2, **stages}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _short_training_of_quality() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bigtrk.tracks.builders.trees.quality_training.STEPS", 300)
-        yield
+    return {"validation": 2, "fakes": 0.1, **stages}
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +78,10 @@ def test_it_leaves_what_it_chose(folder: Path) -> None:
     filtered = GraphFolder(folder / "out" / "graphs" / "filtered")
     near = GraphFolder(folder / "out" / "graphs" / "radius")
     assert record["radius"] == near.record("event000000000")["radius"]
+    merge_tree = read_merge_tree(folder / "out" / "merge_tree.safetensors")
+    assert record["quality"]["threshold"] == merge_tree.threshold
+    assert record["quality"]["fakes"] == 0.1
+    assert len(record["quality"]["scan"]) > 30
     for event in filtered.events:
         before, after = near.record(event), filtered.record(event)
         assert after["edges"] < before["edges"]
@@ -121,6 +118,40 @@ def test_hits_without_truth_become_tracks(
         )
         assert strict["efficiency"] > 0.6
         assert strict["fake_rate"] < 0.3
+
+
+def test_another_threshold_makes_other_tracks(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = read_merge_tree(folder / "out" / "merge_tree.safetensors").threshold
+    command = ["bigtrk", "reconstruct", str(folder / "out"), str(folder / "hits"), str(tmp_path)]
+
+    def tracks(*options: str) -> int:
+        status, printed, _ = run_here([*command, "--json", *options], monkeypatch, capsys)
+        assert status == 0
+        return sum(one["tracks"] for one in json.loads(printed)["events"].values())
+
+    assert tracks() == tracks("--threshold", str(own))
+    assert tracks("--threshold", "0.1") > tracks("--threshold", "0.9") > 0
+    assert tracks("--threshold", "1") == 0
+    for wrong in ("1.1", "nan"):
+        status, _, errors = run_here([*command, "--threshold", wrong], monkeypatch, capsys)
+        assert status == 2
+        assert "threshold" in one_line(errors)
+
+
+def test_a_pipeline_of_before_the_choice_of_thresholds_is_read(
+    folder: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))
+    record = json.loads((out / "pipeline.json").read_text())
+    del record["quality"]
+    (out / "pipeline.json").write_text(json.dumps(record))
+    assert load_pipeline(out).builder.threshold == load_pipeline(folder / "out").builder.threshold
 
 
 @pytest.mark.parametrize("builder", ["components", "walk"])
@@ -334,6 +365,7 @@ SPOILT: list[tuple[dict[str, Any], str]] = [
     ({"classifier": {"model": {"hiden": 8}}}, "classifier: unknown key 'model.hiden'"),
     ({"filter": {"data": {"train": ["x"]}}}, "filter.data.train is given by the pipeline"),
     ({"embedding": {"model": None}}, "embedding"),
+    ({"fakes": 1.5}, "fakes"),
 ]
 
 

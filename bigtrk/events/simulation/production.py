@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,18 @@ RECORD = "simulation.json"  # beside the events: what they were simulated with
 
 
 def simulate_folder(
-    out: Path, events: Sequence[int], particles: int, seed: int, detectors: Path | None
+    out: Path,
+    events: Sequence[int],
+    particles: int,
+    seed: int,
+    detectors: Path | None,
+    with_truth: bool = True,
 ) -> None:
     """Writes the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
 
-    `detectors` names a detectors.csv; without it the built-in TrackML-like geometry is used. Events
-    that `out` already holds from the same simulation are kept.
+    `detectors` names a detectors.csv; without it the built-in TrackML-like geometry is used.
+    Without truth the hits and cells are the same, and nothing tells who made them. Events that
+    `out` already holds from the same simulation are kept.
 
     Raises:
         InputError: `out` holds something else, or `detectors` is bad.
@@ -37,12 +43,15 @@ def simulate_folder(
         "seed": seed,
         "detectors": _digest(layers),
     }
+    if not with_truth:
+        parameters["truth"] = False
     _claim(out, parameters)
     write_detectors(out, layers)
     for event_id in follow(events, len(events), "simulate"):
         # Hits are written last.
         if not (out / f"{event_name(event_id)}-hits.csv.gz").exists():
-            write_event(simulate_event(particles, seed, event_id, layers), out)
+            event = simulate_event(particles, seed, event_id, layers)
+            write_event(event if with_truth else replace(event, particles=None, truth=None), out)
 
 
 def _claim(out: Path, parameters: dict[str, Any]) -> None:
@@ -60,7 +69,7 @@ def _claim(out: Path, parameters: dict[str, Any]) -> None:
     if found != parameters:
         raise InputError(
             f"{out}: holds events simulated otherwise ({RECORD} there); give the same --particles, "
-            f"--seed and --detectors to add events, or name another folder"
+            f"--seed, --detectors and --no-truth to add events, or name another folder"
         )
 
 

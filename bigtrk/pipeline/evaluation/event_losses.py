@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.events.event import NOISE, Event
-from bigtrk.pipeline.evaluation.event_truth import EventTruth, Mask, StageCounts, joined_outwards
+from bigtrk.graphs.builders.radius import true_pairs
+from bigtrk.pipeline.evaluation.event_truth import EventTruth, Mask, StageCounts
 from bigtrk.pipeline.evaluation.particle_axes import particle_axes
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.stages import Pipeline
@@ -95,5 +96,5 @@ class _WatchedStages:
         """
         # A hit in no track becomes noise.
         made = {"hit_id": event.hits["hit_id"], "particle_id": tracks - NO_TRACK + NOISE}
-        edges = joined_outwards(replace(event, particles=None, truth=made))
+        edges = true_pairs(replace(event, particles=None, truth=made))
         return self._truth.counts(edges, self._truth.are_true(edges), found)

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.builders.assembly import are_true
-from bigtrk.graphs.builders.builder import TrueEdgeBuilder
-from bigtrk.graphs.builders.radius import outwards
+from bigtrk.graphs.builders.radius import true_pairs
 from bigtrk.tracks.builders.builder import NO_TRACK, numbered
 from bigtrk.tracks.builders.components import adjacency, components
 from bigtrk.tracks.judging import true_particles
@@ -37,7 +36,7 @@ class StageCounts:
 class EventTruth:
     """The true edges of an event, and its particles that are to be found by `matching`.
 
-    true [2, T]: those of `joined_outwards`. wanted [C]: rows of `particle_kinematics`.
+    true [2, T]: its `true_pairs`. wanted [C]: rows of `particle_kinematics`.
     """
 
     def __init__(self, event: Event, matching: Matching) -> None:
@@ -49,7 +48,7 @@ class EventTruth:
         self._matching = matching
         self._particle_id = hit_particles(event)
         self._particles = true_particles(event)
-        self.true = joined_outwards(event)
+        self.true = true_pairs(event)
         # Which particles are to be found does not depend on the tracks.
         self.wanted = self._judged(np.full(len(self._particle_id), NO_TRACK, np.int64)).particle
         self._is_wanted = np.isin(self._particle_id, self._particles.particle_id[self.wanted])
@@ -78,8 +77,3 @@ class EventTruth:
 
     def _judged(self, tracks: Ids) -> Judgement:
         return match_tracks(tracks, self._particle_id, self._particles, self._matching)
-
-
-def joined_outwards(event: Event) -> Ids:
-    """Returns an event's true edges, as pipelines are trained on them, by hit rows: [2, T]."""
-    return outwards(event.hits, TrueEdgeBuilder().true(event))

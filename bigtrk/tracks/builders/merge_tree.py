@@ -6,10 +6,10 @@ import numpy as np
 
 from bigtrk.errors import InputError
 from bigtrk.tracks.builders.builder import NO_TRACK, ScoredGraph, numbered
-from bigtrk.tracks.builders.trees.candidates import find_candidates
-from bigtrk.tracks.builders.trees.constraints import Ids
+from bigtrk.tracks.builders.trees.candidates import Candidates, find_candidates
+from bigtrk.tracks.builders.trees.constraints import Ids, Values
 from bigtrk.tracks.builders.trees.hit_groups import ranges
-from bigtrk.tracks.builders.trees.hit_tree import grow
+from bigtrk.tracks.builders.trees.hit_tree import HitTree, grow
 from bigtrk.tracks.builders.trees.quality import Quality
 
 
@@ -43,14 +43,8 @@ class MergeTree:
         self._check(graph)
         tree = grow(graph)
         candidates = find_candidates(tree, graph.position, min_hits)
-        values = np.zeros(len(tree.size))
         gain = self.quality(candidates.features) - self.threshold
-        values[candidates.union] = gain * candidates.hits.size
-        group = np.full(graph.n_hits, NO_TRACK, np.int64)
-        taken = tree.take_best(values)
-        size = tree.size[taken]
-        group[tree.hits[ranges(tree.first[taken], size)]] = np.repeat(taken, size)
-        return numbered(group, min_hits)
+        return take_tracks(tree, candidates, gain, min_hits)
 
     def _check(self, graph: ScoredGraph) -> None:
         if self.quality.with_modules != (graph.modules is not None):
@@ -59,3 +53,16 @@ class MergeTree:
                 f"the modules of hits are {known} here, unlike where track quality was learnt; "
                 f"train it on graphs like these"
             )
+
+
+def take_tracks(tree: HitTree, candidates: Candidates, gain: Values, min_hits: int) -> Ids:
+    """Takes, of the sets of candidates without a hit in common, that with the largest sum of gain x
+    hits: gain [C] -> each hit's track [N], or NO_TRACK.
+    """
+    values = np.zeros(len(tree.size))
+    values[candidates.union] = gain * candidates.hits.size
+    group = np.full(len(tree.hits), NO_TRACK, np.int64)
+    taken = tree.take_best(values)
+    size = tree.size[taken]
+    group[tree.hits[ranges(tree.first[taken], size)]] = np.repeat(taken, size)
+    return numbered(group, min_hits)

@@ -37,6 +37,19 @@ def test_events_are_added_and_those_there_are_kept(tmp_path: Path) -> None:
     }
 
 
+def test_events_without_truth_have_the_same_hits(tmp_path: Path) -> None:
+    simulate_folder(tmp_path / "hits", range(3, 5), 20, 0, None, with_truth=False)
+    simulate_folder(tmp_path / "all", range(3, 5), 20, 0, None)
+    alone, whole = content(tmp_path / "hits"), content(tmp_path / "all")
+    measured = {f"event{i:09d}-{table}.csv.gz" for i in (3, 4) for table in ("hits", "cells")}
+    assert {name for name in alone if name.startswith("event")} == measured
+    assert {name: alone[name][1] for name in measured} == {n: whole[n][1] for n in measured}
+    with pytest.raises(InputError, match="holds events simulated otherwise"):
+        simulate_folder(tmp_path / "all", range(5, 6), 20, 0, None, with_truth=False)
+    with pytest.raises(InputError, match="and --no-truth to add events"):
+        simulate_folder(tmp_path / "hits", range(5, 6), 20, 0, None)
+
+
 @pytest.mark.parametrize("change", ["particles", "seed", "detectors"])
 def test_events_simulated_otherwise_are_not_mixed(tmp_path: Path, change: str) -> None:
     out = tmp_path / "out"

@@ -13,6 +13,7 @@ from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.trees import quality_training
 from bigtrk.tracks.builders.trees.candidates import FEATURES, are_good, find_candidates
 from bigtrk.tracks.builders.trees.hit_tree import grow
+from bigtrk.tracks.builders.trees.known_event import known_event
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree, write_merge_tree
 from bigtrk.tracks.builders.trees.quality import Quality
 from bigtrk.tracks.builders.trees.quality_training import train_quality
@@ -21,9 +22,7 @@ from tests.tracks.builders.events import helix_event, quality_of, scored
 
 @pytest.fixture(scope="module")
 def quality() -> Quality:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quality_training, "STEPS", 300)
-        return train_quality(helix_event(seed) for seed in range(6))
+    return train_quality([known_event(*helix_event(seed)) for seed in range(6)])
 
 
 def test_good_tracks_are_told_from_others(quality: Quality) -> None:
@@ -36,16 +35,21 @@ def test_good_tracks_are_told_from_others(quality: Quality) -> None:
 
 
 def test_the_same_events_and_seed_give_the_same_quality(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quality_training, "STEPS", 20)
+    monkeypatch.setattr(quality_training, "LEAST_STEPS", 20)
 
     def train(seed: int) -> Quality:
         torch.rand(3)  # what others draw does not matter
-        return train_quality([helix_event(0)], seed=seed)
+        return train_quality([known_event(*helix_event(0))], seed)
 
     one, same, other = train(0), train(0), train(1)
     for a, b in zip(one.weights, same.weights, strict=True):
         assert torch.equal(a, b)
     assert not torch.equal(one.weights[0], other.weights[0])
+
+
+def test_few_candidates_are_not_seen_again_and_again() -> None:
+    numbers = [10, 26_000, 90_000, 10**6]
+    assert [quality_training.n_steps(number) for number in numbers] == [300, 634, 2000, 2000]
 
 
 def test_a_network_by_hand() -> None:
@@ -67,12 +71,13 @@ def test_nothing_to_learn_from_is_refused() -> None:
         train_quality([])
     graph, particle_id = helix_event(0)
     with pytest.raises(InputError, match=r"0 of \d\d\d+ candidates .* give more events"):
-        train_quality([(graph, np.zeros_like(particle_id))])
+        train_quality([known_event(graph, np.zeros_like(particle_id))])
+    without = known_event(replace(graph, modules=None), particle_id)
     with pytest.raises(InputError, match="known in some events alone"):
-        train_quality([(graph, particle_id), (replace(graph, modules=None), particle_id)])
+        train_quality([known_event(graph, particle_id), without])
     one = scored([(0, 1, 0.9), (1, 2, 0.9)], np.eye(3).tolist())
     with pytest.raises(InputError, match="1 of 1 candidates"):
-        train_quality([(one, np.ones(3, np.int64))])
+        train_quality([known_event(one, np.ones(3, np.int64))])
 
 
 def test_a_file_gives_back_what_was_written(quality: Quality, tmp_path: Path) -> None:
