@@ -5,6 +5,7 @@ from pathlib import Path
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.pipeline.hit_notes import described_modules, description_notes
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.scoring import load_scorer
 from bigtrk.pipeline.stages import classified, load_pipeline
@@ -23,10 +24,12 @@ def reconstruct_folder(folder: Path, events: Path, out: Path, min_hits: int) -> 
     """
     _check_apart(out, events)
     pipeline = load_pipeline(folder)
+    described = described_modules(events)
 
     def make(name: str) -> tuple[Ids, Ids, Passage]:
         event = read_event(events, name, with_truth=False)
         tracks, passage = pipeline.tracks(event, min_hits)
+        passage.notes.extend(description_notes(event.hits, described))
         return event.hits["hit_id"].astype("int64"), tracks, passage
 
     return fill_tracks(out, find_events(events), make, "reconstructing")

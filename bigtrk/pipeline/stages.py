@@ -24,13 +24,15 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.embedding import Embedding, load_embedding
 from bigtrk.pipeline.filtering import thinned
+from bigtrk.pipeline.hit_notes import training_notes
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
-from bigtrk.records.pipeline import PIPELINE, PipelineRecord
+from bigtrk.records.pipeline import PIPELINE, LayerModules, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
 from bigtrk.tracks.hit_columns import scored_graph
+from bigtrk.training.run_folder import WEIGHTS
 
 EMBEDDING, FILTER, CLASSIFIER = "embedding", "filter", "classifier"  # folders of the runs
 MERGE_TREE = "merge_tree.safetensors"
@@ -39,7 +41,9 @@ MOST_EDGES = 8_000_000  # of an event's radius graph, which then takes 3 GiB
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages that make tracks of hits; `most_edges`: of an event's radius graph."""
+    """Stages that make tracks of hits; modules: where their training had hits (() if unknown);
+    most_edges: of an event's radius graph.
+    """
 
     embedding: Embedding
     radius: float
@@ -47,6 +51,7 @@ class Pipeline:
     cut: float
     classifier: EdgeScorer
     builder: TrackBuilder
+    modules: tuple[LayerModules, ...] = ()
     most_edges: int = MOST_EDGES
 
     def tracks(self, event: Event, min_hits: int) -> tuple[NDArray[np.int64], Passage]:
@@ -56,7 +61,16 @@ class Pipeline:
         Raises:
             InputError: the event lacks a feature that a stage reads.
         """
-        passage = Passage()
+        graph, passage = self.graph(event)
+        return tracks_of(graph, self.classifier, self.builder, min_hits, passage), passage
+
+    def graph(self, event: Event) -> tuple[EventGraph, Passage]:
+        """Makes the graph of an event that the classifier scores.
+
+        Raises:
+            InputError: the event lacks a feature that a stage reads.
+        """
+        passage = Passage(notes=training_notes(event.hits, self.modules))
         pairs = self._pairs(event, passage)
         with passage.stage("features"):
             graph = event_graph(event, outwards(event.hits, pairs), true=None)
@@ -64,11 +78,7 @@ class Pipeline:
         with passage.stage("filter"):
             graph = thinned(graph, self.filter(graph) >= self.cut)
         passage.edges["filter"] = graph.n_edges
-        with passage.stage("classifier"):
-            scored = classified(graph, self.classifier)
-        with passage.stage("tracks"):
-            tracks = self.builder(scored, min_hits)
-        return tracks, passage
+        return graph, passage
 
     def _pairs(self, event: Event, passage: Passage) -> Ints:
         """Finds pairs of near hits; where there are too many, within a smaller radius, noted."""
@@ -91,6 +101,22 @@ def classified(graph: EventGraph, classifier: EdgeScorer) -> ScoredGraph:
     return scored_graph(whole, classifier(graph)[whole.edge_id])
 
 
+def tracks_of(
+    graph: EventGraph,
+    classifier: EdgeScorer,
+    builder: TrackBuilder,
+    min_hits: int,
+    passage: Passage,
+) -> NDArray[np.int64]:
+    """Makes the tracks of a graph by the scores of its edges: the track of each hit [N], or
+    NO_TRACK.
+    """
+    with passage.stage("classifier"):
+        scored = classified(graph, classifier)
+    with passage.stage("tracks"):
+        return builder(scored, min_hits)
+
+
 def load_pipeline(folder: Path) -> Pipeline:
     """Loads the pipeline in `folder`.
 
@@ -103,9 +129,10 @@ def load_pipeline(folder: Path) -> Pipeline:
             f"{folder}' has come to its end"
         )
     record = read_record(PipelineRecord, folder / PIPELINE)
-    for stage in (EMBEDDING, FILTER, CLASSIFIER, MERGE_TREE):
-        if not (folder / stage).exists():
-            raise InputError(f"{folder}: its stage {stage} is missing; {PipelineRecord.made_again}")
+    models = (f"{stage}/{WEIGHTS}" for stage in (EMBEDDING, FILTER, CLASSIFIER))
+    for file in (*models, MERGE_TREE):
+        if not (folder / file).exists():
+            raise InputError(f"{folder}: its stage {file} is missing; {PipelineRecord.made_again}")
     pipeline = Pipeline(
         embedding=load_embedding(folder / EMBEDDING),
         radius=record.radius,
@@ -113,6 +140,7 @@ def load_pipeline(folder: Path) -> Pipeline:
         cut=record.cut,
         classifier=load_scorer(folder / CLASSIFIER),
         builder=read_merge_tree(folder / MERGE_TREE),
+        modules=record.modules,
     )
     for stage in (EMBEDDING, FILTER, CLASSIFIER):
         if record.weights.get(stage) != getattr(pipeline, stage).digest:

@@ -1,11 +1,23 @@
 """`pipeline.json`: the stages from hits to tracks, trained and chosen together."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from bigtrk.records.quantities import Measure, Ratio, Text
-from bigtrk.records.record import FileRecord
+from bigtrk.records.record import FileRecord, Record
 
 PIPELINE = "pipeline.json"
+Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class LayerModules(Record):
+    """A layer with hits in training, and the range of the modules that these are in."""
+
+    volume: Id
+    layer: Id
+    lowest: Id
+    highest: Id
 
 
 class PipelineRecord(FileRecord):
@@ -13,7 +25,8 @@ class PipelineRecord(FileRecord):
     of the merge tree in merge_tree.safetensors.
 
     radius: within which hits of the embedding are joined. cut: the score of the filter that an edge
-    needs to be kept. weights: the digests of the stages' weights.
+    needs to be kept. weights: the digests of the stages' weights. modules: by layer, where the
+    training had hits.
     """
 
     made_again: ClassVar[str] = "finish 'bigtrk pipeline train EVENTS OUT'"
@@ -22,3 +35,4 @@ class PipelineRecord(FileRecord):
     radius: Measure
     cut: Ratio
     weights: dict[Text, Text]
+    modules: tuple[LayerModules, ...] = ()
