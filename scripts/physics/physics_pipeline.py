@@ -7,7 +7,9 @@ more of which choose radius, cuts and the quality of tracks. Tracks are made of 
 the real event, by `bigtrk reconstruct`, and judged by `bigtrk score`. Work that is done already is
 kept. The last line is one JSON object, of means over the seeds: ATLAS matching in strict mode and
 two-way matching, for particles above 1 GeV; the target edges and the number of edges after the
-filter; and the seconds from hits to tracks of an event.
+filter; the seconds from hits to tracks of an event; the gain of the merge tree over components at
+equal fakes on the same scores (builder_scan.py); and the tracks of the pixel volumes alone
+(pixel_setting.py).
 """
 
 import argparse
@@ -15,6 +17,8 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -26,6 +30,8 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.stages import EMBEDDING, FILTER
 from bigtrk.pipeline.train import DEFAULT
 from bigtrk.records.pipeline import PIPELINE
+from scripts.physics.builder_scan import gain, merge_tree_of, score_events
+from scripts.physics.pixel_setting import judge_pixels, write_pixel_events
 from scripts.results import Results, add_options
 
 PARTICLES, EVENTS, TEST_EVENTS = 10_000, 20, 4
@@ -89,32 +95,73 @@ def graphs_of(pipeline: Path, events: Path) -> dict[str, float]:
     }
 
 
+def pixels(pipeline: Path, events: Path, name: str) -> dict[str, float | None]:
+    """Makes tracks of the pixel volumes of `events` alone, and judges them; name: of folders."""
+    hits, tracks = (pipeline.parent / f"{name}_{what}" for what in ("pixels", pipeline.name))
+    write_pixel_events(events, hits)
+    run(f"bigtrk reconstruct {pipeline} {hits} {tracks}")
+    return judge_pixels(tracks, hits)
+
+
 def of_seed(out: Path, seed: int, real: Path | None) -> dict[str, Any]:
     """Trains and judges one seed."""
     pipeline, test = trained(out, seed), out / "test_events"
     simulated = judged(pipeline, test, out / f"tracks{seed}")
-    found = {"simulated": simulated, **graphs_of(pipeline, test)}
-    found["seconds_per_event"] = simulated["seconds_per_event"]
+    compared = gain(score_events(pipeline, test), merge_tree_of(pipeline))
+    found = {
+        "simulated": simulated,
+        **graphs_of(pipeline, test),
+        "seconds_per_event": simulated["seconds_per_event"],
+        "builder_gain": compared.points,
+        "builders_at_equal_fakes": asdict(compared),
+        "pixel": pixels(pipeline, test, "test"),
+    }
     if real:
         found["event1000"] = judged(pipeline, real, out / f"real_tracks{seed}")
+        found["pixel_event1000"] = pixels(pipeline, real, "real")
+    tell(found)
     return found
 
 
+def tell(found: dict[str, Any]) -> None:
+    """Prints what a seed found that no command of bigtrk has printed."""
+    say(f"merge tree against components at equal fakes: {_percent(found['builder_gain'])}")
+    for name in ("pixel", "pixel_event1000"):
+        if name in found:
+            efficiency, fake = (_percent(found[name][key]) for key in ("efficiency", "fake"))
+            say(f"{name}: efficiency {efficiency}, fakes {fake} (double majority)")
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.2%}"
+
+
 SCORES = ("efficiency", "fake", "duplicate", "two_way")
+GROUPS = {
+    "simulated": SCORES,
+    "event1000": SCORES,
+    "pixel": ("efficiency", "fake"),
+    "pixel_event1000": ("efficiency", "fake"),
+}
+NUMBERS = ("edge_efficiency", "edges", "seconds_per_event", "builder_gain")
 
 
 def summary(seeds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Makes the last line: means over seeds, and their standard deviations."""
+    """Makes the last line: means over seeds, and their standard deviations; None where a seed has
+    no such number.
+    """
 
-    def over(combine: Any) -> dict[str, Any]:
+    def over(combine: Callable[[list[float]], float]) -> dict[str, Any]:
+        def combined(values: list[float | None]) -> float | None:
+            known = [value for value in values if value is not None]
+            return combine(known) if len(known) == len(values) else None
+
         made: dict[str, Any] = {
-            events: {key: combine([one[events][key] for one in seeds]) for key in SCORES}
-            for events in ("simulated", "event1000")
-            if events in seeds[0]
+            group: {key: combined([one[group][key] for one in seeds]) for key in keys}
+            for group, keys in GROUPS.items()
+            if group in seeds[0]
         }
-        for key in ("edge_efficiency", "edges", "seconds_per_event"):
-            made[key] = combine([one[key] for one in seeds])
-        return made
+        return made | {key: combined([one[key] for one in seeds]) for key in NUMBERS}
 
     spread = over(stdev) if len(seeds) > 1 else {}
     return {**over(fmean), "deviation": spread}

@@ -33,8 +33,11 @@ SCRIPTS = {
     "faults.soak": [],
     "parity.parity_matrix": [],
     "parity.unchanged_training": [],
+    "physics.builders_table": ["pipeline", "events"],
+    "physics.graph_builders_table": ["pipeline", "events", "test", "out"],
     "physics.physics_full": ["out"],
     "physics.physics_heptrkx": ["graphs"],
+    "physics.physics_pipeline": ["out"],
     "physics.simulator_residuals": ["event1000"],
     "rehearsals.rehearse_all": [],
 }
