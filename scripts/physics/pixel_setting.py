@@ -1,7 +1,7 @@
 """Tracks of the pixel volumes alone, judged as HEPTv2's table does (and acorn's line in it).
 
-Hits of volumes 7 to 9 are all that the pipeline is given; particles above 0.9 GeV, with |eta| below
-4 and three such hits are to be found, by double majority: two-way matching.
+Only hits of volumes 7 to 9 are looked at; particles above 0.9 GeV, with |eta| below 4 and three
+such hits are to be found, by double majority: two-way matching.
 """
 
 from pathlib import Path
@@ -50,18 +50,26 @@ def _rows(table: Columns, chosen: np.ndarray[tuple[int, ...], np.dtype[np.bool_]
 
 
 def judge_pixels(tracks: Path, events: Path) -> dict[str, float | None]:
-    """Judges tracks of pixel events (with truth), all together: efficiency and fakes."""
+    """Judges the pixel hits of tracks by the truth of `events`, whole ones or pixel events; all
+    together: efficiency and fakes.
+    """
     source = open_tracks(tracks)
-    found = [
-        metrics(read_event(events, name), source.read(event_number(name)))
-        for name in find_events(events)
-    ]
-    total = pooled(found)
+    total = pooled(
+        [
+            metrics(read_event(events, name), source.read(event_number(name)))
+            for name in find_events(events)
+        ]
+    )
     return {"efficiency": total.efficiency, "fake": total.fake_rate}
 
 
 def metrics(event: Event, tracks: HitTracks) -> TrackMetrics:
-    """Matches one event's tracks. A track of a particle that need not be found is no fake."""
+    """Matches the pixel hits of one event's tracks, where these are three or more. A track of a
+    particle that need not be found is no fake.
+    """
+    track_of_hit = tracks.of_hits(event.hits["hit_id"].astype(np.int64))
+    track_id = track_of_hit[np.isin(event.hits["volume_id"], VOLUMES)]
+    event = pixel_event(event)
     table = particle_kinematics(event)
     central = np.abs(table["eta"].astype(np.float64)) < ETA_MAX
     particles = Particles(
@@ -69,5 +77,4 @@ def metrics(event: Event, tracks: HitTracks) -> TrackMetrics:
         table["pt"].astype(np.float64)[central],
         table["nhits"].astype(np.int64)[central],
     )
-    track_id = tracks.of_hits(event.hits["hit_id"].astype(np.int64))
     return match_tracks(track_id, hit_particles(event), particles, MATCHING).metrics
