@@ -1,7 +1,6 @@
 """The `bigtrk` program: from events to graphs, sectors, trained models, tracks and reports."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 import bigtrk
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.errors import InputError
+from bigtrk.graph_commands import build, simulate
 from bigtrk.pipeline_commands import filter_graphs, infer, pipeline, reconstruct
 from bigtrk.study_commands import scale, study
 from bigtrk.tracks.builders.names import BuilderName
@@ -50,88 +50,8 @@ def _check_page(page: Path | None) -> Path | None:
     return page
 
 
-class Source(StrEnum):
-    """The origin of events."""
-
-    TRACKML = "trackml"
-    HEPTRKX = "heptrkx"
-
-
-@app.command()
-def simulate(
-    out: Annotated[Path, typer.Argument(help="folder for the TrackML files")],
-    events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
-    particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
-    first_event: Annotated[
-        int, typer.Option(min=0, help="number of the first event; runs tell events by their names")
-    ] = 0,
-    detectors: Annotated[
-        Path | None, typer.Option(help="a detectors.csv instead of the built-in geometry")
-    ] = None,
-) -> None:
-    """Simulate events and write them as TrackML files; what is there already is kept."""
-    from bigtrk.events.simulation.production import simulate_folder
-
-    simulate_folder(out, range(first_event, first_event + events), particles, seed, detectors)
-
-
-@app.command()
-def build(
-    events: Annotated[Path, typer.Argument(help="folder or zip of events")],
-    out: Annotated[Path, typer.Argument(help="folder for the graphs")],
-    source: Annotated[
-        Source, typer.Option("--from", help="TrackML files, or HEPTrkX npz graphs")
-    ] = Source.TRACKML,
-    windows: Annotated[
-        Path | None, typer.Option(help="windows file; built-in ones without it")
-    ] = None,
-    learn_windows: Annotated[
-        bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
-    ] = False,
-    pt_min: Annotated[
-        float,
-        typer.Option(min=0, help="GeV; with --learn-windows: softer particles, larger graphs"),
-    ] = 1.0,
-    embedding: Annotated[
-        Path | None,
-        typer.Option(help="run of an embedding: join hits that are near each other in it"),
-    ] = None,
-    radius: Annotated[
-        float | None, typer.Option(min=0, max=1e6, help="with --embedding: how near")
-    ] = None,
-    efficiency: Annotated[
-        float | None,
-        typer.Option(help="with --embedding: as near as keeps so many target edges; 0.99"),
-    ] = None,
-    true_edges: Annotated[
-        bool, typer.Option("--true-edges", help="true edges alone, to train an embedding on")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Build a graph of each event; what is already built is kept."""
-    from bigtrk.formats.heptrkx import import_heptrkx_folder
-    from bigtrk.graphs.builders.build_folder import build_folder, build_with, show_folder
-    from bigtrk.graphs.builders.builder import TrueEdgeBuilder
-    from bigtrk.pipeline.build import build_radius_graphs
-
-    by_windows = windows is not None or learn_windows
-    if by_windows + (embedding is not None) + true_edges + (source is Source.HEPTRKX) > 1:
-        raise InputError(
-            "windows, --embedding, --true-edges and --from heptrkx (whose graphs have edges "
-            "already) exclude each other; give one"
-        )
-    if embedding is None and (radius is not None or efficiency is not None):
-        raise InputError("--radius and --efficiency are of --embedding; give its run, too")
-    if source is Source.HEPTRKX:
-        manifest = import_heptrkx_folder(events, out)
-    elif embedding is not None:
-        manifest = build_radius_graphs(events, out, embedding, radius, efficiency)
-    elif true_edges:
-        manifest = build_with(events, out, TrueEdgeBuilder())
-    else:
-        manifest = build_folder(events, out, windows, learn_windows, pt_min)
-    print_result(manifest, as_json, lambda: show_folder(manifest, console))
+app.command()(simulate)
+app.command()(build)
 
 
 @app.command(context_settings=_PASSED_ON, add_help_option=False)

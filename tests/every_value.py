@@ -29,6 +29,8 @@ EXAMPLES: dict[str, list[Any]] = {
     "target.other_weight": [0.0, 0.5, -1.0],
     "engine.ds_config": sorted(path.stem for path in (CHECKOUT / "ds_configs").glob("*.json")),
     "engine.shard_ranks": [2],
+    "negatives.hard": [0.0, 2.0],
+    "negatives.easy": [0.0, 0.5],
     "optimizer.warmup_steps": [0, 1],
     "optimizer.gradient_clipping": [0.0, 1.0],
     "training.memory_gib": [4.0],
@@ -42,6 +44,8 @@ EXAMPLES: dict[str, list[Any]] = {
 }
 # By setting, or by setting and value; the latter first.
 NEEDED: dict[str, dict[str, Any]] = {
+    "negatives.hard": {"model.name": "mlp", "sampling.method": "wedges"},
+    "negatives.easy": {"model.name": "mlp", "sampling.method": "wedges"},
     "engine.ds_config": {"engine.name": "deepspeed"},
     "engine.shard_ranks=2": {"engine.name": "fsdp2"},
     "model.name=embedding": {"data.train": ["true edges"]},

@@ -27,6 +27,8 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
+from bigtrk.graphs.builders.module_map.learning import learn_module_map
+from bigtrk.graphs.builders.module_map.map_file import read_module_map, write_module_map
 from bigtrk.graphs.builders.windows import builtin_windows, read_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
@@ -119,6 +121,22 @@ def sector_file() -> bytes:
     with TemporaryDirectory() as folder:
         sectors = cut(graph, torch.arange(graph.n_nodes) % PARTS, PARTS)
         return write_sectors(Path(folder), sectors, {"source_digests": {"graph": "0"}}).read_bytes()
+
+
+@cache
+def module_map_file() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "map"
+        write_module_map(path, learn_module_map([an_event()], "made here", pt_min=0.0))
+        return path.read_bytes()
+
+
+def read_map(folder: Path, content: bytes) -> object:
+    """First byte odd: the digests agree."""
+    agrees, content = content[:1], content[1:]
+    path = folder / "map.safetensors"
+    path.write_bytes(with_true_digests(content) if agrees and agrees[0] % 2 else content)
+    return read_module_map(path)
 
 
 def header_of(content: bytes) -> tuple[dict[str, object], bytes]:
@@ -309,6 +327,7 @@ READERS = {
     "event": Reader(event_seeds, read_events),
     "graph": Reader(lambda: [b"\0" + graph_file(), b"\1" + graph_file()], read_graph),
     "sector": Reader(lambda: [b"\0" + sector_file(), b"\1" + sector_file()], read_sectors),
+    "module map": Reader(lambda: [b"\0" + module_map_file(), b"\1" + module_map_file()], read_map),
     "manifest": Reader(manifest_seeds, read_stored),
     "configuration": Reader(configuration_seeds, read_configuration),
     "heptrkx": Reader(heptrkx_seeds, read_npz),

@@ -21,6 +21,9 @@ COMMANDS = [
     "bigtrk simulate more --events 1 --first-event 2 --detectors events/detectors.csv.gz",
     "bigtrk build events learned --learn-windows --pt-min 0.5",
     "bigtrk build events graphs --from trackml --windows learned/windows.yaml --json",
+    "bigtrk build events mapped --learn-module-map --module-map-windows minmax",
+    "bigtrk build events likewise --module-map mapped/module_map.safetensors "
+    "--module-map-windows sigma",
     "bigtrk build npz heptrkx --from heptrkx",
     "bigtrk-partition graphs sectors --parts 2 --method metis --seed 1 --workers 1",
     "bigtrk-partition graphs wedges --max-edges 50 --method wedges --json",

@@ -3,7 +3,7 @@
 Shapes: N nodes, E edges, F and G node and edge features.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from bigtrk.models.protocol import LayeredModel, SectorInputs
 
 class EdgeMLPConfig(ModelSettings):
     """An MLP of an edge's features and of those of its two nodes, without message passing."""
+
+    scores_alone: ClassVar[bool] = True
 
     name: Literal["mlp"] = "mlp"
     """The MLP of single edges."""

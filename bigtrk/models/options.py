@@ -26,6 +26,7 @@ class ModelSettings(Settings):
 
     kind: ClassVar[Kind] = "edge"
     has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle
+    scores_alone: ClassVar[bool] = False  # whether an edge's score needs no edge but this one
 
     @property
     def in_chunks(self) -> bool:

@@ -11,6 +11,7 @@ from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 from bigtrk.parallel.heartbeat import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.training.embedding.settings import PairSettings
+from bigtrk.training.negatives.settings import NegativeSettings
 from bigtrk.training.steps.batching import Batching
 
 
@@ -156,6 +157,8 @@ class Configuration(Settings):
     """Parts of events instead of whole ones."""
     pairs: PairSettings = PairSettings()
     """Pairs of hits that train an embedding."""
+    negatives: NegativeSettings = NegativeSettings()
+    """False edges that train a model of single edges."""
     training: TrainingSettings = TrainingSettings()
     """Steps, loss, routing, guards."""
     run: RunSettings = RunSettings()
@@ -187,5 +190,21 @@ class Configuration(Settings):
             raise ValueError(
                 f"sampling.method={self.sampling.method}: {self.model.name} reads no edges that "
                 f"could be followed or cut; set it to wedges, or to none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _edges_can_be_left_out(self) -> Self:
+        if not self.negatives.are_chosen:
+            return self
+        if not self.model.scores_alone:
+            raise ValueError(
+                f"negatives: {self.model.name} does not score an edge by itself, so no edge can be "
+                f"left out; set negatives.hard=0 and negatives.easy=0, or model.name=mlp"
+            )
+        if self.sampling.method not in ("wedges", "sectors"):
+            raise ValueError(
+                f"negatives: they are chosen within a part of an event that one rank trains, not "
+                f"with sampling.method={self.sampling.method}; set it to wedges"
             )
         return self

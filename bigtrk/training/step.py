@@ -13,10 +13,13 @@ from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
 from bigtrk.tracing import traced
 from bigtrk.training.data.batch import Batch, compute, run_model
-from bigtrk.training.embedding.pairs import Draw, pair_loss
+from bigtrk.training.draw import Draw
+from bigtrk.training.embedding.pairs import pair_loss
 from bigtrk.training.embedding.settings import PairSettings
 from bigtrk.training.loss import edge_loss, edge_scale, pt_loss
 from bigtrk.training.monitoring.norms import Norms, local_squares, norms_of
+from bigtrk.training.negatives.choice import choose_edges
+from bigtrk.training.negatives.settings import NegativeSettings
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.stop_request import StopRequest
 
@@ -44,7 +47,7 @@ class StepRunner:
     are known before the first micro-step; so it does not depend on ranks, micro-steps or cuts. The
     training minimises the loss of edges + pt_weight x that of pT. The guard's limit is for the
     first, which is the aim of the run. With `pairs` the model embeds hits, and its loss is that of
-    pairs instead of edges.
+    pairs instead of edges. With `negatives` only some false edges are trained.
     """
 
     engine: Engine
@@ -52,6 +55,7 @@ class StepRunner:
     world: World
     stop: StopRequest | None = None
     pairs: PairSettings | None = None
+    negatives: NegativeSettings | None = None
 
     def run(
         self,
@@ -64,7 +68,7 @@ class StepRunner:
     ) -> StepResult:
         """Trains on `events`, of which `batches` are this rank's micro-steps. Collective.
 
-        Which pairs of hits an embedding is trained on depends on the step's `number`.
+        What is drawn, pairs of hits or false edges, depends on the step's `number`.
 
         With a spike guard, a step whose loss of edges exceeds `limit` does not update the weights,
         nor does one whose loss or gradients are not finite.
@@ -133,12 +137,15 @@ class StepRunner:
         if batch.event is not None:
             counts = denominators[batch.event]
         n_means = n_events if self.settings.step_loss == "per_event" else 1
+        draw = Draw(self.settings.seed, number)
         if self.pairs is not None:
             embedding = run_model(self.engine.model, batch)
-            draw = Draw(self.settings.seed, number)
             with traced("loss"):
                 loss = pair_loss(embedding, batch, counts[:2] * n_means, self.pairs, draw)
                 return loss, torch.zeros_like(loss)
+        if self.negatives is not None:
+            with traced("choosing edges"):
+                batch = choose_edges(self.engine.model, batch, self.negatives, draw)
         logits, log_pt = compute(self.engine.model, batch)
         with traced("loss"):
             counts = counts.to(logits.device)

@@ -245,7 +245,15 @@ class Trainer:
         """Trains `routes`, by the number of the step."""
         check_routes(list(routes.values()))
         training, epoch = self.configuration.training, self.epoch
-        runner = StepRunner(self.engine, training, self.world, self.stop, self._pairs)
+        negatives = self.configuration.negatives
+        runner = StepRunner(
+            engine=self.engine,
+            settings=training,
+            world=self.world,
+            stop=self.stop,
+            pairs=self._pairs,
+            negatives=negatives if negatives.are_chosen else None,
+        )
         loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.world)
         batches = loader.steps([step.micro_steps for step in routes.values()])
         start = time.perf_counter()

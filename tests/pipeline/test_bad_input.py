@@ -13,6 +13,7 @@ from tests.test_bad_input import one_line
 
 EMBEDDING = ["model.name=embedding", "model.hidden=8", "training.epochs=1"]
 SMALL = ["model.hidden=8", "model.layers=1", "training.epochs=1"]
+MLP = ["data.train=[graphs]", "model.name=mlp", "training.epochs=1"]
 TRUE = ["bigtrk", "build", "events", "truth", "--true-edges"]
 GRAPHS = ["bigtrk", "build", "events", "graphs"]
 NEAR = ["bigtrk", "build", "events", "near", "--embedding"]
@@ -110,6 +111,31 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     (
         ["bigtrk/train.py", "data.train=[graphs]", *EMBEDDING],
         "has other edges than true ones; an embedding is trained on graphs of",
+        None,
+    ),
+    (
+        ["bigtrk/train.py", "data.train=[graphs]", *SMALL, "negatives.hard=2"],
+        "interaction does not score an edge by itself, so no edge can be left out",
+        None,
+    ),
+    (
+        ["bigtrk/train.py", "data.train=[truth]", *EMBEDDING, "negatives.easy=2"],
+        "embedding does not score an edge by itself, so no edge can be left out",
+        None,
+    ),
+    (
+        ["bigtrk/train.py", *MLP, "negatives.hard=2"],
+        "not with sampling.method=none; set it to wedges",
+        None,
+    ),
+    (
+        ["bigtrk/train.py", *MLP, "sampling.method=shadow", "negatives.hard=2"],
+        "not with sampling.method=shadow; set it to wedges",
+        None,
+    ),
+    (
+        ["bigtrk/train.py", *MLP, "sampling.method=wedges", "negatives.hard=-1"],
+        "negatives.hard: Input should be greater than or equal to 0",
         None,
     ),
     (

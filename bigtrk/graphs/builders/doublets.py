@@ -77,13 +77,13 @@ def _doublets_of(
     reach = np.minimum(pair.dphi, pair.phi_slope * np.maximum(outer.r_max - nodes["r"][rows], 0.0))
     first = np.searchsorted(outer.phi, phi - reach - SLACK, side="left")
     last = np.searchsorted(outer.phi, phi + reach + SLACK, side="right")
-    for part in _chunks(last - first):
-        candidates = _expand(rows[part], first[part], last[part], outer.row)
+    for part in chunks(last - first):
+        candidates = expand(rows[part], first[part], last[part], outer.row)
         yield candidates[:, _passes(doublet_columns(nodes, candidates), pair)]
 
 
-def _chunks(counts: Ints) -> Iterator[slice]:
-    """Yields slices of consecutive hits with at most CHUNK candidates together, or of one hit."""
+def chunks(counts: Ints) -> Iterator[slice]:
+    """Yields slices of consecutive rows with at most CHUNK candidates together, or of one row."""
     total = np.cumsum(counts)
     start = 0
     while start < len(counts):
@@ -93,8 +93,8 @@ def _chunks(counts: Ints) -> Iterator[slice]:
         start = stop
 
 
-def _expand(rows: Ints, first: Ints, last: Ints, outer_row: Ints) -> Ints:
-    """Pairs each inner hit with outer_row[first:last]: [2, K]."""
+def expand(rows: Ints, first: Ints, last: Ints, outer_row: Ints) -> Ints:
+    """Pairs each of `rows` [n] with its outer_row[first:last]: [2, K]."""
     counts = last - first
     offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.stack([np.repeat(rows, counts), outer_row[np.repeat(first, counts) + offset]])

@@ -46,8 +46,7 @@ class RadiusBuilder:
 
     def true(self, event: Event) -> Ints:
         """Gives the pairs that are to be found [2, T], also those of a layer."""
-        true = np.concatenate([true_edges(event), overlap_edges(event)], axis=1)
-        return outwards(event.hits, true)
+        return true_pairs(event)
 
     def _pairs(self, event: Event) -> Ints:
         tree = hit_tree(self.embed(event))
@@ -95,10 +94,26 @@ def largest_radius(tree: cKDTree, radius: float, most: int) -> float:
     return low
 
 
+def true_pairs(event: Event) -> Ints:
+    """Gives the true edges of an event, also those of a layer, ordered outwards: [2, T].
+
+    Raises:
+        InputError: the event has no truth.
+    """
+    return outwards(event.hits, np.concatenate([true_edges(event), overlap_edges(event)], axis=1))
+
+
 def outwards(hits: Columns, pairs: Ints) -> Ints:
     """Orders each of `pairs` [2, E] of hit rows by distance from the origin, then by row."""
+    place = distance_order(hits)
+    turned = place[pairs[0]] > place[pairs[1]]
+    return np.where(turned, pairs[::-1], pairs)
+
+
+def distance_order(hits: Columns) -> Ints:
+    """Returns the place of each hit [N] by distance from the origin, then by row."""
     x, y, z = (hits[axis].astype(np.float64) for axis in "xyz")
-    squared = x**2 + y**2 + z**2
-    first, second = np.minimum(*pairs), np.maximum(*pairs)
-    turned = squared[second] < squared[first]
-    return np.stack([np.where(turned, second, first), np.where(turned, first, second)])
+    order = np.argsort(x**2 + y**2 + z**2, kind="stable")
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place

@@ -28,10 +28,10 @@ class Batch:
     """The part of a step that one rank computes in one micro-step.
 
     x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
-    nodes and edges, all of them but for naive sectors; `is_target` [E] and, in the loss, `weights`
-    [E], both before masking (for metrics); `pt` is None without its loss; `event` numbers the
-    event, None for an empty sector. The first `n_owned` nodes are updated here, the others by the
-    ranks that `exchange` asks.
+    nodes and edges: all of them but for naive sectors, or of the edges that were chosen to train.
+    `is_target` [E] and, in the loss, `weights` [E], both before masking (for metrics); `pt` is None
+    without its loss; `event` numbers the event, None for an empty sector. The first `n_owned` nodes
+    are updated here, the others by the ranks that `exchange` asks.
     """
 
     event: int | None
@@ -65,7 +65,7 @@ def compute(model: Model, batch: Batch) -> EdgePrediction:
     Edges that the batch leaves out come last in their sector, and score false.
     """
     made = run_model(model, batch)
-    n_edges = batch.sector.n_edges
+    n_edges = len(batch.truth.label)
     if made.dim() == 1:
         return EdgePrediction(_filled(made, n_edges, FALSE), None)
     logits, log_pt = made.unbind(1)

@@ -3,28 +3,13 @@
 Shapes: N hits, D dimensions, T true pairs, K false pairs.
 """
 
-from dataclasses import dataclass
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from bigtrk.training.data.batch import Batch
+from bigtrk.training.draw import Draw
 from bigtrk.training.embedding.neighbours import nearest
 from bigtrk.training.embedding.settings import PairSettings
-
-
-@dataclass(frozen=True)
-class Draw:
-    """The run's seed and the step's number decide which pairs are drawn."""
-
-    seed: int
-    step: int
-
-    def generator(self, batch: Batch) -> np.random.Generator:
-        """Makes the generator of a batch, the same on whichever rank."""
-        event = batch.event or 0
-        return np.random.default_rng((self.seed, self.step, event, batch.sector.part))
 
 
 def pair_loss(

@@ -19,7 +19,8 @@ from bigtrk.parallel.collectives import gather_items, together
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
 from bigtrk.training.data.batch import Batch, BatchMaker, run_model
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.embedding.pairs import Draw, pair_loss
+from bigtrk.training.draw import Draw
+from bigtrk.training.embedding.pairs import pair_loss
 from bigtrk.training.embedding.settings import PairSettings
 from bigtrk.training.steps.routers import scoring_router
 

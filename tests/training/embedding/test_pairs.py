@@ -12,8 +12,9 @@ from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.draw import Draw
 from bigtrk.training.embedding.neighbours import nearest
-from bigtrk.training.embedding.pairs import Draw, pair_loss
+from bigtrk.training.embedding.pairs import pair_loss
 from bigtrk.training.embedding.settings import PairSettings
 from bigtrk.training.embedding.validation import EmbeddedEvent, radius_of
 from bigtrk.training.settings import Configuration

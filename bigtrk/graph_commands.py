@@ -1,0 +1,123 @@
+"""The commands of the `bigtrk` program that make events and their graphs."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigtrk.console import console, print_result
+from bigtrk.errors import InputError
+from bigtrk.graphs.builders.module_map.names import MapWindows
+
+
+class Source(StrEnum):
+    """The origin of events."""
+
+    TRACKML = "trackml"
+    HEPTRKX = "heptrkx"
+
+
+def simulate(
+    out: Annotated[Path, typer.Argument(help="folder for the TrackML files")],
+    events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
+    particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
+    first_event: Annotated[
+        int, typer.Option(min=0, help="number of the first event; runs tell events by their names")
+    ] = 0,
+    detectors: Annotated[
+        Path | None, typer.Option(help="a detectors.csv instead of the built-in geometry")
+    ] = None,
+) -> None:
+    """Simulate events and write them as TrackML files; what is there already is kept."""
+    from bigtrk.events.simulation.production import simulate_folder
+
+    simulate_folder(out, range(first_event, first_event + events), particles, seed, detectors)
+
+
+PtMin = Annotated[
+    float,
+    typer.Option(
+        min=0, help="GeV; with --learn-windows or --learn-module-map: softer, larger graphs"
+    ),
+]
+LearnModuleMap = Annotated[
+    bool, typer.Option("--learn-module-map", help="learn a module map from these events' truth")
+]
+Radius = Annotated[float | None, typer.Option(min=0, max=1e6, help="with --embedding: how near")]
+Efficiency = Annotated[
+    float | None,
+    typer.Option(help="with --embedding: as near as keeps so many target edges; 0.99"),
+]
+
+
+def build(
+    events: Annotated[Path, typer.Argument(help="folder or zip of events")],
+    out: Annotated[Path, typer.Argument(help="folder for the graphs")],
+    source: Annotated[
+        Source, typer.Option("--from", help="TrackML files, or HEPTrkX npz graphs")
+    ] = Source.TRACKML,
+    windows: Annotated[
+        Path | None, typer.Option(help="windows file; built-in ones without it")
+    ] = None,
+    learn_windows: Annotated[
+        bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
+    ] = False,
+    pt_min: PtMin = 1.0,
+    module_map: Annotated[
+        Path | None, typer.Option(help="module map: join hits in triplets that pass it")
+    ] = None,
+    learn_module_map: LearnModuleMap = False,
+    module_map_windows: Annotated[
+        MapWindows, typer.Option(help="around all that the map has seen, or mean and 3 sigma")
+    ] = MapWindows.MINMAX,
+    embedding: Annotated[
+        Path | None,
+        typer.Option(help="run of an embedding: join hits that are near each other in it"),
+    ] = None,
+    radius: Radius = None,
+    efficiency: Efficiency = None,
+    true_edges: Annotated[
+        bool, typer.Option("--true-edges", help="true edges alone, to train an embedding on")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+) -> None:
+    """Build a graph of each event; what is already built is kept."""
+    from bigtrk.formats.heptrkx import import_heptrkx_folder
+    from bigtrk.graphs.builders.build_folder import build_folder, build_with, show_folder
+    from bigtrk.graphs.builders.builder import TrueEdgeBuilder
+    from bigtrk.graphs.builders.module_map.build_folder import build_by_module_map
+    from bigtrk.pipeline.build import build_radius_graphs
+
+    heptrkx, by_map = source is Source.HEPTRKX, module_map is not None or learn_module_map
+    by_windows, near = windows is not None or learn_windows, embedding is not None
+    _check_one([by_windows, module_map is not None, learn_module_map, near, true_edges, heptrkx])
+    if not near and (radius is not None or efficiency is not None):
+        raise InputError("--radius and --efficiency are of --embedding; give its run, too")
+    if not by_map and module_map_windows is not MapWindows.MINMAX:
+        raise InputError("--module-map-windows is of --module-map; give its file, too, or learn it")
+    if heptrkx:
+        manifest = import_heptrkx_folder(events, out)
+    elif embedding is not None:
+        manifest = build_radius_graphs(events, out, embedding, radius, efficiency)
+    elif by_map:
+        manifest = build_by_module_map(events, out, module_map, module_map_windows, pt_min)
+    elif true_edges:
+        manifest = build_with(events, out, TrueEdgeBuilder())
+    else:
+        manifest = build_folder(events, out, windows, learn_windows, pt_min)
+    print_result(manifest, as_json, lambda: show_folder(manifest, console))
+
+
+def _check_one(ways: list[bool]) -> None:
+    """Refuses more than one way to make the edges of graphs.
+
+    Raises:
+        InputError: several are asked for.
+    """
+    if sum(ways) > 1:
+        raise InputError(
+            "windows, --module-map, --learn-module-map, --embedding, --true-edges and --from "
+            "heptrkx (whose graphs have edges already) exclude each other; give one"
+        )

@@ -1,0 +1,52 @@
+"""The work of `bigtrk build` with a module map: learnt or read, applied, and kept."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bigtrk.console import follow, say
+from bigtrk.events.event import Event
+from bigtrk.events.reader import find_events, read_event
+from bigtrk.graphs.builders.build_folder import build_with
+from bigtrk.graphs.builders.module_map.builder import ModuleMapBuilder
+from bigtrk.graphs.builders.module_map.learning import learn_module_map
+from bigtrk.graphs.builders.module_map.map_file import read_module_map, write_module_map
+from bigtrk.graphs.builders.module_map.module_map import ModuleMap
+from bigtrk.graphs.builders.module_map.names import MapWindows
+
+MODULE_MAP = "module_map.safetensors"  # beside the graphs that were built with it
+
+
+def build_by_module_map(
+    events: Path, out: Path, file: Path | None, windows: MapWindows, pt_min: float
+) -> dict[str, Any]:
+    """Builds a graph of each event of `events` in folder `out` by a module map; returns the
+    manifest.
+
+    The map is that of `file`, else it is learnt from the truth of all these events (particles above
+    `pt_min` GeV); it is written to `out`/module_map.safetensors.
+
+    Raises:
+        InputError: bad input; graphs built before stay.
+    """
+    module_map = read_module_map(file) if file else _learnt(events, pt_min)
+    manifest = build_with(events, out, ModuleMapBuilder(module_map, windows))
+    write_module_map(out / MODULE_MAP, module_map)
+    return manifest
+
+
+def _learnt(events: Path, pt_min: float) -> ModuleMap:
+    names = find_events(events)
+    made = f"learned from {len(names)} events, {names[0]} to {names[-1]}, pT above {pt_min} GeV"
+    module_map = learn_module_map(_read(events, names), made, pt_min)
+    say(
+        f"the module map has {len(module_map.triplets):,} triplets of {len(module_map.modules):,} "
+        f"modules; it knows all that is true in these events, so judge it on others: build them "
+        f"with --module-map"
+    )
+    return module_map
+
+
+def _read(events: Path, names: list[str]) -> Iterator[Event]:
+    for name in follow(names, len(names), "learning a module map"):
+        yield read_event(events, name)

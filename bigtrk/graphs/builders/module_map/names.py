@@ -1,0 +1,10 @@
+"""The windows of a module map by name."""
+
+from enum import StrEnum
+
+
+class MapWindows(StrEnum):
+    """The windows of a triplet: around all that was seen, or mean -+ 3 standard deviations."""
+
+    MINMAX = "minmax"
+    SIGMA = "sigma"

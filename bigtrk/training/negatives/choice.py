@@ -1,0 +1,54 @@
+"""The choice of false edges by the model as it is: hard ones, and some of the others.
+
+Shapes: E edges of a batch, C chosen ones.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bigtrk.models.protocol import Model
+from bigtrk.training.data.batch import Batch, run_model
+from bigtrk.training.draw import Draw
+from bigtrk.training.loss import EdgeTruth
+from bigtrk.training.negatives.settings import NegativeSettings
+
+
+@torch.no_grad()
+def choose_edges(model: Model, batch: Batch, negatives: NegativeSettings, draw: Draw) -> Batch:
+    """Takes the edges of a batch that are to be trained, in their order. Every rank runs the model
+    once, also on an empty sector.
+
+    The easy ones weigh as much as all false edges that are not hard. A batch without true edges
+    has as many false ones as with one.
+    """
+    scores = run_model(model, batch)
+    weight, label = (column[: len(scores)] for column in (batch.truth.weight, batch.truth.label))
+    positive = (label > 0) & (weight > 0)
+    negative = ((label == 0) & (weight > 0)).nonzero()[:, 0]
+    each = max(int(positive.sum()), 1)
+    by_score = negative[scores[negative].argsort(descending=True, stable=True)]
+    hard = by_score[: round(negatives.hard * each)]
+    # Drawn by their place among the edges: a score may round otherwise elsewhere.
+    others = by_score[len(hard) :].sort().values
+    n_easy = min(round(negatives.easy * each), len(others))
+    rows = draw.generator(batch).choice(len(others), n_easy, replace=False)
+    easy = others[torch.from_numpy(rows).to(others.device)]
+    weight = weight.clone()
+    weight[easy] *= len(others) / max(n_easy, 1)
+    chosen = torch.cat([positive.nonzero()[:, 0], hard, easy]).sort().values
+    return _only(batch, chosen, EdgeTruth(label[chosen], weight[chosen], batch.truth.counts))
+
+
+def _only(batch: Batch, chosen: Tensor, truth: EdgeTruth) -> Batch:
+    """Returns the batch with the chosen edges [C] alone, of which `truth` is."""
+    kept = chosen.cpu()
+    return replace(
+        batch,
+        edge_features=batch.edge_features[chosen],
+        edge_index=batch.edge_index[:, chosen],
+        is_target=batch.is_target[kept],
+        weights=batch.weights[kept],
+        truth=truth,
+    )

@@ -1,0 +1,93 @@
+"""Runs that train some false edges only: alike at every world size and by every engine."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.reports import read_run
+from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.data.events import Events
+from bigtrk.training.run import fit
+from bigtrk.training.settings import Configuration
+from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import ENGINES, write_events
+
+SOME = {"hard": 0.5, "easy": 0.5}
+METHODS: dict[str, dict[str, Any]] = {
+    "wedges": {"method": "wedges", "wedges": 3},
+    "sectors": {"method": "sectors"},
+}
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three events, of which two are trained on, in sectors where a method takes them."""
+    folder = tmp_path_factory.mktemp("events")
+    write_events(folder, 3)
+    return folder
+
+
+def settings(
+    events: Path, run: Path, method: str = "wedges", engine: str = "DDP", **negatives: float
+) -> Configuration:
+    data = "sectors" if method == "sectors" else "graphs"
+    return Configuration.model_validate(
+        {
+            "data": {"train": [events / data], "validation": 1},
+            "model": {"name": "mlp", "hidden": 8},
+            "sampling": METHODS[method],
+            "negatives": negatives,
+            "optimizer": {"lr": 0.01},
+            "engine": ENGINES[engine],
+            "training": {"epochs": 2, "events_per_step": 3, "class_balance": "equal"},
+            "run": {"folder": run},
+        }
+    )
+
+
+def train(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> None:
+    fit(configuration, ranks, Events(*split_validation(configuration.data.train, 1)), resume)
+
+
+def losses(run: Path) -> list[float]:
+    return [step.loss for step in read_run(run).steps if step.loss is not None]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_is_the_same_at_every_world_size(tmp_path: Path, events: Path, method: str) -> None:
+    """Three parts make a step: of two ranks one has two of them, of three each one."""
+    for world_size in (1, 2, 3):
+        run_ranks(world_size, train, settings(events, tmp_path / str(world_size), method, **SOME))
+    alone = losses(tmp_path / "1")
+    assert len(alone) >= 4
+    for world_size in (2, 3):
+        assert losses(tmp_path / str(world_size)) == pytest.approx(alone, rel=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["FSDP2", "zero1", "zero3"])
+def test_every_engine_trains_alike(tmp_path: Path, events: Path, engine: str) -> None:
+    run_ranks(2, train, settings(events, tmp_path / "ddp", **SOME))
+    run_ranks(2, train, settings(events, tmp_path / engine, engine=engine, **SOME))
+    assert losses(tmp_path / engine) == pytest.approx(losses(tmp_path / "ddp"), rel=1e-4)
+
+
+def test_as_many_as_there_are_train_as_all_do(tmp_path: Path, events: Path) -> None:
+    run_ranks(2, train, settings(events, tmp_path / "all"))
+    run_ranks(2, train, settings(events, tmp_path / "chosen", hard=1000, easy=1))
+    assert losses(tmp_path / "chosen") == pytest.approx(losses(tmp_path / "all"), rel=1e-6)
+    run_ranks(2, train, settings(events, tmp_path / "some", **SOME))
+    assert losses(tmp_path / "some") != pytest.approx(losses(tmp_path / "all"), rel=1e-3)
+
+
+def test_it_goes_on_in_mid_epoch_on_other_ranks(tmp_path: Path, events: Path) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    run_ranks(2, train, settings(events, whole, **SOME))
+    halted = settings(events, run, **SOME)
+    halted = halted.model_copy(
+        update={"training": halted.training.model_copy(update={"minutes": 1e-6})}
+    )
+    run_ranks(2, train, halted)
+    run_ranks(3, train, settings(events, run, **SOME), run)
+    assert losses(run) == pytest.approx(losses(whole), rel=1e-5)

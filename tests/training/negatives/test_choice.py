@@ -1,0 +1,162 @@
+"""The edges that are chosen, their weights and their loss, against a plain choice of all edges."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from bigtrk.graphs.sector import whole_sector
+from bigtrk.parallel.world import make_world
+from bigtrk.training.data.batch import Batch, BatchMaker, compute, run_model
+from bigtrk.training.draw import Draw
+from bigtrk.training.loss import edge_loss, edge_scale
+from bigtrk.training.model_files import build_model
+from bigtrk.training.negatives.choice import choose_edges
+from bigtrk.training.negatives.settings import NegativeSettings
+from bigtrk.training.settings import Configuration
+from tests.distributed.graphs import random_graph
+from tests.distributed.ranks import ALONE
+
+DRAW = Draw(3, 5)
+
+
+def configuration(**sections: Any) -> Configuration:
+    return Configuration.model_validate({"model": {"name": "mlp", "hidden": 8}, **sections})
+
+
+@pytest.fixture(scope="module")
+def maker() -> BatchMaker:
+    # Some true edges are masked, as those of soft particles are.
+    made = configuration(target={"pt_min": 0.5, "hits_min": 0, "other_weight": 0.0})
+    return BatchMaker(made, make_world(ALONE, []))
+
+
+@pytest.fixture(scope="module")
+def batch(maker: BatchMaker) -> Batch:
+    return maker.alone(2, whole_sector(random_graph(4, 60, 400)))
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return build_model(configuration())
+
+
+def places(chosen: Batch, batch: Batch) -> list[int]:
+    """The place of each chosen edge in the batch: their features tell them."""
+    rows = [tuple(row) for row in batch.edge_features.tolist()]
+    assert len(set(rows)) == len(rows)
+    return [rows.index(tuple(row)) for row in chosen.edge_features.tolist()]
+
+
+def split(batch: Batch) -> tuple[list[int], list[int]]:
+    """The places of the positives and of the negatives."""
+    label, weight = batch.truth.label.tolist(), batch.truth.weight.tolist()
+    trained = [i for i, w in enumerate(weight) if w > 0]
+    return [i for i in trained if label[i] > 0], [i for i in trained if label[i] == 0]
+
+
+@pytest.mark.parametrize(("hard", "easy"), [(1.0, 0.5), (2.0, 0.0), (0.0, 1.5), (0.25, 1e6)])
+def test_chosen_are_all_positives_the_hardest_and_some_others(
+    model: nn.Module, batch: Batch, hard: float, easy: float
+) -> None:
+    chosen = choose_edges(model, batch, NegativeSettings(hard=hard, easy=easy), DRAW)
+    found = places(chosen, batch)
+    assert found == sorted(found)
+    positives, negatives = split(batch)
+    assert len(positives) + len(negatives) < len(batch.truth.label), "some are masked"
+    scores = run_model(model, batch).tolist()
+    by_score = sorted(negatives, key=lambda i: -scores[i])
+    hardest = by_score[: round(hard * len(positives))]
+    others = by_score[len(hardest) :]
+    drawn = [i for i in found if i not in {*positives, *hardest}]
+    assert set(found) >= {*positives, *hardest}
+    assert len(drawn) == min(round(easy * len(positives)), len(others))
+    assert set(drawn) <= set(others)
+    each = len(others) / max(len(drawn), 1)
+    weight = batch.truth.weight.tolist()
+    expected = [weight[i] * (each if i in drawn else 1) for i in found]
+    assert chosen.truth.weight.tolist() == pytest.approx(expected)
+    assert chosen.truth.counts.tolist() == [len(positives), len(negatives)]
+    for name in ("label", "weight"):
+        assert len(getattr(chosen.truth, name)) == len(found)
+    assert chosen.is_target.tolist() == batch.is_target[found].tolist()
+    assert chosen.weights.tolist() == batch.weights[found].tolist()
+
+
+def test_the_loss_is_that_of_a_plain_pass_over_the_same_edges(
+    model: nn.Module, batch: Batch
+) -> None:
+    chosen = choose_edges(model, batch, NegativeSettings(hard=1, easy=0.5), DRAW)
+    found = places(chosen, batch)
+    logits, _ = compute(model, chosen)
+    scale = edge_scale(chosen.truth, chosen.truth.counts, "equal")
+    loss = edge_loss(logits, chosen.truth.label, scale)
+    every = run_model(model, batch)
+    torch.testing.assert_close(logits, every[found])
+    entropy = binary_cross_entropy_with_logits(
+        every[found], batch.truth.label[found], reduction="none"
+    )
+    positive = batch.truth.label[found] > 0
+    n_positive, n_negative = (len(rows) for rows in split(batch))
+    expected = (entropy * chosen.truth.weight)[positive].sum() / n_positive
+    expected = expected + (entropy * chosen.truth.weight)[~positive].sum() / n_negative
+    torch.testing.assert_close(loss, expected)
+    assert gradients(model, loss) == pytest.approx(gradients(model, expected), abs=1e-6)
+
+
+def gradients(model: nn.Module, loss: Tensor) -> list[float]:
+    found = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+    return torch.cat([one.flatten() for one in found]).tolist()
+
+
+def test_the_expected_loss_is_that_of_all_edges(model: nn.Module, batch: Batch) -> None:
+    def loss(of: Batch) -> float:
+        scale = edge_scale(of.truth, batch.truth.counts, "proportional")
+        return edge_loss(compute(model, of).logits, of.truth.label, scale).item()
+
+    some = NegativeSettings(hard=0.5, easy=0.5)
+    drawn = [loss(choose_edges(model, batch, some, Draw(0, step))) for step in range(400)]
+    mean = torch.tensor(drawn)
+    assert mean.std() > 0
+    assert abs(mean.mean() - loss(batch)) < 4 * mean.std() / 20
+
+
+def test_the_draw_decides(model: nn.Module, batch: Batch) -> None:
+    some = NegativeSettings(easy=0.5)
+    again = [places(choose_edges(model, batch, some, DRAW), batch) for _ in range(2)]
+    assert again[0] == again[1]
+    for other in (Draw(3, 6), Draw(4, 5)):
+        assert places(choose_edges(model, batch, some, other), batch) != again[0]
+    elsewhere = replace(batch, event=1)
+    assert places(choose_edges(model, elsewhere, some, DRAW), batch) != again[0]
+
+
+def test_without_positives_there_are_negatives_of_one(model: nn.Module, batch: Batch) -> None:
+    none = replace(batch, truth=replace(batch.truth, label=torch.zeros_like(batch.truth.label)))
+    chosen = choose_edges(model, none, NegativeSettings(hard=3, easy=2), DRAW)
+    assert chosen.edge_index.shape == (2, 5)
+
+
+def test_without_negatives_all_are_trained(model: nn.Module, batch: Batch) -> None:
+    ones = torch.ones_like(batch.truth.label)
+    chosen = choose_edges(
+        model,
+        replace(batch, truth=replace(batch.truth, label=ones, weight=ones)),
+        NegativeSettings(hard=3, easy=2),
+        DRAW,
+    )
+    assert torch.equal(chosen.edge_index, batch.edge_index)
+    assert torch.equal(chosen.truth.weight, ones)
+
+
+def test_an_empty_sector_takes_part(model: nn.Module, maker: BatchMaker) -> None:
+    chosen = choose_edges(model, maker.empty(), NegativeSettings(hard=3, easy=2), DRAW)
+    assert chosen.edge_index.shape == (2, 0)
+    logits, _ = compute(model, chosen)
+    logits.sum().backward()
+    assert all(weight.grad is not None for weight in model.parameters())
+    model.zero_grad()
