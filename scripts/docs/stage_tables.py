@@ -14,6 +14,8 @@ BUILDERS = {
     "merge_tree": "merge tree",
 }
 GRAPHS = {
+    "module_map_minmax": "module map, all that it has seen",
+    "module_map_sigma": "module map, 3 sigma",
     "windows": "learnt windows",
     "embedding": "embedding, radius",
     "embedding_filter": "embedding, radius, filter",

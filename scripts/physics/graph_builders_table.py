@@ -5,11 +5,12 @@
 PIPELINE is a folder of `bigtrk pipeline train EVENTS PIPELINE`, TEST a folder of other events with
 truth. Compared are learnt windows, the pipeline's embedding with a radius, its filter on that, and
 a filter trained on graphs of windows: windows, radius and cuts are chosen on EVENTS, so that they
-keep `--efficiency` of the target edges (from layer to layer, of particles above 1 GeV with 3 hits).
-All are judged by the same truth. Work that is done already is kept in OUT. The last line is one
-JSON object, of means over the events of TEST: by way, the share of target edges from layer to
-layer, of those in a layer, where modules overlap, and of all true edges from layer to layer; edges,
-purity, and the seconds from hits to the graph, without reading and writing.
+keep `--efficiency` of the target edges (from layer to layer, of particles above 1 GeV with 3 hits);
+and a module map learnt on EVENTS, which has no such choice, with both its windows. All are judged
+by the same truth. Work that is done already is kept in OUT. The last line is one JSON object, of
+means over the events of TEST: by way, the share of target edges from layer to layer, of those in a
+layer, where modules overlap, and of all true edges from layer to layer; edges, purity, and the
+seconds from hits to the graph, without reading and writing.
 """
 
 import argparse
@@ -30,6 +31,8 @@ from scripts.results import Results, add_options
 def compare(ways: dict[str, Way], events: Path) -> dict[str, dict[str, float | None]]:
     """Measures the graphs of each event of a folder by each way; returns their means."""
     names = find_events(events)
+    for make in ways.values():
+        make(read_event(events, names[0]))  # what is made once is no event's time
     found: dict[str, list[dict[str, float | None]]] = {name: [] for name in ways}
     for name in follow(names, len(names), "compare graphs"):
         event = read_event(events, name)

@@ -19,6 +19,11 @@ from bigtrk.events.truth import overlap_edges, true_edges
 from bigtrk.graphs.builders.assembly import TARGET_HITS, TARGET_PT, event_graph
 from bigtrk.graphs.builders.build_folder import EVENTS_TO_LEARN_FROM
 from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder
+from bigtrk.graphs.builders.module_map.builder import ModuleMapBuilder
+from bigtrk.graphs.builders.module_map.learning import learn_module_map
+from bigtrk.graphs.builders.module_map.map_file import read_module_map, write_module_map
+from bigtrk.graphs.builders.module_map.module_map import ModuleMap
+from bigtrk.graphs.builders.module_map.names import MapWindows
 from bigtrk.graphs.builders.radius import RadiusBuilder
 from bigtrk.graphs.builders.window_learning import is_target, learn_windows
 from bigtrk.graphs.builders.windows import Windows, read_windows, write_windows
@@ -84,7 +89,12 @@ def ways(
         return RadiusBuilder(embedding, embedding.digest, radius)
 
     wide, scorer = filter_of_windows(held, out, settings)
+    module_map = module_map_of(out, held)
     return {
+        **{
+            f"module_map_{windows}": Way(ModuleMapBuilder(module_map, windows))
+            for windows in MapWindows
+        },
         "windows": Way(WindowBuilder(windows_keeping(out, held, choice, share))),
         "embedding": Way(by_radius(near)),
         "embedding_filter": filtered(
@@ -114,6 +124,14 @@ def windows_keeping(out: Path, held: Held, choice: Sequence[Event], share: float
         kept = _kept(WindowBuilder(learnt), choice)
         write_windows(path, learn_windows(events, made, efficiency=share - (kept - share)))
     return read_windows(path)
+
+
+def module_map_of(out: Path, held: Held) -> ModuleMap:
+    """Learns a module map, which keeps what it keeps, unless it is there."""
+    path = out / "module_map.safetensors"
+    if not path.exists():
+        write_module_map(path, learn_module_map(held.training(), "of the events to train on"))
+    return read_module_map(path)
 
 
 def _kept(builder: GraphBuilder, events: Sequence[Event]) -> float:

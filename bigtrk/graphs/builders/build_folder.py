@@ -136,6 +136,11 @@ def _advice(parameters: dict[str, Any]) -> str:
             "the cut is too high for these graphs, or they lacked some before; give a lower --cut "
             "or a higher --efficiency, or train the filter with graphs like these"
         )
+    if "module_map" in parameters:
+        return (
+            "the module map has seen too few events, or is of another detector or beam spot; learn "
+            "one from more events like these"
+        )
     if "embedding" in parameters:
         return (
             "the radius is too small, or the embedding is for another detector or beam spot; give "

@@ -219,6 +219,7 @@ def test_many_events_are_summed_up() -> None:
     ("parameters", "remedy"),
     [
         ({"windows": "digest"}, "the windows are for another detector or beam spot"),
+        ({"module_map": "digest"}, "the module map has seen too few events"),
         ({"embedding": "digest", "radius": 0.1}, "give a larger --radius or --efficiency"),
         ({"filter": "digest", "graphs": {"embedding": "digest"}}, "give a lower --cut or"),
     ],
