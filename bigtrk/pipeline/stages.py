@@ -4,6 +4,7 @@ Shapes: N hits.
 """
 
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ from bigtrk.records.record import read_record
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
 from bigtrk.tracks.hit_columns import scored_graph
-from bigtrk.training.run_folder import WEIGHTS
+from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 
 EMBEDDING, FILTER, CLASSIFIER = "embedding", "filter", "classifier"  # folders of the runs
 MERGE_TREE = "merge_tree.safetensors"
@@ -129,8 +130,8 @@ def load_pipeline(folder: Path) -> Pipeline:
             f"{folder}' has come to its end"
         )
     record = read_record(PipelineRecord, folder / PIPELINE)
-    models = (f"{stage}/{WEIGHTS}" for stage in (EMBEDDING, FILTER, CLASSIFIER))
-    for file in (*models, MERGE_TREE):
+    models = product((EMBEDDING, FILTER, CLASSIFIER), (DESCRIPTION, WEIGHTS))
+    for file in (*("/".join(model) for model in models), MERGE_TREE):
         if not (folder / file).exists():
             raise InputError(f"{folder}: its stage {file} is missing; {PipelineRecord.made_again}")
     pipeline = Pipeline(

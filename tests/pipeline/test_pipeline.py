@@ -389,11 +389,21 @@ def test_a_failed_event_is_named_and_the_others_are_done(folder: Path, tmp_path:
     assert [*made.tracks] == ["event000000011"]
 
 
-@pytest.mark.parametrize("stage", ["embedding", "filter", "classifier", "merge_tree.safetensors"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        *("embedding", "filter", "classifier", "merge_tree.safetensors"),
+        *("filter/model.safetensors", "classifier/config.json"),
+    ],
+)
 def test_a_missing_stage_is_named(folder: Path, tmp_path: Path, stage: str) -> None:
     out = tmp_path / "out"
-    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs", stage))
-    with pytest.raises(InputError, match=re.escape(stage)):
+    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))
+    if (out / stage).is_dir():
+        shutil.rmtree(out / stage)
+    else:
+        (out / stage).unlink()
+    with pytest.raises(InputError, match=f"its stage {re.escape(stage)}.* is missing; finish"):
         load_pipeline(out)
 
 
@@ -403,4 +413,8 @@ def test_a_pipeline_of_another_version_is_refused(folder: Path, tmp_path: Path) 
     record = json.loads((out / "pipeline.json").read_text())
     (out / "pipeline.json").write_text(json.dumps({**record, "format": 2}))
     with pytest.raises(InputError, match="update bigtrk"):
+        load_pipeline(out)
+    del record["radius"]
+    (out / "pipeline.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match="key 'radius' is missing; finish 'bigtrk pipeline train"):
         load_pipeline(out)
