@@ -151,7 +151,7 @@ def check_file(path: Path) -> None:
         InputError: `path` is missing or is not a file.
     """
     if not path.exists():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: no such file; correct the name or its folder's")
     if not path.is_file():
         raise InputError(f"{path}: is not a file; name one, or remove it")
 

@@ -36,11 +36,17 @@ class Source:
         """Returns the content of `file`, unpacked.
 
         Raises:
-            InputError: the file cannot be read, its archive or gzip stream is damaged, or it
-                unpacks to more than `bigtrk.disk.unpacking` allows.
+            InputError: the file cannot be read, its archive or gzip stream is damaged, it is no
+                gzip file though its name says so, or it unpacks to more than
+                `bigtrk.disk.unpacking` allows.
         """
         content, limit = self._read_member(self.members[file])
         if not content.startswith(GZIP_MAGIC):
+            if file.endswith(".gz"):
+                raise InputError(
+                    f"{self.where(file)}: is no gzip file, unlike its name; fetch it again, or "
+                    f"rename it to {file.removesuffix('.gz')} if it is plain text"
+                )
             return content
         try:
             return gunzip(content, limit, self.where(file))

@@ -15,6 +15,7 @@ from bigtrk.events.tables import fail_at, parse_table
 
 EVENT_FILE = re.compile(r"(event\d+)-([a-z_]+)\.csv(\.gz)?")
 HITS_FILE = re.compile(r"(event\d+)-hits\.csv(\.gz)?")
+DETECTORS_FILE = "detectors.csv"
 
 
 def find_events(path: Path) -> list[str]:
@@ -45,7 +46,7 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
     `path` is a folder or zip archive that holds event `name` (which may be omitted where there
     is only one), one of the event's files, or a prefix such as `DIR/event000001000`. Tables
     other than hits are None where their file is absent; particles and truth are also where they are
-    not to be read (`with_truth`).
+    not to be read (`with_truth`), and then the event may have no hits.
 
     Raises:
         InputError: there is no such event, or a table is damaged, incomplete or inconsistent.
@@ -62,7 +63,9 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
         files[PARTICLES] = files[TRUTH] = None
     # Unpacking and parsing release the interpreter lock: a third off on two cores.
     with ThreadPoolExecutor(len(files)) as pool:
-        tables = pool.map(lambda spec: _read_table(source, files[spec], spec), files)
+        tables = pool.map(
+            lambda spec: _read_table(source, files[spec], spec, may_be_empty=not with_truth), files
+        )
         hits, cells, particles, truth = tables
     assert hits is not None
     _check_unique(hits.columns, "hit_id", hits.where)
@@ -86,7 +89,7 @@ def read_detectors(path: Path) -> Columns:
     """
     path, _ = _split_prefix(path, None)
     source = open_source(path)
-    file = source.find("detectors.csv")
+    file = source.find(DETECTORS_FILE)
     if file is None:
         raise InputError(
             f"{path}: holds no detectors.csv or detectors.csv.gz; copy the detector file of the "
@@ -104,7 +107,7 @@ def _split_prefix(path: Path, name: str | None) -> tuple[Path, str | None]:
         return path.parent, match[1]
     if not path.exists() and re.fullmatch(r"event\d+", path.name):
         return path.parent, path.name
-    if path.name in ("detectors.csv", "detectors.csv.gz"):
+    if path.name in (DETECTORS_FILE, f"{DETECTORS_FILE}.gz"):
         return path.parent, name
     return path, name
 
@@ -142,11 +145,13 @@ class _Table:
     where: str
 
 
-def _read_table(source: Source, file: str | None, spec: TableSpec) -> _Table | None:
+def _read_table(
+    source: Source, file: str | None, spec: TableSpec, may_be_empty: bool
+) -> _Table | None:
     if file is None:
         return None
     where = source.where(file)
-    return _Table(parse_table(source.read(file), spec, where), where)
+    return _Table(parse_table(source.read(file), spec, where, may_be_empty), where)
 
 
 def _check_unique(table: Columns, key: str, where: str) -> None:

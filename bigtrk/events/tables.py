@@ -24,24 +24,25 @@ def fail_at(where: str, row: int, problem: str, remedy: str) -> NoReturn:
     raise InputError(f"{where}, row {row + HEADER_LINES + 1}: {problem}; {remedy}")
 
 
-def parse_table(content: bytes, spec: TableSpec, where: str) -> Columns:
+def parse_table(content: bytes, spec: TableSpec, where: str, may_be_empty: bool = False) -> Columns:
     """Parses the known columns of a CSV file, each [rows], int64 or float64; others are ignored.
 
     Raises:
-        InputError: there are no rows, missing columns, ragged rows, values of the wrong type, or
-            blanks where `spec` allows none.
+        InputError: there are no rows (unless it `may_be_empty`), no header, missing columns, ragged
+            rows, values of the wrong type, or blanks where `spec` allows none.
     """
     # Blank lines at the end are harmless; within the table they are an error.
     if content.endswith((b"\n\n", b"\n\r\n")):
         content = content.rstrip(b"\r\n")
     content = content.removeprefix(b"\xef\xbb\xbf")
     header_end = content.find(b"\n")
-    if header_end in (-1, len(content) - 1):
+    is_empty = header_end in (-1, len(content) - 1)
+    if is_empty and not (may_be_empty and content.strip()):
         raise InputError(f"{where}: the table is empty; export it again or remove the event")
-    names = _canonical_names(content[:header_end], spec, where)
+    names = _canonical_names(content.rstrip() if is_empty else content[:header_end], spec, where)
     types = _column_types(names, spec, where)
     try:
-        table = _read_arrow(content, names, types)
+        table = _no_rows(types) if is_empty else _read_arrow(content, names, types)
     except pa.ArrowInvalid as error:
         _diagnose(content, names, types, where, str(error))
     columns = {name: _to_numpy(table, name, spec, where) for name in types}
@@ -94,6 +95,10 @@ def _read_arrow(content: bytes, names: list[str], types: dict[str, pa.DataType])
             column_types=types, include_columns=list(types), null_values=list(BLANK)
         ),
     )
+
+
+def _no_rows(types: dict[str, pa.DataType]) -> pa.Table:
+    return pa.table({name: pa.array([], kind) for name, kind in types.items()})
 
 
 def _to_numpy(table: pa.Table, name: str, spec: TableSpec, where: str) -> NDArray[np.generic]:

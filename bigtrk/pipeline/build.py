@@ -24,6 +24,8 @@ def build_radius_graphs(
     """
     if radius is not None and efficiency is not None:
         raise InputError("give --radius or --efficiency, not both")
+    if radius == 0:
+        raise InputError("--radius 0 joins no hits; give a larger one, or --efficiency")
     embedding = load_embedding(run)
     if radius is None:
         radius = radius_for(run, EFFICIENCY if efficiency is None else efficiency)

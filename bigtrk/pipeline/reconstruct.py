@@ -9,6 +9,7 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.parallel.collectives import check_agreement, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
+from bigtrk.pipeline.hit_notes import described_modules, description_notes
 from bigtrk.pipeline.options import MakingOptions
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.scoring import load_scorer
@@ -37,9 +38,13 @@ def reconstruct_folder(
     _check_apart(out, events)
     pipeline = together(lambda: load_pipeline(folder, ranks.device, options.precision, threshold))
     check_agreement({f"{stage} in {folder}": one for stage, one in pipeline.digests.items()})
+    described = together(lambda: described_modules(events))
 
     def graph(name: str) -> tuple[EventGraph, Passage]:
-        return pipeline.graph(read_event(events, name, with_truth=False))
+        event = read_event(events, name, with_truth=False)
+        made, passage = pipeline.graph(event)
+        passage.notes.extend(description_notes(event.hits, described))
+        return made, passage
 
     world = make_world(ranks, [ranks.world_size])
     maker = TrackMaker(graph, pipeline.classifier, pipeline.builder, options, world)

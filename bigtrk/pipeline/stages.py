@@ -5,6 +5,7 @@ Shapes: N hits, E edges.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +28,18 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.embedding import Embedding, load_embedding
 from bigtrk.pipeline.filtering import thinned
+from bigtrk.pipeline.hit_notes import training_notes
 from bigtrk.pipeline.options import Precision
 from bigtrk.pipeline.passage import Passage, Watch, unwatched
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.pipeline.trained import CPU
-from bigtrk.records.pipeline import PIPELINE, PipelineRecord
+from bigtrk.records.pipeline import PIPELINE, LayerModules, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
 from bigtrk.tracks.hit_columns import scored_graph
+from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 
 EMBEDDING, FILTER, CLASSIFIER = "embedding", "filter", "classifier"  # folders of the runs
 MERGE_TREE = "merge_tree.safetensors"
@@ -46,7 +49,9 @@ MOST_EDGES = 8_000_000  # of an event's radius graph, which then takes 3 GiB
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Stages that make tracks of hits; `most_edges`: of an event's radius graph."""
+    """Stages that make tracks of hits; modules: where their training had hits (() if unknown);
+    most_edges: of an event's radius graph.
+    """
 
     embedding: Embedding
     radius: float
@@ -54,6 +59,7 @@ class Pipeline:
     cut: float
     classifier: EdgeScorer
     builder: MergeTree
+    modules: tuple[LayerModules, ...] = ()
     most_edges: int = MOST_EDGES
 
     @property
@@ -80,7 +86,7 @@ class Pipeline:
         Raises:
             InputError: the event lacks a feature that a stage reads.
         """
-        passage = Passage(watch=watch)
+        passage = Passage(notes=training_notes(event.hits, self.modules), watch=watch)
         pairs = self._pairs(event, passage)
         with passage.stage("features"):
             graph = event_graph(event, outwards(event.hits, pairs), true=None)
@@ -145,9 +151,10 @@ def load_pipeline(
             f"{folder}' has come to its end"
         )
     record = read_record(PipelineRecord, folder / PIPELINE)
-    for stage in (EMBEDDING, FILTER, CLASSIFIER, MERGE_TREE):
-        if not (folder / stage).exists():
-            raise InputError(f"{folder}: its stage {stage} is missing; {PipelineRecord.made_again}")
+    models = product((EMBEDDING, FILTER, CLASSIFIER), (DESCRIPTION, WEIGHTS))
+    for file in (*("/".join(model) for model in models), MERGE_TREE):
+        if not (folder / file).exists():
+            raise InputError(f"{folder}: its stage {file} is missing; {PipelineRecord.made_again}")
     builder = read_merge_tree(folder / MERGE_TREE)
     if threshold is not None:
         builder = replace(builder, threshold=threshold)
@@ -158,6 +165,7 @@ def load_pipeline(
         cut=record.cut,
         classifier=load_scorer(folder / CLASSIFIER, device, precision),
         builder=builder,
+        modules=record.modules,
     )
     for stage, digest in pipeline.digests.items():
         if record.weights.get(stage) != digest:

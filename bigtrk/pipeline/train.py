@@ -19,13 +19,14 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.embedding import load_embedding, radius_for
 from bigtrk.pipeline.filtering import filter_folder
+from bigtrk.pipeline.hit_notes import layer_modules
 from bigtrk.pipeline.scoring import EdgeScorer, cut_for, load_scorer
 from bigtrk.pipeline.settings import PipelineSettings, read_settings
 from bigtrk.pipeline.stage_training import train_stage
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE, classified
 from bigtrk.pipeline.track_quality import train_merge_tree
 from bigtrk.pipeline.tracks_folder import make_folder
-from bigtrk.records.pipeline import PIPELINE, PipelineRecord
+from bigtrk.records.pipeline import PIPELINE, LayerModules, PipelineRecord
 from bigtrk.records.record import write_record
 from bigtrk.tracks.builders.builder import ScoredGraph
 from bigtrk.tracks.builders.trees.merge_tree_file import write_merge_tree
@@ -76,6 +77,7 @@ class PipelineTraining:
                 CLASSIFIER: classifier.digest,
             },
             quality=quality,
+            modules=self._modules(true),
         )
         with disk_errors():
             write_merge_tree(out / MERGE_TREE, merge_tree)
@@ -83,6 +85,12 @@ class PipelineTraining:
 
     def _train(self, stage: str, graphs: Path) -> None:
         train_stage(stage, self.settings, graphs, self.out, self.launcher)
+
+    def _modules(self, graphs: Path) -> tuple[LayerModules, ...]:
+        """Lists where the events have hits that the stages were trained on."""
+        folder = GraphFolder(graphs)
+        trained = folder.events[: -self.settings.validation]
+        return layer_modules(folder.read(event) for event in trained)
 
     def _held_back(
         self, graphs: Path, classifier: EdgeScorer

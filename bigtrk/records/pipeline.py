@@ -1,6 +1,6 @@
 """`pipeline.json`: the stages from hits to tracks, trained and chosen together."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -8,6 +8,16 @@ from bigtrk.records.quantities import MOST, Measure, Ratio, Text
 from bigtrk.records.record import FileRecord, Record
 
 PIPELINE = "pipeline.json"
+Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class LayerModules(Record):
+    """A layer with hits in training, and the range of the modules that these are in."""
+
+    volume: Id
+    layer: Id
+    lowest: Id
+    highest: Id
 
 
 class ThresholdPoint(Record):
@@ -36,7 +46,8 @@ class PipelineRecord(FileRecord):
 
     radius: within which hits of the embedding are joined. cut: the score of the filter that an edge
     needs to be kept. weights: the digests of the stages' weights. quality: how the threshold of the
-    merge tree was chosen; None in files of before it was.
+    merge tree was chosen; None in files of before it was. modules: by layer, where the training had
+    hits.
     """
 
     made_again: ClassVar[str] = "finish 'bigtrk pipeline train EVENTS OUT'"
@@ -46,3 +57,4 @@ class PipelineRecord(FileRecord):
     cut: Ratio
     weights: dict[Text, Text]
     quality: ThresholdRecord | None = None
+    modules: tuple[LayerModules, ...] = ()

@@ -46,12 +46,15 @@ def read_record(kind: type[Kind], path: Path) -> Kind:
 
     Raises:
         InputError: the file is missing, is of another format, or says what no such record can;
-            the message names it and the key.
+            the message names it, the key and the remedy.
     """
     content = read_json(path)
     if isinstance(content, dict):
         _check_format(content, path, kind)
-    return parse(kind, content, str(path))
+    try:
+        return parse(kind, content, str(path))
+    except InputError as error:
+        raise InputError(f"{error}; {kind.made_again}") from None
 
 
 def _check_format(content: dict[str, Any], path: Path, kind: type[FileRecord]) -> None:

@@ -140,7 +140,15 @@ def _configuration(run: Path, description: Description) -> Configuration:
 
 def _description(run: Path) -> Description:
     path = run / DESCRIPTION
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file, which a run writes when its training ends; name the folder of "
+            f"a run that has"
+        )
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != "bigtrk model":
-        raise InputError(f"{path}: does not describe a bigtrk model")
+        raise InputError(
+            f"{path}: does not describe a bigtrk model; name the folder of a run whose training "
+            f"has ended"
+        )
     return parse(Description, content, str(path))

@@ -26,7 +26,14 @@ from typing import Any
 from bigtrk.console import complain, exit_on_bad_input, say
 from bigtrk.disk.files import read_json, write_atomically
 from bigtrk.errors import InputError
-from scripts.docs import cost_tables, event_tables, fault_tables, parallel_tables, training_tables
+from scripts.docs import (
+    cost_tables,
+    event_tables,
+    fault_tables,
+    parallel_tables,
+    stage_tables,
+    training_tables,
+)
 from scripts.docs.table import Table
 from scripts.results import CHECKOUT, RESULTS
 
@@ -42,15 +49,18 @@ NUMBER_AT_START = re.compile(r"(?m)^\s*<!-- result: ")
 TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "attention": ("attention", cost_tables.attention),
     "balance": ("balance", parallel_tables.balance),
+    "builders": ("builders", stage_tables.builders),
     "checkpoint": ("checkpoint", cost_tables.checkpoint),
     "exchange_cost": ("exchange_cost", parallel_tables.exchange_cost),
     "faults": ("faults", fault_tables.faults),
+    "graph_builders": ("graph_builders", stage_tables.graph_builders),
     "hot_path": ("hot_path", cost_tables.hot_path),
     "hot_path_sizes": ("hot_path", cost_tables.hot_path_sizes),
     "parity_matrix": ("parity_matrix", parallel_tables.parity_matrix),
     "physics_full": ("physics_full", training_tables.physics_full),
     "physics_heptrkx": ("physics_heptrkx", training_tables.physics_heptrkx),
     "physics_losses": ("physics_full", training_tables.physics_losses),
+    "pipeline_targets": ("pipeline", stage_tables.targets),
     "plan_accuracy": ("plan_accuracy", cost_tables.plan_accuracy),
     "reconstruct": ("reconstruct", cost_tables.reconstruct),
     "rehearsals": ("rehearsals", parallel_tables.rehearsals),

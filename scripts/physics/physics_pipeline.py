@@ -1,13 +1,16 @@
 """Trains pipelines on full simulated events, and judges their tracks of others and of a real one.
 
-    python scripts/physics/physics_pipeline.py OUT --event1000 FOLDER [--output FILE] [--publish]
+    python scripts/physics/physics_pipeline.py OUT --event1000 FOLDER [--pixel-training] [--publish]
 
 Each seed trains all stages by the shipped settings on 18 simulated events of 10,000 particles; two
 more of which choose radius, cuts and the quality of tracks. Tracks are made of four others and of
 the real event, by `bigtrk reconstruct`, and judged by `bigtrk score`. Work that is done already is
 kept. The last line is one JSON object, of means over the seeds: ATLAS matching in strict mode and
 two-way matching, for particles above 1 GeV; the target edges and the number of edges after the
-filter; and the seconds from hits to tracks of an event.
+filter; the seconds from hits to tracks of an event; and the gain of the merge tree over components
+at equal fakes on the same scores (builder_scan.py). Judged by pixel_setting.py are also "pixel",
+tracks of the hits of the pixel volumes alone, and "pixel_part", the pixel hits of all tracks. With
+`--pixel-training` the former are made by pipelines that are trained on such hits, too.
 """
 
 import argparse
@@ -15,6 +18,8 @@ import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -26,6 +31,8 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.stages import EMBEDDING, FILTER
 from bigtrk.pipeline.train import DEFAULT
 from bigtrk.records.pipeline import PIPELINE
+from scripts.physics.builder_scan import gain, merge_tree_of, score_events
+from scripts.physics.pixel_setting import judge_pixels, write_pixel_events
 from scripts.results import Results, add_options
 
 PARTICLES, EVENTS, TEST_EVENTS = 10_000, 20, 4
@@ -46,12 +53,12 @@ def run(command: str) -> str:
     return done.stdout or ""
 
 
-def trained(out: Path, seed: int) -> Path:
-    """Trains the pipeline of a seed, unless it is there."""
-    folder, file = out / f"pipeline{seed}", out / f"pipeline{seed}.yaml"
+def trained(out: Path, seed: int, events: str = "events", name: str = "pipeline") -> Path:
+    """Trains the pipeline of a seed on `out`/events, unless it is there."""
+    folder, file = out / f"{name}{seed}", out / f"pipeline{seed}.yaml"
     file.write_text(yaml.safe_dump({**yaml.safe_load(DEFAULT.read_text()), "seed": seed}))
     if not (folder / PIPELINE).exists():
-        run(f"bigtrk pipeline train {out}/events {folder} {file}")
+        run(f"bigtrk pipeline train {out}/{events} {folder} {file}")
     return folder
 
 
@@ -89,32 +96,77 @@ def graphs_of(pipeline: Path, events: Path) -> dict[str, float]:
     }
 
 
-def of_seed(out: Path, seed: int, real: Path | None) -> dict[str, Any]:
-    """Trains and judges one seed."""
-    pipeline, test = trained(out, seed), out / "test_events"
-    simulated = judged(pipeline, test, out / f"tracks{seed}")
-    found = {"simulated": simulated, **graphs_of(pipeline, test)}
-    found["seconds_per_event"] = simulated["seconds_per_event"]
-    if real:
-        found["event1000"] = judged(pipeline, real, out / f"real_tracks{seed}")
+def pixels(pipeline: Path, hits: Path) -> dict[str, float | None]:
+    """Makes tracks of pixel events, and judges them."""
+    tracks = hits.with_name(f"{hits.name}_by_{pipeline.name}")
+    run(f"bigtrk reconstruct {pipeline} {hits} {tracks}")
+    return judge_pixels(tracks, hits)
+
+
+def of_seed(out: Path, seed: int, folders: dict[str, Path], pixel_training: bool) -> dict[str, Any]:
+    """Trains and judges one seed; folders: of events by the names of EVENT_SETS."""
+    pipeline, test = trained(out, seed), folders["simulated"]
+    for_pixels = (
+        trained(out, seed, "pixel_events", "pixel_pipeline") if pixel_training else pipeline
+    )
+    compared = gain(score_events(pipeline, test), merge_tree_of(pipeline))
+    found = {
+        **graphs_of(pipeline, test),
+        "builder_gain": compared.points,
+        "builders_at_equal_fakes": asdict(compared),
+    }
+    for name, events in folders.items():
+        tracks = out / f"{name}_tracks{seed}"
+        found[name] = judged(pipeline, events, tracks)
+        found[f"pixel{EVENT_SETS[name]}"] = pixels(for_pixels, out / f"{name}_pixels")
+        found[f"pixel_part{EVENT_SETS[name]}"] = judge_pixels(tracks, events)
+    found["seconds_per_event"] = found["simulated"]["seconds_per_event"]
+    tell(found)
     return found
 
 
+def tell(found: dict[str, Any]) -> None:
+    """Prints what a seed found that no command of bigtrk has printed."""
+    say(f"merge tree against components at equal fakes: {_percent(found['builder_gain'])}")
+    for name in GROUPS:
+        if name.startswith("pixel") and name in found:
+            efficiency, fake = (_percent(found[name][key]) for key in ("efficiency", "fake"))
+            say(f"{name}: efficiency {efficiency}, fakes {fake} (double majority)")
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{share:.2%}"
+
+
 SCORES = ("efficiency", "fake", "duplicate", "two_way")
+EVENT_SETS = {"simulated": "", "event1000": "_event1000"}  # and how their other keys end
+GROUPS = {
+    **dict.fromkeys(EVENT_SETS, SCORES),
+    **{
+        f"{pixels}{end}": ("efficiency", "fake")
+        for pixels in ("pixel", "pixel_part")
+        for end in EVENT_SETS.values()
+    },
+}
+NUMBERS = ("edge_efficiency", "edges", "seconds_per_event", "builder_gain")
 
 
 def summary(seeds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Makes the last line: means over seeds, and their standard deviations."""
+    """Makes the last line: means over seeds, and their standard deviations; None where a seed has
+    no such number.
+    """
 
-    def over(combine: Any) -> dict[str, Any]:
+    def over(combine: Callable[[list[float]], float]) -> dict[str, Any]:
+        def combined(values: list[float | None]) -> float | None:
+            known = [value for value in values if value is not None]
+            return combine(known) if len(known) == len(values) else None
+
         made: dict[str, Any] = {
-            events: {key: combine([one[events][key] for one in seeds]) for key in SCORES}
-            for events in ("simulated", "event1000")
-            if events in seeds[0]
+            group: {key: combined([one[group][key] for one in seeds]) for key in keys}
+            for group, keys in GROUPS.items()
+            if group in seeds[0]
         }
-        for key in ("edge_efficiency", "edges", "seconds_per_event"):
-            made[key] = combine([one[key] for one in seeds])
-        return made
+        return made | {key: combined([one[key] for one in seeds]) for key in NUMBERS}
 
     spread = over(stdev) if len(seeds) > 1 else {}
     return {**over(fmean), "deviation": spread}
@@ -124,6 +176,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("out", type=Path)
     parser.add_argument("--event1000", type=Path, help="folder of a real event")
+    parser.add_argument(
+        "--pixel-training", action="store_true", help="train pipelines of pixel hits alone, too"
+    )
     add_options(parser, quick="one seed")
     arguments = parser.parse_args()
     results = Results("pipeline", arguments)
@@ -134,9 +189,20 @@ def main() -> None:
         f"bigtrk simulate {out}/test_events --events {TEST_EVENTS} --first-event {EVENTS} "
         f"--particles {PARTICLES}"
     )
+    folders = {"simulated": out / "test_events"}
+    if arguments.event1000:
+        folders["event1000"] = arguments.event1000
+    for name, events in folders.items():
+        write_pixel_events(events, out / f"{name}_pixels")
+    if arguments.pixel_training:
+        write_pixel_events(out / "events", out / "pixel_events")
     seeds = SEEDS[:1] if arguments.quick else SEEDS
-    found = [of_seed(out, seed, arguments.event1000) for seed in seeds]
-    results.write(summary(found), seeds=dict(zip(map(str, seeds), found, strict=True)))
+    found = [of_seed(out, seed, folders, arguments.pixel_training) for seed in seeds]
+    results.write(
+        summary(found),
+        pixel_training=arguments.pixel_training,
+        seeds=dict(zip(map(str, seeds), found, strict=True)),
+    )
 
 
 if __name__ == "__main__":

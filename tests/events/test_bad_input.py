@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 from zipfile import ZipFile
 
+import numpy as np
 import pytest
 
 from bigtrk.errors import InputError
@@ -94,6 +95,25 @@ def test_a_damaged_gzip_file(tiny: Path, damage: str) -> None:
     packed = path.with_name(path.name + ".gz")
     packed.write_bytes(content)
     refused(tiny, f"{packed}: damaged or truncated gzip file", "fetch it again")
+
+
+def test_a_table_that_only_its_name_packs(tiny: Path) -> None:
+    """Browsers unpack some downloads and keep their names."""
+    path = tiny / f"{NAME}-hits.csv"
+    path.rename(path.with_name(f"{path.name}.gz"))
+    refused(tiny, f"{path}.gz: is no gzip file", f"rename it to {path.name}")
+
+
+def test_hits_may_be_none_where_truth_is_not_read(tiny: Path) -> None:
+    for table in ("hits", "cells"):
+        path = tiny / f"{NAME}-{table}.csv"
+        path.write_text(path.read_text().splitlines()[0])
+    event = read_event(tiny, with_truth=False)
+    assert {len(column) for column in event.hits.values()} == {0}
+    assert event.hits["hit_id"].dtype == np.int64
+    (tiny / f"{NAME}-hits.csv").write_text("")
+    with pytest.raises(InputError, match="the table is empty"):
+        read_event(tiny, with_truth=False)
 
 
 def test_a_damaged_zip_archive(tiny: Path) -> None:

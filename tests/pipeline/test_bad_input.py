@@ -1,5 +1,6 @@
 """Bad input of the commands from hits to tracks ends in one line, which names it and the remedy."""
 
+import gzip
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -43,13 +44,51 @@ def only_radius(folder: Path) -> None:
     )
 
 
+def no_cells(folder: Path) -> None:
+    """Leaves an embedding of clusters, and events without cells."""
+    described = folder / "embedding" / "config.json"
+    described.write_text(described.read_text().replace('"eta"', '"cluster_count"'))
+    described.write_text(
+        described.read_text().replace('"cluster_count": 2.0', '"cluster_count": 10.0')
+    )
+    for cells in (folder / "events").glob("*-cells.*"):
+        cells.unlink()
+
+
+def unpacked(folder: Path) -> None:
+    """Leaves a table as a browser may: unpacked, under the name of the packed one."""
+    path = folder / "events" / "event000000000-hits.csv.gz"
+    path.write_bytes(gzip.decompress(path.read_bytes()))
+
+
 def a_file(folder: Path) -> None:
     (folder / "file").write_text("")
 
 
 CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ([*NEAR, "classifier"], "classifies edges; name a run that was trained with", None),
-    ([*NEAR, "nothing"], "nothing/config.json: no such file", None),
+    (
+        [*NEAR, "nothing"],
+        "nothing/config.json: no such file, which a run writes when its training ends; name",
+        None,
+    ),
+    (["bigtrk", "filter", "nothing", "graphs", "out"], "nothing/config.json: no such file", None),
+    ([*NEAR, "embedding", "--radius", "0"], "--radius 0 joins no hits; give a larger one", None),
+    (
+        [*NEAR, "embedding"],
+        "event000000000: has no feature 'cluster_count', which the embedding reads",
+        no_cells,
+    ),
+    (
+        GRAPHS,
+        "event000000000-hits.csv.gz: is no gzip file, unlike its name; fetch it again, or rename",
+        unpacked,
+    ),
+    (
+        ["bigtrk", "build", "events", "out", "--windows", "nothing.yaml"],
+        "nothing.yaml: no such file; correct the name",
+        None,
+    ),
     ([*NEAR, "embedding", "--efficiency", "0.97"], "choose one of 0.95, 0.98, 0.99, 0.995", None),
     ([*NEAR, "embedding", "--efficiency", "0.99", "--radius", "1"], "not both", None),
     ([*NEAR, "embedding"], "its validation found no radius", only_radius),

@@ -15,10 +15,11 @@ import torch
 import yaml
 
 from bigtrk.errors import InputError
+from bigtrk.events.detectors import write_detectors
 from bigtrk.events.event import Event
-from bigtrk.events.reader import find_events, read_event
+from bigtrk.events.reader import find_events, read_detectors, read_event
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.events.writer import write_event
+from bigtrk.events.writer import write_event, write_table
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.parallel.process_group import process_group
 from bigtrk.pipeline.build import build_radius_graphs
@@ -440,6 +441,57 @@ def test_events_with_few_hits_or_strange_ones_are_reconstructed(
     assert made.tracks["event000000003"] > 50
 
 
+def test_what_is_unlike_the_training_is_noted(folder: Path) -> None:
+    pipeline = load_pipeline(folder / "out")
+    event = read_event(folder / "hits", "event000000010")
+
+    def notes(hits: dict[str, Any]) -> list[str]:
+        return pipeline.tracks(replace(event, hits=hits), 3)[1].notes
+
+    def only(chosen: Any) -> dict[str, Any]:
+        return {name: column[chosen] for name, column in event.hits.items()}
+
+    assert notes(event.hits) == []
+    assert notes(only(slice(0))) == ["has no hits, which makes no track"]
+    assert notes(only(slice(1))) == ["has one hit, which makes no track"]
+    [note] = notes(only(~np.isin(event.hits["volume_id"], (16, 18))))
+    assert note == "has no hits in volumes where the training's events have some: 16, 18"
+    [note] = notes({**event.hits, "module_id": event.hits["module_id"].astype(int) + 100_000})
+    assert (
+        f"{len(event.hits['x']):,} of {len(event.hits['x']):,} hits are in modules beyond" in note
+    )
+
+
+def test_an_event_without_hits_and_a_detector_of_other_modules_are_noted(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    events = tmp_path / "hits"
+    shutil.copytree(folder / "hits", events)
+    (events / "event000000001-hits.csv").write_text("hit_id,x,y,z,volume_id,layer_id,module_id\n")
+    write_detectors(events)
+    detectors = read_detectors(events)
+    kept = detectors["volume_id"] != 8
+    write_table({n: c[kept] for n, c in detectors.items()}, events / "detectors.csv", True)
+    command = ["bigtrk", "reconstruct", str(folder / "out"), str(events), str(tmp_path / "tracks")]
+    status, printed, errors = run_here([*command, "--json"], monkeypatch, capsys)
+    made = json.loads(printed)
+    assert (status, made["failed"]) == (0, {})
+    empty = made["events"]["event000000001"]
+    assert (empty["hits"], empty["tracks"]) == (0, 0)
+    assert "event000000001: has no hits, which makes no track" in errors
+    [note] = made["events"]["event000000010"]["notes"]
+    assert "modules that detectors.csv does not name, first module" in note
+    assert [*open_tracks(tmp_path / "tracks").events] == [1, 10, 11]
+    (events / "detectors.csv.gz").write_bytes(b"volume")
+    status, printed, errors = run_here([*command, "--json"], monkeypatch, capsys)
+    assert status == 0
+    assert "detectors.csv.gz: is no gzip file" in errors
+    assert json.loads(printed)["events"]["event000000010"]["notes"] == []
+
+
 def test_too_many_pairs_shrink_the_radius(folder: Path) -> None:
     pipeline = load_pipeline(folder / "out")
     event = read_event(folder / "hits", "event000000010")
@@ -474,11 +526,21 @@ def test_a_failed_event_is_named_and_the_others_are_done(folder: Path, tmp_path:
     assert [*made.tracks] == ["event000000011"]
 
 
-@pytest.mark.parametrize("stage", ["embedding", "filter", "classifier", "merge_tree.safetensors"])
+@pytest.mark.parametrize(
+    "stage",
+    [
+        *("embedding", "filter", "classifier", "merge_tree.safetensors"),
+        *("filter/model.safetensors", "classifier/config.json"),
+    ],
+)
 def test_a_missing_stage_is_named(folder: Path, tmp_path: Path, stage: str) -> None:
     out = tmp_path / "out"
-    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs", stage))
-    with pytest.raises(InputError, match=re.escape(stage)):
+    shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))
+    if (out / stage).is_dir():
+        shutil.rmtree(out / stage)
+    else:
+        (out / stage).unlink()
+    with pytest.raises(InputError, match=f"its stage {re.escape(stage)}.* is missing; finish"):
         load_pipeline(out)
 
 
@@ -488,4 +550,8 @@ def test_a_pipeline_of_another_version_is_refused(folder: Path, tmp_path: Path) 
     record = json.loads((out / "pipeline.json").read_text())
     (out / "pipeline.json").write_text(json.dumps({**record, "format": 2}))
     with pytest.raises(InputError, match="update bigtrk"):
+        load_pipeline(out)
+    del record["radius"]
+    (out / "pipeline.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match="key 'radius' is missing; finish 'bigtrk pipeline train"):
         load_pipeline(out)

@@ -125,9 +125,31 @@ def show_folder(manifest: dict[str, Any], console: Console) -> None:
     if poor:
         say(
             f"{len(poor)} events ({poor[0]} first) keep less than {WANTED:.0%} of their target "
-            f"edges: the windows, or the embedding, are for another detector or beam spot; "
-            f"--learn-windows makes fitting ones, as does training with these events"
+            f"edges: {_advice(manifest['parameters'])}"
         )
+
+
+def _advice(parameters: dict[str, Any]) -> str:
+    """Says why graphs that were made so may lack target edges, and what helps."""
+    if "filter" in parameters:
+        return (
+            "the cut is too high for these graphs, or they lacked some before; give a lower --cut "
+            "or a higher --efficiency, or train the filter with graphs like these"
+        )
+    if "module_map" in parameters:
+        return (
+            "the module map has seen too few events, or is of another detector or beam spot; learn "
+            "one from more events like these"
+        )
+    if "embedding" in parameters:
+        return (
+            "the radius is too small, or the embedding is for another detector or beam spot; give "
+            "a larger --radius or --efficiency, or train one with these events"
+        )
+    return (
+        "the windows are for another detector or beam spot; --learn-windows makes fitting ones of "
+        "these events"
+    )
 
 
 def _cells(record: dict[str, Any], known: list[str]) -> list[str]:

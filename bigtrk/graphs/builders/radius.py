@@ -52,10 +52,16 @@ class RadiusBuilder:
         tree = hit_tree(self.embed(event))
         n_pairs = count_pairs(tree, self.radius)
         if n_pairs > self.most:
+            # No radius parts hits that the embedding, or the event, has in one place.
+            in_one_place = count_pairs(tree, 0.0) > self.most
+            remedy = (
+                "the hits are in one place: correct their coordinates"
+                if in_one_place
+                else "lower --radius or --efficiency, or train the embedding for longer"
+            )
             raise InputError(
                 f"{event.name}: {n_pairs:,} pairs of hits are closer than {self.radius:g}, which "
-                f"are more than {self.most:,}; lower --radius or --efficiency, or train the "
-                f"embedding for longer"
+                f"are more than {self.most:,}; {remedy}"
             )
         return pairs_within(tree, self.radius, event.hits)
 

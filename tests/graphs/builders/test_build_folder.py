@@ -213,3 +213,21 @@ def test_many_events_are_summed_up() -> None:
     assert "and 60 more in manifest.json" in text
     (total,) = (line.split() for line in text.splitlines() if line.strip().startswith("all "))
     assert total == ["all", "80,000", f"{5000 * 80 + 79 * 40:,}", "37.50%", "160.0"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "remedy"),
+    [
+        ({"windows": "digest"}, "the windows are for another detector or beam spot"),
+        ({"module_map": "digest"}, "the module map has seen too few events"),
+        ({"embedding": "digest", "radius": 0.1}, "give a larger --radius or --efficiency"),
+        ({"filter": "digest", "graphs": {"embedding": "digest"}}, "give a lower --cut or"),
+    ],
+)
+def test_it_is_said_what_helps_graphs_that_lack_edges(
+    parameters: dict[str, Any], remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = {"nodes": 10, "edges": 10, "bytes": 10, "target_efficiency": 0.5}
+    show_folder({"events": {"event1": record}, "parameters": parameters}, Console())
+    printed = capsys.readouterr()
+    assert remedy in " ".join((printed.out + printed.err).split())

@@ -77,8 +77,11 @@ def test_true_edge_graphs_hold_nothing_else(event: Event) -> None:
 def test_too_many_pairs_are_refused_with_their_number(event: Event) -> None:
     n_hits = len(event.hits["hit_id"])
     told = f"{event.name}: {n_hits * (n_hits - 1) // 2:,} pairs of hits are closer than 10000"
-    with pytest.raises(InputError, match=re.escape(told)):
+    with pytest.raises(InputError, match=f"{re.escape(told)}.*; lower --radius or --efficiency"):
         build_graph(event, a_builder(radius=1e4, most=10))
+    point = {**event.hits, **{axis: np.full(n_hits, 7.0) for axis in "xyz"}}
+    with pytest.raises(InputError, match="in one place: correct their coordinates"):
+        build_graph(replace(event, hits=point, truth=None), a_builder(radius=0.1, most=10))
 
 
 @pytest.mark.parametrize("n_hits", [0, 1])

@@ -7,14 +7,14 @@ import torch
 from pydantic import Field
 
 from bigtrk.config import Settings, parse
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.checks import Layout, check_columns
 from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.trees.candidates import FEATURES
 from bigtrk.tracks.builders.trees.quality import HIDDEN, Quality
 
-FORMAT = "bigtrk merge tree"
+FORMAT, VERSION = "bigtrk merge tree", 1
 _LAYOUT: Layout = {
     "mean": (torch.float32, "F"),
     "scale": (torch.float32, "F"),
@@ -45,7 +45,7 @@ def write_merge_tree(path: Path, builder: MergeTree) -> None:
     tensors = dict(zip(_WEIGHTS, quality.weights, strict=True))
     record = _Record(
         format=FORMAT,
-        version=1,
+        version=VERSION,
         features=FEATURES,
         with_modules=quality.with_modules,
         threshold=builder.threshold,
@@ -66,6 +66,11 @@ def read_merge_tree(path: Path) -> MergeTree:
     opened = SectionFile(path)
     if opened.record.get("format") != FORMAT:
         raise InputError(f"{path}: holds no merge tree; name a file of one")
+    if (version := opened.record.get("version")) != VERSION:
+        raise InputError(
+            f"{path}: is of version {one_line(repr(version))}; this bigtrk reads version "
+            f"{VERSION}: use the version of bigtrk that wrote it, or train it again"
+        )
     record = parse(_Record, opened.record, str(path))
     if record.features != FEATURES:
         raise InputError(f"{path}: is of other features than {', '.join(FEATURES)}; train it again")

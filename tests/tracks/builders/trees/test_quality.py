@@ -120,7 +120,7 @@ def test_files_that_are_missing_or_damaged(path: Path) -> None:
     ("change", "why"),
     [
         ({"format": "bigtrk model"}, "holds no merge tree"),
-        ({"version": 2}, "version"),
+        ({"version": 2}, "is of version 2; this bigtrk reads version 1: use the version"),
         ({"threshold": 1.5}, "threshold"),
         ({"features": ["hits"]}, "is of other features than hits, lowest_score"),
         ({"more": 1}, "unknown key 'more'"),

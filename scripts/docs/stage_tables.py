@@ -1,0 +1,122 @@
+"""Tables of the stages from hits to tracks: targets, track builders, graph builders."""
+
+from collections.abc import Callable
+from typing import Any
+
+from scripts.docs.table import Table, percent
+
+EVENTS = {"simulated": "simulated", "event1000": "event 1000"}
+BUILDERS = {
+    "components": "components",
+    "junction_removal": "junction removal",
+    "walk": "walk",
+    "fast_walk": "fast walk",
+    "merge_tree": "merge tree",
+}
+GRAPHS = {
+    "module_map_minmax": "module map, all that it has seen",
+    "module_map_sigma": "module map, 3 sigma",
+    "windows": "learnt windows",
+    "embedding": "embedding, radius",
+    "embedding_filter": "embedding, radius, filter",
+    "windows_filter": "learnt windows, filter",
+}
+
+
+def targets(found: Any) -> Table:
+    """Lists what the pipeline is to reach, and what it does: means and deviations over seeds."""
+    summary, deviation = found["summary"], found["summary"]["deviation"]
+
+    def of(*keys: str, form: Callable[[float], str] = lambda share: percent(share, 1)) -> str:
+        value, spread = _number(summary, keys), _number(deviation, keys)
+        if value is None:
+            return "not measured"
+        return form(value) if spread is None else f"{form(value)} ± {form(spread)}"
+
+    def tracks(events: str) -> str:
+        return f"{of(events, 'efficiency')}; {of(events, 'fake')} fakes"
+
+    def millions(value: float) -> str:
+        return f"{value / 1e6:.2f} M"
+
+    edges = f"{of('edges', form=millions)} at {of('edge_efficiency')}"
+    alone, part = (
+        f"{what}, above 0.9 GeV, abs(eta) < 4, two-way"
+        for what in ("pixel volumes alone", "pixels of all tracks")
+    )
+    rows = [
+        ["simulated, above 1 GeV, fakes at most 1.7 %", "95 %", "97 %", tracks("simulated")],
+        ["event 1000, likewise, fakes at most 1.2 %", "97 %", "98.5 %", tracks("event1000")],
+        ["simulated, two-way", "94 %", "96.5 %", of("simulated", "two_way")],
+        ["event 1000, two-way", "95.5 %", "97.5 %", of("event1000", "two_way")],
+        [f"{alone}, simulated", "", "97 %; 1 % fakes", tracks("pixel")],
+        [f"{alone}, event 1000", "", "97 %; 1 % fakes", tracks("pixel_event1000")],
+        [f"{part}, simulated", "", "", tracks("pixel_part")],
+        [f"{part}, event 1000", "", "", tracks("pixel_part_event1000")],
+        ["edges after the filter, 98.8 % of target edges", "0.36 M", "0.2 M", edges],
+        ["merge tree against components, equal fakes", "+4 %", "+8 %", of("builder_gain")],
+        [
+            "seconds of a simulated event, hits to tracks",
+            "10",
+            "",
+            of("seconds_per_event", form=lambda value: f"{value:.1f}"),
+        ],
+    ]
+    return Table(("", "bar", "goal", "found"), rows)
+
+
+def _number(summary: Any, keys: tuple[str, ...]) -> float | None:
+    """Looks a number up; None where it is not there."""
+    for key in keys:
+        summary = (summary or {}).get(key)
+    return None if summary is None else float(summary)
+
+
+def builders(found: Any) -> Table:
+    """Lists each track builder at the best of its cuts, and at the merge tree's fakes."""
+    rows = [
+        [EVENTS[events], BUILDERS[name], where, *_tracks(builder[key])]
+        for events, compared in found["compared"].items()
+        for key, where in (("best", "best cut"), ("equal_fakes", "equal fakes"))
+        for name, builder in compared.items()
+    ]
+    columns = (
+        "", "builder", "at", "cut", "efficiency", "fakes", "duplicates", "two-way",
+        "TrackML score", "s",
+    )  # fmt: skip
+    return Table(columns, rows, texts=3)
+
+
+def _tracks(row: Any) -> list[str]:
+    if row is None:
+        return ["none", *[""] * 6]
+    rates = (row[key] for key in ("efficiency", "fake", "duplicate", "two_way"))
+    score = row["trackml_score"]
+    return [
+        f"{row['cut']:.3g}",
+        *(percent(rate, 1) for rate in rates),
+        "" if score is None else f"{score:.3f}",
+        f"{row['seconds']:.2f}",
+    ]
+
+
+def graph_builders(found: Any) -> Table:
+    """Lists ways to make graphs: the true edges that they hold, their edges, and their time."""
+    shares = ("target_efficiency", "overlap_efficiency", "edge_efficiency")
+    rows = [
+        [
+            EVENTS[events],
+            GRAPHS[name],
+            *(percent(row[share], 1) for share in shares),
+            f"{row['edges']:,.0f}",
+            percent(row["purity"], 1),
+            f"{row['seconds']:.1f}",
+        ]
+        for events, ways in found["compared"].items()
+        for name, row in ways.items()
+    ]
+    columns = (
+        "", "graph", "target edges", "target edges in a layer", "all true edges", "edges", "purity",
+        "s",
+    )  # fmt: skip
+    return Table(columns, rows, texts=2)
