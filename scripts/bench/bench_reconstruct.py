@@ -26,6 +26,7 @@ from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.errors import InputError
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.machine import machine
+from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.pipeline.options import MakingOptions
 from bigtrk.pipeline.reconstruct import reconstruct_folder
@@ -95,8 +96,9 @@ def measure_here(pipeline: Path, events: Path) -> dict[str, Any]:
     Raises:
         InputError: `pipeline` holds none, or an event failed.
     """
-    out = events.with_suffix(".tracks")
-    made = reconstruct_folder(pipeline, events, out, MakingOptions(), discover())
+    out, ranks = events.with_suffix(".tracks"), discover()
+    with process_group(ranks):
+        made = reconstruct_folder(pipeline, events, out, MakingOptions(), ranks)
     if made.failed:
         raise InputError("; ".join(made.failed.values()))
     return figures(made.as_json(), peak_memory())

@@ -19,6 +19,7 @@ from bigtrk.graphs.sector import whole_sector
 from bigtrk.tracks.builders.components import Components
 from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.trees import quality_training
+from bigtrk.tracks.builders.trees.known_event import known_event
 from bigtrk.tracks.files import write_tracks
 from bigtrk.tracks.hit_columns import scored_graph
 from bigtrk.tracks.hit_tracks import HitTracks
@@ -64,7 +65,7 @@ def tree() -> MergeTree:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quality_training, "STEPS", 200)
         quality = quality_training.train_quality(
-            (one.graph, hit_particles(one.event)) for one in learnt
+            [known_event(one.graph, hit_particles(one.event)) for one in learnt]
         )
     return MergeTree(quality, 0.5)
 
