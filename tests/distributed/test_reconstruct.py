@@ -16,8 +16,6 @@ from bigtrk.errors import InputError, RankError
 from bigtrk.events.reader import event_sizes
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
-from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
-from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
@@ -26,7 +24,7 @@ from bigtrk.pipeline.options import MakingOptions, Precision
 from bigtrk.pipeline.reconstruct import infer_folder, reconstruct_folder
 from bigtrk.pipeline.scoring import EdgeScorer
 from bigtrk.pipeline.shares import share_of
-from bigtrk.pipeline.stages import CLASSIFIER
+from bigtrk.pipeline.stages import CLASSIFIER, load_pipeline
 from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.studies.launch import torchrun_environment
 from bigtrk.tracks.builders.names import BuilderName
@@ -41,15 +39,15 @@ FLOAT64 = MakingOptions(precision=Precision.FLOAT64)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pipeline, events of several sizes, and their graphs by windows."""
+    """A pipeline, events of several sizes, and the graphs that its filter leaves of them."""
     folder = tmp_path_factory.mktemp("reconstruct")
     events = [simulate_event(n, seed=3, event_id=i) for i, n in PARTICLES.items()]
+    write_pipeline(folder / "pipeline", events[1])
+    pipeline = load_pipeline(folder / "pipeline")
     for event in events:
         write_event(event, folder / "events")
-        graph, record = build_with_record(event, WindowBuilder(builtin_windows()))
-        write_graph(folder / "graphs", graph, record)
+        write_graph(folder / "graphs", pipeline.graph(event)[0], {})
     write_manifest(folder / "graphs", "graphs", {}, [event.name for event in events])
-    write_pipeline(folder / "pipeline", events[1])
     return folder
 
 
@@ -128,6 +126,7 @@ def inferred(ranks: Ranks, folder: Path, out: Path, options: MakingOptions) -> T
 
 def test_cut_graphs_have_the_same_tracks(folder: Path, tmp_path: Path) -> None:
     alone = run_ranks(1, inferred, folder, tmp_path / "alone", FLOAT64)[0]
+    assert min(alone.tracks.values()) > 10
     edges = sorted(passage.edges["graph"] for passage in alone.passages.values())
     options = MakingOptions(max_edges=edges[-2], precision=Precision.FLOAT64)
     found = run_ranks(2, inferred, folder, tmp_path / "out", options)

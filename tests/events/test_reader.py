@@ -9,7 +9,7 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns
-from bigtrk.events.reader import find_events, read_detectors, read_event
+from bigtrk.events.reader import event_sizes, find_events, read_detectors, read_event
 
 NAME = "event000000007"
 
@@ -101,6 +101,22 @@ def test_zip_archives_with_and_without_a_folder(tiny: Path, inside: str) -> None
     assert find_events(archive) == [NAME]
     same(read_event(archive).truth, read_event(tiny).truth)
     same(read_event(archive / NAME).hits, read_event(tiny).hits)
+
+
+def test_events_are_sized_by_their_files_of_hits(tmp_path: Path) -> None:
+    """One that is gone counts as empty: reading it says so."""
+    (tmp_path / "event2-hits.csv").write_text("12345")
+    (tmp_path / "event2-truth.csv").write_text("1234567")
+    (tmp_path / "event1-hits.csv.gz").write_bytes(gzip.compress(bytes(100)))
+    with ZipFile(tmp_path / "events.zip", "w", ZIP_DEFLATED) as archive:
+        for file in tmp_path.glob("event*-*"):
+            archive.write(file, f"inside/{file.name}")
+    packed = (tmp_path / "event1-hits.csv.gz").stat().st_size
+    expected = {"event1": packed, "event2": 5}
+    assert list(event_sizes(tmp_path).items()) == list(expected.items())
+    assert event_sizes(tmp_path / "events.zip") == expected
+    (tmp_path / "event3-hits.csv").symlink_to(tmp_path / "gone")
+    assert event_sizes(tmp_path) == {**expected, "event3": 0}
 
 
 @pytest.mark.parametrize("end", [NAME, f"{NAME}-hits.csv", f"{NAME}-truth.csv"])
