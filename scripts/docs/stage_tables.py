@@ -110,7 +110,7 @@ def graph_builders(found: Any) -> Table:
             *(percent(row[share], 1) for share in shares),
             f"{row['edges']:,.0f}",
             percent(row["purity"], 1),
-            f"{row['seconds']:.1f}",
+            f"{row['seconds']:.2f}",
         ]
         for events, ways in found["compared"].items()
         for name, row in ways.items()

@@ -69,7 +69,7 @@ class Gain:
     def points(self) -> float | None:
         """Returns by how much the merge tree's efficiency is the larger one, a fraction of 1."""
         mine = self.merge_tree.efficiency
-        other = self.components and self.components.efficiency
+        other = None if self.components is None else self.components.efficiency
         return None if mine is None or other is None else mine - other
 
 

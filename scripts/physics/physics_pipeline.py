@@ -110,7 +110,7 @@ def of_seed(out: Path, seed: int, folders: dict[str, Path], pixel_training: bool
         trained(out, seed, "pixel_events", "pixel_pipeline") if pixel_training else pipeline
     )
     compared = gain(score_events(pipeline, test), merge_tree_of(pipeline))
-    found = {
+    found: dict[str, Any] = {
         **graphs_of(pipeline, test),
         "builder_gain": compared.points,
         "builders_at_equal_fakes": asdict(compared),

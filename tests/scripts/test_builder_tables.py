@@ -115,7 +115,8 @@ def test_the_gain_is_over_components_with_no_more_fakes(
     )
     assert found.components is not None
     assert (found.components.fake or 0) <= (found.merge_tree.fake or 0)
-    others = [r for r in scan(events, Components, CUTS) if (r.fake or 0) <= found.merge_tree.fake]
+    mine = found.merge_tree.fake or 0
+    others = [r for r in scan(events, Components, CUTS) if (r.fake or 0) <= mine]
     assert found.components.efficiency == max(r.efficiency or 0 for r in others)
     assert found.points == (found.merge_tree.efficiency or 0) - (found.components.efficiency or 0)
 

@@ -94,9 +94,11 @@ def test_cuts_and_radii_keep_the_share_that_is_asked_for(events: list[Event]) ->
     total = sum(target_edges(event).shape[1] for event in events)
 
     def kept(way: Way) -> float:
-        return sum(
-            are_among(target_edges(event), way(event).edge_index.numpy()).sum() for event in events
-        ) / float(total)
+        found = sum(
+            int(are_among(target_edges(event), way(event).edge_index.numpy()).sum())
+            for event in events
+        )
+        return float(found / total)
 
     way = filtered(WINDOWS, RandomScorer(), events, 0.8)
     assert 0.8 <= kept(way) < 0.8 + 1 / total
