@@ -12,9 +12,9 @@ from bigtrk.parallel.world import make_world
 from bigtrk.pipeline.options import MakingOptions
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.scoring import load_scorer
-from bigtrk.pipeline.shares import fill_tracks
+from bigtrk.pipeline.sharing.shares import fill_tracks
+from bigtrk.pipeline.sharing.track_making import TrackMaker
 from bigtrk.pipeline.stages import load_pipeline
-from bigtrk.pipeline.track_making import TrackMaker
 from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.tracks.builders.builder import TrackBuilder
 

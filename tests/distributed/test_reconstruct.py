@@ -19,11 +19,11 @@ from bigtrk.events.writer import write_event
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.pipeline import shares
 from bigtrk.pipeline.options import MakingOptions, Precision
 from bigtrk.pipeline.reconstruct import infer_folder, reconstruct_folder
 from bigtrk.pipeline.scoring import EdgeScorer
-from bigtrk.pipeline.shares import share_of
+from bigtrk.pipeline.sharing import shares
+from bigtrk.pipeline.sharing.shares import share_of
 from bigtrk.pipeline.stages import CLASSIFIER, load_pipeline
 from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.studies.launch import torchrun_environment
