@@ -13,9 +13,9 @@ from bigtrk.pipeline.hit_notes import described_modules, description_notes
 from bigtrk.pipeline.options import MakingOptions
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.scoring import load_scorer
-from bigtrk.pipeline.shares import fill_tracks
+from bigtrk.pipeline.sharing.shares import fill_tracks
+from bigtrk.pipeline.sharing.track_making import TrackMaker
 from bigtrk.pipeline.stages import load_pipeline
-from bigtrk.pipeline.track_making import TrackMaker
 from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.tracks.builders.builder import TrackBuilder
 

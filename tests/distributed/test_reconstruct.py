@@ -1,11 +1,11 @@
 """Tracks made on several ranks: the same as on one, of whole and of cut events, where some fail."""
 
+import copy
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ from bigtrk.events.writer import write_event
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.pipeline import shares
 from bigtrk.pipeline.options import MakingOptions, Precision
 from bigtrk.pipeline.reconstruct import infer_folder, reconstruct_folder
 from bigtrk.pipeline.scoring import EdgeScorer
-from bigtrk.pipeline.shares import share_of
+from bigtrk.pipeline.sharing import shares
+from bigtrk.pipeline.sharing.shares import share_of
 from bigtrk.pipeline.stages import CLASSIFIER, load_pipeline
 from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.studies.launch import torchrun_environment
@@ -73,9 +73,9 @@ def files(out: Path) -> dict[str, bytes]:
 
 def told(made: TracksMade) -> dict[str, Any]:
     """What is told of the events, in order, but for seconds and notes."""
-    content = json.loads(json.dumps(asdict(made)))
-    for passage in content["passages"].values():
-        del passage["seconds"], passage["notes"]
+    content = copy.deepcopy(made.as_json())
+    for event in content["events"].values():
+        del event["seconds"], event["notes"]
     return {what: list(found.items()) for what, found in content.items()}
 
 

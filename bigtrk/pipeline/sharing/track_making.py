@@ -14,7 +14,7 @@ from bigtrk.parallel.world import World
 from bigtrk.pipeline.options import MakingOptions
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.scoring import EdgeScorer
-from bigtrk.pipeline.sector_scoring import cut_for_ranks, score_in_sectors
+from bigtrk.pipeline.sharing.sector_scoring import cut_for_ranks, score_in_sectors
 from bigtrk.pipeline.stages import tracks_of
 from bigtrk.tracks.builders.builder import TrackBuilder
 from bigtrk.tracks.overlaps import Ids
