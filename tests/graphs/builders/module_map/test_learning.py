@@ -40,7 +40,7 @@ def learnt(events: list[Event]) -> ModuleMap:
 
 def hit_triplets(event: Event) -> list[tuple[int, int, int]]:
     """The triplets of consecutive hits of target particles, ordered outwards."""
-    squared = sum(event.hits[axis].astype(float) ** 2 for axis in "xyz")
+    squared = (np.stack([event.hits[axis] for axis in "xyz"]).astype(float) ** 2).sum(axis=0)
     target, after = is_target(event, 1.0, 3), defaultdict(list)
     for edges in (true_edges(event), overlap_edges(event)):
         for a, b in edges.T.tolist():
@@ -81,7 +81,7 @@ def test_triplets_and_windows_are_those_seen(events: list[Event], learnt: Module
         tuple(tuple(learnt.modules[row].tolist()) for row in triplet) for triplet in learnt.triplets
     ]
     assert sorted(names) == sorted(expected)
-    of_layers = defaultdict(list)
+    of_layers: dict[Modules, list[list[float]]] = defaultdict(list)
     for modules, values in expected.items():
         of_layers[tuple(module[:2] for module in modules)] += values
     often = sorted(range(len(names)), key=lambda i: -learnt.counts[i])[:20]
