@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bigtrk.records.quantities import Measure, Ratio, Text
+from bigtrk.records.quantities import MOST, Measure, Ratio, Text
 from bigtrk.records.record import FileRecord, Record
 
 PIPELINE = "pipeline.json"
@@ -35,4 +35,4 @@ class PipelineRecord(FileRecord):
     radius: Measure
     cut: Ratio
     weights: dict[Text, Text]
-    modules: tuple[LayerModules, ...] = ()
+    modules: tuple[LayerModules, ...] = Field((), max_length=MOST)
