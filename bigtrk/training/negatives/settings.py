@@ -10,8 +10,8 @@ class NegativeSettings(Settings):
     `hard` or `easy` is given.
 
     A pass without gradients then scores all edges of a wedge; all true edges, the hardest false
-    ones and some of the others are trained. These weigh as much as all others, so that the loss is
-    that of all edges as expected.
+    ones and some of the others are trained. The false ones weigh alike, together as much as all:
+    scores are no probabilities then, and the loss of validation, which is of all edges, is higher.
     """
 
     hard: float = Field(0.0, ge=0, le=1e6)

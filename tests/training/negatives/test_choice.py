@@ -76,9 +76,10 @@ def test_chosen_are_all_positives_the_hardest_and_some_others(
     assert set(found) >= {*positives, *hardest}
     assert len(drawn) == min(round(easy * len(positives)), len(others))
     assert set(drawn) <= set(others)
-    each = len(others) / max(len(drawn), 1)
+    false = {*hardest, *drawn}
+    each = len(negatives) / len(false)
     weight = batch.truth.weight.tolist()
-    expected = [weight[i] * (each if i in drawn else 1) for i in found]
+    expected = [weight[i] * (each if i in false else 1) for i in found]
     assert chosen.truth.weight.tolist() == pytest.approx(expected)
     assert chosen.truth.counts.tolist() == [len(positives), len(negatives)]
     for name in ("label", "weight"):
@@ -113,16 +114,19 @@ def gradients(model: nn.Module, loss: Tensor) -> list[float]:
     return torch.cat([one.flatten() for one in found]).tolist()
 
 
-def test_the_expected_loss_is_that_of_all_edges(model: nn.Module, batch: Batch) -> None:
+def test_the_expected_loss_of_random_ones_is_that_of_all(model: nn.Module, batch: Batch) -> None:
     def loss(of: Batch) -> float:
         scale = edge_scale(of.truth, batch.truth.counts, "proportional")
         return edge_loss(compute(model, of).logits, of.truth.label, scale).item()
 
-    some = NegativeSettings(hard=0.5, easy=0.5)
-    drawn = [loss(choose_edges(model, batch, some, Draw(0, step))) for step in range(400)]
-    mean = torch.tensor(drawn)
-    assert mean.std() > 0
-    assert abs(mean.mean() - loss(batch)) < 4 * mean.std() / 20
+    def drawn(some: NegativeSettings) -> Tensor:
+        steps = [choose_edges(model, batch, some, Draw(0, step)) for step in range(400)]
+        return torch.tensor([loss(one) for one in steps])
+
+    random = drawn(NegativeSettings(easy=0.5))
+    assert random.std() > 0
+    assert abs(random.mean() - loss(batch)) < 4 * random.std() / 20
+    assert drawn(NegativeSettings(hard=0.5, easy=0.5)).mean() > loss(batch), "hard ones cost more"
 
 
 def test_the_draw_decides(model: nn.Module, batch: Batch) -> None:
