@@ -18,6 +18,7 @@ from bigtrk.events.truth import module_ids
 from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.records.pipeline import LayerModules
+from bigtrk.records.quantities import MOST
 
 # Four events of 200 particles lack modules that 1.2 % of the hits of another such event are in.
 FEW = 0.05
@@ -25,7 +26,7 @@ FEW = 0.05
 
 def layer_modules(graphs: Iterable[EventGraph]) -> tuple[LayerModules, ...]:
     """Lists the layers that graphs have hits in, and the range of their modules there; none where
-    the graphs do not know modules.
+    the graphs do not know modules, or where there are more layers than a record holds.
     """
     ranges: dict[tuple[int, int], tuple[int, int]] = {}
     for graph in graphs:
@@ -35,6 +36,8 @@ def layer_modules(graphs: Iterable[EventGraph]) -> tuple[LayerModules, ...]:
             module = rows[layer_of == number, 2]
             low, high = ranges.get((volume, layer), (module.min(), module.max()))
             ranges[volume, layer] = (min(low, module.min()), max(high, module.max()))
+    if len(ranges) > MOST:
+        return ()
     return tuple(
         LayerModules(volume=volume, layer=layer, lowest=int(low), highest=int(high))
         for (volume, layer), (low, high) in sorted(ranges.items())

@@ -57,4 +57,4 @@ class PipelineRecord(FileRecord):
     cut: Ratio
     weights: dict[Text, Text]
     quality: ThresholdRecord | None = None
-    modules: tuple[LayerModules, ...] = ()
+    modules: tuple[LayerModules, ...] = Field((), max_length=MOST)
