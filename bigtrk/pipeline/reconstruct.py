@@ -29,14 +29,17 @@ def reconstruct_folder(
     threshold: float | None = None,
 ) -> TracksMade:
     """Sends each event of `events` through the pipeline in `folder`, and writes their tracks to
-    `out`, as `fill_tracks`. threshold: as of `load_pipeline`. Collective.
+    `out`, as `fill_tracks`. threshold: of the quality of tracks; the pipeline's own without it.
+    Collective.
 
     Raises:
-        InputError: on all ranks, the pipeline or the folder of events cannot be read, ranks find
-            different pipelines, or as of `fill_tracks`.
+        InputError: on all ranks, the threshold is not between 0 and 1, the pipeline or the folder
+            of events cannot be read, ranks find different pipelines, or as of `fill_tracks`.
     """
     _check_apart(out, events)
-    pipeline = together(lambda: load_pipeline(folder, ranks.device, options.precision, threshold))
+    pipeline = together(lambda: load_pipeline(folder, ranks.device, options.precision))
+    if threshold is not None:
+        pipeline = pipeline.with_threshold(threshold)
     check_agreement({f"{stage} in {folder}": one for stage, one in pipeline.digests.items()})
     described = together(lambda: described_modules(events))
 

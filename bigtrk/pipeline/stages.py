@@ -17,7 +17,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.builders.assembly import event_graph
 from bigtrk.graphs.builders.radius import (
-    count_pairs,
+    expected_pairs,
     hit_tree,
     largest_radius,
     outwards,
@@ -98,6 +98,14 @@ class Pipeline:
         watch("filter", graph.edge_index.numpy(), None)
         return graph, passage
 
+    def with_threshold(self, threshold: float) -> "Pipeline":
+        """Returns this pipeline with another threshold of the quality of tracks.
+
+        Raises:
+            InputError: the threshold is not between 0 and 1.
+        """
+        return replace(self, builder=replace(self.builder, threshold=threshold))
+
     def _pairs(self, event: Event, passage: Passage) -> Ints:
         """Finds pairs of near hits; where there are too many, within a smaller radius, noted."""
         with passage.stage("embedding"):
@@ -108,7 +116,8 @@ class Pipeline:
             if radius < self.radius:
                 passage.notes.append(
                     f"joins hits within {radius:.3g} instead of {self.radius:.3g}, where there are "
-                    f"{count_pairs(tree, self.radius):,} pairs, more than {self.most_edges:,}"
+                    f"about {expected_pairs(tree, self.radius):,.0f} pairs, more than "
+                    f"{self.most_edges:,}"
                 )
             return pairs_within(tree, radius, event.hits)
 
@@ -133,17 +142,13 @@ def tracks_of(
 
 
 def load_pipeline(
-    folder: Path,
-    device: torch.device = CPU,
-    precision: Precision | None = None,
-    threshold: float | None = None,
+    folder: Path, device: torch.device = CPU, precision: Precision | None = None
 ) -> Pipeline:
     """Loads the pipeline in `folder`, its models on `device`; the classifier computes as it was
-    trained, or else in `precision`; `threshold` of the quality of tracks: instead of its own.
+    trained, or else in `precision`.
 
     Raises:
-        InputError: a stage is missing, damaged or of another version, or the threshold is not
-            between 0 and 1.
+        InputError: a stage is missing, damaged or of another version.
     """
     if not (folder / PIPELINE).is_file():
         raise InputError(
@@ -155,16 +160,13 @@ def load_pipeline(
     for file in (*("/".join(model) for model in models), MERGE_TREE):
         if not (folder / file).exists():
             raise InputError(f"{folder}: its stage {file} is missing; {PipelineRecord.made_again}")
-    builder = read_merge_tree(folder / MERGE_TREE)
-    if threshold is not None:
-        builder = replace(builder, threshold=threshold)
     pipeline = Pipeline(
         embedding=load_embedding(folder / EMBEDDING, device),
         radius=record.radius,
         filter=load_scorer(folder / FILTER, device),
         cut=record.cut,
         classifier=load_scorer(folder / CLASSIFIER, device, precision),
-        builder=builder,
+        builder=read_merge_tree(folder / MERGE_TREE),
         modules=record.modules,
     )
     for stage, digest in pipeline.digests.items():

@@ -9,6 +9,7 @@ writing tracks is not counted. The last line is one JSON object: seconds and byt
 """
 
 import argparse
+import io
 import json
 import os
 import shlex
@@ -16,20 +17,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from rich.table import Table
 
+from bigtrk import cli
 from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.errors import InputError
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.machine import machine
-from bigtrk.parallel.process_group import process_group
-from bigtrk.parallel.ranks import discover
-from bigtrk.pipeline.options import MakingOptions
-from bigtrk.pipeline.reconstruct import reconstruct_folder
 from scripts.results import Results, add_options
 
 HITS = (25_000, 50_000, 100_000, 200_000, 400_000)
@@ -91,25 +90,24 @@ def measured(pipeline: Path, hits: int, folder: Path) -> dict[str, Any]:
 
 
 def measure_here(pipeline: Path, events: Path) -> dict[str, Any]:
-    """Makes the tracks of `events`, beside them, as `bigtrk reconstruct` does.
-
-    Raises:
-        InputError: `pipeline` holds none, or an event failed.
-    """
-    out, ranks = events.with_suffix(".tracks"), discover()
-    with process_group(ranks):
-        made = reconstruct_folder(pipeline, events, out, MakingOptions(), ranks)
-    if made.failed:
-        raise InputError("; ".join(made.failed.values()))
-    return figures(made.as_json(), peak_memory())
+    """Makes the tracks of `events`, beside them, by `bigtrk reconstruct`."""
+    tracks = events.with_suffix(".tracks")
+    sys.argv = ["bigtrk", "reconstruct", str(pipeline), str(events), str(tracks), "--json"]
+    with redirect_stdout(io.StringIO()) as printed:
+        try:
+            cli.main()
+        except SystemExit as end:
+            if end.code:
+                raise
+    return figures(json.loads(printed.getvalue()), peak_memory())
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     here = machine()
     stages = list(rows[0]["seconds"])
     shown = Table(
-        "hits", *(f"s, {stage}" for stage in stages), "s", "s per 100,000 hits", "GiB",
-        title="Hits to tracks", caption=f"{here['cpu']}, {here['cores']} cores",
+        "hits", *stages, "all", "per 100 K", "GiB",
+        title="Seconds from hits to tracks", caption=f"{here['cpu']}, {here['cores']} cores",
     )  # fmt: skip
     for row in rows:
         seconds = [row["seconds"][stage] for stage in stages]

@@ -16,6 +16,8 @@ from bigtrk.events.event import Columns, Event
 from bigtrk.events.truth import module_ids, overlap_edges, true_edges
 from bigtrk.graphs.coordinates import Ints
 
+SAMPLED = 2000  # points of which the pairs are counted first
+
 Embed = Callable[[Event], NDArray[np.float32]]  # hits' places in the embedding, [N, D]
 
 
@@ -50,8 +52,8 @@ class RadiusBuilder:
 
     def _pairs(self, event: Event) -> Ints:
         tree = hit_tree(self.embed(event))
-        n_pairs = count_pairs(tree, self.radius)
-        if n_pairs > self.most:
+        if has_more_pairs(tree, self.radius, self.most):
+            n_pairs = count_pairs(tree, self.radius)
             # No radius parts hits that the embedding, or the event, has in one place.
             in_one_place = count_pairs(tree, 0.0) > self.most
             remedy = (
@@ -87,16 +89,40 @@ def count_pairs(tree: cKDTree, radius: float) -> int:
     return int(tree.count_neighbors(tree, radius) - tree.n) // 2 if tree.n else 0
 
 
+def expected_pairs(tree: cKDTree, radius: float) -> float:
+    """Estimates the pairs of points within `radius` of each other by the neighbours of SAMPLED
+    points or some more, spread evenly; of fewer than twice as many points it is their number.
+    """
+    if tree.n < 2:
+        return 0.0
+    sample = tree.data[:: max(tree.n // SAMPLED, 1)]
+    neighbours = tree.query_ball_point(sample, radius, return_length=True) - 1
+    return float(neighbours.mean() * tree.n / 2)
+
+
+def has_more_pairs(tree: cKDTree, radius: float, most: int) -> bool:
+    """Says whether more than `most` pairs of points are within `radius` of each other.
+
+    They are counted only where half or twice of `most` are expected: to count takes twice as long
+    as to find them (1.3 s for 0.9 M pairs of 100,000 hits).
+    """
+    expected = expected_pairs(tree, radius)
+    if most / 2 < expected < 2 * most:
+        return count_pairs(tree, radius) > most
+    return expected > most
+
+
 def largest_radius(tree: cKDTree, radius: float, most: int) -> float:
     """Returns `radius`, or where more than `most` pairs are within it, nearly the largest one that
-    has no more; 0 with as many pairs in one place, which are then none (`pairs_within`).
+    has no more by `expected_pairs`, which errs by a few percent; 0 with as many pairs in one place,
+    which are then none (`pairs_within`).
     """
-    if count_pairs(tree, radius) <= most:
+    if not has_more_pairs(tree, radius, most):
         return radius
     low, high = 0.0, radius
     for _ in range(12):
         middle = (low + high) / 2
-        low, high = (middle, high) if count_pairs(tree, middle) <= most else (low, middle)
+        low, high = (middle, high) if expected_pairs(tree, middle) <= most else (low, middle)
     return low
 
 

@@ -12,8 +12,16 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles
+from bigtrk.graphs.builders import radius
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph, build_with_record
-from bigtrk.graphs.builders.radius import RadiusBuilder
+from bigtrk.graphs.builders.radius import (
+    RadiusBuilder,
+    count_pairs,
+    has_more_pairs,
+    hit_tree,
+    largest_radius,
+    pairs_within,
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +51,45 @@ def test_pairs_are_those_within_the_radius(event: Event) -> None:
             expected.add((b, a) if squared[b] < squared[a] else (a, b))
     assert any(hits["layer_id"][a] == hits["layer_id"][b] for a, b in expected), "within a layer"
     assert set(map(tuple, a_builder().doublets(event).T.tolist())) == expected
+
+
+@pytest.mark.parametrize("clump", [0, 100, 1000])
+def test_a_sample_says_no_other_than_a_count(clump: int) -> None:
+    """Also where a few hits in one place have most of the pairs."""
+    rng = np.random.default_rng(3)
+    points = rng.uniform(0, 10, (6000, 3))
+    points[4000 : 4000 + clump] = 5
+    tree = hit_tree(points.astype(np.float32))
+    n_pairs = count_pairs(tree, 0.5)
+    for most in (n_pairs // 10, n_pairs - 1, n_pairs, n_pairs + 1, 3 * n_pairs):
+        assert has_more_pairs(tree, 0.5, most) == (n_pairs > most)
+
+
+@pytest.mark.parametrize("most", [5000, 30_000])
+def test_a_smaller_radius_has_hardly_more_pairs(most: int) -> None:
+    rng = np.random.default_rng(4)
+    tree = hit_tree(rng.normal(0, 2, (9000, 3)).astype(np.float32))
+    assert count_pairs(tree, 0.5) > 50_000
+    found = largest_radius(tree, 0.5, most)
+    assert 0.9 * most <= count_pairs(tree, found) <= 1.1 * most
+
+
+def test_many_hits_in_one_place_have_no_radius() -> None:
+    points = np.random.default_rng(5).normal(0, 2, (9000, 3)).astype(np.float32)
+    points[:4000] = 1
+    tree = hit_tree(points)
+    found = largest_radius(tree, 0.5, 100_000)
+    assert pairs_within(tree, found, {}).shape == (2, 0)
+
+
+def test_the_pairs_of_an_event_are_not_counted_before_they_are_found(
+    event: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless there may be too many, which memory has no room for."""
+    monkeypatch.setattr(radius, "count_pairs", None)
+    assert a_builder().doublets(event).shape[1] > 100
+    with pytest.raises(TypeError):
+        a_builder(most=200).doublets(event)
 
 
 def test_true_edges_are_those_of_particles(event: Event) -> None:
