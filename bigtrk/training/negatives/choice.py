@@ -20,10 +20,12 @@ def choose_edges(model: Model, batch: Batch, negatives: NegativeSettings, draw: 
     """Takes the edges of a batch that are to be trained, in their order. Every rank runs the model
     once, also on an empty sector.
 
-    The false ones chosen weigh alike, and together as much as all. If the easy ones alone stood for
-    all that are not hard, the loss would be that of all edges as expected, and learn more slowly:
-    at equal time on full events such a filter kept about as many edges as one of all false edges,
-    this one 9 % fewer. A batch without true edges has as many false ones as with one.
+    The false ones chosen weigh alike, and together as much as all. If the easy ones stood for all
+    that are not hard, the loss would be that of all edges as expected, and in equal steps was no
+    better than it. Alike, 2 hard and 2 easy ones left 9 to 38 % fewer edges at 99.5 % efficiency
+    than all false edges in equal CPU seconds (radius graphs of 1.35 M edges, three seeds).
+
+    A batch without true edges has as many false ones as with one.
     """
     scores = run_model(model, batch)
     weight, label = (column[: len(scores)] for column in (batch.truth.weight, batch.truth.label))
