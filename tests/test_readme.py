@@ -44,6 +44,8 @@ def test_the_series(tmp_path: Path) -> None:
     assert "of training" in run_shell(small, tmp_path)
 
 
+# `make demo` runs nearly the same commands; these take two minutes.
+@pytest.mark.slow
 def test_the_main_job(tmp_path: Path) -> None:
     """The commands on small events of one's own; the first activates an environment, as here."""
     (tmp_path / "bigtrk").symlink_to(CHECKOUT / "bigtrk")

@@ -14,6 +14,7 @@ COMMANDS = [line for block in FOUND for line in block.splitlines()]
 ELSEWHERE = ["make demo", ". .venv/bin/activate"]
 
 
+@pytest.mark.slow  # `make demo` and other tests run most of these commands; they take half a minute
 def test_the_tutorial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

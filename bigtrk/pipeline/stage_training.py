@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import yaml
 
 import bigtrk
+from bigtrk.config import parse
 from bigtrk.console import say
 from bigtrk.disk.files import disk_errors, write_atomically
 from bigtrk.errors import InputError
@@ -77,11 +78,12 @@ def graphs_digest(graphs: Path) -> str:
 def _check_settings(run: Path, content: dict[str, dict[str, object]]) -> None:
     """Refuses a run of other settings; where its folders are is no matter, so that it can move."""
     wanted = Configuration.model_validate(content).model_dump(mode="json")
-    found = dict(read_run_record(run).config)
+    # Settings that came after the run have their defaults there.
+    trained = parse(Configuration, read_run_record(run).config, str(run / RUN))
+    found = trained.model_dump(mode="json")
     for settings in (wanted, found):
-        settings["data"] = {**settings.get("data", {}), "train": None}
-        settings["run"] = {**settings.get("run", {}), "folder": None}
-    differ = [key for key in wanted if wanted[key] != found.get(key)]
+        settings["data"]["train"] = settings["run"]["folder"] = None
+    differ = [key for key in wanted if wanted[key] != found[key]]
     if differ:
         raise InputError(
             f"{run}: was trained with other settings of {', '.join(differ)}; remove it, to train "

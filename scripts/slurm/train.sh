@@ -38,12 +38,15 @@ train() {
 }
 
 train_until_limit() {
-    local training status=0 near=
-    trap 'near=yes; kill -USR1 "$training"' USR1
+    local training='' status=0 near='' early
+    trap 'near=yes; [[ ! $training ]] || kill -USR1 "$training"' USR1
     # srun no longer takes the cores of a task from the job, since SLURM 22.05.
     SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK srun --kill-on-bad-exit=1 \
         python "$BIGTRK_HOME/bigtrk/train.py" "$@" &
-    training=$!
+    # In one command, which a trap does not part: a signal from before it is passed on by hand, once
+    # the new process is srun and not bash, whose trap would swallow it.
+    training=$! early=$near
+    [[ ! $early ]] || { sleep 1 && kill -USR1 "$training"; }
     wait "$training" || status=$?
     [[ $near ]] || return "$status"
     echo "The time limit is near: saving"

@@ -292,6 +292,10 @@ def test_it_continues_where_it_was_left(
     shutil.copytree(folder / "out", out)
     for made in ("pipeline.json", "merge_tree.safetensors"):
         (out / made).unlink()
+    # A run of before these settings came has their defaults.
+    record = json.loads((out / "embedding" / "run.json").read_text())
+    del record["config"]["negatives"]
+    (out / "embedding" / "run.json").write_text(json.dumps(record))
     # Nothing is trained again.
     monkeypatch.setattr("bigtrk.pipeline.stage_training.train_logged", None)
     train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
@@ -381,6 +385,7 @@ def test_bad_settings_are_told_before_anything_is_trained(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow  # half a minute, most of it the start of processes
 def test_trainings_use_the_launcher(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(folder / "out", out)

@@ -86,6 +86,7 @@ def test_drawn_sizes_depend_on_the_seed_alone() -> None:
     assert spread == pytest.approx(0.22, rel=0.1)
 
 
+@pytest.mark.slow  # half a minute for 4,096 ranks; other tests ask for fewer
 def test_the_command_answers_for_4096_ranks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

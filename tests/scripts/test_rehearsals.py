@@ -231,6 +231,21 @@ def test_the_signal_requeues_the_job(
     assert (tmp_path / "calls").read_text().splitlines()[1:] == ["scontrol requeue 7"]
 
 
+def test_a_signal_while_the_training_starts_is_passed_on(
+    job: dict[str, str], tmp_path: Path
+) -> None:
+    """It comes when srun runs, and its process is not known yet."""
+    scripts = tmp_path / "home" / "scripts"
+    scripts.unlink()
+    shutil.copytree(SCRIPTS / "slurm", scripts / "slurm")
+    file = scripts / "slurm" / "train.sh"
+    known = "    training=$! "
+    assert file.read_text().count(known) == 1
+    file.write_text(file.read_text().replace(known, f"    kill -USR1 $$\n{known}"))
+    assert start(job, tmp_path, "start=1").wait(timeout=120) == 128 + signal.SIGUSR1
+    assert (tmp_path / "calls").read_text().splitlines()[1:] == ["scontrol requeue 7"]
+
+
 def test_a_job_fails_as_its_training_does(job: dict[str, str], tmp_path: Path) -> None:
     assert start(job, tmp_path, "fail=1").wait(timeout=120) == 7
 
