@@ -81,7 +81,8 @@ def measure_engines(ranks: Ranks) -> dict[str, dict[str, int]]:
     return {engine: measure(ranks, configuration(engine))["bytes"] for engine in SHARDED}
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
+# Slow: of three it takes another 20 s.
+@pytest.mark.parametrize("world_size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_engines_hold_what_is_planned(world_size: int) -> None:
     """The storages of living engines after a backward pass; 4 %, since padding differs."""
     held = run_ranks(world_size, measure_engines)[0]

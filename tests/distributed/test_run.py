@@ -44,7 +44,8 @@ ENGINES = [
     {"name": "ddp"},
     # Slow: test_engines resumes FSDP2's shards as well.
     pytest.param({"name": "fsdp2"}, marks=pytest.mark.slow),
-    {"name": "deepspeed", "ds_config": "zero1"},
+    # Slow: it goes the way of zero3, and takes as long.
+    pytest.param({"name": "deepspeed", "ds_config": "zero1"}, marks=pytest.mark.slow),
     {"name": "deepspeed", "ds_config": "zero3"},
 ]
 
