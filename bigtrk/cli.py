@@ -171,10 +171,10 @@ def evaluate(
     with process_group(ranks, evaluated_configuration(run).run.patience):
         evaluation = evaluate_run(run, data, options if tracks else None, ranks)
     if ranks.is_first:
+        if html:  # before what is printed, whose reader may leave
+            write_evaluation_html(evaluation, html)
         content = evaluation.model_dump(mode="json")
         print_result(content, as_json, lambda: show_evaluation(evaluation, console))
-        if html:
-            write_evaluation_html(evaluation, html)
 
 
 @app.command()
@@ -231,20 +231,20 @@ def report(
 
     if any(map(is_series, runs)):
         series = SeriesReport(runs)
+        if html:
+            series.write_html(html)
         if as_json:
             print("\n".join(map(json.dumps, series.lines())))
         else:
             series.show(console)
-        if html:
-            series.write_html(html)
         return
     if any(map(is_pipeline, runs)):
         report_pipelines(runs, html, as_json)
         return
     read = [read_run(path) for path in runs]
-    print_result(summarise(read), as_json, lambda: show(read, console))
     if html:
         write_html(read, html)
+    print_result(summarise(read), as_json, lambda: show(read, console))
 
 
 @app.command()

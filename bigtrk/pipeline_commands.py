@@ -106,10 +106,10 @@ def evaluate_stages(
     if discover().world_size > 1:
         raise InputError(f"{folder}: one rank evaluates a pipeline; start it without a launcher")
     record = evaluate_pipeline(folder, events, Criteria(min_hits, pt_min))
+    if html:  # before what is printed, whose reader may leave
+        write_pipeline_evaluation_html(record, html)
     content = record.model_dump(mode="json")
     print_result(content, as_json, lambda: show_pipeline_evaluation(record, console))
-    if html:
-        write_pipeline_evaluation_html(record, html)
 
 
 def report_pipelines(folders: list[Path], html: Path | None, as_json: bool) -> None:
@@ -122,9 +122,9 @@ def report_pipelines(folders: list[Path], html: Path | None, as_json: bool) -> N
     )
 
     read = [read_pipeline(folder) for folder in folders]
-    print_result(summarise_pipelines(read), as_json, lambda: show_pipelines(read, console))
     if html:
         write_pipelines_html(read, html)
+    print_result(summarise_pipelines(read), as_json, lambda: show_pipelines(read, console))
 
 
 def infer(

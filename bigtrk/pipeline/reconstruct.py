@@ -36,7 +36,7 @@ def reconstruct_folder(
         InputError: on all ranks, the threshold is not between 0 and 1, the pipeline or the folder
             of events cannot be read, ranks find different pipelines, or as of `fill_tracks`.
     """
-    _check_apart(out, events)
+    _check_apart(out, events, folder)
     pipeline = together(lambda: load_pipeline(folder, ranks.device, options.precision))
     if threshold is not None:
         pipeline = pipeline.with_threshold(threshold)
@@ -55,10 +55,14 @@ def reconstruct_folder(
     return fill_tracks(out, sizes, maker, "reconstructing", ranks)
 
 
-def _check_apart(out: Path, given: Path) -> None:
-    """Refuses to write tracks among what they are made of."""
+def _check_apart(out: Path, given: Path, trained: Path) -> None:
+    """Refuses to write tracks among what they are made of, or into what was `trained`."""
     if out.resolve() == given.resolve():
         raise InputError(f"{out}: is what tracks are made of; name another folder for them")
+    if out.resolve().is_relative_to(trained.resolve()):
+        raise InputError(
+            f"{out}: belongs to {trained}, which a training may remove; name another folder"
+        )
 
 
 def infer_folder(
@@ -76,7 +80,7 @@ def infer_folder(
         InputError: on all ranks, the run or the folder of graphs cannot be read, ranks find
             different runs, or as of `fill_tracks`.
     """
-    _check_apart(out, graphs)
+    _check_apart(out, graphs, run)
     scorer = together(lambda: load_scorer(run, ranks.device, options.precision))
     check_agreement({f"model in {run}": scorer.digest})
     folder = together(lambda: GraphFolder(graphs))

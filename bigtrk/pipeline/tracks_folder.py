@@ -14,7 +14,13 @@ from bigtrk.console import say
 from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError
 from bigtrk.pipeline.passage import Passage
-from bigtrk.tracks.files import event_number, open_tracks, write_submission
+from bigtrk.tracks.files import (
+    TRACKS_FILE,
+    event_number,
+    open_tracks,
+    tracks_path,
+    write_submission,
+)
 from bigtrk.tracks.overlaps import Ids
 
 SUBMISSION = "submission.csv"
@@ -79,6 +85,23 @@ def make_folder(out: Path) -> None:
         ) from None
 
 
+def clear_folder(out: Path, names: Sequence[str]) -> None:
+    """Removes earlier tracks of events from a folder: one that fails now is not to keep them.
+
+    Raises:
+        InputError: the folder holds tracks of other events, or the disk refuses.
+    """
+    files = {tracks_path(out, name) for name in names}
+    others = sorted({file for file in out.iterdir() if TRACKS_FILE.fullmatch(file.name)} - files)
+    if others:
+        raise InputError(
+            f"{out}: holds tracks of other events, such as {others[0].name}; name another folder"
+        )
+    with disk_errors():
+        for file in (out / SUBMISSION, *files):
+            file.unlink(missing_ok=True)
+
+
 def check_numbers(names: Sequence[str]) -> None:
     """Checks that events can be told by the numbers in their names.
 
@@ -98,7 +121,7 @@ def check_numbers(names: Sequence[str]) -> None:
 def _written(out: Path, made: TracksMade) -> Iterator[tuple[str, Ids, Ids]]:
     """Reads back what was written: many events' tracks need not fit memory."""
     for name in made.passages:
-        source = open_tracks(out / f"{name}-tracks.parquet")
+        source = open_tracks(tracks_path(out, name))
         [number] = source.events
         found = source.read(number)
         yield name, found.hit_id, found.track_id

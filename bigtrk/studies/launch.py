@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,10 +52,21 @@ def resumable(run: Path) -> bool:
     return done < resumed_configuration(run, []).training.epochs
 
 
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Lets SIGTERM end the block as an exception does, so that what was started is ended, too."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def train_logged(
     command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Runs a training; its output goes to the end of `log`, its epochs are also shown.
+    """Runs a training; its output goes to the end of `log`, its epochs are also shown. Ctrl-C and
+    SIGTERM reach it, and it may save before this returns.
 
     environment: that for torchrun by default.
 
@@ -65,6 +77,7 @@ def train_logged(
     unlinked(log.parent).mkdir(parents=True, exist_ok=True)
     with (
         open_to_append(log) as written,
+        ended_by_sigterm(),
         subprocess.Popen(
             command,
             env=torchrun_environment() if environment is None else environment,

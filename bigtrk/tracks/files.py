@@ -44,12 +44,17 @@ def event_number(name: str) -> int:
     return int(match[1])
 
 
+def tracks_path(folder: Path, event: str) -> Path:
+    """Returns the path of an event's file of tracks."""
+    return folder / f"{event}-tracks.parquet"
+
+
 def write_tracks(folder: Path, event: str, hit_id: Ids, track_id: Ids) -> Path:
     """Writes `folder`/EVENT-tracks.parquet, atomically, and returns its path.
 
     hit_id [N] int64, track_id [N] int64: NO_TRACK for a hit in no track.
     """
-    path = folder / f"{event}-tracks.parquet"
+    path = tracks_path(folder, event)
     table = pa.table({"hit_id": hit_id, "track_id": track_id})
     write_atomically(path, lambda temporary: pq.write_table(table, temporary))
     return path

@@ -72,6 +72,8 @@ def test_resuming_continues_bit_for_bit(
     assert step_folders(whole) == ["latest.json", "step-00000004", "step-00000006"]
 
 
+# Slow: test_checkpoints.py has engines read each other's on other numbers of ranks.
+@pytest.mark.slow
 def test_a_run_goes_on_with_other_engines_on_other_ranks(tmp_path: Path, graphs: Path) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
     configuration = settings(graphs, run, 3, {"name": "ddp"})

@@ -105,6 +105,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     (["bigtrk", "reconstruct", "graphs", "events", "out"], "graphs: holds no pipeline.json", None),
     (["bigtrk", "reconstruct", "x", "events", "events"], "is what tracks are made of", None),
     (["bigtrk", "infer", "classifier", "graphs", "graphs"], "is what tracks are made of", None),
+    (["bigtrk", "infer", "classifier", "graphs", "classifier/a"], "belongs to classifier", None),
     (["bigtrk", "infer", "classifier", "graphs", "file"], "file: cannot be made a folder", a_file),
     (["bigtrk", "filter", "classifier", "graphs", "graphs"], "the graphs to be filtered", None),
     ([*NEAR, "embedding", "--radius", "inf"], "less than or equal to 1000000", None),

@@ -86,6 +86,7 @@ def test_calibrating_asks_for_a_place_before_it_measures(
     assert (status, said) == (2, f"bigtrk: error: {tmp_path}/file: is not a folder; remove it\n")
 
 
+@pytest.mark.slow  # a quarter of a minute
 def test_a_warm_up_measures_a_process_of_its_own() -> None:
     found = measure_apart(Case(200, 800, 8, layers=2, steps=2))
     assert 0 < found.seconds < 60

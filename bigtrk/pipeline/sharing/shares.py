@@ -1,6 +1,6 @@
 """The events of a folder shared by ranks: each writes the tracks of its own, one those of all."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.tracks_folder import (
     TracksMade,
     check_numbers,
+    clear_folder,
     in_order,
     make_folder,
     submit,
@@ -38,10 +39,11 @@ def fill_tracks(
 
     Raises:
         InputError: on all ranks, a name has no number by which a submission could tell it, or two
-            have the same; nothing is made then. Or the disk refuses.
+            have the same, or `out` has tracks of other events; nothing is made then. Or the disk
+            refuses.
     """
     check_numbers(list(sizes))
-    on_first_rank(lambda: make_folder(out))
+    on_first_rank(lambda: _prepare(out, list(sizes)))
     share = _Share(out, make)
     names = share_of(sizes, ranks)
     for name in follow(names, len(names), what) if ranks.is_first else names:
@@ -50,6 +52,11 @@ def fill_tracks(
     made = in_order(list(sizes), gather_items(share.made))
     on_first_rank(lambda: submit(out, made))
     return made
+
+
+def _prepare(out: Path, names: Sequence[str]) -> None:
+    make_folder(out)
+    clear_folder(out, names)
 
 
 def share_of(sizes: Mapping[str, float], ranks: Ranks) -> list[str | None]:

@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
+from bigtrk import pipeline_commands
 from bigtrk.errors import InputError
 from bigtrk.pipeline.evaluation import event_losses, summary
 from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord, StageLeft
@@ -146,3 +147,16 @@ def test_folders_that_hold_no_pipeline_are_named(tmp_path: Path) -> None:
 def test_what_no_evaluation_can_say_is_refused(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ValidationError, match=told):
         PipelineEvaluationRecord.model_validate({**pipeline_evaluation().model_dump(), **changes})
+
+
+def test_the_page_is_written_before_a_terminal_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_: object) -> None:
+        raise BrokenPipeError
+
+    folder, page = pipeline_folder(tmp_path / "pipeline", pipeline_evaluation()), tmp_path / "page"
+    monkeypatch.setattr(pipeline_commands, "print_result", closed)
+    with pytest.raises(BrokenPipeError):
+        pipeline_commands.report_pipelines([folder], page, as_json=False)
+    assert "<svg" in page.read_text()
