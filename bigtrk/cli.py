@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from bigtrk.pipeline_commands import (
 )
 from bigtrk.study_commands import scale, study
 from bigtrk.tracks.builders.names import BuilderName
+
+if TYPE_CHECKING:
+    from bigtrk.tracks.evaluation import TrackOptions
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -146,14 +149,8 @@ def evaluate(
 
     Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
     """
-    from bigtrk.parallel.host import configure_process
-    from bigtrk.parallel.process_group import process_group
-    from bigtrk.parallel.ranks import discover
     from bigtrk.records.pipeline_folder import is_pipeline
-    from bigtrk.reports import show_evaluation, write_evaluation_html
     from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
-    from bigtrk.training.evaluation.evaluate import evaluate_run
-    from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
 
     if is_pipeline(run):
         if builder or score_cut is not None or scan_cuts:
@@ -166,10 +163,24 @@ def evaluate(
     scanned = SCAN_CUTS if scan_cuts else ()
     chosen = builder or BuilderName.COMPONENTS
     options = TrackOptions(score_cut, min_hits, pt_min, builder=chosen, scan_cuts=scanned)
+    _evaluate_model(run, data, options if tracks else None, html, as_json)
+
+
+def _evaluate_model(
+    run: Path, data: Path, options: "TrackOptions | None", html: Path | None, as_json: bool
+) -> None:
+    """Evaluates a run's model, on all ranks; the first prints and writes what was found."""
+    from bigtrk.parallel.host import configure_process
+    from bigtrk.parallel.process_group import process_group
+    from bigtrk.parallel.ranks import discover
+    from bigtrk.reports import show_evaluation, write_evaluation_html
+    from bigtrk.training.evaluation.evaluate import evaluate_run
+    from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
+
     ranks = discover()
     configure_process(ranks)
     with process_group(ranks, evaluated_configuration(run).run.patience):
-        evaluation = evaluate_run(run, data, options if tracks else None, ranks)
+        evaluation = evaluate_run(run, data, options, ranks)
     if ranks.is_first:
         if html:  # before what is printed, whose reader may leave
             write_evaluation_html(evaluation, html)

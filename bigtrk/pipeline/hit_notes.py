@@ -15,6 +15,7 @@ from bigtrk.events.archives import open_source
 from bigtrk.events.event import Columns
 from bigtrk.events.reader import DETECTORS_FILE, read_detectors
 from bigtrk.events.truth import module_ids
+from bigtrk.graphs.builders.module_map.groups import rows_of
 from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.records.pipeline import LayerModules
@@ -95,18 +96,9 @@ def description_notes(hits: Columns, described: Ints | None) -> list[str]:
     modules = module_ids(hits)
     if described is None or not len(modules) or not len(described):
         return []
-    unnamed = ~_are_among(modules, described)
+    unnamed = rows_of(modules, described) < 0
     place = f"modules that {DETECTORS_FILE} does not name"
     return [_note(modules, unnamed, place)] if unnamed.any() else []
-
-
-def _are_among(modules: Ints, others: Ints) -> NDArray[np.bool_]:
-    """Says which of `modules` [N, 3] are among others [M, 3]: [N]."""
-    _, layers, numbers = 1 + np.maximum(modules.max(axis=0), others.max(axis=0))
-    mine, theirs = (
-        (rows[:, 0] * layers + rows[:, 1]) * numbers + rows[:, 2] for rows in (modules, others)
-    )
-    return np.isin(mine, theirs)
 
 
 def _note(modules: Ints, chosen: NDArray[np.bool_], place: str) -> str:

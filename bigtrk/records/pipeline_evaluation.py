@@ -11,7 +11,7 @@ from bigtrk.records.record import FileRecord, Record
 
 
 class StageLeft(Record):
-    """What a stage leaves of all events together, and its mean `seconds` per event.
+    """Counts what a stage leaves of all events together, and has its mean `seconds` per event.
 
     edges: of these `true_edges` are true, and of these `target_edges` of particles to be found.
     findable: particles that the true edges left would find, without false ones.

@@ -1,4 +1,4 @@
-"""What a step draws at random of an event: the same on whichever rank."""
+"""A step draws at random, the same of an event on whichever rank."""
 
 from dataclasses import dataclass
 

@@ -11,7 +11,7 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import StepRecord
-from bigtrk.records.run_folder import read_metrics
+from bigtrk.records.run_folder import read_metrics, read_run
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
@@ -89,3 +89,13 @@ def steps(run: Path) -> list[Any]:
 
 def step_folders(run: Path) -> list[str]:
     return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def fit_all(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> None:
+    """Trains on all events but the last, on which it validates."""
+    fit(configuration, ranks, Events(*split_validation(configuration.data.train, 1)), resume)
+
+
+def losses(run: Path) -> list[float]:
+    """Returns the losses of a run's steps, but for those that had none."""
+    return [step.loss for step in read_run(run).steps if step.loss is not None]

@@ -8,14 +8,11 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_with
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.parallel.ranks import Ranks
 from bigtrk.pipeline.build import build_radius_graphs
 from bigtrk.reports import read_run
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
-from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import fit_all, losses
 
 ENGINES = {
     "ddp": {"name": "ddp"},
@@ -52,17 +49,9 @@ def settings(events: Path, run: Path, engine: str = "ddp", epochs: int = 2) -> C
     )
 
 
-def train(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> None:
-    fit(configuration, ranks, Events(*split_validation(configuration.data.train, 1)), resume)
-
-
-def losses(run: Path) -> list[float]:
-    return [step.loss for step in read_run(run).steps if step.loss is not None]
-
-
 def test_it_trains_alike_on_every_number_of_ranks(tmp_path: Path, events: Path) -> None:
     for world_size in (1, 2, 3):
-        run_ranks(world_size, train, settings(events, tmp_path / str(world_size)))
+        run_ranks(world_size, fit_all, settings(events, tmp_path / str(world_size)))
     alone = losses(tmp_path / "1")
     assert len(alone) == 2 * 3, "2 events in 3 wedges each, 2 to a step"
     for world_size in (2, 3):
@@ -80,7 +69,7 @@ def test_it_trains_alike_on_every_number_of_ranks(tmp_path: Path, events: Path) 
 def by_ddp(tmp_path_factory: pytest.TempPathFactory, events: Path) -> list[float]:
     """The losses of a run on two ranks, to compare others with."""
     run = tmp_path_factory.mktemp("by") / "ddp"
-    run_ranks(2, train, settings(events, run))
+    run_ranks(2, fit_all, settings(events, run))
     return losses(run)
 
 
@@ -91,24 +80,24 @@ def by_ddp(tmp_path_factory: pytest.TempPathFactory, events: Path) -> list[float
 def test_every_engine_trains_it_alike(
     tmp_path: Path, events: Path, by_ddp: list[float], engine: str
 ) -> None:
-    run_ranks(2, train, settings(events, tmp_path / engine, engine))
+    run_ranks(2, fit_all, settings(events, tmp_path / engine, engine))
     assert losses(tmp_path / engine) == pytest.approx(by_ddp, rel=1e-4)
 
 
 def test_it_goes_on_in_mid_epoch_on_other_ranks(tmp_path: Path, events: Path) -> None:
     run, whole = tmp_path / "run", tmp_path / "whole"
-    run_ranks(2, train, settings(events, whole))
+    run_ranks(2, fit_all, settings(events, whole))
     halted = settings(events, run)
     halted = halted.model_copy(
         update={"training": halted.training.model_copy(update={"minutes": 1e-6})}
     )
-    run_ranks(2, train, halted)
-    run_ranks(3, train, settings(events, run), run)
+    run_ranks(2, fit_all, halted)
+    run_ranks(3, fit_all, settings(events, run), run)
     assert losses(run) == pytest.approx(losses(whole), rel=1e-5)
 
 
 def test_the_radius_of_its_validation_keeps_the_edges(tmp_path: Path, events: Path) -> None:
-    run_ranks(1, train, settings(events, tmp_path / "run", epochs=20))
+    run_ranks(1, fit_all, settings(events, tmp_path / "run", epochs=20))
     run = read_run(tmp_path / "run")
     embedding = run.epochs[-1].embedding
     assert embedding

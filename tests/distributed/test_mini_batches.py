@@ -9,16 +9,13 @@ import pytest
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
-from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
 from bigtrk.training.checkpoint.folder import last_good
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
-from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
 from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import fit_all, losses
 
 PARTS = 4
 
@@ -66,18 +63,10 @@ def settings(data: Path, run: Path, method: str, **training: Any) -> Configurati
     )
 
 
-def train(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> None:
-    fit(configuration, ranks, Events(*split_validation(configuration.data.train, 1)), resume)
-
-
-def losses(run: Path) -> list[float]:
-    return [step.loss for step in read_run(run).steps if step.loss is not None]
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_is_the_same_at_every_world_size(tmp_path: Path, data: Path, method: str) -> None:
     for world_size in (1, 3):
-        run_ranks(world_size, train, settings(data, tmp_path / str(world_size), method))
+        run_ranks(world_size, fit_all, settings(data, tmp_path / str(world_size), method))
     alone, shared = losses(tmp_path / "1"), losses(tmp_path / "3")
     # ShaDow: 50 and 70 nodes in batches of 25; sectors: 8 of them in steps of 3.
     assert len(alone) == 2 * {"shadow": 5, "sectors": 3}[method]
@@ -89,8 +78,8 @@ def test_a_run_is_the_same_at_every_world_size(tmp_path: Path, data: Path, metho
 
 
 def test_validation_on_the_way_changes_nothing(tmp_path: Path, data: Path) -> None:
-    run_ranks(2, train, settings(data, tmp_path / "plain", "shadow"))
-    run_ranks(2, train, settings(data, tmp_path / "often", "shadow", validate_minutes=1e-9))
+    run_ranks(2, fit_all, settings(data, tmp_path / "plain", "shadow"))
+    run_ranks(2, fit_all, settings(data, tmp_path / "often", "shadow", validate_minutes=1e-9))
     assert losses(tmp_path / "often") == losses(tmp_path / "plain")
     lines = (tmp_path / "often" / "metrics.jsonl").read_text().splitlines()
     found = [r for r in map(json.loads, lines) if r["kind"] == "validation"]
@@ -100,7 +89,7 @@ def test_validation_on_the_way_changes_nothing(tmp_path: Path, data: Path) -> No
 
 
 def test_a_run_ends_in_time(tmp_path: Path, data: Path) -> None:
-    run_ranks(2, train, settings(data, tmp_path / "run", "shadow", minutes=1e-6))
+    run_ranks(2, fit_all, settings(data, tmp_path / "run", "shadow", minutes=1e-6))
     run = read_run(tmp_path / "run")
     assert [epoch.steps for epoch in run.epochs] == [1]
     assert run.epochs[0].validation
@@ -112,11 +101,11 @@ def test_a_run_ends_in_time(tmp_path: Path, data: Path) -> None:
 def test_a_run_goes_on_in_mid_epoch_on_other_ranks(tmp_path: Path, data: Path, method: str) -> None:
     """Three steps run on two ranks, the others on one and three."""
     run, whole = tmp_path / "run", tmp_path / "whole"
-    run_ranks(2, train, settings(data, whole, method))
+    run_ranks(2, fit_all, settings(data, whole, method))
     halted = settings(data, run, method, minutes=1e-6)
-    run_ranks(2, train, halted)
-    run_ranks(1, train, halted, run)
-    run_ranks(3, train, settings(data, run, method), run)
+    run_ranks(2, fit_all, halted)
+    run_ranks(1, fit_all, halted, run)
+    run_ranks(3, fit_all, settings(data, run, method), run)
     assert losses(run) == pytest.approx(losses(whole), rel=1e-5)
     assert len(losses(run)) == len(losses(whole))
     for one, other in zip(read_run(run).epochs, read_run(whole).epochs, strict=True):

@@ -5,14 +5,9 @@ from typing import Any
 
 import pytest
 
-from bigtrk.parallel.ranks import Ranks
-from bigtrk.reports import read_run
-from bigtrk.training.data.event_source import split_validation
-from bigtrk.training.data.events import Events
-from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import ENGINES, write_events
+from tests.distributed.runs import ENGINES, fit_all, losses, write_events
 
 SOME: dict[str, float] = {"hard": 0.5, "easy": 0.5}
 METHODS: dict[str, dict[str, Any]] = {
@@ -51,19 +46,11 @@ def settings(
     )
 
 
-def train(ranks: Ranks, configuration: Configuration, resume: Path | None = None) -> None:
-    fit(configuration, ranks, Events(*split_validation(configuration.data.train, 1)), resume)
-
-
-def losses(run: Path) -> list[float]:
-    return [step.loss for step in read_run(run).steps if step.loss is not None]
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_is_the_same_at_every_world_size(tmp_path: Path, events: Path, method: str) -> None:
     """Three parts make a step: of two ranks one has two of them, of three each one."""
     for world_size in (1, 2, 3):
-        run_ranks(world_size, train, settings(events, tmp_path / str(world_size), SOME, method))
+        run_ranks(world_size, fit_all, settings(events, tmp_path / str(world_size), SOME, method))
     alone = losses(tmp_path / "1")
     assert len(alone) >= 4
     for world_size in (2, 3):
@@ -74,7 +61,7 @@ def test_a_run_is_the_same_at_every_world_size(tmp_path: Path, events: Path, met
 def by_ddp(tmp_path_factory: pytest.TempPathFactory, events: Path) -> list[float]:
     """The losses of a run on two ranks, to compare others with."""
     run = tmp_path_factory.mktemp("by") / "ddp"
-    run_ranks(2, train, settings(events, run, SOME))
+    run_ranks(2, fit_all, settings(events, run, SOME))
     return losses(run)
 
 
@@ -85,15 +72,15 @@ def by_ddp(tmp_path_factory: pytest.TempPathFactory, events: Path) -> list[float
 def test_every_engine_trains_alike(
     tmp_path: Path, events: Path, by_ddp: list[float], engine: str
 ) -> None:
-    run_ranks(2, train, settings(events, tmp_path / engine, SOME, engine=engine))
+    run_ranks(2, fit_all, settings(events, tmp_path / engine, SOME, engine=engine))
     assert losses(tmp_path / engine) == pytest.approx(by_ddp, rel=1e-4)
 
 
 def test_as_many_as_there_are_train_as_all_do(
     tmp_path: Path, events: Path, by_ddp: list[float]
 ) -> None:
-    run_ranks(2, train, settings(events, tmp_path / "all", {}))
-    run_ranks(2, train, settings(events, tmp_path / "chosen", {"hard": 1000, "easy": 1}))
+    run_ranks(2, fit_all, settings(events, tmp_path / "all", {}))
+    run_ranks(2, fit_all, settings(events, tmp_path / "chosen", {"hard": 1000, "easy": 1}))
     assert losses(tmp_path / "chosen") == pytest.approx(losses(tmp_path / "all"), rel=1e-6)
     assert by_ddp != pytest.approx(losses(tmp_path / "all"), rel=1e-3)
 
@@ -106,6 +93,6 @@ def test_it_goes_on_in_mid_epoch_on_other_ranks(
     halted = halted.model_copy(
         update={"training": halted.training.model_copy(update={"minutes": 1e-6})}
     )
-    run_ranks(2, train, halted)
-    run_ranks(3, train, settings(events, run, SOME), run)
+    run_ranks(2, fit_all, halted)
+    run_ranks(3, fit_all, settings(events, run, SOME), run)
     assert losses(run) == pytest.approx(by_ddp, rel=1e-5)

@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> TracksMade:
-    """What one rank makes of the events, in `alone`."""
+    """Reconstructs the events on one rank, into `alone`."""
     [made] = run_ranks(1, reconstructed, folder, "events", folder / "alone", FLOAT64)
     assert isinstance(made, TracksMade)
     assert made.failed == {}
@@ -72,7 +72,7 @@ def files(out: Path) -> dict[str, bytes]:
 
 
 def told(made: TracksMade) -> dict[str, Any]:
-    """What is told of the events, in order, but for seconds and notes."""
+    """Returns what is told of the events, in order, but for seconds and notes."""
     content = copy.deepcopy(made.as_json())
     for event in content["events"].values():
         del event["seconds"], event["notes"]
@@ -148,7 +148,7 @@ def spoilt(folder: Path, place: Path) -> None:
 def test_failed_events_are_named_and_the_others_done(
     folder: Path, tmp_path: Path, max_edges: int | None
 ) -> None:
-    """Of three ranks one has no event that can be read, whether or not another's is cut."""
+    """One of three ranks has no event that can be read, whether or not another's is cut."""
     spoilt(folder, tmp_path)
     options = MakingOptions(max_edges=max_edges, precision=Precision.FLOAT64)
     found = run_ranks(3, reconstructed, tmp_path, "events", tmp_path / "out", options)

@@ -1,4 +1,4 @@
-"""Where a pipeline loses particles, in plain Python: pair by pair, particle by particle.
+"""Finds in plain Python where a pipeline loses particles: pair by pair, particle by particle.
 
 A pair is that of two hit rows, the smaller first.
 """
@@ -114,8 +114,8 @@ def joined(pairs: Iterable[Pair]) -> list[set[int]]:
 
 @dataclass(frozen=True)
 class Left:
-    """What stages leave: the pairs of the radius graph, of the filter, those that the classifier
-    takes for true, the groups that these join, and the tracks.
+    """Holds what stages leave: the pairs of the radius graph, of the filter, those that the
+    classifier takes for true, the groups that these join, and the tracks.
     """
 
     radius: set[Pair]

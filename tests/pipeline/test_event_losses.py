@@ -106,7 +106,7 @@ def sent() -> list[tuple[Event, Pipeline, EventLosses]]:
 
 @dataclass(frozen=True)
 class Seen:
-    """What plain Python makes of an event: of each particle to be found its category."""
+    """Holds what plain Python finds in an event: the category of each particle to be found."""
 
     wanted: list[plain.Particle]
     long: list[plain.Particle]
@@ -139,7 +139,7 @@ def seen_plainly(event: Event, pipeline: Pipeline) -> Seen:
 def counted(
     column: list[float], is_own: list[bool], edges: tuple[float, ...]
 ) -> tuple[list[int], list[int]]:
-    """Of each bin the particles that are `is_own`, and all."""
+    """Counts the particles of each bin that are `is_own`, and all."""
     inside = [
         [own for x, own in zip(column, is_own, strict=True) if low <= x < high]
         for low, high in pairwise(edges)
