@@ -1,0 +1,73 @@
+"""Code of users' own, named as `package.module:Name`.
+
+A run names such code, and runs come from anywhere: so only modules are imported that the user named
+on the command line or in a configuration of their own (`allow_code`), or that are installed.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterable
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+from bigtrk.errors import InputError, one_line
+
+_allowed: set[str] = set()
+
+
+def names_code(name: str) -> bool:
+    """Says whether `name` has the form `package.module:Name`."""
+    module, colon, attribute = name.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in [*module.split("."), attribute])
+
+
+def allow_code(names: Iterable[str]) -> None:
+    """Lets `load_code` import the modules of `names`, each a `package.module` or
+    `package.module:Name` that the user has named; from the working folder, too.
+    """
+    _allowed.update(name.partition(":")[0] for name in names)
+
+
+def load_code(name: str, key: str) -> Any:
+    """Imports the module of `name`, `package.module:Name`, and gives what it calls Name.
+
+    key: the configuration's, for messages.
+
+    Raises:
+        InputError: the module is neither allowed nor installed, fails when it is imported, or has
+            no such name.
+    """
+    module, _, attribute = name.partition(":")
+    if module not in _allowed and module.partition(".")[0] not in packages_distributions():
+        raise InputError(
+            f"{key}={name}: {module} is not installed, and a run's own word is not enough to "
+            f"import it; say that you trust it with --code {module}"
+        )
+    loaded = _import(name, key, module)
+    if not hasattr(loaded, attribute):
+        raise InputError(f"{key}={name}: {module} ({_file(loaded)}) has no {attribute}")
+    return getattr(loaded, attribute)
+
+
+def _import(name: str, key: str, module: str) -> Any:
+    """Imports a module, from the working folder last, so that it hides nothing installed."""
+    folder = str(Path.cwd())
+    if module in _allowed and folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        remedy = (
+            f"start in the folder that holds it (here {folder}) or install it"
+            if isinstance(error, ModuleNotFoundError)
+            else "mend it"
+        )
+        raise InputError(
+            f"{key}={one_line(name)}: importing {module} fails ({type(error).__name__}: "
+            f"{one_line(str(error))}); {remedy}"
+        ) from error
+
+
+def _file(module: Any) -> str:
+    return getattr(module, "__file__", None) or "a package without code"

@@ -1,0 +1,59 @@
+"""Code of users' own is imported where they named it, and refused where a run alone names it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bigtrk import user_code
+from bigtrk.errors import InputError
+from bigtrk.user_code import allow_code, load_code, names_code
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Starts in a folder of modules; imports nothing for the tests that follow."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(user_code, "_allowed", set())
+    (tmp_path / "users_own.py").write_text("class Net: ...\n")
+    (tmp_path / "users_broken.py").write_text("1 / 0\n")
+    yield tmp_path
+    sys.modules.pop("users_own", None)
+
+
+def test_a_module_that_the_user_named_is_imported_from_the_working_folder() -> None:
+    allow_code(["users_own:Net"])
+    assert load_code("users_own:Net", "model.name").__module__ == "users_own"
+
+
+def test_an_installed_module_needs_no_word() -> None:
+    assert load_code("numpy.linalg:norm", "training.loss").__name__ == "norm"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "name", "words"),
+    [
+        ([], "users_own:Net", "model.name=users_own:Net: users_own is not installed.*--code"),
+        (["users_own"], "users_own:Other", r"users_own \(.*users_own.py\) has no Other"),
+        (["users_none"], "users_none:Net", "ModuleNotFoundError.*start in the folder"),
+        (["users_broken"], "users_broken:Net", "ZeroDivisionError: division by zero.*mend it"),
+    ],
+)
+def test_what_cannot_be_imported_is_told_in_one_line(
+    allowed: list[str], name: str, words: str
+) -> None:
+    allow_code(allowed)
+    with pytest.raises(InputError, match=words) as failure:
+        load_code(name, "model.name")
+    assert "\n" not in str(failure.value)
+    assert "users_own" not in sys.modules or allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "is_code"),
+    [("my.module:Net", True), ("interaction", False), ("a:", False), ("a b:c", False)],
+)
+def test_names_of_code_have_a_module_and_a_name_in_it(name: str, is_code: bool) -> None:
+    assert names_code(name) == is_code
