@@ -2,7 +2,7 @@
 
     python scripts/physics/physics_pipeline.py OUT --event1000 FOLDER [--pixel-training] [--publish]
 
-Each seed trains all stages by the shipped settings on 18 simulated events of 10,000 particles; two
+Each seed trains all stages by the shipped settings on 18 simulated events of 10,000 particles; four
 more of which choose radius, cuts and the quality of tracks. Tracks are made of four others and of
 the real event, by `bigtrk reconstruct`, and judged by `bigtrk score`. Work that is done already is
 kept. The last line is one JSON object, of means over the seeds: ATLAS matching in strict mode and
@@ -35,7 +35,7 @@ from scripts.physics.builder_scan import gain, merge_tree_of, score_events
 from scripts.physics.pixel_setting import judge_pixels, write_pixel_events
 from scripts.results import Results, add_options
 
-PARTICLES, EVENTS, TEST_EVENTS = 10_000, 20, 4
+PARTICLES, EVENTS, TEST_EVENTS = 10_000, 22, 4
 SEEDS = (0, 1, 2)
 
 
