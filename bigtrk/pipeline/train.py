@@ -10,6 +10,7 @@ from pathlib import Path
 import bigtrk
 from bigtrk.console import say
 from bigtrk.disk.files import disk_errors
+from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events
 from bigtrk.graphs.builders.build_folder import build_with
@@ -109,7 +110,8 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
     Python programs on several ranks, such as "deepspeed --num_gpus 2".
 
     Raises:
-        InputError: bad input, or a training failed; the same call continues.
+        InputError: bad input, another process trains in `out`, or a training failed; the same call
+            continues.
     """
     settings = read_settings(file or DEFAULT)
     command = (sys.executable,) if launcher is None else _launcher(launcher)
@@ -120,7 +122,9 @@ def train_pipeline(events: Path, out: Path, file: Path | None, launcher: str | N
             f"radius, cuts and quality; give more events"
         )
     make_folder(out)
-    PipelineTraining(events, out, settings, command).run()
+    with FolderLock() as lock:
+        lock.take(out)
+        PipelineTraining(events, out, settings, command).run()
 
 
 def _launcher(line: str) -> tuple[str, ...]:

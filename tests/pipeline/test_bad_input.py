@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bigtrk.disk.folder_lock import FolderLock
+from bigtrk.errors import InputError
 from bigtrk.events.simulation.production import simulate_folder
+from bigtrk.pipeline.train import DEFAULT, train_pipeline
 from tests.programs import run_here, run_in_one
 from tests.test_bad_input import one_line
 
@@ -165,3 +168,13 @@ def test_bad_input_is_named(
     status, _, errors = run_here(command, monkeypatch, capsys)
     assert status == 2
     assert told in " ".join(one_line(errors).split())
+
+
+def test_a_pipeline_that_another_process_trains_is_left_alone(made: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "pipeline.yaml"
+    settings.write_text(DEFAULT.read_text().replace("validation: 4", "validation: 1"))
+    with FolderLock() as lock:
+        lock.take(tmp_path)
+        with pytest.raises(InputError, match="is writing there; wait until it has ended"):
+            train_pipeline(made / "events", tmp_path, settings, None)
+    assert not (tmp_path / "graphs").exists()
