@@ -91,7 +91,9 @@ def study(
     minutes: Annotated[float, typer.Option(min=0, help="of training, for each method")] = 5,
     ranks: Annotated[int, typer.Option(min=1, help="ranks of each run, on this host")] = 1,
 ) -> None:
-    """Compare whole events, ShaDow, and sectors with and without halo at equal time and epochs."""
+    """Compare whole events, ShaDow, wedges, and sectors with and without halo, at equal time and
+    epochs.
+    """
     from bigtrk.studies.sampling_study import plan_study
     from bigtrk.train import DEFAULT
 

@@ -1,4 +1,4 @@
-"""Whole events, ShaDow and sectors as mini-batches, trained for the same time and compared."""
+"""Whole events, ShaDow, sectors and wedges as mini-batches, trained for the same time and compared."""
 
 import json
 from collections.abc import Sequence
@@ -34,6 +34,7 @@ METHODS = (
     ("ShaDow", "graphs", ("sampling.method=shadow",)),
     ("naive sectors", "sectors", ("sampling.method=sectors", "data.sectors=naive")),
     ("sectors with halo", "sectors", ("sampling.method=sectors", "data.sectors=halo")),
+    ("wedges", "graphs", ("sampling.method=wedges",)),
 )
 POINTS = 12  # validations in a run
 ENDLESS = 100_000  # epochs: the time limit ends a run

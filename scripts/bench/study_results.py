@@ -3,6 +3,7 @@
     python scripts/bench/study_results.py scaling GRAPHS [--output FILE] [--publish]
     python scripts/bench/study_results.py study_ex3 GRAPHS SECTORS --minutes 3.5 model.hidden=32
     python scripts/bench/study_results.py study_event1000 GRAPHS SECTORS --minutes 2 KEY=VALUE...
+    python scripts/bench/study_results.py study_pipeline FILTERED SECTORS --minutes 4 KEY=VALUE...
 
 `scaling`: `bigtrk scale`, weak and strong, on 1 and 2 ranks with three repeats. The others: `bigtrk
 study` of GRAPHS and SECTORS with the settings given. Runs go to a new folder, or to --work, where
@@ -23,7 +24,7 @@ from bigtrk.disk.files import read_json
 from scripts.results import Results, add_options
 
 SCALING = "scaling"
-NAMES = (SCALING, "study_ex3", "study_event1000")
+NAMES = (SCALING, "study_ex3", "study_event1000", "study_pipeline")
 # Numbers of events to train on and to validate: per rank, and in all.
 SERIES = {"weak": (32, 8), "strong": (64, 16)}
 MODEL = ("model.hidden=32", "model.layers=4")

@@ -73,6 +73,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "soak": ("soak", fault_tables.soak),
     "study_event1000": ("study_event1000", training_tables.study),
     "study_ex3": ("study_ex3", training_tables.study),
+    "study_pipeline": ("study_pipeline", training_tables.study),
     "unchanged_training": ("unchanged_training", training_tables.unchanged_training),
 }
 
