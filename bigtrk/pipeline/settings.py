@@ -36,7 +36,7 @@ class PipelineSettings(Settings):
     """Share of the target edges that the filter keeps."""
     classifier: Stage
     """Stage 4, the graph network."""
-    fakes: float = Field(0.015, ge=0, le=1)
+    fakes: float = Field(0.017, ge=0, le=1)
     """Share of the tracks that may be fakes: as many particles are found as that allows."""
 
     @model_validator(mode="after")
