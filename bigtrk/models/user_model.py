@@ -96,4 +96,4 @@ class UserModelConfig(ModelSettings):
                 raise self._bad(f"takes no model.options.{key}{hint}")
 
     def _bad(self, how: str) -> InputError:
-        return InputError(f"model.name={self.name}: {how} (docs/adding/model.md)")
+        return InputError(f"model.name={self.name}: {how} (docs/adding/own_model.md)")
