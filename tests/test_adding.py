@@ -11,9 +11,13 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
+from bigtrk import user_code
 from bigtrk.cost.footprint import footprint
 from bigtrk.models import settings as model_settings
+from bigtrk.models.check import check_model
+from bigtrk.models.cut_check import check_cut
 from bigtrk.models.protocol import no_exchange
+from bigtrk.models.settings import UserModelConfig
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
@@ -21,6 +25,7 @@ from bigtrk.records.metrics import StepRecord
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
 from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
+from bigtrk.user_code import allow_code
 from partition.one_event import CutSettings, divide
 from partition.partitioners import PARTITIONERS, Method
 from partition.sectors import cut
@@ -69,16 +74,28 @@ def test_the_model_trains_in_sectors_as_in_the_whole_graph() -> None:
         torch.testing.assert_close(found[name], gradient, rtol=1e-11, atol=1e-11, msg=name)
 
 
+def test_a_model_of_ones_own_is_named_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_code, "_allowed", set())
+    own = example("own_model.md").__name__
+    allow_code([own])
+    config = UserModelConfig(name=f"{own}:Sums", options={"hidden": 8})
+    model = config.build(4, 6, pt_head=False)
+    assert check_model(model, 4, 6) == [8, 8]
+    assert check_cut(model, 4, 6) < 1e-13
+    assert footprint(config, 4, 6, cut=True).exchanged == (32, 32)
+    assert not footprint(config, 4, 6, cut=True).measured
+
+
 def test_one_name_makes_the_model_a_choice() -> None:
     """Once it is in AnyConfig, a configuration names it and the cost model counts it."""
     own = example("model.md").SumsConfig
     source = Path(model_settings.__file__).read_text()
-    line = (
-        "AnyConfig = InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig | EmbeddingConfig\n"
+    assert source.count("AnyConfig = (\n    ") == 1
+    added = 'AnyConfig = (\n    Annotated[SumsConfig, Tag("sums")]\n    | '
+    changed = source.replace(
+        "AnyConfig = (\n    ", f"from {own.__module__} import SumsConfig\n{added}"
     )
-    assert line in source
-    added = f"from {own.__module__} import SumsConfig\n{line[:-1]} | SumsConfig\n"
-    registered: Any = _module("settings_with_sums", source.replace(line, added))
+    registered: Any = _module("settings_with_sums", changed)
     config = TypeAdapter(registered.ModelConfig).validate_python({"name": "sums", "hidden": 8})
     assert isinstance(config, own)
     assert footprint(config, 4, 6, cut=True).exchanged == (32, 32, 32, 32)
