@@ -24,8 +24,10 @@ from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
+from bigtrk.training.named_code import code_named
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration, RunSettings
+from bigtrk.user_code import allow_code
 
 PROGRAM = "bigtrk/train.py"
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "default.yaml"
@@ -72,7 +74,9 @@ def configure(arguments: argparse.Namespace) -> Configuration:
         return resumed_configuration(arguments.resume, overrides)
     local = Path("bigtrk.yaml")
     path = files[0] if files else local if local.exists() else DEFAULT
-    return load_settings(Configuration, path, overrides)
+    configuration = load_settings(Configuration, path, overrides)
+    allow_code(code_named(configuration))  # the user has named it
+    return configuration
 
 
 def validate(configuration: Configuration) -> Events:

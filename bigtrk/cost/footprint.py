@@ -44,7 +44,8 @@ class Footprint:
     gradients and inputs. saved [4]: bytes alive between forward and backward. host [4]: bytes that
     meanwhile are in the memory of an accelerator's host. flops [4]: those of matrix products.
     traffic [4]: bytes that operations read and write. operations [4]: their number. exchanged:
-    bytes of a row in each halo exchange of the forward pass.
+    bytes of a row in each halo exchange of the forward pass. width: that of nodes and edges between
+    layers.
     """
 
     live: Columns
@@ -54,6 +55,7 @@ class Footprint:
     traffic: Columns
     operations: Columns
     exchanged: tuple[int, ...]
+    width: int
     weights: Weights
 
 
@@ -100,6 +102,7 @@ def footprint(
         traffic=solve @ np.array([count.traffic for count in passes]),
         operations=solve @ np.array([count.operations for count in passes]),
         exchanged=passes[0].exchanged,
+        width=config.hidden or _most_outputs(model),
         weights=Weights(
             total=_numel(model),
             layer=max(_numel(unit) for unit in units(model)),
@@ -180,6 +183,11 @@ class _Halo:
         if not self._n_halo:
             return owned
         return torch.cat([owned, owned.new_empty(self._n_halo, owned.shape[1])])
+
+
+def _most_outputs(model: nn.Module) -> int:
+    """Gives the most outputs of a weight, which stand for the width of a model that tells none."""
+    return max(parameter.shape[0] for parameter in model.parameters())
 
 
 def _numel(module: nn.Module) -> int:
