@@ -1,8 +1,9 @@
 """Counts what a training pass of the model holds, computes and moves, without running it.
 
-The model itself runs forward and backward on meta tensors (shapes without data), so the count
-follows the model as it is, whatever it recomputes and in which precision. All counts are linear in
-the sizes of a sector, so a few small passes give them for every size.
+The model itself runs forward and backward on meta tensors (shapes without data), or on small real
+ones where it needs data, so the count follows the model as it is, whatever it recomputes and in
+which precision. All counts are linear in the sizes of a sector, so a few small passes give them for
+every size.
 
 Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, owned nodes, 1).
 """
@@ -72,7 +73,7 @@ def footprint(
     to_host: offloaded tensors go to the memory of an accelerator's host; a CPU's has them already.
     """
     passes = []
-    with torch.device("meta"):
+    with torch.device("meta" if config.runs_on_meta else "cpu"):
         model = make_model(config, n_node_features, n_edge_features)
         dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         chunk = None
@@ -160,10 +161,12 @@ def _inputs(
     n_node_features: int, n_edge_features: int, size: tuple[int, int, int]
 ) -> tuple[Tensor, Tensor, Tensor, int]:
     edges, nodes, owned = size
-    edge_index = torch.empty(2, edges, dtype=torch.int64)
+    # Edges between neighbours on a ring: no self loops, which some layers leave out.
+    source = torch.arange(edges)
+    edge_index = torch.stack([source, source + 1]) % nodes
     return (
-        torch.empty(nodes, n_node_features),
-        torch.empty(edges, n_edge_features),
+        torch.zeros(nodes, n_node_features),
+        torch.zeros(edges, n_edge_features),
         edge_index,
         owned,
     )

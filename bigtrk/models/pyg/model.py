@@ -9,9 +9,8 @@ import inspect
 import torch
 from torch import Tensor, nn
 
-from bigtrk.models.kernels.plain import accumulable
-from bigtrk.models.layers.mlp import Regressor
-from bigtrk.models.layers.workspace import Workspace
+from bigtrk.models.attention_gnn import AttentionGNNConfig, EdgeNetwork
+from bigtrk.models.layers.neighbours import Neighbours
 from bigtrk.models.protocol import Exchange, SectorInputs, check_edges
 from bigtrk.models.pyg.exchanging import LayerExchange
 from bigtrk.models.pyg.gcn import take_degrees
@@ -28,14 +27,13 @@ class PyGModel(nn.Module):
     def __init__(
         self,
         net: nn.Module,
+        decoder: AttentionGNNConfig,
         n_node_features: int,
         n_edge_features: int,
-        hidden: int,
-        mlp_layers: int,
     ) -> None:
         """Takes `net`, which maps (x [N, F], edge_index [2, E]) and, if its forward has an argument
-        `edge_attr`, the edges' features [E, G], to embeddings [N, D]. The decoder has `mlp_layers`
-        hidden layers of width `hidden`.
+        `edge_attr`, the edges' features [E, G], to embeddings [N, D]. The decoder is an edge
+        network of the attention GNN.
 
         Raises:
             InputError: `net` holds a layer that would not give in a sector what it gives in the
@@ -48,7 +46,7 @@ class PyGModel(nn.Module):
         self._takes_edges = "edge_attr" in inspect.signature(net.forward).parameters
         self._normalised = take_degrees(net)
         width = embedding_width(self, n_node_features, n_edge_features)
-        self.decoder = Regressor(n_edge_features + 2 * width, hidden, mlp_layers, 1)
+        self.decoder = EdgeNetwork(decoder, width, n_edge_features)
 
     def forward(
         self,
@@ -66,8 +64,9 @@ class PyGModel(nn.Module):
         check_edges(edge_index, len(x))
         sector = with_edges(SectorInputs(x, edge_features, edge_index, n_owned))
         layers = LayerExchange(sector, len(x), exchange)
-        logits = self._decode(sector, self.embed(sector, layers))
-        return accumulable(logits)[: len(edge_features)]
+        graph, embedding = Neighbours(sector.edge_index, len(sector.x)), self.embed(sector, layers)
+        logits: Tensor = self.decoder([graph], [embedding], [sector.edge_features])[0]
+        return logits[: len(edge_features)]
 
     def embed(self, sector: SectorInputs, layers: LayerExchange) -> Tensor:
         """Computes the embedding [N, D] of a sector that has an edge, exchanging by `layers`."""
@@ -75,13 +74,6 @@ class PyGModel(nn.Module):
         with layers.around(self.net, self._normalised):
             embedding: Tensor = self.net(sector.x, sector.edge_index, *edges)
         return embedding
-
-    def _decode(self, sector: SectorInputs, embedding: Tensor) -> Tensor:
-        ends = [embedding.index_select(0, end) for end in sector.edge_index]
-        edges = torch.cat([sector.edge_features, *ends], dim=1)
-        work = Workspace(edges.shape[1], "none", edges.dtype, edges.device)
-        (logits,) = self.decoder([edges], work)
-        return logits.squeeze(1)
 
 
 def with_edges(sector: SectorInputs) -> SectorInputs:

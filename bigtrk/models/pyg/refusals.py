@@ -61,7 +61,7 @@ def _reasons(module: nn.Module) -> Iterator[str]:
         )
     if isinstance(module, LayerNorm) and module.mode != "node":
         yield "averages over the nodes of a graph; set its mode='node'"
-    if isinstance(module, _DropoutNd) and module.p > 0 or _drops(module):
+    if (isinstance(module, _DropoutNd) and module.p > 0) or _drops(module):
         yield (
             "drops values at random, so that the two copies of a cut edge would differ; set its "
             "dropout to 0 (LayerNorm and optimizer.weight_decay regularise, too)"
