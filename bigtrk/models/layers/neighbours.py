@@ -43,7 +43,7 @@ class _Rows:
 
 
 class Neighbours:
-    """Holds edges edge_index [2, E] between N nodes; sorts them once sums of nodes are asked for."""
+    """Holds edges edge_index [2, E] between N nodes; sorts them when nodes' sums are asked for."""
 
     def __init__(self, edge_index: Tensor, n_nodes: int) -> None:
         self.source, self.destination = edge_index.contiguous()

@@ -6,6 +6,7 @@ which layer gives an owned node another row in a sector than in the whole graph.
 Shapes: N nodes, E edges, F and G node and edge features, D the width of the embedding.
 """
 
+import math
 from copy import deepcopy
 from typing import Protocol, Self
 
@@ -23,10 +24,6 @@ _NODES, _EDGES = 12, 40
 _CONNECTED = (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)
 _REACH, _OWNED, _NEAR = 4, 4, 8
 _TOLERANCE = 1e-9  # of the largest value; rounding gives 1e-15, a wrong row 1e-2 and more
-_INSTEAD = (
-    "a layer may read the edges of a node and the rows at their other ends, once; it may not read "
-    "what else these nodes' edges say (degrees), all nodes at once, or random numbers"
-)
 
 
 class Embeds(Protocol):
@@ -122,11 +119,19 @@ def _prove_end(model: Embeds, whole: SectorInputs) -> None:
     found.append(_difference(embedding, expected[:_OWNED]))
     for name, difference in zip([*layers.layers, "after the last one"], found, strict=True):
         if not difference <= _TOLERANCE:
-            raise InputError(
-                f"layer {name}, or what is computed before it, gives a node of a sector another "
-                f"row than in the whole graph (by {float(difference):.0e}): {_INSTEAD}"
-            )
+            how = _told(float(difference))
+            raise InputError(f"layer {name}, or what is computed before it, gives {how}")
     _check_gradients(model, embedding)
+
+
+def _told(difference: float) -> str:
+    if math.isnan(difference):
+        return "a row that is not finite where nodes lack edges; look for divisions by their number"
+    return (
+        f"a node of a sector another row than in the whole graph (by {difference:.0e}); a layer "
+        f"may read the edges of a node and the rows at their other ends, once, and not what else "
+        f"these nodes' edges say (degrees), all nodes at once, or random numbers"
+    )
 
 
 def _first(whole: SectorInputs) -> SectorInputs:
