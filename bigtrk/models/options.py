@@ -27,7 +27,6 @@ class ModelSettings(Settings):
 
     has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle
     scores_alone: ClassVar[bool] = False  # whether an edge's score needs no edge but this one
-    runs_on_meta: ClassVar[bool] = True  # whether a pass needs shapes alone, and no data
 
     @property
     def kind(self) -> Kind:

@@ -23,15 +23,15 @@ class PyGConfig(ModelSettings):
     edge_attr)`, to embeddings of nodes, without a word about ranks (docs/adding/pyg.md).
     """
 
-    runs_on_meta: ClassVar[bool] = False  # layers of PyG look at the edges that they get
+    hidden: ClassVar[None] = None
     precision: ClassVar[Literal["fp32"]] = "fp32"
 
     name: Literal["pyg"] = "pyg"
     """A network of PyG's layers."""
-    hidden: Width = 64
-    """Width of the hidden layers of the edge network, which reads the embeddings of both nodes and
+    decoder_hidden: Width = 64
+    """Width of the hidden layers of the edge network that scores edges, which reads the embeddings of both nodes and
     the edge's features."""
-    mlp_layers: Linears = 2
+    decoder_layers: Linears = 2
     """Linear layers of the edge network."""
     recompute: Literal["none", "layer"] = "layer"
     """What the backward pass computes anew: nothing, or the edge network; the network of PyG keeps
@@ -76,7 +76,7 @@ class PyGConfig(ModelSettings):
         options = {key: value for key, value in self.options.items() if key != "module"}
         network = _NetworkConfig(name=self.module, options=options)
         decoder = AttentionGNNConfig(
-            hidden=self.hidden, mlp_layers=self.mlp_layers, recompute=self.recompute
+            hidden=self.decoder_hidden, mlp_layers=self.decoder_layers, recompute=self.recompute
         )
         sizes = n_node_features, n_edge_features
         with torch.device("cpu"):
