@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm
 from torch_geometric.nn import GCNConv
 
 from bigtrk.models.check import check_model
@@ -19,33 +18,23 @@ from bigtrk.models.settings import AttentionGNNConfig
 from tests.models.graphs import Cut, F, G, Graph, make_graph
 from tests.models.pyg_nets import LAYERS, WIDTH, Net, Plain
 from tests.models.sectors_at_once import run_at_once
+from tests.oracle.pyg import PlainModel
 
 each_flow = pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
 DECODER = AttentionGNNConfig(hidden=5)
 STACK = ["GATv2Conv", "GCNConv", "SAGEConv"]
 
 
-class Oracle(nn.Module):
-    """The network as its user wrote it, and the decoder written out."""
-
-    def __init__(self, plain: nn.Module, model: PyGModel, takes_edges: bool = True) -> None:
-        super().__init__()
-        self.net, self.decoder, self.takes_edges = plain, deepcopy(model.decoder), takes_edges
-        self.net.load_state_dict(model.net.state_dict(), strict=False)
-
-    def forward(self, x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:
-        nodes = self.net(x, edge_index, e) if self.takes_edges else self.net(x, edge_index)
-        weights = dict(self.decoder.named_parameters())
-        values = torch.cat([nodes[edge_index[0]], nodes[edge_index[1]], e], dim=1)
-        values = values @ weights["mlp_0_weight"].T + weights["mlp_0_bias"]
-        values = layer_norm(values, values.shape[-1:]).tanh()
-        return (values @ weights["mlp_1_weight"].T + weights["mlp_1_bias"])[:, 0]
+def make(net: nn.Module) -> tuple[PyGModel, PlainModel]:
+    """Makes the model of a network, and the network by itself with the same weights."""
+    stock = deepcopy(net)
+    return with_weights_of(PyGModel(net, DECODER, F, G), stock)
 
 
-def make(net: nn.Module, takes_edges: bool = True) -> tuple[PyGModel, Oracle]:
-    plain = deepcopy(net)
-    model = PyGModel(net, DECODER, F, G).double()
-    return model, Oracle(plain, model, takes_edges).double()
+def with_weights_of(model: PyGModel, stock: nn.Module) -> tuple[PyGModel, PlainModel]:
+    oracle = PlainModel(stock, model.decoder.state_dict())
+    oracle.load_state_dict(model.state_dict())
+    return model.double(), oracle.double()
 
 
 def gradients(models: list[nn.Module], logits: Tensor) -> dict[str, Tensor]:
@@ -59,7 +48,7 @@ def gradients(models: list[nn.Module], logits: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def compare(model: PyGModel, oracle: Oracle, graph: Graph, parts: int) -> None:
+def compare(model: PyGModel, oracle: PlainModel, graph: Graph, parts: int) -> None:
     expected = oracle(*graph)
     wanted = gradients([oracle], expected)
     cut = Cut(graph, parts)
@@ -104,9 +93,9 @@ def test_sizes_may_be_left_to_the_first_run_and_edge_features_unread() -> None:
     net = Plain(F, G)
     model = PyGModel(net, DECODER, F, G)
     assert check_model(model, F, G) == [5, 10]
-    plain = Plain(F, G)
-    plain(torch.ones(2, F), torch.zeros(2, 1, dtype=torch.int64))
-    compare(model.double(), Oracle(plain, model, takes_edges=False).double(), make_graph(), 2)
+    stock = Plain(F, G)
+    stock(torch.ones(2, F), torch.zeros(2, 1, dtype=torch.int64))
+    compare(*with_weights_of(model, stock), make_graph(), 2)
 
 
 class Weighted(nn.Module):

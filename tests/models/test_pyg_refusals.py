@@ -159,7 +159,7 @@ class Weights(Around):
     ("net", "line"),
     [
         (Around(Divides()), "layer layer (Divides), or what is computed before it, gives a row"),
-        (Around(Length()), "Around: gives its parameter layer.linear.weight a gradient that is not"),
+        (Around(Length()), "Around: gives its parameter layer.linear.weight a gradient"),
         (Pair(), "layer last (SAGEConv): gets several tensors at once"),
         (Weights(), "layer layer (GATConv): gives tuple, not one tensor of a row for each of 12"),
         (nn.Linear(F, 4), "Linear: holds no layer of torch_geometric.nn.MessagePassing"),

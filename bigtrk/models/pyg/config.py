@@ -29,8 +29,8 @@ class PyGConfig(ModelSettings):
     name: Literal["pyg"] = "pyg"
     """A network of PyG's layers."""
     decoder_hidden: Width = 64
-    """Width of the hidden layers of the edge network that scores edges, which reads the embeddings of both nodes and
-    the edge's features."""
+    """Width of the hidden layers of the edge network, which scores an edge by the embeddings of its
+    nodes and its own features."""
     decoder_layers: Linears = 2
     """Linear layers of the edge network."""
     recompute: Literal["none", "layer"] = "layer"
