@@ -48,28 +48,36 @@ def embedding_width(model: Embeds, n_node_features: int, n_edge_features: int) -
     """
     graph = _graph(n_node_features, n_edge_features)
     with own_random_numbers(graph.x):
-        embedding = _run(model, graph)
-        shape = list(embedding.shape) if isinstance(embedding, Tensor) else type(embedding).__name__
-        if not isinstance(shape, list) or len(shape) != 2 or shape[0] != _NODES or not shape[1]:
-            raise _broken(
-                model, f"gives {shape} for {_NODES} nodes; return their embeddings [N, D]"
-            )
-        prove(model, graph)
+        try:
+            width = _width(model, graph)
+            _prove(deepcopy(model).double(), graph)
+        except InputError:
+            raise
+        except Exception as error:
+            said = f"fails on a graph of {_NODES} nodes ({type(error).__name__}: {reason(error)})"
+            raise _broken(model, said) from error
+    return width
+
+
+def _width(model: Embeds, graph: SectorInputs) -> int:
+    embedding = model.embed(graph, LayerExchange(graph, _NODES, no_exchange))
+    shape = list(embedding.shape) if isinstance(embedding, Tensor) else type(embedding).__name__
+    if not isinstance(shape, list) or len(shape) != 2 or shape[0] != _NODES or not shape[1]:
+        raise _broken(model, f"gives {shape} for {_NODES} nodes; return their embeddings [N, D]")
     return shape[1]
 
 
-def prove(model: Embeds, graph: SectorInputs) -> None:
+def _prove(model: Embeds, graph: SectorInputs) -> None:
     """Compares, in float64, both ends of `graph` as sectors with the whole.
 
     Raises:
         InputError: they differ after a layer, or a gradient is not finite.
     """
-    model = deepcopy(model).double()
-    features = graph.x.double(), graph.edge_features.double()
-    ends = features[0], features[1], graph.edge_index
-    _prove_end(model, SectorInputs(*ends, _NODES))
-    turned = [value.flip(0) for value in features]
-    _prove_end(model, SectorInputs(*turned, (_NODES - 1 - graph.edge_index).flip(1), _NODES))
+    x, edge_features, edge_index, _ = graph
+    x, edge_features = x.double(), edge_features.double()
+    _prove_end(model, SectorInputs(x, edge_features, edge_index, _NODES))
+    turned = (_NODES - 1 - edge_index).flip(1)
+    _prove_end(model, SectorInputs(x.flip(0), edge_features.flip(0), turned, _NODES))
 
 
 def _graph(n_node_features: int, n_edge_features: int) -> SectorInputs:
@@ -85,16 +93,6 @@ def _graph(n_node_features: int, n_edge_features: int) -> SectorInputs:
     pair = torch.where(turned, pair.flip(0), pair)
     edge_index = torch.tensor(_CONNECTED)[torch.cat([pair, loops.expand(2, -1)], dim=1)]
     return SectorInputs(x, edge_features, edge_index, _NODES)
-
-
-def _run(model: Embeds, graph: SectorInputs) -> Tensor:
-    try:
-        return model.embed(graph, LayerExchange(graph, _NODES, no_exchange))
-    except InputError:
-        raise
-    except Exception as error:
-        said = f"fails on a graph of {_NODES} nodes ({type(error).__name__}: {reason(error)})"
-        raise _broken(model, said) from error
 
 
 def _prove_end(model: Embeds, whole: SectorInputs) -> None:
