@@ -78,8 +78,6 @@ class Value:
         """Returns command-line overrides: a small model's, `others` unless replaced, its own."""
         model = {"model.hidden": 8, "model.layers": 2}
         name = self.needed.get("model.name", "interaction")
-        if self.key == "model.name":
-            name = self.value
         if name in ("mlp", "embedding", "pyg") or names_code(name):
             del model["model.layers"]
         if name == "pyg" or names_code(name):
