@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bigtrk.config import load_settings
 from bigtrk.console import warn_once
+from bigtrk.models.settings import PyGConfig
 from bigtrk.records.run import CodeRecord
 from bigtrk.records.run_folder import RUN, read_run_record
 from bigtrk.training.settings import Configuration
@@ -57,7 +58,10 @@ def warn_of_other_code(run: Path, configuration: Configuration) -> None:
 
 
 def _by_key(configuration: Configuration) -> dict[str, str]:
-    named = {"model.name": configuration.model.name}
+    model = configuration.model
+    named = {"model.name": model.name}
+    if isinstance(model, PyGConfig):
+        named = {"model.options.module": model.module}
     return {key: name for key, name in named.items() if names_code(name)}
 
 
