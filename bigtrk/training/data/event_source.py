@@ -13,6 +13,7 @@ from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import read_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder
+from bigtrk.user_code import names_code
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class EventSource:
         record = self.record
         for kind, chosen in (("node", node_features), ("edge", edge_features)):
             for name in chosen:
-                if name not in available(record[f"{kind}_feature_names"]):
+                if not names_code(name) and name not in available(record[f"{kind}_feature_names"]):
                     raise InputError(
                         f"{self.name} in {self.folder.path}: has no {kind} feature {name!r}"
                         f"{nearest(name, record[f'{kind}_feature_names'])}"

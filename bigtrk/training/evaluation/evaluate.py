@@ -11,7 +11,7 @@ import torch
 from bigtrk.console import complain, follow
 from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError, printable
-from bigtrk.parallel.collectives import gather_items, on_first_rank
+from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.parallel.world import make_world
@@ -62,7 +62,7 @@ def evaluate_run(
     sources, seen = _unseen(found, evaluated.trained_on)
     left_out = len(found) - len(sources)
     world = make_world(ranks, scoring_router(sources, ranks.world_size).num_parts)
-    maker = BatchMaker(configuration, world)
+    maker = together(lambda: BatchMaker(configuration, world, evaluated.measured))
     # Only the model's memory asks for sectors: the graph itself fits the host.
     scored = score_events(evaluated.model, maker, sources, _progress(ranks), whole=True)
     mine = [_evaluated(event, configuration.training, options) for event in scored]
