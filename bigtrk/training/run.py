@@ -28,6 +28,7 @@ from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.events import Events
 from bigtrk.training.data.measured_scales import measure_scales
+from bigtrk.training.loss_check import check_loss
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.monitoring.announce import EpochLines, announce
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
@@ -84,6 +85,7 @@ def _fit(
     world = make_world(ranks, _num_parts(steps, events, ranks))
     model = build_model(configuration).to(world.device)
     check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
+    together(lambda: check_loss(configuration.training.loss, world.device))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = _scales(configuration, ranks, events, resume)
     maker = together(lambda: BatchMaker(configuration, world, measured))

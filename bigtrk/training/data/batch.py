@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.edge_pt import edge_log_pt
+from bigtrk.graphs.edge_pt import edge_log_pt, edge_pt
 from bigtrk.graphs.features import check_finite
 from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights, target_edges
@@ -21,6 +21,7 @@ from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.model_features import NOTHING_MEASURED, load_features
 from bigtrk.training.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
 from bigtrk.training.settings import Configuration
+from bigtrk.user_code import names_code
 
 FALSE = -30.0  # the logit of an edge that is not computed: a score of 1e-13
 
@@ -98,6 +99,7 @@ class BatchMaker:
         self._features = load_features(configuration.data, measured)
         self._target = configuration.target
         self._has_pt = configuration.training.pt_weight > 0
+        self._loss_is_own = names_code(configuration.training.loss)
         self._pairs = configuration.pairs if configuration.model.kind == "hit" else None
 
     def make(self, assignment: Assignment | None, sources: list[EventSource]) -> Batch:
@@ -159,6 +161,9 @@ class BatchMaker:
         computed = torch.arange(sector.n_edges) < n_edges
         counted = sector.owns_edge & computed
         truth = self._truth(sector.y, weights, counted, n_nodes)
+        if self._loss_is_own:
+            pt = edge_pt(sector.y, sector.edge_index, sector.particle_id, sector.particles)
+            truth = replace(truth, target=is_target, pt=pt)
         features = self._features
         read = features.computed.of(sector)
         return Batch(
@@ -170,7 +175,7 @@ class BatchMaker:
             n_owned=sector.n_owned if exchange else n_nodes,
             is_target=is_target,
             weights=weights,
-            truth=EdgeTruth(truth.label.to(device), truth.weight.to(device), truth.counts),
+            truth=truth.to(device),
             pt=self._pt(sector, counted) if self._has_pt else None,
             exchange=exchange or no_exchange,
         )
