@@ -73,12 +73,12 @@ def test_one_name_makes_the_model_a_choice() -> None:
     """Once it is in AnyConfig, a configuration names it and the cost model counts it."""
     own = example("model.md").SumsConfig
     source = Path(model_settings.__file__).read_text()
-    line = (
-        "AnyConfig = InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig | EmbeddingConfig\n"
+    assert source.count("AnyConfig = (\n    ") == 1
+    added = 'AnyConfig = (\n    Annotated[SumsConfig, Tag("sums")]\n    | '
+    changed = source.replace(
+        "AnyConfig = (\n    ", f"from {own.__module__} import SumsConfig\n{added}"
     )
-    assert line in source
-    added = f"from {own.__module__} import SumsConfig\n{line[:-1]} | SumsConfig\n"
-    registered: Any = _module("settings_with_sums", source.replace(line, added))
+    registered: Any = _module("settings_with_sums", changed)
     config = TypeAdapter(registered.ModelConfig).validate_python({"name": "sums", "hidden": 8})
     assert isinstance(config, own)
     assert footprint(config, 4, 6, cut=True).exchanged == (32, 32, 32, 32)

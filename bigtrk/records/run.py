@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import Number, Place, Ranks, Text, some
+from bigtrk.records.quantities import Number, PathText, Place, Ranks, Text, some
 from bigtrk.records.record import FileRecord, Record
 
 Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
@@ -43,6 +43,15 @@ class MachineRecord(Record):
     accelerator: Text | None = None
 
 
+class CodeRecord(Record):
+    """The origin of code of the user's own: an installed distribution and its version, or a file
+    and its SHA-256.
+    """
+
+    source: PathText
+    version: Text | None = None
+
+
 class Resumption(Record):
     """A run's ranks and engine after it was resumed at `step` steps."""
 
@@ -54,7 +63,8 @@ class Resumption(Record):
 
 class RunRecord(FileRecord):
     """`run.json`: written when training starts, and again when it is resumed: then with the ranks
-    and the engine that it goes on with. `parameters` counts the trainable ones.
+    and the engine that it goes on with. `parameters` counts the trainable ones; `code` is that of
+    the user's own which `config` names, by its name there.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -72,5 +82,6 @@ class RunRecord(FileRecord):
     parameters: Count | None = None
     config: dict[str, Any] = Field(default_factory=dict)
     measured: MeasuredScales = MeasuredScales()
+    code: dict[Text, CodeRecord] = some()
     data: DataRecord = DataRecord()
     resumed: tuple[Resumption, ...] = ()

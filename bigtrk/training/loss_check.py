@@ -71,8 +71,8 @@ def _check_values(name: str, edges: ScoredEdges, each: Tensor) -> None:
             logit, pt = float(edges.logits.detach()[bad[0]]), float(edges.pt[bad[0]])
             raise InputError(
                 f"{KEY}={name}: gives {what} of {float(values[bad[0]])} to an edge with logit "
-                f"{logit:.3g} and pt {pt:.3g} GeV; give a finite one to each edge, also where pt is "
-                f"NaN (not known) or weights are 0"
+                f"{logit:.3g} and pt {pt:.3g} GeV; give a finite one to each edge, also where pt "
+                f"is NaN (not known) or weights are 0"
             )
 
 

@@ -17,6 +17,7 @@ from bigtrk.models.build import make_model
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.checkpoint.tensor_headers import Shape, read_header
 from bigtrk.training.data.model_features import NOTHING_MEASURED, check_measured
+from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
 
@@ -96,6 +97,7 @@ def load_model(run: Path) -> StoredModel:
     check_measured(str(path), configuration.data, description.measured)
     _check_scales(path, configuration, description.scales)
     stored = read_header(weights)
+    warn_of_other_code(run, configuration)
     check_shapes(
         configuration, str(path), {name: x.shape for name, x in stored.items()}, str(weights)
     )
