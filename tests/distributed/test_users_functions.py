@@ -33,7 +33,7 @@ from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source, sources
 from tests.distributed.parity import Oracle, known_log_pt, worst
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import ENGINES, steps, write_events
+from tests.distributed.runs import ENGINES, losses, steps, write_events
 from tests.distributed.test_parity import sector_step
 from tests.training.user_functions import HERE
 
@@ -202,20 +202,20 @@ def test_runs_are_the_same_at_every_number_of_ranks_and_by_every_engine(
     tmp_path: Path, events: Path
 ) -> None:
     cases = [(1, "DDP"), (2, "coalesced"), (2, "FSDP2"), (3, "DDP"), (2, "zero1")]
-    losses, measured = [], []
+    found_losses, measured = [], []
     for i, (world_size, engine) in enumerate(cases):
         folder = tmp_path / str(i)
         run_ranks(world_size, fit_own, settings(events, folder, 2, **ENGINES[engine]))
         run = read_run(folder)
         validated = [one.validation.loss for one in run.epochs if one.validation]
         assert len(validated) == 2
-        losses.append([*(step.loss for step in run.steps), *validated])
+        found_losses.append([*(step.loss for step in run.steps), *validated])
         measured.append(run.record.measured.model_dump(mode="json"))
         described = json.loads((folder / "config.json").read_text())
         assert described["measured"] == measured[-1]
         assert described["scales"] == {"r": 300.0, "cos_phi": 0.7, "dz": 300.0}
-    for others in losses[1:]:
-        assert others == pytest.approx(losses[0], rel=1e-5)
+    for others in found_losses[1:]:
+        assert others == pytest.approx(found_losses[0], rel=1e-5)
     assert all(one == measured[0] for one in measured), "to the last bit"
     assert measured[0]["nodes"].pop(f"{HERE}:layer") == [7.25, 1.0], "a constant"
     wanted = expected_scales()
@@ -238,6 +238,35 @@ def test_scales_depend_neither_on_the_cut_nor_on_the_ranks() -> None:
     for world_size, cuts in ((1, [4, 2, 8]), (3, [2, 1, 3])):
         for result in run_ranks(world_size, measured_of, cuts):
             assert result == whole
+
+
+SAMPLING: dict[str, dict[str, Any]] = {
+    "shadow": {"depth": 2, "fanout": 3, "batch_size": 25, "bulk": 2},
+    "sectors": {},
+    "wedges": {"wedges": 3},
+}
+
+
+def fit_parts(ranks: Ranks, events: Path, folder: Path) -> None:
+    """Trains on parts of events, of wedges and sectors on some false edges only."""
+    for method, options in SAMPLING.items():
+        made = settings(events, folder / method, 1).model_dump(mode="json")
+        made["data"]["train"] = [str(events / ("sectors" if method == "sectors" else "graphs"))]
+        made["sampling"] = {"method": method, **options}
+        made["training"]["events_per_step"] = 1 if method == "shadow" else 2
+        if method != "shadow":
+            made["model"] = {"name": "mlp", "hidden": 8}
+            made["negatives"] = {"hard": 0.5, "easy": 0.5}
+        fit_own(ranks, Configuration.model_validate(made))
+
+
+def test_parts_of_events_train_alike_on_every_number_of_ranks(tmp_path: Path, events: Path) -> None:
+    for world_size in (1, 2):
+        run_ranks(world_size, fit_parts, events, tmp_path / str(world_size))
+    for method in SAMPLING:
+        alone, shared = (losses(tmp_path / str(n) / method) for n in (1, 2))
+        assert len(alone) > 1
+        assert shared == pytest.approx(alone, rel=1e-5), method
 
 
 def bad_columns(ranks: Ranks, folder: Path, name: str) -> str:
