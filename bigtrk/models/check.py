@@ -34,9 +34,10 @@ def check_model(
 
     Raises:
         InputError: what `check_state` says; the model fails, its result has another shape than [E],
-            [E, 2] or, of a hit model, [N, D], or another type than float32 or float64, or is not finite; the exchange
-            gets other rows than the owned ones, or is called another number of times for the empty
-            sector; a parameter gets no gradient, or from the empty sector one that is not zero.
+            [E, 2] or, of a hit model, [N, D], or another type than float32 or float64, or is not
+            finite; the exchange gets other rows than the owned ones, or is called another number of
+            times for the empty sector; a parameter gets no gradient, or from the empty sector one
+            that is not zero.
     """
     check_state(model)
     weight = next(model.parameters())
