@@ -26,9 +26,9 @@ _DIGITS = 9
 
 
 class Moments(NamedTuple):
-    """Some values' number, mean, summed squares about the mean, least and largest."""
+    """Some values' number (size), mean, summed squares about the mean, least and largest."""
 
-    count: int
+    size: int
     mean: float
     squares: float
     least: float
@@ -52,9 +52,8 @@ def measure_scales(
         return MeasuredScales()
     parts = [(source, part) for source in sources for part in range(source.parts)]
     mine = parts[ranks.rank :: ranks.world_size]
-    with traced("measuring features"):
-        measured = together(lambda: _measured(load_features(data), mine))
-        everyone = [one for of_rank in gather_items(measured) for one in of_rank]
+    measured = together(lambda: _measured(load_features(data), mine))
+    everyone = [one for of_rank in gather_items(measured) for one in of_rank]
     nodes, edges = lacking_scales(data)
     return MeasuredScales(
         nodes={name: _scale([columns[name] for columns, _ in everyone]) for name in nodes},
@@ -65,7 +64,11 @@ def measure_scales(
 def _measured(
     features: ModelFeatures, parts: Sequence[tuple[EventSource, int]]
 ) -> list[tuple[Columns, Columns]]:
-    return [_of_part(features, source.read(part, source.parts)) for source, part in parts]
+    found = []
+    for source, part in parts:
+        with traced(f"measuring features of {source.name}"):
+            found.append(_of_part(features, source.read(part, source.parts)))
+    return found
 
 
 def _of_part(features: ModelFeatures, stored: Sector) -> tuple[Columns, Columns]:
@@ -99,11 +102,11 @@ def moments(values: Tensor) -> Moments:
 
 def _scale(parts: Sequence[Moments]) -> tuple[float, float]:
     """Joins moments to a mean and a deviation (1 where all values are the same)."""
-    count = sum(part.count for part in parts)
+    count = sum(part.size for part in parts)
     least, largest = min(part.least for part in parts), max(part.largest for part in parts)
     if least >= largest:
         return (least if count else 0.0), 1.0
-    mean = math.fsum(part.count * part.mean for part in parts) / count
-    squares = math.fsum(part.squares + part.count * (part.mean - mean) ** 2 for part in parts)
+    mean = math.fsum(part.size * part.mean for part in parts) / count
+    squares = math.fsum(part.squares + part.size * (part.mean - mean) ** 2 for part in parts)
     deviation = float(f"{math.sqrt(squares / count):.{_DIGITS}g}")
     return round(mean / deviation, _DIGITS) * deviation, deviation
