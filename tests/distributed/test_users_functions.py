@@ -146,7 +146,7 @@ def measured_of(ranks: Ranks, cuts: list[int]) -> dict[str, Any]:
     allow_code([HERE])
     data = settings(Path(), Path(), 1).data
     data = data.model_copy(update={"node_features": NODES[3:], "edge_features": EDGES[2:]})
-    parts = [source(seed, parts) for seed, parts in enumerate(cuts)]
+    parts = [source(seed, parts, n_nodes=2000) for seed, parts in enumerate(cuts)]
     return measure_scales(data, parts, ranks).model_dump()
 
 

@@ -10,7 +10,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.world import make_world
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.evaluation.validation import validate
+from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.routers import scoring_router
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import sources
 from tests.distributed.parity import Oracle, known_log_pt, worst
@@ -85,9 +90,20 @@ def loss_settings(name: str) -> Configuration:
     )
 
 
+def validated(ranks: Ranks, settings: Configuration) -> float:
+    events = sources()
+    world = make_world(ranks, scoring_router(events, ranks.world_size).num_parts)
+    model, maker = build_model(settings), BatchMaker(settings, world)
+    return validate(model, maker, events, settings.training).loss
+
+
 def steps_of_losses(ranks: Ranks) -> dict[str, dict[str, Any]]:
     allow_code([HERE])
-    return {name: sector_step(ranks, loss_settings(name)) for name in LOSSES}
+    every = {name: loss_settings(name) for name in LOSSES}
+    return {
+        name: {**sector_step(ranks, settings), "validation": validated(ranks, settings)}
+        for name, settings in every.items()
+    }
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -98,4 +114,5 @@ def test_losses_in_sectors_equal_their_formula_on_whole_graphs(world_size: int) 
         oracle = FormulaOracle(loss_settings(name), graphs, formula)
         for result in results:
             assert result[name]["loss"] == pytest.approx(oracle.loss(), rel=1e-12)
+            assert result[name]["validation"] == pytest.approx(oracle.loss(), rel=1e-5)
             assert worst(result[name]["gradients"], oracle.gradients()) < 1e-10
