@@ -17,12 +17,13 @@ from bigtrk.training.settings import Configuration
 from bigtrk.user_code import names_code
 from tests.programs import CHECKOUT
 
+FUNCTIONS = "tests.training.user_functions"
 # Values that no type lists: of optional settings, of names, and of numbers that are 0 for "off".
 EXAMPLES: dict[str, list[Any]] = {
     "data.validation": [0, 1, ["held back"]],
     "data.events": [1],
-    "data.node_features": [[*NODE_FEATURES, *CELL_FEATURES]],
-    "data.edge_features": [list(EDGE_FEATURES)],
+    "data.node_features": [[*NODE_FEATURES, *CELL_FEATURES], ["r", f"{FUNCTIONS}:distance"]],
+    "data.edge_features": [list(EDGE_FEATURES), ["dz", f"{FUNCTIONS}:length"]],
     "target.pt_min": [0.0, 0.5],
     "target.hits_min": [0, 3],
     "target.eta_max": [2.5],
@@ -39,6 +40,8 @@ EXAMPLES: dict[str, list[Any]] = {
     "training.checkpoint_every": [1],
     "training.norms_every": [0, 1],
     "training.pt_weight": [0.0, 0.3],
+    "training.loss": [f"{FUNCTIONS}:squared"],
+    "training.focal_gamma": [0.0, 2.0],
     "run.folder": ["run"],
     "run.price_per_device_hour": [1.5],
 }
@@ -59,6 +62,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "sampling.method=sectors": {"data.train": ["sectors"]},
     "data.sectors": {"data.train": ["sectors"]},
     "training.routing": {"data.train": ["sectors"]},
+    "training.focal_gamma": {"training.loss": "focal"},
 }
 
 

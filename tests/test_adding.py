@@ -1,6 +1,7 @@
 """The examples of the pages "Add a ..." run, and do what the pages say."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ from pydantic import TypeAdapter
 
 from bigtrk import user_code
 from bigtrk.cost.footprint import footprint
+from bigtrk.graphs.sector import whole_sector
 from bigtrk.models import settings as model_settings
 from bigtrk.models.build import make_model
 from bigtrk.models.check import check_model
@@ -23,9 +25,13 @@ from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.records.metrics import StepRecord
+from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
+from bigtrk.training.data.model_features import load_features
+from bigtrk.training.loss_check import check_loss
 from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
+from bigtrk.training.settings import DataSettings
 from bigtrk.user_code import allow_code
 from partition.one_event import CutSettings, divide
 from partition.partitioners import PARTITIONERS, Method
@@ -35,7 +41,7 @@ from tests.distributed.parity import Oracle, worst
 from tests.distributed.ranks import run_ranks
 from tests.distributed.test_engines import configuration, first_steps, updated_weights
 from tests.models.graphs import Cut, F, G, gradients, make_graph
-from tests.programs import CHECKOUT
+from tests.programs import CHECKOUT, run_in_one
 from tests.tracks.builders import test_every_builder as every_builder
 from tests.tracks.builders.graphs import on_a_line
 
@@ -44,8 +50,14 @@ PAGES = CHECKOUT / "docs" / "adding"
 
 def example(page: str) -> ModuleType:
     """The module that the page's block of Python makes."""
-    (block,) = re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), flags=re.DOTALL)
+    (block,) = blocks(page, "python")
     return _module(f"adding_{Path(page).stem}", block)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The texts of the page's blocks in a language."""
+    text = (PAGES / page).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def _module(name: str, source: str) -> ModuleType:
@@ -169,3 +181,45 @@ def test_the_track_builder_makes_tracks_as_the_others(monkeypatch: pytest.Monkey
     monkeypatch.setitem(BUILDERS, BuilderName.COMPONENTS, hysteresis)
     every_builder.test_the_order_of_edges_is_nothing_to_it(BuilderName.COMPONENTS)
     every_builder.test_the_score_cut_is_given_or_its_own(BuilderName.COMPONENTS)
+
+
+def test_features_and_a_loss_train_as_the_page_says(tmp_path: Path) -> None:
+    """Other commands are told in a process of their own that the module is trusted."""
+    (module,), (command,) = (blocks("features_and_losses.md", kind) for kind in ("python", "shell"))
+    (tmp_path / "mine.py").write_text(module)
+    program, *settings = shlex.split(command.removeprefix("bigtrk "))
+    assert program == "train"
+    small = "model.hidden=8 model.layers=1 training.epochs=1"
+    trains = [
+        "bigtrk simulate events --events 3 --particles 30 --seed 3",
+        "bigtrk build events graphs",
+        f"bigtrk/train.py {' '.join(settings)} {small}",
+    ]
+    run_in_one(trains, tmp_path)
+    reads = [
+        "bigtrk evaluate runs/0001 graphs --code mine",
+        "bigtrk infer runs/0001 graphs tracks --code mine",
+        "bigtrk filter runs/0001 graphs thinned --cut 0.1 --code mine",
+        "bigtrk resume runs/0001 training.epochs=2 --code mine",
+    ]
+    run_in_one(reads, tmp_path)
+    run = read_run(tmp_path / "runs" / "0001")
+    assert len(run.epochs) == 2
+    measured = run.record.measured
+    assert (*measured.nodes, *measured.edges) == ("mine:radius", "mine:curvature")
+    assert {*run.record.code} == {"mine:radius", "mine:curvature", "mine:margin"}
+    (evaluation,) = run.evaluations
+    assert run.epochs[0].validation is not None
+    expected = run.epochs[0].validation.loss
+    assert evaluation.edge_metrics.loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_features_and_the_loss_keep_their_promises() -> None:
+    example("features_and_losses.md")
+    own = "adding_features_and_losses"
+    allow_code([own])
+    check_loss(f"{own}:margin", torch.device("cpu"))
+    data = DataSettings(
+        node_features=["r", f"{own}:radius"], edge_features=["dz", f"{own}:curvature"]
+    )
+    load_features(data).computed.check_by_row(whole_sector(random_graph(3, 200, 1600)))

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.models.protocol import Exchange, SectorInputs, no_exchange
 from bigtrk.models.settings import ModelConfig
@@ -19,6 +18,7 @@ from bigtrk.pipeline.options import Precision
 from bigtrk.pipeline.trained import CPU, load_trained, share_name
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.edge_metrics import KEPT
+from bigtrk.training.data.model_features import ModelFeatures, load_features
 from bigtrk.training.model_files import StoredModel, build_model
 
 
@@ -30,8 +30,7 @@ class EdgeScorer:
     """
 
     model: nn.Module
-    node_features: tuple[str, ...]
-    edge_features: tuple[str, ...]
+    features: ModelFeatures
     digest: str
 
     def __call__(self, graph: EventGraph) -> Tensor:
@@ -49,13 +48,11 @@ class EdgeScorer:
         """Makes what the model reads of a sector, where its weights are and in their type.
 
         Raises:
-            InputError: the sector lacks a feature.
+            InputError: the sector lacks a feature, or one of the user's own fails.
         """
         weight = next(self.model.parameters())
-        x = normalised(sector.node_features, sector.node_feature_names, SCALES, self.node_features)
-        edges = normalised(
-            sector.edge_features, sector.edge_feature_names, SCALES, self.edge_features
-        )
+        read = self.features.computed.of(sector)
+        x, edges = self.features.of_nodes(read), self.features.of_edges(read)
         edge_index = sector.edge_index.to(weight.device)
         return SectorInputs(x.to(weight), edges.to(weight), edge_index, sector.n_owned)
 
@@ -77,9 +74,9 @@ def load_scorer(
         InputError: the folder has no model, or one that embeds hits.
     """
     stored, digest = load_trained(run, "edge", device)
-    data = stored.configuration.data
+    features = load_features(stored.configuration.data, stored.measured)
     model = stored.model if precision is None else _computing_in(precision, stored).to(device)
-    return EdgeScorer(model.eval(), tuple(data.node_features), tuple(data.edge_features), digest)
+    return EdgeScorer(model.eval(), features, digest)
 
 
 def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:

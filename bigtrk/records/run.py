@@ -4,13 +4,15 @@ Values that a record does not know are None. Folders come from anywhere, so valu
 reports can compute with.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import PathText, Place, Ranks, Text, some
+from bigtrk.records.quantities import Number, PathText, Place, Ranks, Text, some
 from bigtrk.records.record import FileRecord, Record
+
+Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 
 
 class DataRecord(Record):
@@ -20,6 +22,15 @@ class DataRecord(Record):
     validation_events: Count | None = None
     nodes: Count | None = None
     edges: Count | None = None
+
+
+class MeasuredScales(Record):
+    """The scales of features that have none of their own: mean and deviation of each column of
+    nodes and of edges, by name, in the events that were trained on.
+    """
+
+    nodes: dict[Text, Scale] = some()
+    edges: dict[Text, Scale] = some()
 
 
 class MachineRecord(Record):
@@ -70,6 +81,7 @@ class RunRecord(FileRecord):
     engine_detail: Text | None = None
     parameters: Count | None = None
     config: dict[str, Any] = Field(default_factory=dict)
+    measured: MeasuredScales = MeasuredScales()
     code: dict[Text, CodeRecord] = some()
     data: DataRecord = DataRecord()
     resumed: tuple[Resumption, ...] = ()

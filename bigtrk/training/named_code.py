@@ -25,7 +25,7 @@ def users_configuration(path: Path, overrides: Sequence[str]) -> Configuration:
 
 def code_named(configuration: Configuration) -> list[str]:
     """Lists the names of code, each `package.module:Name`, in the settings that may have one."""
-    return list(_by_key(configuration).values())
+    return [name for _, name in _keys_and_names(configuration)]
 
 
 def code_records(configuration: Configuration) -> dict[str, CodeRecord]:
@@ -34,7 +34,7 @@ def code_records(configuration: Configuration) -> dict[str, CodeRecord]:
     Raises:
         InputError: some cannot be imported, or nobody but the configuration names it.
     """
-    found = {name: code_origin(name, key) for key, name in _by_key(configuration).items()}
+    found = {name: code_origin(name, key) for key, name in _keys_and_names(configuration)}
     return {name: CodeRecord(source=one.source, version=one.version) for name, one in found.items()}
 
 
@@ -57,12 +57,17 @@ def warn_of_other_code(run: Path, configuration: Configuration) -> None:
             )
 
 
-def _by_key(configuration: Configuration) -> dict[str, str]:
-    model = configuration.model
-    named = {"model.name": model.name}
-    if isinstance(model, PyGConfig):
-        named = {"model.options.module": model.module}
-    return {key: name for key, name in named.items() if names_code(name)}
+def _keys_and_names(configuration: Configuration) -> list[tuple[str, str]]:
+    data, model = configuration.data, configuration.model
+    network = [("model.options.module", model.module)] if isinstance(model, PyGConfig) else []
+    named = [
+        ("model.name", model.name),
+        *network,
+        *(("data.node_features", name) for name in data.node_features),
+        *(("data.edge_features", name) for name in data.edge_features),
+        ("training.loss", configuration.training.loss),
+    ]
+    return [(key, name) for key, name in named if names_code(name)]
 
 
 def _short(version: str | None) -> str:
