@@ -20,7 +20,8 @@ Whatever the form:
 * An empty sector (no nodes, no edges) runs every layer, and gives every parameter a gradient, of
   zero.
 
-`check.py` finds out whether a model keeps these promises.
+`check.py` finds out before each training whether a model keeps these promises, as far as a small
+sector and an empty one show it; `bigtrk check-model` proves it on graphs, whole and cut.
 
 Shapes: N nodes, E edges, F and G node and edge features, H the width of an exchange.
 """
@@ -32,6 +33,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from bigtrk.errors import InputError
 from bigtrk.models.runner import run_layers
 
 Exchange = Callable[[Tensor], Tensor]  # owned rows [n_owned, H] -> all rows [N, H]
@@ -39,6 +41,10 @@ ExchangeAll = Callable[[list[Tensor]], list[Tensor]]  # the same of each of a ra
 Graph = TypeVar("Graph")  # what a model's layers read of a sector beside nodes and edges
 # Graphs, nodes [N, H] and edges [E, ...] of each sector -> owned nodes [n_owned, H], and edges.
 LayerCall = Callable[[list[Graph], list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
+
+
+class ContractError(InputError):
+    """A model does not keep these promises: the message names the layer, or else the model."""
 
 
 class SectorInputs(NamedTuple):

@@ -1,0 +1,101 @@
+"""The result and the gradients of a model on a graph, whole or in sectors, and how far two differ.
+
+Shapes: N nodes, E edges, C numbers of a result's row.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bigtrk.graphs.sector import Sector
+from bigtrk.models.options import Kind
+from bigtrk.models.protocol import SectorInputs
+from bigtrk.proof.lockstep import SectorError, run_sectors, told
+
+_TINY = 1e-300
+# A gradient is compared with at least this share of the largest one: of one that is zero but for
+# rounding (a bias before a softmax) nothing else could be told.
+_LEAST_SHARE = 1e-3
+
+
+class Outcome(NamedTuple):
+    """rows: what the model gives, [E] or [E, 2], of a hit model [N, D], in the graph's order;
+    gradients: of each parameter, of a sum of these with fixed random weights.
+    """
+
+    rows: Tensor
+    gradients: dict[str, Tensor]
+
+
+def inputs_of(sector: Sector) -> SectorInputs:
+    """Gives a sector as models read it, in tensors that the model may change."""
+    tensors = sector.node_features, sector.edge_features, sector.edge_index
+    return SectorInputs(*(tensor.clone() for tensor in tensors), n_owned=sector.n_owned)
+
+
+def outcome(model: nn.Module, sectors: Sequence[Sector], kind: Kind) -> Outcome:
+    """Runs `model` on the sectors of one graph, forward and backward.
+
+    Raises:
+        SectorError: as `run_sectors`, or a result has not a row for each edge or node.
+    """
+    passes = [partial(model, *inputs_of(sector)) for sector in sectors]
+    made = run_sectors(passes, sectors)
+    pairs = [_counted(rows, sector, kind) for rows, sector in zip(made, sectors, strict=True)]
+    ids, counted = zip(*pairs, strict=True)
+    rows = torch.cat(counted)[torch.cat(ids).argsort()]
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(rows.shape, generator=generator, dtype=torch.float64)
+    named = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    found = torch.autograd.grad((rows * weights).sum(), [*named.values()], allow_unused=True)
+    of_none = [torch.zeros_like(value) for value in named.values()]
+    gradients = [one if got is None else got for got, one in zip(found, of_none, strict=True)]
+    return Outcome(rows.detach(), dict(zip(named, gradients, strict=True)))
+
+
+def _counted(made: Tensor, sector: Sector, kind: Kind) -> tuple[Tensor, Tensor]:
+    """Gives the rows that count in this sector, and their ids in the graph."""
+    if len(made) != (sector.n_edges if kind == "edge" else sector.n_nodes):
+        raise SectorError(f"gives a result of shape {list(made.shape)} for {told(sector)}")
+    if kind == "edge":
+        return sector.edge_id[sector.owns_edge], made[sector.owns_edge]
+    return sector.node_id[: sector.n_owned], made[: sector.n_owned]
+
+
+class Difference(NamedTuple):
+    """The largest differences of two outcomes, each relative to the largest value; gradient: the
+    parameter whose gradient differs most.
+    """
+
+    rows: float
+    gradients: float
+    gradient: str
+
+    @property
+    def worst(self) -> float:
+        return max(self.rows, self.gradients)
+
+
+def compare(found: Outcome, expected: Outcome) -> Difference:
+    """Measures how far an outcome is from the expected one; infinite where one is not finite."""
+    largest = max((float(g.abs().max()) for g in expected.gradients.values()), default=0.0)
+    least = max(_LEAST_SHARE * largest, _TINY)
+    of_each = {
+        name: relative(found.gradients[name], gradient, least)
+        for name, gradient in expected.gradients.items()
+    }
+    farthest = max(of_each, key=of_each.__getitem__)
+    return Difference(relative(found.rows, expected.rows), of_each[farthest], farthest)
+
+
+def relative(found: Tensor, expected: Tensor, least: float = _TINY) -> float:
+    """Measures the largest difference, relative to the largest value expected, or to `least`."""
+    if found.numel() == 0:
+        return 0.0
+    same = (found == expected) | (found.isnan() & expected.isnan())
+    apart = torch.where(same, 0.0, (found - expected).abs()).nan_to_num(nan=torch.inf)
+    scale = expected[expected.isfinite()].abs().max() if expected.isfinite().any() else apart.max()
+    return float(apart.max() / scale.clamp_min(least))

@@ -1,0 +1,199 @@
+"""Proves that a model gives in sectors what it gives in the whole graph: results and gradients."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from bigtrk.errors import reason
+from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.models.build import make_model
+from bigtrk.models.check import check_model, own_random_numbers
+from bigtrk.models.failing_layer import failing_layer, told_layer
+from bigtrk.models.options import Kind
+from bigtrk.models.protocol import ContractError
+from bigtrk.models.settings import ModelConfig
+from bigtrk.proof.cause import ORDER, RANDOM, coarsest, first_difference, record
+from bigtrk.proof.graphs import KINDS, draw, shuffled
+from bigtrk.proof.lockstep import SectorError
+from bigtrk.proof.outcome import Difference, compare, outcome
+
+PARTS = (2, 3, 4)
+# Of the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; what a model
+# computes in float32 whatever it is given is rounded at 1e-7 to 1e-5.
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+
+
+class Trial(NamedTuple):
+    """A graph in sectors beside the whole of it: the largest relative differences of its results
+    and of its gradients, infinite where one is not finite.
+    """
+
+    graph: str
+    sectors: int
+    rows: float
+    gradients: float
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The proof that a model is exact, or what it does wrong.
+
+    worst: the largest relative difference in a trial, None where there was none that ended, or it
+    is infinite; exchanges: their widths in a forward pass, None where none ended well.
+    first_difference: the first layer that makes a difference, and why; None of an exact model.
+    """
+
+    model: str
+    trials: tuple[Trial, ...] = ()
+    exchanges: tuple[int, ...] | None = None
+    first_difference: str | None = None
+
+    @property
+    def exact(self) -> bool:
+        return self.first_difference is None
+
+    @property
+    def worst(self) -> float | None:
+        found = [max(trial.rows, trial.gradients) for trial in self.trials]
+        return max(found) if found and max(found) < torch.inf else None
+
+    def summary(self) -> dict[str, Any]:
+        """Gives the proof in JSON's types, in short; exchanges: how many."""
+        return {
+            "model": self.model,
+            "exact": self.exact,
+            "worst": self.worst,
+            "exchanges": None if self.exchanges is None else len(self.exchanges),
+            "first_difference": self.first_difference,
+        }
+
+
+def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features: int) -> Proof:
+    """Builds the model of `config`, with its head for pT if it can have one, and proves it; one of
+    ours that computes in bfloat16 is proved in float64, where nothing else of it differs.
+
+    Raises:
+        InputError: the model cannot be built.
+    """
+    if config.precision == "bf16":
+        config = config.model_copy(update={"precision": "fp32"})
+    sizes = n_node_features, n_edge_features
+    try:
+        model = make_model(config, *sizes, config.has_pt_head)
+    except ContractError as error:
+        return Proof(config.name, first_difference=str(error))
+    return prove(model, *sizes, config.kind, config.name)
+
+
+def prove(
+    model: nn.Module,
+    n_node_features: int,
+    n_edge_features: int,
+    kind: Kind = "edge",
+    name: str | None = None,
+) -> Proof:
+    """Runs a float64 copy of `model` on random graphs, whole and in 2 to 4 sectors of one process,
+    forward and backward. Torch's random numbers and the model stay as they were.
+
+    name: the model's in the proof; that of its class without it.
+    """
+    name = name or type(model).__name__
+    sizes = n_node_features, n_edge_features
+    try:
+        exchanges = tuple(check_model(model, *sizes, kind))
+    except ContractError as error:
+        return Proof(name, first_difference=str(error))
+    trials: list[Trial] = []
+    with own_random_numbers(next(model.parameters())), _float64():
+        for case in _cases(*sizes):
+            found = _try(_moved(model), case, kind, trials)
+            if found:
+                return Proof(name, tuple(trials), exchanges, found)
+    return Proof(name, tuple(trials), exchanges)
+
+
+class _Case(NamedTuple):
+    """A graph, what it is compared with, and why rows differ there if that is known."""
+
+    graph: str
+    whole: Sector
+    parts: Sequence[Sector]
+    why: str | None = None
+
+
+def _cases(n_node_features: int, n_edge_features: int) -> Iterator[_Case]:
+    """Yields first what a whole graph can show: what is random, and what depends on the order."""
+    whole = whole_sector(draw(KINDS[0], PARTS[0], n_node_features, n_edge_features)[0])
+    yield _Case("the same graph again", whole, [whole], RANDOM)
+    yield _Case("the same graph in another order", whole, [shuffled(whole)], ORDER)
+    for graph_kind in KINDS:
+        for parts in PARTS:
+            graph, sectors = draw(graph_kind, parts, n_node_features, n_edge_features)
+            yield _Case(graph_kind, whole_sector(graph), sectors)
+
+
+def _try(model: nn.Module, case: _Case, kind: Kind, trials: list[Trial]) -> str | None:
+    """Compares the whole graph with its parts, and adds the trial to `trials`; says what differs
+    first if something does.
+    """
+    try:
+        expected = outcome(model, [case.whole], kind)
+        found = compare(outcome(model, case.parts, kind), expected)
+    except SectorError as error:
+        return _failure(model, error)
+    trials.append(Trial(case.graph, len(case.parts), found.rows, found.gradients))
+    if found.worst <= min(TOLERANCE.values()):
+        return None
+    return _difference(model, case, found)
+
+
+def _difference(model: nn.Module, case: _Case, found: Difference) -> str | None:
+    """Says what differs first, unless by no more than the rounding of the model's own types."""
+    step, dtype = coarsest(record(model, case.whole))
+    if dtype not in TOLERANCE:
+        return (
+            f"{told_layer(model, step.layer)}, {step.what}: computes in {dtype} whatever it is "
+            f"given, whose rounding hides what is looked for; let it compute in the type of x"
+        )
+    if found.worst <= TOLERANCE[dtype]:
+        return None
+    first = first_difference(model, case.whole, case.parts, TOLERANCE[dtype], case.why)
+    return first or (
+        f"{found.gradient}: its gradient is another in sectors, though all rows are the same: let "
+        f"gradients through all that the exchange brings"
+    )
+
+
+def _failure(model: nn.Module, error: SectorError) -> str:
+    cause = error.__cause__
+    if cause is None:
+        return f"{told_layer(model, '')}: {error}"
+    return f"{failing_layer(model, cause)}: {error} ({type(cause).__name__}: {reason(cause)})"
+
+
+def _moved(model: nn.Module) -> nn.Module:
+    """Copies a model to float64, as it is trained, its weights moved a little at random: those that
+    begin at zero would hide what they weigh.
+    """
+    made = deepcopy(model).cpu().double().train()
+    with torch.no_grad():
+        for value in made.parameters():
+            width = value.shape[-1] if value.dim() else 1
+            value += 0.1 * torch.randn_like(value) / max(width, 1) ** 0.5
+    return made
+
+
+@contextmanager
+def _float64() -> Iterator[None]:
+    """Makes tensors float64 for which a model names no type."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
