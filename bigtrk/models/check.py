@@ -101,8 +101,8 @@ def _check_pass(model: nn.Module, sector: SectorInputs, which: str, kind: Kind) 
     except ContractError:
         raise
     except Exception as error:
-        layer = failing_layer(model, error)
-        within = f" in {layer}" if layer != type(model).__name__ else ""
+        layer = failing_layer(error)
+        within = f" in {layer}" if layer else ""
         said = f"fails for {which}{within} ({type(error).__name__}: {reason(error)})"
         raise _broken(model, said) from error
 

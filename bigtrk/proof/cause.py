@@ -6,10 +6,10 @@ with the whole graph's rows in the place of those that a sector does not know.
 
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +20,7 @@ from bigtrk.models.failing_layer import told_layer
 from bigtrk.models.protocol import Exchange
 from bigtrk.proof.alignment import Aligned, Rows
 from bigtrk.proof.lockstep import run_sectors
-from bigtrk.proof.outcome import inputs_of
+from bigtrk.proof.outcome import inputs_of, replica
 from bigtrk.proof.trace import Step, Trace, changed, tensors_of
 
 RANDOM = "gives other rows in a second pass over the same graph: draw nothing at random (dropout)"
@@ -58,7 +58,7 @@ def record(model: nn.Module, whole: Sector) -> Steps:
     def note(step: Step, tensors: Sequence[Tensor]) -> None:
         made[step] = [tensor.detach().clone() for tensor in tensors]
 
-    _run([Trace(model, note)], [whole])
+    _run([Trace(replica(model), note)], [whole])
     return made
 
 
@@ -70,24 +70,23 @@ def coarsest(made: Steps) -> tuple[Step, torch.dtype]:
 
 def first_difference(
     model: nn.Module, whole: Sector, parts: Sequence[Sector], tolerance: float, why: str | None
-) -> str | None:
+) -> str:
     """Names the first layer whose rows in `parts`, sectors of the graph `whole`, are not those of
-    the whole, and says why: `why`, or what is found out. None where no row differs.
+    the whole, as some are not, and says why: `why`, or what is found out.
     """
     made = record(model, whole)
     ways = [_Way(Rows(whole, part), made, tolerance) for part in parts]
-    _run([Trace(deepcopy(model), way.note) for way in ways], parts)
+    _run([Trace(replica(model), way.note) for way in ways], parts)
     place = {step: i for i, step in enumerate(made)}
     faults = [(place[way.fault], k) for k, way in enumerate(ways) if way.fault]
-    if not faults:
-        return None
+    assert faults, "the result differs, which is the last step"
     way = ways[min(faults)[1]]
     assert way.fault
     layer = told_layer(model, way.fault.blamed)
     if way.function is None:
         return f"{layer}: {why or UNKNOWN}"
-    probe = _Probe(deepcopy(model), way, way.function)
-    traces = [probe if each is way else Trace(deepcopy(model), _ignore) for each in ways]
+    probe = _Probe(replica(model), way, way.function)
+    traces = [probe if each is way else Trace(replica(model), _ignore) for each in ways]
     _run(traces, parts)
     return f"{layer}, {way.function.what.strip('_')}{probe.line}: {why or probe.why}"
 
@@ -175,7 +174,7 @@ class _Probe(Trace):
     def called(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
         """Calls a torch function; that of the target also with rows mended."""
         if self.next_step(function.__name__) == self._target:
-            self.line = _users_line()
+            self.line = users_line(_callers())
             self.why = self._experiment(function, args, kwargs)
         return super().called(function, args, kwargs)
 
@@ -217,12 +216,19 @@ def _identity(tensor: Tensor) -> Any:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
-def _users_line() -> str:
-    """Says where in code that is neither installed nor this package's the model is."""
-    frame = sys._getframe(1)
-    while frame is not None:  # type: ignore[redundant-expr]
+def users_line(frames: Iterable[FrameType]) -> str:
+    """Says which line is the innermost of `frames`, innermost first, in code that is neither
+    installed nor this package's: ` in net.py:17`, or nothing.
+    """
+    for frame in frames:
         path = frame.f_code.co_filename
-        if not path.startswith(_INSTALLED) and not path.startswith("<"):
+        if not path.startswith((*_INSTALLED, "<")):
             return f" in {Path(path).name}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
     return ""
+
+
+def _callers() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

@@ -4,6 +4,7 @@ Shapes: N nodes, E edges, C numbers of a result's row.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import partial
 from typing import NamedTuple
 
@@ -36,13 +37,20 @@ def inputs_of(sector: Sector) -> SectorInputs:
     return SectorInputs(*(tensor.clone() for tensor in tensors), n_owned=sector.n_owned)
 
 
+def replica(model: nn.Module) -> nn.Module:
+    """Copies a model but for its weights: what it keeps of a pass stays with its sector, as on
+    ranks.
+    """
+    return deepcopy(model, {id(weight): weight for weight in model.parameters()})
+
+
 def outcome(model: nn.Module, sectors: Sequence[Sector], kind: Kind) -> Outcome:
     """Runs `model` on the sectors of one graph, forward and backward.
 
     Raises:
         SectorError: as `run_sectors`, or a result has not a row for each edge or node.
     """
-    passes = [partial(model, *inputs_of(sector)) for sector in sectors]
+    passes = [partial(replica(model), *inputs_of(sector)) for sector in sectors]
     made = run_sectors(passes, sectors)
     pairs = [_counted(rows, sector, kind) for rows, sector in zip(made, sectors, strict=True)]
     ids, counted = zip(*pairs, strict=True)
@@ -66,17 +74,16 @@ def _counted(made: Tensor, sector: Sector, kind: Kind) -> tuple[Tensor, Tensor]:
 
 
 class Difference(NamedTuple):
-    """The largest differences of two outcomes, each relative to the largest value; gradient: the
-    parameter whose gradient differs most.
+    """The largest differences of two outcomes, each relative to the largest value: of the rows, and
+    of the gradient of each parameter.
     """
 
     rows: float
-    gradients: float
-    gradient: str
+    of_each: dict[str, float]
 
     @property
-    def worst(self) -> float:
-        return max(self.rows, self.gradients)
+    def gradients(self) -> float:
+        return max(self.of_each.values(), default=0.0)
 
 
 def compare(found: Outcome, expected: Outcome) -> Difference:
@@ -87,8 +94,7 @@ def compare(found: Outcome, expected: Outcome) -> Difference:
         name: relative(found.gradients[name], gradient, least)
         for name, gradient in expected.gradients.items()
     }
-    farthest = max(of_each, key=of_each.__getitem__)
-    return Difference(relative(found.rows, expected.rows), of_each[farthest], farthest)
+    return Difference(relative(found.rows, expected.rows), of_each)
 
 
 def relative(found: Tensor, expected: Tensor, least: float = _TINY) -> float:

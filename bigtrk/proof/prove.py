@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from bigtrk.models.failing_layer import failing_layer, told_layer
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import ContractError
 from bigtrk.models.settings import ModelConfig
-from bigtrk.proof.cause import ORDER, RANDOM, coarsest, first_difference, record
+from bigtrk.proof.cause import ORDER, RANDOM, coarsest, first_difference, record, users_line
 from bigtrk.proof.graphs import KINDS, draw, shuffled
 from bigtrk.proof.lockstep import SectorError
 from bigtrk.proof.outcome import Difference, compare, outcome
@@ -37,6 +38,10 @@ class Trial(NamedTuple):
     sectors: int
     rows: float
     gradients: float
+
+    @property
+    def worst(self) -> float:
+        return max(self.rows, self.gradients)
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,8 @@ class Proof:
 
     @property
     def worst(self) -> float | None:
-        found = [max(trial.rows, trial.gradients) for trial in self.trials]
-        return max(found) if found and max(found) < torch.inf else None
+        found = max((trial.worst for trial in self.trials), default=torch.inf)
+        return found if found < torch.inf else None
 
     def summary(self) -> dict[str, Any]:
         """Gives the proof in JSON's types, in short; exchanges: how many."""
@@ -105,7 +110,7 @@ def prove(
     name = name or type(model).__name__
     sizes = n_node_features, n_edge_features
     try:
-        exchanges = tuple(check_model(model, *sizes, kind))
+        exchanges = tuple(check_model(deepcopy(model), *sizes, kind))
     except ContractError as error:
         return Proof(name, first_difference=str(error))
     trials: list[Trial] = []
@@ -147,7 +152,7 @@ def _try(model: nn.Module, case: _Case, kind: Kind, trials: list[Trial]) -> str 
     except SectorError as error:
         return _failure(model, error)
     trials.append(Trial(case.graph, len(case.parts), found.rows, found.gradients))
-    if found.worst <= min(TOLERANCE.values()):
+    if trials[-1].worst <= min(TOLERANCE.values()):
         return None
     return _difference(model, case, found)
 
@@ -160,11 +165,15 @@ def _difference(model: nn.Module, case: _Case, found: Difference) -> str | None:
             f"{told_layer(model, step.layer)}, {step.what}: computes in {dtype} whatever it is "
             f"given, whose rounding hides what is looked for; let it compute in the type of x"
         )
-    if found.worst <= TOLERANCE[dtype]:
+    tolerance = TOLERANCE[dtype]
+    if found.rows > tolerance:
+        return first_difference(model, case.whole, case.parts, tolerance, case.why)
+    # A backward pass begins at the result, which the last parameters as a rule are nearest to.
+    wrong = [name for name, value in found.of_each.items() if value > tolerance]
+    if not wrong:
         return None
-    first = first_difference(model, case.whole, case.parts, TOLERANCE[dtype], case.why)
-    return first or (
-        f"{found.gradient}: its gradient is another in sectors, though all rows are the same: let "
+    return (
+        f"{wrong[-1]}: its gradient is another in sectors, though all rows are the same; let "
         f"gradients through all that the exchange brings"
     )
 
@@ -173,7 +182,10 @@ def _failure(model: nn.Module, error: SectorError) -> str:
     cause = error.__cause__
     if cause is None:
         return f"{told_layer(model, '')}: {error}"
-    return f"{failing_layer(model, cause)}: {error} ({type(cause).__name__}: {reason(cause)})"
+    frames = [frame for frame, _ in walk_tb(cause.__traceback__)]
+    layer = failing_layer(cause) or told_layer(model, "")
+    said = f"{error} ({type(cause).__name__}: {reason(cause)})"
+    return f"{layer}{users_line(reversed(frames))}: {said}"
 
 
 def _moved(model: nn.Module) -> nn.Module:

@@ -64,7 +64,7 @@ class Normalised(Sums):
         return made
 
 
-class NormalisedByGroups(Sums):
+class NormalisedByRows(Sums):
     """A norm over all rows that bears an empty sector."""
 
     def __init__(self, *sizes: int) -> None:
@@ -132,11 +132,27 @@ class IdleWithoutEdges(Sums):
         return super().forward(x, e, edge_index, n_owned, exchange)
 
 
+class Scaled(nn.Module):
+    """Cannot do without edges, where there is a node."""
+
+    def forward(self, e: Tensor, n_owned: int) -> Tensor:
+        if n_owned and len(e) == 0:
+            raise RuntimeError("no edges")
+        return e.tanh()
+
+
 class StumblesWithoutEdges(Sums):
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.scaled = Scaled()
+
     def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:
-        if n_owned and edge_index.shape[1] == 0:
-            return self.convs[0](rows, e.max(0).values, edge_index)  # type: ignore[no-any-return]
-        return rows
+        return rows.index_add(0, edge_index[1], self.scaled(e, n_owned))
+
+
+class StumblesAtNothing(StumblesWithoutEdges):
+    def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:
+        return super().between(rows, e, edge_index, n_owned or 1)
 
 
 class Degrees(Sums):
@@ -218,10 +234,11 @@ class HalfDetached(Sums):
 
 
 class Halved(Sums):
-    """Computes in bfloat16, whatever it is given."""
+    """Sums in bfloat16, whatever it is given."""
 
-    def between(self, rows: Tensor, *_: Any) -> Tensor:
-        return rows.bfloat16().to(rows)
+    def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:  # noqa: ARG002
+        sums = torch.zeros(len(rows), dtype=torch.bfloat16)
+        return rows + sums.index_add(0, edge_index[1], e[:, 0].bfloat16())[:, None]
 
 
 class Hidden(Centred):
