@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import bigtrk
-from bigtrk.config import by_key, load_settings
+from bigtrk.config import by_key
 from bigtrk.console import exit_on_bad_input
 from bigtrk.errors import InputError
 from bigtrk.machine import software
@@ -24,10 +24,10 @@ from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
-from bigtrk.training.named_code import code_named
+from bigtrk.training.named_code import code_records, users_configuration
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration, RunSettings
-from bigtrk.user_code import allow_code
+from bigtrk.user_code import CODE_HELP, allow_code
 
 PROGRAM = "bigtrk/train.py"
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "default.yaml"
@@ -52,6 +52,9 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", type=Path, metavar="RUN", help="continue the run in this folder"
     )
+    parser.add_argument(
+        "--code", action="append", default=[], metavar="MODULE", help=f"with --resume: {CODE_HELP}"
+    )
     # The deepspeed launcher passes it; the environment says the same.
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)
     return parser
@@ -66,6 +69,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
             raise InputError(f"{path}: no such file; a setting is written key.sub=value")
     if len(files) > 1:
         raise InputError(f"{files[1]}: a second configuration file; give one")
+    allow_code(arguments.code)
     if arguments.resume:
         if files:
             raise InputError(
@@ -74,9 +78,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
         return resumed_configuration(arguments.resume, overrides)
     local = Path("bigtrk.yaml")
     path = files[0] if files else local if local.exists() else DEFAULT
-    configuration = load_settings(Configuration, path, overrides)
-    allow_code(code_named(configuration))  # the user has named it
-    return configuration
+    return users_configuration(path, overrides)
 
 
 def validate(configuration: Configuration) -> Events:
@@ -102,6 +104,8 @@ def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
         configuration = together(configured.result)
         versions = {name: str(version) for name, version in software().items()}
         check_agreement({**versions, **by_key(configuration)})
+        code = together(lambda: code_records(configuration))
+        check_agreement({f"version of {name}": str(one.version) for name, one in code.items()})
         with traced("opening data"):
             events = together(lambda: validate(configuration))
         check_agreement({"data": events.fingerprint})

@@ -104,7 +104,7 @@ class AttentionGNN(LayeredModel[_Graph]):
     ) -> tuple[list[Tensor], list[Tensor]]:
         states = _states(graphs, nodes)
         with traced(f"layer {i} edge"):
-            logits = self.edge_network(graphs, states, edges)
+            logits = self.edge_network(_neighbours(graphs), states, edges)
         with traced(f"layer {i} node"):
             return self.node_network(graphs, logits, states), edges
 
@@ -112,7 +112,7 @@ class AttentionGNN(LayeredModel[_Graph]):
         self, graphs: list[_Graph], nodes: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
         """Computes the logits [E] of each sector, float32 at least."""
-        logits: list[Tensor] = self.edge_network(graphs, _states(graphs, nodes), edges)
+        logits: list[Tensor] = self.edge_network(_neighbours(graphs), _states(graphs, nodes), edges)
         return logits
 
 
@@ -120,6 +120,10 @@ def _states(graphs: list[_Graph], nodes: list[Tensor]) -> list[Tensor]:
     """Puts their input features beside the nodes [N, H]: [N, D]."""
     pairs = zip(graphs, nodes, strict=True)
     return [torch.cat([rows, graph.x], dim=1) for graph, rows in pairs]
+
+
+def _neighbours(graphs: list[_Graph]) -> list[Neighbours]:
+    return [graph.neighbours for graph in graphs]
 
 
 class _Network(Perceptrons):
@@ -164,14 +168,14 @@ class EdgeNetwork(_Network):
             self.add_linear(f"mlp_{k}", widths[k], widths[k + 1])
 
     def forward(
-        self, graphs: list[_Graph], states: list[Tensor], edges: list[Tensor]
+        self, graphs: list[Neighbours], states: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
         """Computes the logits [E] of each sector from states [N, D] and edge features [E, G].
 
         They are float32 at least.
         """
         sectors = zip(graphs, states, edges, strict=True)
-        return [self._logits(graph.neighbours, *tensors) for graph, *tensors in sectors]
+        return [self._logits(*sector) for sector in sectors]
 
     def _logits(self, graph: Neighbours, state: Tensor, edge_features: Tensor) -> Tensor:
         def logits(state: Tensor, *weights: Tensor) -> Tensor:

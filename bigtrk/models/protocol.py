@@ -19,6 +19,9 @@ Whatever the form:
 * The number of exchanges, and the width of each, is the same for every sector, an empty one too.
 * An empty sector (no nodes, no edges) runs every layer, and gives every parameter a gradient, of
   zero.
+* All that it keeps is in parameters, float32 and trained, each of one name and at least one
+  dimension; what is constant is a buffer with persistent=False. The weights of a submodule are read
+  in that submodule's own `forward`, where engines that shard them have gathered them.
 
 `check.py` finds out before each training whether a model keeps these promises, as far as a small
 sector and an empty one show it; `bigtrk check-model` proves it on graphs, whole and cut.
@@ -155,8 +158,9 @@ def check_edges(edge_index: Tensor, n_nodes: int) -> None:
 
 
 def units(model: nn.Module) -> Iterator[nn.Module]:
-    """Yields what is gathered at once where parameters are sharded: each child of `model`, and each
-    item of a list of them.
+    """Yields what is gathered at once where parameters are sharded: each child of `model`, or each
+    of those of a child that is never called itself, such as a list of modules.
     """
     for child in model.children():
-        yield from child if isinstance(child, nn.ModuleList) else [child]
+        called = type(child).forward is not nn.Module.forward
+        yield from [child] if called else units(child)

@@ -11,6 +11,7 @@ from bigtrk.models.attention_gnn import AttentionGNNConfig
 from bigtrk.models.edge_mlp import EdgeMLPConfig
 from bigtrk.models.embedding import EmbeddingConfig
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
+from bigtrk.models.pyg.config import PyGConfig
 from bigtrk.models.user_model import UserModelConfig
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "EmbeddingConfig",
     "InteractionGNNConfig",
     "ModelConfig",
+    "PyGConfig",
     "UserModelConfig",
 ]
 
@@ -28,6 +30,7 @@ AnyConfig = (
     | Annotated[AttentionGNNConfig, Tag("attention")]
     | Annotated[EdgeMLPConfig, Tag("mlp")]
     | Annotated[EmbeddingConfig, Tag("embedding")]
+    | Annotated[PyGConfig, Tag("pyg")]
     | Annotated[UserModelConfig, Tag(_OWN)]
 )
 _OPTIONS = {tag.tag: config.model_fields for config, tag in map(get_args, get_args(AnyConfig))}

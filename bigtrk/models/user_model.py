@@ -26,6 +26,7 @@ class UserModelConfig(ModelSettings):
     Reading such settings imports nothing: `build` does.
     """
 
+    key: ClassVar[str] = "model.name"  # the setting that names the class, for messages
     hidden: ClassVar[None] = None
     recompute: ClassVar[Literal["none"]] = "none"
     precision: ClassVar[Literal["fp32"]] = "fp32"
@@ -57,7 +58,7 @@ class UserModelConfig(ModelSettings):
             InputError: the class cannot be imported, is none of torch.nn.Module, does not take the
                 options, or fails.
         """
-        made = load_code(self.name, "model.name")
+        made = load_code(self.name, self.key)
         if not (isinstance(made, type) and issubclass(made, nn.Module)):
             raise self._bad("is no class of torch.nn.Module; derive it from that")
         sizes = n_node_features, n_edge_features
@@ -91,7 +92,7 @@ class UserModelConfig(ModelSettings):
         return dict(self.options)
 
     def _bad(self, how: str) -> InputError:
-        return InputError(f"model.name={self.name}: {how} (docs/adding/model.md)")
+        return InputError(f"{self.key}={self.name}: {how} (docs/adding/model.md)")
 
 
 def _takes_any(signature: inspect.Signature) -> bool:

@@ -14,6 +14,7 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.models.protocol import Exchange, SectorInputs, no_exchange
+from bigtrk.models.settings import ModelConfig
 from bigtrk.pipeline.options import Precision
 from bigtrk.pipeline.trained import CPU, load_trained, share_name
 from bigtrk.records.run_folder import read_run
@@ -84,10 +85,25 @@ def load_scorer(
 def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:
     """Makes a model with the same weights that computes in `precision`."""
     rows = "bf16" if precision is Precision.BF16 else "fp32"
-    settings = stored.configuration.model.model_copy(update={"precision": rows})
+    settings = stored.configuration.model
+    if rows != settings.precision:
+        settings = _set_to(rows, settings)
     model = build_model(stored.configuration.model_copy(update={"model": settings}))
     model.load_state_dict(stored.model.state_dict())
     return model.double() if precision is Precision.FLOAT64 else model
+
+
+def _set_to(rows: str, settings: ModelConfig) -> ModelConfig:
+    """Returns the settings of a model that computes in `rows`.
+
+    Raises:
+        InputError: the model has no such setting.
+    """
+    if "precision" not in type(settings).model_fields:
+        raise InputError(
+            f"--precision {rows}: {settings.name} computes as its class says; leave it out"
+        )
+    return settings.model_copy(update={"precision": rows})
 
 
 def cut_for(run: Path, efficiency: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import Place, Ranks, Text, some
+from bigtrk.records.quantities import PathText, Place, Ranks, Text, some
 from bigtrk.records.record import FileRecord, Record
 
 
@@ -32,6 +32,15 @@ class MachineRecord(Record):
     accelerator: Text | None = None
 
 
+class CodeRecord(Record):
+    """The origin of code of the user's own: an installed distribution and its version, or a file
+    and its SHA-256.
+    """
+
+    source: PathText
+    version: Text | None = None
+
+
 class Resumption(Record):
     """A run's ranks and engine after it was resumed at `step` steps."""
 
@@ -43,7 +52,8 @@ class Resumption(Record):
 
 class RunRecord(FileRecord):
     """`run.json`: written when training starts, and again when it is resumed: then with the ranks
-    and the engine that it goes on with. `parameters` counts the trainable ones.
+    and the engine that it goes on with. `parameters` counts the trainable ones; `code` is that of
+    the user's own which `config` names, by its name there.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -60,5 +70,6 @@ class RunRecord(FileRecord):
     engine_detail: Text | None = None
     parameters: Count | None = None
     config: dict[str, Any] = Field(default_factory=dict)
+    code: dict[Text, CodeRecord] = some()
     data: DataRecord = DataRecord()
     resumed: tuple[Resumption, ...] = ()

@@ -15,6 +15,7 @@ from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import SCALES
 from bigtrk.models.build import make_model
 from bigtrk.training.checkpoint.tensor_headers import Shape, read_header
+from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
 
@@ -84,6 +85,7 @@ def load_model(run: Path) -> StoredModel:
     configuration = _configuration(run, description)
     _check_scales(path, configuration, description.scales)
     stored = read_header(weights)
+    warn_of_other_code(run, configuration)
     check_shapes(
         configuration, str(path), {name: x.shape for name, x in stored.items()}, str(weights)
     )

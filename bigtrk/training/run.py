@@ -27,6 +27,7 @@ from bigtrk.training.monitoring.announce import EpochLines, announce
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
+from bigtrk.training.named_code import code_records
 from bigtrk.training.out_of_memory import report_out_of_memory
 from bigtrk.training.run_folder import create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
@@ -71,13 +72,14 @@ def _fit(
 ) -> Path:
     with traced("finding the checkpoint"):
         found = find_checkpoint(configuration, ranks, events, resume) if resume else None
+    with traced("building the model"):
+        model = together(lambda: build_model(configuration)).to(ranks.device)
+        check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
     with traced("choosing the steps"):
         steps = choose_steps(configuration, ranks, events.train)
     if found:
         check_place(found, steps.per_epoch)
     world = make_world(ranks, _num_parts(steps, events, ranks))
-    model = build_model(configuration).to(world.device)
-    check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     with traced("making the engine"):
         engine, engine_name = make_engine(
@@ -188,6 +190,7 @@ def _record(
         engine_detail=engine_name,
         parameters=n_parameters,
         config=configuration.model_dump(mode="json"),
+        code=code_records(configuration),
         data=DataRecord(
             train_events=len(events.train),
             validation_events=len(events.validation),

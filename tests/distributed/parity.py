@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 from bigtrk.formats.acorn_weights import our_name
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
-from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig
+from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig, PyGConfig
 from bigtrk.training.data.batch import Batch, compute
 from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
@@ -127,6 +127,12 @@ def known_log_pt(graph: EventGraph) -> dict[int, float]:
 def _reference(settings: Configuration) -> tuple[nn.Module, dict[str, str]]:
     """The plain model in float64, and our names of its parameters."""
     config, sizes = settings.model, (len(NODE_FEATURES), len(EDGE_FEATURES))
+    if isinstance(config, PyGConfig):
+        # Importing PyG takes seconds, which other tests need not wait for.
+        from tests.oracle.pyg import PlainModel
+
+        network = PlainModel.of(config, *sizes).double()
+        return network, {name: name for name, _ in network.named_parameters()}
     if isinstance(config, AttentionGNNConfig):
         dense = ReferenceAttention(config, *sizes).double()
         return dense, {name: our_attention_name(name) for name in dense.state_dict()}
@@ -159,6 +165,16 @@ def worst(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     """The largest of the differences, which are of the same names."""
     assert found.keys() == expected.keys()
     return max(difference(found[name], value) for name, value in expected.items())
+
+
+def worst_of_all(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    """The largest difference over the largest value of all: where a softmax makes some gradients
+    nothing but rounding.
+    """
+    names = sorted(expected)
+    assert found.keys() == expected.keys()
+    flat = (torch.cat([values[name].flatten() for name in names]) for values in (found, expected))
+    return difference(*flat)
 
 
 def in_dtype(batch: Batch, dtype: torch.dtype) -> Batch:

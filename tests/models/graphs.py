@@ -82,17 +82,17 @@ def halo_from(whole: Recorder, sector: PartOfGraph) -> Callable[[Tensor], Tensor
 class Cut:
     """A graph in sectors of one process, and the exchange between them.
 
-    Node i is owned by part i % 2; the third part owns none. owned, halo, edges: the nodes and the
-    edges of each part by their rows in the graph. owns: which of its edges it counts, those whose
-    destination it owns.
+    Node i is owned by part i % parts; one more part owns none. owned, halo, edges: the nodes and
+    the edges of each part by their rows in the graph. owns: which of its edges it counts, those
+    whose destination it owns.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, parts: int = 2) -> None:
         x, edge_features, edge_index = graph
-        owner = torch.arange(len(x)) % 2
+        owner = torch.arange(len(x)) % parts
         self.owned, self.halo, self.edges, self.owns = [], [], [], []
         self.sectors = []
-        for part in range(3):
+        for part in range(parts + 1):
             mine = owner == part
             touches = mine[edge_index].any(0)
             ends = edge_index[:, touches].unique()

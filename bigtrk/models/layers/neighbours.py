@@ -8,6 +8,7 @@ Shapes: N nodes, E edges, D features.
 """
 
 import warnings
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -42,15 +43,23 @@ class _Rows:
 
 
 class Neighbours:
-    """A graph of edges edge_index [2, E] between N nodes."""
+    """Holds edges edge_index [2, E] between N nodes; sorts them when nodes' sums are asked for."""
 
     def __init__(self, edge_index: Tensor, n_nodes: int) -> None:
         self.source, self.destination = edge_index.contiguous()
         self._n_nodes = n_nodes
         # No matrix is made of meta tensors, on which a pass is counted (cost/footprint.py).
         self._counted = edge_index.is_meta
-        self.incoming = _Rows(self.destination, self.source, n_nodes)
-        self.outgoing = _Rows(self.source, self.destination, n_nodes)
+
+    @cached_property
+    def incoming(self) -> _Rows:
+        """Returns the edges by their destination."""
+        return _Rows(self.destination, self.source, self._n_nodes)
+
+    @cached_property
+    def outgoing(self) -> _Rows:
+        """Returns the edges by their source."""
+        return _Rows(self.source, self.destination, self._n_nodes)
 
     def product(self, rows: _Rows, weights: Tensor, x: Tensor) -> Tensor:
         """Multiplies the matrix of weights [E] by x [N, D]: [N, D]."""

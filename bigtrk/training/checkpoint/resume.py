@@ -39,7 +39,7 @@ CHANGEABLE = (
     "profile",
 )
 # The entries that a resumed run's record keeps from its start.
-STARTED = ("bigtrk", "git", "software", "machine", "started")
+STARTED = ("bigtrk", "git", "software", "machine", "started", "code")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:

@@ -23,6 +23,7 @@ from bigtrk.training.model_files import (
     load_model,
     model_configuration,
 )
+from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.run_folder import CHECKPOINTS, DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
 
@@ -81,6 +82,7 @@ def _is_finished(run: Path) -> bool:
 def _read_unfinished(run: Path, weights: dict[str, Tensor]) -> _Unfinished:
     """Reads the newest good checkpoint, and its weights into `weights`."""
     configuration = evaluated_configuration(run)
+    warn_of_other_code(run, configuration)
 
     def read(found: Found) -> Found:
         shapes = found.checkpoint.shapes

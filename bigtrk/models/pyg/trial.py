@@ -1,0 +1,163 @@
+"""A trial of a network on a small graph and on parts of it, before it is trained.
+
+It tells the width of the embedding, and finds what the classes of layers do not tell (refusals.py):
+which layer gives an owned node another row in a sector than in the whole graph.
+
+Shapes: N nodes, E edges, F and G node and edge features, D the width of the embedding.
+"""
+
+import math
+from copy import deepcopy
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from bigtrk.errors import InputError, reason
+from bigtrk.models.check import own_random_numbers
+from bigtrk.models.protocol import SectorInputs, no_exchange
+from bigtrk.models.pyg.exchanging import LayerExchange
+
+_NODES, _EDGES = 12, 40
+# Nodes 5 and 11 have no edge. The others have edges to the next few alone, so that the first
+# _OWNED nodes, counted from either end, have all their neighbours among the first _NEAR.
+_CONNECTED = (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)
+_REACH, _OWNED, _NEAR = 4, 4, 8
+_TOLERANCE = 1e-9  # of the largest value; rounding gives 1e-15, a wrong row 1e-2 and more
+
+
+class Embeds(Protocol):
+    """A model that embeds nodes and exchanges after each of its network's layers."""
+
+    net: nn.Module
+
+    def embed(self, sector: SectorInputs, layers: LayerExchange) -> Tensor:
+        """Computes the embedding [N, D] of a sector that has an edge."""
+
+    def double(self) -> Self:
+        """Computes in float64 from now on."""
+
+
+def embedding_width(model: Embeds, n_node_features: int, n_edge_features: int) -> int:
+    """Runs the network of `model` on a small graph and returns the width of its embedding. Sizes
+    that layers take from their first input are set then; random numbers stay as they were.
+
+    Raises:
+        InputError: the network fails, gives no embedding of each node, or gives another one to the
+            owned nodes of a sector than to those of the whole graph.
+    """
+    graph = _graph(n_node_features, n_edge_features)
+    with own_random_numbers(graph.x):
+        embedding = _run(model, graph)
+        shape = list(embedding.shape) if isinstance(embedding, Tensor) else type(embedding).__name__
+        if not isinstance(shape, list) or len(shape) != 2 or shape[0] != _NODES or not shape[1]:
+            raise _broken(
+                model, f"gives {shape} for {_NODES} nodes; return their embeddings [N, D]"
+            )
+        prove(model, graph)
+    return shape[1]
+
+
+def prove(model: Embeds, graph: SectorInputs) -> None:
+    """Compares, in float64, both ends of `graph` as sectors with the whole.
+
+    Raises:
+        InputError: they differ after a layer, or a gradient is not finite.
+    """
+    model = deepcopy(model).double()
+    features = graph.x.double(), graph.edge_features.double()
+    ends = features[0], features[1], graph.edge_index
+    _prove_end(model, SectorInputs(*ends, _NODES))
+    turned = [value.flip(0) for value in features]
+    _prove_end(model, SectorInputs(*turned, (_NODES - 1 - graph.edge_index).flip(1), _NODES))
+
+
+def _graph(n_node_features: int, n_edge_features: int) -> SectorInputs:
+    """Draws a graph of 12 nodes, two of them without edges, with self loops and repeated edges."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(_NODES, n_node_features, generator=generator)
+    edge_features = torch.randn(_EDGES, n_edge_features, generator=generator)
+    n, loops = len(_CONNECTED), torch.arange(3)
+    first = torch.randint(n, (_EDGES - len(loops),), generator=generator)
+    step = torch.randint(1, _REACH, first.shape, generator=generator)
+    pair = torch.stack([first, torch.where(first + step < n, first + step, first - step)])
+    turned = torch.rand(len(first), generator=generator) < 0.5
+    pair = torch.where(turned, pair.flip(0), pair)
+    edge_index = torch.tensor(_CONNECTED)[torch.cat([pair, loops.expand(2, -1)], dim=1)]
+    return SectorInputs(x, edge_features, edge_index, _NODES)
+
+
+def _run(model: Embeds, graph: SectorInputs) -> Tensor:
+    try:
+        return model.embed(graph, LayerExchange(graph, _NODES, no_exchange))
+    except InputError:
+        raise
+    except Exception as error:
+        said = f"fails on a graph of {_NODES} nodes ({type(error).__name__}: {reason(error)})"
+        raise _broken(model, said) from error
+
+
+def _prove_end(model: Embeds, whole: SectorInputs) -> None:
+    """Compares the sector of the first _OWNED nodes of `whole` with it, after each exchange."""
+    exchanged: list[Tensor] = []
+
+    def record(rows: Tensor) -> Tensor:
+        exchanged.append(rows.detach().clone())
+        return rows
+
+    expected = model.embed(whole, LayerExchange(whole, _NODES, record))
+    found: list[Tensor] = []
+
+    def replace(owned: Tensor) -> Tensor:
+        known = exchanged[len(found)]
+        found.append(_difference(owned, known[:_OWNED]))
+        return torch.cat([owned, known[_OWNED:_NEAR]])
+
+    sector = _first(whole)
+    layers = LayerExchange(sector, _NEAR, replace)
+    embedding = model.embed(sector, layers)[:_OWNED]
+    found.append(_difference(embedding, expected[:_OWNED]))
+    for name, difference in zip([*layers.layers, "after the last one"], found, strict=True):
+        if not difference <= _TOLERANCE:
+            how = _told(float(difference))
+            raise InputError(f"layer {name}, or what is computed before it, gives {how}")
+    _check_gradients(model, embedding)
+
+
+def _told(difference: float) -> str:
+    if math.isnan(difference):
+        return "a row that is not finite where nodes lack edges; look for divisions by their number"
+    return (
+        f"a node of a sector another row than in the whole graph (by {difference:.0e}); a layer "
+        f"may read the edges of a node and the rows at their other ends, once, and not what else "
+        f"these nodes' edges say (degrees), all nodes at once, or random numbers"
+    )
+
+
+def _first(whole: SectorInputs) -> SectorInputs:
+    """Takes the first _OWNED nodes with all edges that touch them, in another order."""
+    touches = (whole.edge_index < _OWNED).any(0)
+    edge_features = whole.edge_features[touches].flip(0)
+    edge_index = whole.edge_index[:, touches].flip(1)
+    return SectorInputs(whole.x[:_NEAR], edge_features, edge_index, _OWNED)
+
+
+def _difference(found: Tensor, expected: Tensor) -> Tensor:
+    return (found - expected).detach().abs().max() / expected.abs().max().clamp_min(1e-30)
+
+
+def _check_gradients(model: Embeds, embedding: Tensor) -> None:
+    """Checks that rows which the exchange replaced leave no NaN in gradients: 0 x NaN is NaN."""
+    named = dict(model.net.named_parameters())
+    found = torch.autograd.grad(embedding.sum(), list(named.values()), allow_unused=True)
+    for name, gradient in zip(named, found, strict=True):
+        if gradient is not None and not gradient.isfinite().all():
+            raise _broken(
+                model,
+                f"gives its parameter {name} a gradient that is not finite where nodes lack edges; "
+                f"look for divisions by their number",
+            )
+
+
+def _broken(model: Embeds, how: str) -> InputError:
+    return InputError(f"{type(model.net).__name__}: {how} (docs/adding/pyg.md)")

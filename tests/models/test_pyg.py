@@ -1,0 +1,142 @@
+"""Networks of PyG's layers in sectors of one process, against the plain network on the whole graph
+in float64: logits and every gradient.
+"""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
+
+from bigtrk.models.check import check_model
+from bigtrk.models.cut_check import check_cut
+from bigtrk.models.protocol import no_exchange
+from bigtrk.models.pyg.model import PyGModel
+from bigtrk.models.settings import AttentionGNNConfig
+from tests.models.graphs import Cut, F, G, Graph, make_graph
+from tests.models.pyg_nets import LAYERS, WIDTH, Net, Plain
+from tests.models.sectors_at_once import run_at_once
+from tests.oracle.pyg import PlainModel
+
+each_flow = pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+DECODER = AttentionGNNConfig(hidden=5)
+STACK = ["GATv2Conv", "GCNConv", "SAGEConv"]
+
+
+def make(net: nn.Module) -> tuple[PyGModel, PlainModel]:
+    """Makes the model of a network, and the network by itself with the same weights."""
+    stock = deepcopy(net)
+    return with_weights_of(PyGModel(net, DECODER, F, G), stock)
+
+
+def with_weights_of(model: PyGModel, stock: nn.Module) -> tuple[PyGModel, PlainModel]:
+    oracle = PlainModel(stock, model.decoder.state_dict())
+    oracle.load_state_dict(model.state_dict())
+    return model.double(), oracle.double()
+
+
+def gradients(models: list[nn.Module], logits: Tensor) -> dict[str, Tensor]:
+    """The sums over models of the gradients of a loss in which every edge counts differently."""
+    (logits * torch.arange(1, len(logits) + 1)).square().sum().backward()
+    found: dict[str, Tensor] = {}
+    for model in models:
+        for name, weight in model.named_parameters():
+            assert weight.grad is not None, name
+            found[name] = found.get(name, 0) + weight.grad
+    return found
+
+
+def compare(model: PyGModel, oracle: PlainModel, graph: Graph, parts: int) -> None:
+    expected = oracle(*graph)
+    wanted = gradients([oracle], expected)
+    cut = Cut(graph, parts)
+    copies = [deepcopy(model) for _ in cut.sectors]
+    made = cut.merged(run_at_once(copies, cut))
+    torch.testing.assert_close(made, expected, rtol=1e-12, atol=1e-12)
+    found = gradients(list(copies), made)
+    assert found.keys() == wanted.keys()
+    largest = max(float(gradient.abs().max()) for gradient in wanted.values())
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(
+            found[name], gradient, rtol=0, atol=1e-12 * largest, msg=f"{name}: {gradient}"
+        )
+
+
+@each_flow
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("kinds", [*([kind, kind] for kind in LAYERS), STACK], ids=str)
+def test_sectors_give_what_the_plain_network_gives_of_the_whole_graph(
+    kinds: list[str], parts: int, flow: str
+) -> None:
+    torch.manual_seed(0)
+    compare(*make(Net(F, G, kinds, flow)), make_graph(), parts)
+
+
+@pytest.mark.parametrize("kinds", [*([kind, kind] for kind in LAYERS), STACK], ids=str)
+def test_the_contract_is_kept(kinds: list[str]) -> None:
+    """Also by an empty sector: zero gradients, as many exchanges."""
+    torch.manual_seed(0)
+    model = PyGModel(Net(F, G, kinds), DECODER, F, G)
+    widths = [WIDTH] * len(kinds)
+    if "GCNConv" in kinds[0]:
+        widths = [1, *widths]  # the degrees, once for both layers
+    if kinds == STACK:
+        widths = [WIDTH, 1, WIDTH, WIDTH]
+    assert check_model(model, F, G) == widths
+    assert check_cut(model, F, G) < 1e-12
+
+
+def test_sizes_may_be_left_to_the_first_run_and_edge_features_unread() -> None:
+    torch.manual_seed(0)
+    net = Plain(F, G)
+    model = PyGModel(net, DECODER, F, G)
+    assert check_model(model, F, G) == [5, 10]
+    stock = Plain(F, G)
+    stock(torch.ones(2, F), torch.zeros(2, 1, dtype=torch.int64))
+    compare(*with_weights_of(model, stock), make_graph(), 2)
+
+
+class Weighted(nn.Module):
+    """GCNConv with weights of edges that are learned, and each end weighted anew."""
+
+    def __init__(self, improved: bool) -> None:
+        super().__init__()
+        self.gate = nn.Linear(G, 1)
+        self.conv1 = GCNConv(F, WIDTH, improved=improved)
+        self.conv2 = GCNConv(WIDTH, WIDTH, improved=improved, flow="target_to_source")
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        weight = self.gate(edge_attr).sigmoid()[:, 0]
+        x = self.conv1(x, edge_index, edge_weight=weight).tanh()
+        made: Tensor = self.conv2(x, edge_index=edge_index, edge_weight=weight)
+        return made
+
+
+@pytest.mark.parametrize("improved", [False, True])
+def test_degrees_of_learned_weights_have_gradients(improved: bool) -> None:
+    torch.manual_seed(0)
+    model, oracle = make(Weighted(improved))
+    assert check_model(model, F, G) == [1, WIDTH, 1, WIDTH]
+    compare(model, oracle, make_graph(), 3)
+
+
+def test_what_a_constructor_computes_is_no_weight() -> None:
+    """PNAConv's means of degrees: engines gather and shard parameters alone."""
+    model = PyGModel(Net(F, G, ["PNAConv"]), DECODER, F, G)
+    assert model.state_dict().keys() == {name for name, _ in model.named_parameters()}
+    assert any("avg_deg" in name for name, _ in model.named_buffers())
+
+
+def test_a_pass_leaves_no_hooks_behind() -> None:
+    model = PyGModel(Net(F, G, STACK), DECODER, F, G)
+
+    def hooks() -> list[Any]:
+        modules = model.modules()
+        return [h for m in modules for h in (*m._forward_hooks, *m._forward_pre_hooks)]
+
+    before = hooks()
+    x, e, edge_index = make_graph()
+    model.double()(x, e, edge_index, len(x), no_exchange)
+    assert hooks() == before

@@ -1,0 +1,184 @@
+"""What would not give in a sector what it gives in the whole graph is refused by its name."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout
+from torch_geometric import nn as pyg
+from torch_geometric.nn import MessagePassing, SAGEConv
+from torch_geometric.utils import degree
+
+from bigtrk.errors import InputError
+from bigtrk.models.pyg.model import PyGModel
+from bigtrk.models.settings import AttentionGNNConfig
+from tests.models.graphs import F, G
+
+Between = Callable[[Tensor, Tensor], Any]
+
+
+class Around(nn.Module):
+    """A layer, and what comes after it, within a network that is fine by itself."""
+
+    def __init__(self, layer: nn.Module | None = None, after: Between | None = None) -> None:
+        super().__init__()
+        self.first = SAGEConv(F, 4)
+        self.layer = layer
+        self.after = after
+        self.last = SAGEConv(4, 4)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        x = self.first(x, edge_index)
+        if isinstance(self.layer, MessagePassing | pyg.TopKPooling):
+            x = self.layer(x, edge_index)
+        elif self.layer is not None:
+            x = self.layer(x)
+        if self.after is not None:
+            x = self.after(x, edge_index)
+        return self.last(x, edge_index)
+
+
+def refused(net: nn.Module) -> str:
+    with pytest.raises(InputError) as caught:
+        PyGModel(net, AttentionGNNConfig(hidden=4), F, G)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("layer", "line"),
+    [
+        (nn.BatchNorm1d(4), "layer layer (BatchNorm1d): averages .* use torch.nn.LayerNorm"),
+        (nn.InstanceNorm1d(4), "layer layer (InstanceNorm1d): averages .* torch.nn.LayerNorm"),
+        (pyg.BatchNorm(4), "layer layer (BatchNorm): averages"),
+        (pyg.InstanceNorm(4), "layer layer (InstanceNorm): averages"),
+        (pyg.GraphNorm(4), "layer layer (GraphNorm): averages"),
+        (pyg.PairNorm(), "layer layer (PairNorm): averages"),
+        (pyg.MeanSubtractionNorm(), "layer layer (MeanSubtractionNorm): averages"),
+        (pyg.GraphSizeNorm(), "layer layer (GraphSizeNorm): averages"),
+        (pyg.DiffGroupNorm(4, 2), "layer layer (DiffGroupNorm): averages"),
+        (pyg.LayerNorm(4), "layer layer (LayerNorm): averages .* mode='node'"),
+        (
+            pyg.GENConv(4, 4),
+            "layer layer (GENConv) with layer.mlp.1 (BatchNorm1d): averages .* norm='layer'",
+        ),
+        (
+            pyg.CGConv(4, batch_norm=True),
+            "layer layer (CGConv) with layer.bn (BatchNorm1d): averages .* batch_norm=False",
+        ),
+        (
+            pyg.GINConv(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1))),
+            "layer layer (GINConv) with layer.nn.1 (Dropout): drops values at random",
+        ),
+        (nn.Dropout(0.5), "layer layer (Dropout): drops values at random .* dropout to 0"),
+        (pyg.GATConv(4, 4, dropout=0.1), "layer layer (GATConv): drops values at random"),
+        (pyg.TransformerConv(4, 4, dropout=0.1), "layer layer (TransformerConv): drops values"),
+        (pyg.MLP([4, 4, 4], norm=None, dropout=0.1), "layer layer (MLP): drops values"),
+        (nn.RReLU(), "layer layer (RReLU): draws random slopes; use torch.nn.LeakyReLU"),
+        (pyg.TopKPooling(4), "layer layer (TopKPooling): pools nodes"),
+        (
+            SAGEConv(4, 4, aggr="lstm"),
+            "layer layer (SAGEConv) with layer.aggr_module (LSTMAggregation): depends on the order",
+        ),
+        (SAGEConv(4, 4, aggr="median"), "(MedianAggregation): depends on the order"),
+        (pyg.GCNConv(4, 4, cached=True), "layer layer (GCNConv): keeps what it computes of its"),
+        (pyg.APPNP(2, 0.1), "layer layer (APPNP), or what is computed before it, gives a node"),
+        (pyg.TAGConv(4, 4, K=2), "layer layer (TAGConv), or what is computed before it, gives"),
+        (pyg.ChebConv(4, 4, 3), "layer layer (ChebConv), or what is computed before it, gives"),
+        (pyg.HypergraphConv(4, 4), "layer layer (HypergraphConv), or what is computed"),
+        (pyg.GatedGraphConv(4, 2), "layer layer (GatedGraphConv), or what is computed before"),
+        (pyg.SGConv(4, 4), "layer layer (SGConv), or what is computed before it"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_a_layer_is_refused_by_its_name(layer: nn.Module, line: str) -> None:
+    torch.manual_seed(0)
+    parts = line.split(" .* ")
+    said = refused(Around(layer))
+    assert all(part in said for part in parts), said
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        lambda x, _: dropout(x, 0.5),
+        lambda x, _: x - x.mean(0),
+        lambda x, _: x + torch.rand_like(x),
+        lambda x, edges: x * degree(edges[0], len(x))[:, None],
+        lambda x, edges: x.index_add(0, edges[1], x[edges[0]]),
+    ],
+    ids=["dropout", "mean", "random", "degree", "sums"],
+)
+def test_a_function_is_refused_by_the_layer_after_it(after: Between) -> None:
+    """Structure does not tell them: the trial does."""
+    torch.manual_seed(0)
+    said = refused(Around(after=after))
+    assert said.startswith("layer last (SAGEConv), or what is computed before it, gives a node of")
+
+
+class Divides(MessagePassing):
+    """A mean that divides by a number of edges which may be none."""
+
+    def __init__(self) -> None:
+        super().__init__("sum")
+        self.linear = nn.Linear(4, 4, bias=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        sums: Tensor = self.propagate(edge_index, x=self.linear(x))
+        return sums / degree(edge_index[1], len(x), x.dtype)[:, None]
+
+
+class Length(Divides):
+    """A length, whose gradient is infinite where it is 0."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        rows: Tensor = self.linear(self.propagate(edge_index, x=x))
+        return rows.square().sum(1, keepdim=True).sqrt().expand(-1, 4)
+
+
+class Pair(Around):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        x = self.first(x, edge_index)
+        return self.last((x, x), edge_index)
+
+
+class Weights(Around):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = pyg.GATConv(4, 4)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        x = self.first(x, edge_index)
+        return self.layer(x, edge_index, return_attention_weights=True)[0]
+
+
+@pytest.mark.parametrize(
+    ("net", "line"),
+    [
+        (Around(Divides()), "layer layer (Divides), or what is computed before it, gives a row"),
+        (Around(Length()), "Around: gives its parameter layer.linear.weight a gradient"),
+        (Pair(), "layer last (SAGEConv): gets several tensors at once"),
+        (Weights(), "layer layer (GATConv): gives tuple, not one tensor of a row for each of 12"),
+        (nn.Linear(F, 4), "Linear: holds no layer of torch_geometric.nn.MessagePassing"),
+        (Around(after=lambda x, _: x[:, :1]), "Around: fails on a graph of 12 nodes (RuntimeError"),
+        (SAGEConv(F, 4), None),
+    ],
+    ids=["division", "gradient", "pair", "weights", "no layer", "fails", "fine"],
+)
+def test_other_networks_are_refused(net: nn.Module, line: str | None) -> None:
+    if line is None:
+        PyGModel(net, AttentionGNNConfig(hidden=4), F, G)
+    else:
+        assert refused(net).startswith(line)
+
+
+class Pools(Around):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return super().forward(x, edge_index).mean(0)
+
+
+def test_an_embedding_has_a_row_for_each_node() -> None:
+    assert refused(Pools()).startswith("Pools: gives [4] for 12 nodes; return their embeddings")
