@@ -29,16 +29,12 @@ def check_model(
     Ends with a line of JSON. Exit status: 0 exact, 1 not (the line names the first layer whose
     rows differ, and why), 2 bad input.
     """
-    from bigtrk.config import load_settings
     from bigtrk.proof.prove import prove_configured
     from bigtrk.proof.table import show_proof
-    from bigtrk.training.named_code import code_named
-    from bigtrk.training.settings import Configuration
-    from bigtrk.user_code import allow_code
+    from bigtrk.train import DEFAULT
+    from bigtrk.training.named_code import users_configuration
 
-    overrides = [f"model.name={spec}", *(settings or [])]
-    configuration = load_settings(Configuration, None, overrides)
-    allow_code(code_named(configuration))  # the user has named it
+    configuration = users_configuration(DEFAULT, [f"model.name={spec}", *(settings or [])])
     proof = prove_configured(configuration.model, *configuration.data.feature_counts)
     if not as_json:
         show_proof(proof, console)

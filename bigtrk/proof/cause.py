@@ -79,7 +79,8 @@ def first_difference(
     _run([Trace(replica(model), way.note) for way in ways], parts)
     place = {step: i for i, step in enumerate(made)}
     faults = [(place[way.fault], k) for k, way in enumerate(ways) if way.fault]
-    assert faults, "the result differs, which is the last step"
+    if not faults:
+        return f"{told_layer(model, '')}: {why or UNKNOWN}"
     way = ways[min(faults)[1]]
     assert way.fault
     layer = told_layer(model, way.fault.blamed)

@@ -58,15 +58,20 @@ def outcome(model: nn.Module, sectors: Sequence[Sector], kind: Kind) -> Outcome:
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(rows.shape, generator=generator, dtype=torch.float64)
     named = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    found = torch.autograd.grad((rows * weights).sum(), [*named.values()], allow_unused=True)
-    of_none = [torch.zeros_like(value) for value in named.values()]
-    gradients = [one if got is None else got for got, one in zip(found, of_none, strict=True)]
-    return Outcome(rows.detach(), dict(zip(named, gradients, strict=True)))
+    # That a gradient is missing is for models/check.py to say; here it is zero.
+    gradients = {name: torch.zeros_like(value) for name, value in named.items()}
+    if rows.requires_grad:
+        loss = (rows * weights).sum()
+        found = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
+        gradients |= {k: got for k, got in zip(named, found, strict=True) if got is not None}
+    return Outcome(rows.detach(), gradients)
 
 
 def _counted(made: Tensor, sector: Sector, kind: Kind) -> tuple[Tensor, Tensor]:
     """Gives the rows that count in this sector, and their ids in the graph."""
-    if len(made) != (sector.n_edges if kind == "edge" else sector.n_nodes):
+    if not isinstance(made, Tensor):
+        raise SectorError(f"gives a {type(made).__name__} for {told(sector)}; return a tensor")
+    if made.dim() == 0 or len(made) != (sector.n_edges if kind == "edge" else sector.n_nodes):
         raise SectorError(f"gives a result of shape {list(made.shape)} for {told(sector)}")
     if kind == "edge":
         return sector.edge_id[sector.owns_edge], made[sector.owns_edge]

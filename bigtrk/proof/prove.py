@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from bigtrk.errors import reason
 from bigtrk.graphs.sector import Sector, whole_sector
@@ -108,18 +109,21 @@ def prove(
     name: the model's in the proof; that of its class without it.
     """
     name = name or type(model).__name__
-    sizes = n_node_features, n_edge_features
+    exchanges, broken = None, None
     try:
-        exchanges = tuple(check_model(deepcopy(model), *sizes, kind))
+        exchanges = tuple(check_model(deepcopy(model), n_node_features, n_edge_features, kind))
     except ContractError as error:
-        return Proof(name, first_difference=str(error))
+        broken = str(error)
+        if any(map(is_lazy, model.parameters())):
+            return Proof(name, first_difference=broken)
+    # What breaks a promise is told by the layer where it makes a difference, if it does.
     trials: list[Trial] = []
-    with own_random_numbers(next(model.parameters())), _float64():
-        for case in _cases(*sizes):
+    with own_random_numbers(torch.empty(0)), _float64():
+        for case in _cases(n_node_features, n_edge_features):
             found = _try(_moved(model), case, kind, trials)
             if found:
                 return Proof(name, tuple(trials), exchanges, found)
-    return Proof(name, tuple(trials), exchanges)
+    return Proof(name, tuple(trials), exchanges, broken)
 
 
 class _Case(NamedTuple):
@@ -172,6 +176,8 @@ def _difference(model: nn.Module, case: _Case, found: Difference) -> str | None:
     wrong = [name for name, value in found.of_each.items() if value > tolerance]
     if not wrong:
         return None
+    if found.gradients == torch.inf:
+        return f"{wrong[-1]}: its gradient is not finite in a sector; look for divisions by nothing"
     return (
         f"{wrong[-1]}: its gradient is another in sectors, though all rows are the same; let "
         f"gradients through all that the exchange brings"

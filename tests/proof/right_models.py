@@ -46,3 +46,10 @@ class Float32(Sums):
     def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:  # noqa: ARG002
         sums = torch.zeros(len(rows), dtype=torch.float32)
         return rows + sums.index_add(0, edge_index[1], e[:, 0].float())[:, None]
+
+
+class Embedding(Sums):
+    """A hit model: rows of nodes, from their neighbours'."""
+
+    def scores(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return x.index_add(0, edge_index[1], x[edge_index[0]]) + self.last(x)

@@ -221,8 +221,11 @@ class Accumulates(Sums):
 
 
 class NotANumber(Sums):
+    """Divides by the number of rows, which cancels unless there are none."""
+
     def between(self, rows: Tensor, *_: Any) -> Tensor:
-        return rows * (self.last.bias / len(rows))
+        count = torch.tensor(float(len(rows)))
+        return rows * (self.last.bias * count / count)
 
 
 class HalfDetached(Sums):
@@ -246,7 +249,7 @@ class Hidden(Centred):
 
     def __init__(self, *sizes: int) -> None:
         super().__init__(*sizes)
-        self.gate = nn.Parameter(torch.zeros(()))
+        self.gate = nn.Parameter(torch.zeros(1))
 
     def between(self, rows: Tensor, *_: Any) -> Tensor:
         return rows - self.gate * rows.mean(0) if len(rows) else rows + self.gate
@@ -263,6 +266,27 @@ class Remembers(Sums):
         if self.largest is None or not len(e):
             self.largest = e.detach().abs().sum()
         return rows / (1 + self.largest)
+
+
+class Detached(Sums):
+    def scores(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().scores(x, edge_index).detach()
+
+
+class Column(Sums):
+    def scores(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().scores(x, edge_index)[:, None]
+
+
+class Pair(Sums):
+    def scores(self, x: Tensor, edge_index: Tensor) -> Any:
+        return super().scores(x, edge_index), 1
+
+
+class Lazy(Sums):
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.last = nn.LazyLinear(1)
 
 
 class Gather(torch.autograd.Function):

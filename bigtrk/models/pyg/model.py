@@ -36,7 +36,7 @@ class PyGModel(nn.Module):
         network of the attention GNN.
 
         Raises:
-            InputError: `net` holds a layer that would not give in a sector what it gives in the
+            ContractError: `net` holds a layer that would not give in a sector what it gives in the
                 whole graph, or does not map to embeddings.
         """
         super().__init__()

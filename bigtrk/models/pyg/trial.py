@@ -13,9 +13,9 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import reason
 from bigtrk.models.check import own_random_numbers
-from bigtrk.models.protocol import SectorInputs, no_exchange
+from bigtrk.models.protocol import ContractError, SectorInputs, no_exchange
 from bigtrk.models.pyg.exchanging import LayerExchange
 
 _NODES, _EDGES = 12, 40
@@ -43,8 +43,8 @@ def embedding_width(model: Embeds, n_node_features: int, n_edge_features: int) -
     that layers take from their first input are set then; random numbers stay as they were.
 
     Raises:
-        InputError: the network fails, gives no embedding of each node, or gives another one to the
-            owned nodes of a sector than to those of the whole graph.
+        ContractError: the network fails, gives no embedding of each node, or gives another one to
+            the owned nodes of a sector than to those of the whole graph.
     """
     graph = _graph(n_node_features, n_edge_features)
     with own_random_numbers(graph.x):
@@ -62,7 +62,7 @@ def prove(model: Embeds, graph: SectorInputs) -> None:
     """Compares, in float64, both ends of `graph` as sectors with the whole.
 
     Raises:
-        InputError: they differ after a layer, or a gradient is not finite.
+        ContractError: they differ after a layer, or a gradient is not finite.
     """
     model = deepcopy(model).double()
     features = graph.x.double(), graph.edge_features.double()
@@ -90,7 +90,7 @@ def _graph(n_node_features: int, n_edge_features: int) -> SectorInputs:
 def _run(model: Embeds, graph: SectorInputs) -> Tensor:
     try:
         return model.embed(graph, LayerExchange(graph, _NODES, no_exchange))
-    except InputError:
+    except ContractError:
         raise
     except Exception as error:
         said = f"fails on a graph of {_NODES} nodes ({type(error).__name__}: {reason(error)})"
@@ -120,7 +120,7 @@ def _prove_end(model: Embeds, whole: SectorInputs) -> None:
     for name, difference in zip([*layers.layers, "after the last one"], found, strict=True):
         if not difference <= _TOLERANCE:
             how = _told(float(difference))
-            raise InputError(f"layer {name}, or what is computed before it, gives {how}")
+            raise ContractError(f"layer {name}, or what is computed before it, gives {how}")
     _check_gradients(model, embedding)
 
 
@@ -159,5 +159,5 @@ def _check_gradients(model: Embeds, embedding: Tensor) -> None:
             )
 
 
-def _broken(model: Embeds, how: str) -> InputError:
-    return InputError(f"{type(model.net).__name__}: {how} (docs/adding/pyg.md)")
+def _broken(model: Embeds, how: str) -> ContractError:
+    return ContractError(f"{type(model.net).__name__}: {how} (docs/adding/pyg.md)")
