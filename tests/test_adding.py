@@ -13,7 +13,11 @@ from pydantic import TypeAdapter
 
 from bigtrk.cost.footprint import footprint
 from bigtrk.models import settings as model_settings
+from bigtrk.models.build import make_model
+from bigtrk.models.check import check_model
+from bigtrk.models.cut_check import check_cut
 from bigtrk.models.protocol import no_exchange
+from bigtrk.models.settings import PyGConfig
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
@@ -21,6 +25,7 @@ from bigtrk.records.metrics import StepRecord
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
 from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
+from bigtrk.user_code import allow_code
 from partition.one_event import CutSettings, divide
 from partition.partitioners import PARTITIONERS, Method
 from partition.sectors import cut
@@ -82,6 +87,15 @@ def test_one_name_makes_the_model_a_choice() -> None:
     config = TypeAdapter(registered.ModelConfig).validate_python({"name": "sums", "hidden": 8})
     assert isinstance(config, own)
     assert footprint(config, 4, 6, cut=True).exchanged == (32, 32, 32, 32)
+
+
+def test_the_network_of_pyg_is_trained_without_a_word_about_ranks() -> None:
+    net = example("pyg.md").Net
+    allow_code([net.__module__])
+    options = {"module": f"{net.__module__}:Net", "width": 5}
+    model = make_model(PyGConfig.model_validate({"options": options}), F, G)
+    assert check_model(model, F, G) == [5, 5]
+    assert check_cut(model, F, G) < 1e-13
 
 
 def test_the_partitioner_cuts_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from bigtrk.training.checkpoint.resume import check_place, continue_record, find
 from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.events import Events
+from bigtrk.training.degree_histogram import with_degrees
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.monitoring.announce import EpochLines, announce
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
@@ -54,6 +55,7 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
         StoppedError: a signal, or the launcher's end, asked for it; the state is saved.
     """
     together(lambda: check_loggers(configuration.run.loggers))
+    configuration = with_degrees(configuration, events.train)
     stop = StopRequest(ranks)
     # Signals are requests also while it is built: one that ended the process would leave the lock.
     with stop.listening(), FolderLock() as lock:

@@ -21,6 +21,28 @@ def parity_matrix(found: Any) -> Table:
     return Table(("engine", "", *kinds, "cases", "failed"), rows, texts=2)
 
 
+def parity_models(found: Any) -> Table:
+    """Lists the largest difference by network of PyG's layers and engine."""
+    cases = found["rows"]
+    engines = dict.fromkeys((case["engine"], case["precision"]) for case in cases)
+    rows = []
+    for layers in dict.fromkeys(_stack(case) for case in cases):
+        own = [case for case in cases if _stack(case) == layers]
+        worst = [
+            f"{max(_difference(case) for case in own if case['engine'] == engine):.0e}"
+            for engine, _ in engines
+        ]
+        failed = sum(not case["passed"] for case in own)
+        rows.append([layers, *worst, str(len(own)), str(failed)])
+    columns = [f"{engine}, {precision}" for engine, precision in engines]
+    return Table(("layers", *columns, "cases", "failed"), rows)
+
+
+def _stack(case: Any) -> str:
+    """Names the layers of a network, each once."""
+    return ", ".join(dict.fromkeys(case["layers"]))
+
+
 def _difference(case: Any) -> float:
     return max(float(case[name]) for name in ("logits", "gradients", "weights"))
 

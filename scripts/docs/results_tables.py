@@ -57,6 +57,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "hot_path": ("hot_path", cost_tables.hot_path),
     "hot_path_sizes": ("hot_path", cost_tables.hot_path_sizes),
     "parity_matrix": ("parity_matrix", parallel_tables.parity_matrix),
+    "parity_models": ("parity_models", parallel_tables.parity_models),
     "physics_full": ("physics_full", training_tables.physics_full),
     "physics_heptrkx": ("physics_heptrkx", training_tables.physics_heptrkx),
     "physics_losses": ("physics_full", training_tables.physics_losses),

@@ -9,7 +9,7 @@ or weights after five SGD steps). Exit status 1 where a case fails.
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from rich.table import Table
@@ -23,8 +23,10 @@ from tests.distributed.ranks import run_ranks
 _PER_LAUNCH = 16
 
 
-def run(trials: Sequence[Trial]) -> list[Case]:
-    """Runs all cases, in launches of one world size each."""
+def run(
+    trials: Sequence[Trial], work: Callable[..., list[Case]] = run_trials
+) -> Iterator[list[Case]]:
+    """Runs `work` on all trials, in launches of one world size each; yields a launch's cases."""
     by_world = sorted(trials, key=lambda trial: trial.world_size)
     launches = [
         (world, chunk[i : i + _PER_LAUNCH])
@@ -32,8 +34,8 @@ def run(trials: Sequence[Trial]) -> list[Case]:
         for chunk in [list(group)]
         for i in range(0, len(chunk), _PER_LAUNCH)
     ]
-    followed = follow(launches, len(launches), "launches")
-    return [case for world, chunk in followed for case in run_ranks(world, run_trials, chunk)[0]]
+    for world, chunk in follow(launches, len(launches), "launches"):
+        yield run_ranks(world, work, chunk)[0]
 
 
 def summary(cases: Sequence[Case]) -> dict[str, float | int]:
@@ -70,7 +72,8 @@ def main() -> None:
     arguments = parser.parse_args()
     results = Results("parity_matrix", arguments)
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    cases = run([trial for trial in all_trials() if trial.engine in arguments.engines])
+    trials = [trial for trial in all_trials() if trial.engine in arguments.engines]
+    cases = [case for launch in run(trials) for case in launch]
     found = summary(cases)
     Screen(width=150).print(table(cases))
     results.write(found, rows=[case.row() for case in cases])

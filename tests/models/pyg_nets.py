@@ -1,6 +1,6 @@
 """Networks of PyG's layers as users write them, and some that cannot be trained in sectors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -118,3 +118,20 @@ class Plain(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Any:
         return self.conv2(self.norm(self.conv1(x, edge_index)).relu(), edge_index)
+
+
+class Degrees(nn.Module):
+    """A layer that is made with the degrees of the training events."""
+
+    def __init__(
+        self,
+        n_node_features: int,
+        n_edge_features: int,  # noqa: ARG002
+        degree_histogram: Sequence[int] = (0, 1),
+    ) -> None:
+        super().__init__()
+        degrees = torch.tensor(degree_histogram)
+        self.conv = PNAConv(n_node_features, WIDTH, AGGREGATIONS, SCALERS, degrees)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.conv(x, edge_index)

@@ -120,9 +120,9 @@ class Weighted(nn.Module):
 @pytest.mark.parametrize("improved", [False, True])
 def test_degrees_of_learned_weights_have_gradients(improved: bool) -> None:
     torch.manual_seed(0)
-    model, oracle = make(Weighted(improved))
-    assert check_model(model, F, G) == [1, WIDTH, 1, WIDTH]
-    compare(model, oracle, make_graph(), 3)
+    net = Weighted(improved)
+    compare(*make(deepcopy(net)), make_graph(), 3)
+    assert check_model(PyGModel(net, DECODER, F, G), F, G) == [1, WIDTH, 1, WIDTH]
 
 
 def test_what_a_constructor_computes_is_no_weight() -> None:

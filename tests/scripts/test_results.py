@@ -32,6 +32,7 @@ SCRIPTS = {
     "faults.inject_faults": ["--rounds=1"],
     "faults.soak": [],
     "parity.parity_matrix": [],
+    "parity.parity_models": [],
     "parity.unchanged_training": [],
     "physics.builders_table": ["pipeline", "events"],
     "physics.graph_builders_table": ["pipeline", "events", "test", "out"],

@@ -15,6 +15,8 @@ from scripts.bench.plan_accuracy import Compared, Job
 from scripts.docs import cost_tables, parallel_tables, results_tables
 from scripts.docs.results_tables import TABLES, Page, pages
 from scripts.docs.table import percent, span
+from tests.distributed.matrix import Case
+from tests.distributed.pyg_matrix import STACK, trial
 from tests.programs import CHECKOUT
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -143,6 +145,17 @@ def test_the_worst_of_a_matrix_is_shown() -> None:
     found = parallel_tables.parity_matrix({"rows": [good, bad, other]})
     assert found.columns == ("engine", "", "directed", "symmetric", "cases", "failed")
     assert found.rows == [["DDP", "fp64", "2e-09", "3e-15", "3", "1"]]
+
+
+def test_the_worst_of_each_network_is_shown() -> None:
+    """The rows that parity_models.py writes, one of which failed."""
+    of_ddp = trial(STACK, "source_to_target", "DDP", 2)
+    good, bad = Case(of_ddp, "mixed", 1e-16, 3e-15, 0.0), Case(of_ddp, "mixed", 2e-9, 0.0, 0.0)
+    sharded = trial(STACK, "source_to_target", "ZeRO-3", 2)
+    rows = [case.row() for case in (good, bad, Case(sharded, "mixed", 1e-7, 0.0, 0.0))]
+    found = parallel_tables.parity_models({"rows": json.loads(json.dumps(rows))})
+    assert found.columns == ("layers", "DDP, fp64", "ZeRO-3, fp32", "cases", "failed")
+    assert found.rows == [["GATv2Conv, GCNConv, SAGEConv", "2e-09", "1e-07", "3", "1"]]
 
 
 def test_errors_of_predictions_are_shown_with_a_calibration_and_without() -> None:

@@ -1,5 +1,6 @@
 """The settings of a model of PyG's layers."""
 
+import inspect
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
@@ -9,7 +10,7 @@ from bigtrk.errors import InputError
 from bigtrk.models.attention_gnn import AttentionGNNConfig
 from bigtrk.models.options import Linears, ModelSettings, Width
 from bigtrk.models.user_model import UserModelConfig
-from bigtrk.user_code import names_code
+from bigtrk.user_code import load_code, names_code
 
 if TYPE_CHECKING:
     from bigtrk.models.pyg.model import PyGModel
@@ -56,6 +57,17 @@ class PyGConfig(ModelSettings):
                 "model.options.module: name the network's class, as package.module:Class"
             )
         return module
+
+    @property
+    def lacks_degrees(self) -> bool:
+        """Says whether the network's class takes a `degree_histogram` that the options lack.
+
+        Raises:
+            InputError: the class is not named or cannot be imported.
+        """
+        made = load_code(self.module, _NetworkConfig.key)
+        name = "degree_histogram"
+        return name in inspect.signature(made).parameters and name not in self.options
 
     def build(
         self,
