@@ -15,12 +15,12 @@ from bigtrk.cost.footprint import footprint
 from bigtrk.models import settings as model_settings
 from bigtrk.models.build import make_model
 from bigtrk.models.check import check_model
-from bigtrk.models.cut_check import check_cut
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import PyGConfig
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
+from bigtrk.proof.prove import prove
 from bigtrk.records.metrics import StepRecord
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
@@ -95,7 +95,7 @@ def test_the_network_of_pyg_is_trained_without_a_word_about_ranks() -> None:
     options = {"module": f"{net.__module__}:Net", "width": 5}
     model = make_model(PyGConfig.model_validate({"options": options}), F, G)
     assert check_model(model, F, G) == [5, 5]
-    assert check_cut(model, F, G) < 1e-13
+    assert prove(model, F, G).exact
 
 
 def test_the_partitioner_cuts_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

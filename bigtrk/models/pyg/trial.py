@@ -143,7 +143,7 @@ def _first(whole: SectorInputs) -> SectorInputs:
 
 
 def _difference(found: Tensor, expected: Tensor) -> Tensor:
-    return (found - expected).detach().abs().max() / expected.abs().max().clamp_min(1e-30)
+    return ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-30)).detach()
 
 
 def _check_gradients(model: Embeds, embedding: Tensor) -> None:
