@@ -103,7 +103,7 @@ def test_a_network_of_layers_of_pyg(check: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["checked_models:Centred"], ["Centred, mean in checked_models.py:30: ", "all rows"]),
+        (["checked_models:Centred"], ["Centred, mean in checked_models.py:27: ", "all rows"]),
         (
             ["pyg", "model.options.module=checked_models:Net", "model.options.norm=true"],
             ["layer norm (BatchNorm1d): averages over nodes"],
