@@ -43,16 +43,19 @@ def draw(
     ends = ends[:, torch.randperm(ends.shape[1], generator=generator)]
     if kind == "no edges":
         ends = ends[:, :0]
-    like = {"generator": generator, "dtype": torch.float64}
     graph = EventGraph(
         name=kind,
         node_feature_names=tuple(f"node feature {i}" for i in range(n_node_features)),
         edge_feature_names=tuple(f"edge feature {i}" for i in range(n_edge_features)),
-        node_features=torch.randn(N_NODES, n_node_features, **like),
+        node_features=_features(N_NODES, n_node_features, generator),
         edge_index=ends,
-        edge_features=torch.randn(ends.shape[1], n_edge_features, **like),
+        edge_features=_features(ends.shape[1], n_edge_features, generator),
     )
     return graph, cut(graph, owner, parts)
+
+
+def _features(n_rows: int, width: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(n_rows, width, generator=generator, dtype=torch.float64)
 
 
 def _owners(kind: str, parts: int, generator: torch.Generator) -> Tensor:

@@ -33,8 +33,8 @@ class Outcome(NamedTuple):
 
 def inputs_of(sector: Sector) -> SectorInputs:
     """Gives a sector as models read it, in tensors that the model may change."""
-    tensors = sector.node_features, sector.edge_features, sector.edge_index
-    return SectorInputs(*(tensor.clone() for tensor in tensors), n_owned=sector.n_owned)
+    x, edge_features = sector.node_features.clone(), sector.edge_features.clone()
+    return SectorInputs(x, edge_features, sector.edge_index.clone(), sector.n_owned)
 
 
 def replica(model: nn.Module) -> nn.Module:
@@ -48,23 +48,31 @@ def outcome(model: nn.Module, sectors: Sequence[Sector], kind: Kind) -> Outcome:
     """Runs `model` on the sectors of one graph, forward and backward.
 
     Raises:
-        SectorError: as `run_sectors`, or a result has not a row for each edge or node.
+        SectorError: as `run_sectors`; a result has not a row for each edge or node; the backward
+            pass fails.
     """
     passes = [partial(replica(model), *inputs_of(sector)) for sector in sectors]
     made = run_sectors(passes, sectors)
     pairs = [_counted(rows, sector, kind) for rows, sector in zip(made, sectors, strict=True)]
     ids, counted = zip(*pairs, strict=True)
     rows = torch.cat(counted)[torch.cat(ids).argsort()]
+    return Outcome(rows.detach(), _gradients(model, rows))
+
+
+def _gradients(model: nn.Module, rows: Tensor) -> dict[str, Tensor]:
+    """Gives the gradient of each parameter; zero where it has none, as models/check.py tells."""
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(rows.shape, generator=generator, dtype=torch.float64)
     named = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    # That a gradient is missing is for models/check.py to say; here it is zero.
     gradients = {name: torch.zeros_like(value) for name, value in named.items()}
-    if rows.requires_grad:
-        loss = (rows * weights).sum()
+    if not rows.requires_grad:
+        return gradients
+    loss = (rows * weights).sum()
+    try:
         found = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
-        gradients |= {k: got for k, got in zip(named, found, strict=True) if got is not None}
-    return Outcome(rows.detach(), gradients)
+    except Exception as error:
+        raise SectorError("fails in its backward pass") from error
+    return gradients | {k: got for k, got in zip(named, found, strict=True) if got is not None}
 
 
 def _counted(made: Tensor, sector: Sector, kind: Kind) -> tuple[Tensor, Tensor]:

@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from traceback import walk_tb
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -19,64 +18,17 @@ from bigtrk.models.failing_layer import failing_layer, told_layer
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import ContractError
 from bigtrk.models.settings import ModelConfig
-from bigtrk.proof.cause import ORDER, RANDOM, coarsest, first_difference, record, users_line
+from bigtrk.proof.difference import coarsest, first_difference, record
 from bigtrk.proof.graphs import KINDS, draw, shuffled
 from bigtrk.proof.lockstep import SectorError
 from bigtrk.proof.outcome import Difference, compare, outcome
+from bigtrk.proof.probe import ORDER, RANDOM, users_line
+from bigtrk.proof.result import Proof, Trial
 
 PARTS = (2, 3, 4)
 # Of the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; what a model
 # computes in float32 whatever it is given is rounded at 1e-7 to 1e-5.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
-
-
-class Trial(NamedTuple):
-    """A graph in sectors beside the whole of it: the largest relative differences of its results
-    and of its gradients, infinite where one is not finite.
-    """
-
-    graph: str
-    sectors: int
-    rows: float
-    gradients: float
-
-    @property
-    def worst(self) -> float:
-        return max(self.rows, self.gradients)
-
-
-@dataclass(frozen=True)
-class Proof:
-    """The proof that a model is exact, or what it does wrong.
-
-    worst: the largest relative difference in a trial, None where there was none that ended, or it
-    is infinite; exchanges: their widths in a forward pass, None where none ended well.
-    first_difference: the first layer that makes a difference, and why; None of an exact model.
-    """
-
-    model: str
-    trials: tuple[Trial, ...] = ()
-    exchanges: tuple[int, ...] | None = None
-    first_difference: str | None = None
-
-    @property
-    def exact(self) -> bool:
-        return self.first_difference is None
-
-    @property
-    def worst(self) -> float | None:
-        found = max((trial.worst for trial in self.trials), default=torch.inf)
-        return found if found < torch.inf else None
-
-    def summary(self) -> dict[str, Any]:
-        """Gives the proof in JSON's types, in short; exchanges: how many."""
-        return {
-            "model": self.model,
-            "exact": self.exact,
-            "worst": self.worst,
-            "exchanges": None if self.exchanges is None else len(self.exchanges),
-            "first_difference": self.first_difference,
-        }
 
 
 def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features: int) -> Proof:
@@ -153,12 +105,11 @@ def _try(model: nn.Module, case: _Case, kind: Kind, trials: list[Trial]) -> str 
     try:
         expected = outcome(model, [case.whole], kind)
         found = compare(outcome(model, case.parts, kind), expected)
+        trials.append(Trial(case.graph, len(case.parts), found.rows, found.gradients))
+        exact = trials[-1].worst <= min(TOLERANCE.values())
+        return None if exact else _difference(model, case, found)
     except SectorError as error:
         return _failure(model, error)
-    trials.append(Trial(case.graph, len(case.parts), found.rows, found.gradients))
-    if trials[-1].worst <= min(TOLERANCE.values()):
-        return None
-    return _difference(model, case, found)
 
 
 def _difference(model: nn.Module, case: _Case, found: Difference) -> str | None:
@@ -186,7 +137,7 @@ def _difference(model: nn.Module, case: _Case, found: Difference) -> str | None:
 
 def _failure(model: nn.Module, error: SectorError) -> str:
     cause = error.__cause__
-    if cause is None:
+    if not isinstance(cause, Exception):
         return f"{told_layer(model, '')}: {error}"
     frames = [frame for frame, _ in walk_tb(cause.__traceback__)]
     layer = failing_layer(cause) or told_layer(model, "")
@@ -202,7 +153,7 @@ def _moved(model: nn.Module) -> nn.Module:
     with torch.no_grad():
         for value in made.parameters():
             width = value.shape[-1] if value.dim() else 1
-            value += 0.1 * torch.randn_like(value) / max(width, 1) ** 0.5
+            value.add_(torch.randn_like(value), alpha=0.1 / max(width, 1) ** 0.5)
     return made
 
 

@@ -2,7 +2,8 @@
 
 from rich.console import Console
 
-from bigtrk.proof.prove import TOLERANCE, Proof
+from bigtrk.proof.prove import TOLERANCE
+from bigtrk.proof.result import Proof
 from bigtrk.reports.elements.layout import Table, at_width, show_table
 
 _NOTE = (

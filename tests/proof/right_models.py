@@ -52,4 +52,5 @@ class Embedding(Sums):
     """A hit model: rows of nodes, from their neighbours'."""
 
     def scores(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return x.index_add(0, edge_index[1], x[edge_index[0]]) + self.last(x)
+        made: Tensor = self.last(x.index_add(0, edge_index[1], x[edge_index[0]]))
+        return made

@@ -17,7 +17,8 @@ from bigtrk.models.settings import (
     ModelConfig,
 )
 from bigtrk.proof.graphs import KINDS
-from bigtrk.proof.prove import PARTS, Proof, prove, prove_configured
+from bigtrk.proof.prove import PARTS, prove, prove_configured
+from bigtrk.proof.result import Proof
 from tests.models.graphs import F, G
 from tests.models.user_models import Embedding, Layered, Simple
 from tests.proof import right_models, wrong_models
@@ -142,6 +143,7 @@ MIXES = "normalises or reduces over all rows"
         ("Detached", "model Detached", "gives its parameter nodes.weight no gradient"),
         ("Column", "model Column", "gives a result of shape [40, 1]"),
         ("Pair", "Pair", "gives a tuple for a sector of"),
+        ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass (Runt"),
         ("Lazy", "model Lazy", "its parameter last.weight has no size yet"),
     ],
 )

@@ -308,3 +308,19 @@ class GathersHalo(ExchangesOnce):
     def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:  # noqa: ARG002
         source, destination = edge_index
         return rows.index_add(0, destination, Gather.apply(rows, source))
+
+
+class NoGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:  # type: ignore[override]  # noqa: ARG004
+        return rows.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]  # noqa: ARG004
+        raise RuntimeError("not written")
+
+
+class FailsBackward(Sums):
+    def between(self, rows: Tensor, *_: Any) -> Tensor:
+        made: Tensor = NoGradient.apply(rows)
+        return made
