@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bigtrk.proof.trace import Step, Trace, changed, tensors_of
+from bigtrk.proof.trace import Step, Trace, changed, name_of, tensors_of
 from bigtrk.proof.way import Source, Way
 
 RANDOM = "gives other rows in a second pass over the same graph: draw nothing at random (dropout)"
@@ -66,7 +66,7 @@ class Probe(Trace):
 
     def called(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
         """Calls a torch function; that of the target also with rows mended."""
-        if self.next_step(function.__name__) == self._target:
+        if self.next_step(name_of(function)) == self._target:
             self.line = users_line(_callers())
             self.why = self._experiment(function, args, kwargs)
         return super().called(function, args, kwargs)

@@ -92,7 +92,7 @@ class Trace(AbstractContextManager["Trace"]):
     def called(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any) -> Any:
         """Calls a torch function, and notes what it gives."""
         made = function(*args, **kwargs)
-        self._step(function.__name__, changed(function, args, made))
+        self._step(name_of(function), changed(function, args, made))
         return made
 
     def _enter(self, name: str, _: nn.Module, args: Any, kwargs: Any) -> None:
@@ -134,7 +134,12 @@ def changed(function: Callable[..., Any], args: Sequence[Any], made: Any) -> Any
     """Gives what a torch function has made: an assignment to rows gives nothing, and changes its
     first argument.
     """
-    return args[0] if function.__name__ == "__setitem__" else made
+    return args[0] if name_of(function) == "__setitem__" else made
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Names a torch function; one that was compiled from a script has no name of its own."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def tensors_of(values: Any) -> Iterator[Tensor]:
