@@ -55,6 +55,12 @@ class Dropped(Net):
         return dropout(super().forward(x, edge_index), 0.1)
 
 
+class CentredNet(Net):
+    def forward(self, x, edge_index):
+        x = self.convs[0](x, edge_index)
+        return self.convs[1]((x - x.mean(0)).relu(), edge_index)
+
+
 class Failing:
     pass
 """
@@ -108,7 +114,14 @@ def test_a_network_of_layers_of_pyg(check: Any) -> None:
             ["pyg", "model.options.module=checked_models:Net", "model.options.norm=true"],
             ["layer norm (BatchNorm1d): averages over nodes"],
         ),
-        (["pyg", "model.options.module=checked_models:Dropped"], ["layer "]),
+        (
+            ["pyg", "model.options.module=checked_models:Dropped"],
+            ["net (Dropped), dropout in checked_models.py:43: ", "in a second pass"],
+        ),
+        (
+            ["pyg", "model.options.module=checked_models:CentredNet"],
+            ["net (CentredNet), mean in checked_models.py:49: ", "over all rows"],
+        ),
     ],
 )
 def test_a_model_that_is_not(check: Any, arguments: list[str], words: list[str]) -> None:

@@ -47,7 +47,12 @@ LayerCall = Callable[[list[Graph], list[Tensor], list[Tensor]], tuple[list[Tenso
 
 
 class ContractError(InputError):
-    """A model does not keep these promises: the message names the layer, or else the model."""
+    """A model does not keep these promises: the message names the layer, or else the model.
+
+    model: it, where it could be made.
+    """
+
+    model: nn.Module | None = None
 
 
 class SectorInputs(NamedTuple):

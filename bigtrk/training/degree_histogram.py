@@ -19,7 +19,7 @@ def with_degrees(configuration: Configuration, events: Sequence[EventSource]) ->
         InputError: the network's class cannot be imported, or an event cannot be read.
     """
     model = configuration.model
-    if not isinstance(model, PyGConfig) or not together(lambda: model.lacks_degrees):
+    if not isinstance(model, PyGConfig) or not together(model.lacks_degrees):
         return configuration
     counted = on_first_rank(lambda: degree_histogram(events))
     options = {**model.options, "degree_histogram": counted}

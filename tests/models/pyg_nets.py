@@ -37,7 +37,8 @@ def _mlp(n_inputs: int, n_outputs: int) -> nn.Sequential:
 def _pna(n: int, edges: int, flow: str) -> nn.Module:
     degrees = torch.tensor(DEGREES)
     options = {"edge_dim": edges, "towers": 2, "flow": flow}
-    return PNAConv(n, WIDTH, AGGREGATIONS, SCALERS, degrees, **options)
+    made: nn.Module = PNAConv(n, WIDTH, AGGREGATIONS, SCALERS, degrees, **options)
+    return made
 
 
 # A layer of so many inputs and edge features, which flows so.

@@ -25,7 +25,7 @@ class Around(nn.Module):
     def __init__(self, layer: nn.Module | None = None, after: Between | None = None) -> None:
         super().__init__()
         self.first = SAGEConv(F, 4)
-        self.layer = layer
+        self.layer: Any = layer
         self.after = after
         self.last = SAGEConv(4, 4)
 
@@ -119,7 +119,7 @@ def test_a_function_is_refused_by_the_layer_after_it(after: Between) -> None:
     assert said.startswith("layer last (SAGEConv), or what is computed before it, gives a node of")
 
 
-class Divides(MessagePassing):
+class Divides(MessagePassing):  # type: ignore[misc]  # PyG has no types
     """A mean that divides by a number of edges which may be none."""
 
     def __init__(self) -> None:
@@ -128,7 +128,8 @@ class Divides(MessagePassing):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         sums: Tensor = self.propagate(edge_index, x=self.linear(x))
-        return sums / degree(edge_index[1], len(x), x.dtype)[:, None]
+        counts: Tensor = degree(edge_index[1], len(x), x.dtype)
+        return sums / counts[:, None]
 
 
 class Length(Divides):
@@ -137,6 +138,21 @@ class Length(Divides):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         rows: Tensor = self.linear(self.propagate(edge_index, x=x))
         return rows.square().sum(1, keepdim=True).sqrt().expand(-1, 4)
+
+
+class Keeps(Around):
+    """Keeps what it computes, as SuperGATConv does its attention."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        self.kept = super().forward(x, edge_index)
+        return self.kept
+
+
+class Single(Around):
+    """Computes in float32, whatever its weights are."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return super().forward(x.float(), edge_index)
 
 
 class Pair(Around):
@@ -160,19 +176,31 @@ class Weights(Around):
     [
         (Around(Divides()), "layer layer (Divides), or what is computed before it, gives a row"),
         (Around(Length()), "Around: gives its parameter layer.linear.weight a gradient"),
+        (Keeps(), "Keeps: fails on a graph of 12 nodes (RuntimeError: Only Tensors created"),
+        (Single(), "Single: fails on a graph of 12 nodes (RuntimeError: "),
         (Pair(), "layer last (SAGEConv): gets several tensors at once"),
         (Weights(), "layer layer (GATConv): gives tuple, not one tensor of a row for each of 12"),
         (nn.Linear(F, 4), "Linear: holds no layer of torch_geometric.nn.MessagePassing"),
         (Around(after=lambda x, _: x[:, :1]), "Around: fails on a graph of 12 nodes (RuntimeError"),
-        (SAGEConv(F, 4), None),
     ],
-    ids=["division", "gradient", "pair", "weights", "no layer", "fails", "fine"],
+    ids=["division", "gradient", "kept", "float32", "pair", "weights", "no layer", "fails"],
 )
-def test_other_networks_are_refused(net: nn.Module, line: str | None) -> None:
-    if line is None:
-        PyGModel(net, AttentionGNNConfig(hidden=4), F, G)
-    else:
-        assert refused(net).startswith(line)
+def test_other_networks_are_refused(net: nn.Module, line: str) -> None:
+    assert refused(net).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        pyg.GENConv(4, 4, norm="layer"),
+        pyg.LayerNorm(4, mode="node"),
+        pyg.GATConv(4, 4),
+        SAGEConv(4, 4, aggr=["std", "softmax", "powermean"]),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_what_takes_each_row_alone_is_accepted(layer: nn.Module) -> None:
+    PyGModel(Around(layer), AttentionGNNConfig(hidden=4), F, G)
 
 
 class Pools(Around):

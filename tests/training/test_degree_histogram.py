@@ -40,4 +40,4 @@ def test_degrees_are_those_of_whole_graphs_however_they_are_cut() -> None:
     ],
 )
 def test_a_network_asks_by_an_argument(options: dict[str, object], lacks: bool) -> None:
-    assert PyGConfig.model_validate({"options": options}).lacks_degrees == lacks
+    assert PyGConfig.model_validate({"options": options}).lacks_degrees() == lacks

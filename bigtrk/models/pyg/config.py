@@ -58,7 +58,6 @@ class PyGConfig(ModelSettings):
             )
         return module
 
-    @property
     def lacks_degrees(self) -> bool:
         """Says whether the network's class takes a `degree_histogram` that the options lack.
 

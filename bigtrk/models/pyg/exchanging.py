@@ -64,7 +64,7 @@ class LayerExchange:
     def _enter(self, name: str, _: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         """Notes that a layer begins, which reads the rows of one kind of nodes."""
         self._depth += 1
-        if any(isinstance(value, tuple | list | dict) for value in (*args, *kwargs.values())):
+        if any(map(_holds_tensors, (*args, *kwargs.values()))):
             raise ContractError(
                 f"layer {name}: gets several tensors at once, of sources and destinations or of "
                 f"kinds of nodes; graphs have one kind of nodes, so give it their one x"
@@ -80,3 +80,9 @@ class LayerExchange:
                 f"{self._n_rows} nodes; let it return the nodes' rows alone"
             )
         return None if self._depth else self.fresh(name, result)
+
+
+def _holds_tensors(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value
+    several = isinstance(value, tuple | list | dict)
+    return several and any(isinstance(part, Tensor) for part in parts)

@@ -23,7 +23,8 @@ Weighted = tuple[Tensor, Tensor]  # edge_index [2, E], edge_weight [E]
 
 def take_degrees(net: nn.Module) -> Collection[GCNConv]:
     """Lets the layers GCNConv of `net` be weighted by `WholeDegrees`, and returns them."""
-    layers = [module for module in net.modules() if type(module) is GCNConv and module.normalize]
+    convs: list[Any] = [module for module in net.modules() if type(module) is GCNConv]
+    layers = [conv for conv in convs if conv.normalize]
     for layer in layers:
         layer.normalize = False
     return layers

@@ -4,7 +4,6 @@ What is not found so, such as a function that drops edges, is found by the trial
 """
 
 from collections.abc import Iterator
-from numbers import Number
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -90,4 +89,4 @@ def _drops(module: nn.Module) -> bool:
     """Says whether a layer such as GATConv, or PyG's MLP, drops with a probability of its own."""
     found = getattr(module, "dropout", 0.0)
     shares = found if isinstance(found, list | tuple) else [found]
-    return any(isinstance(share, Number) and share > 0 for share in shares)
+    return any(isinstance(share, float | int) and share > 0 for share in shares)

@@ -7,6 +7,8 @@ Shapes: N nodes, E edges, F and G node and edge features, D the width of the emb
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Protocol, Self
 
@@ -43,33 +45,57 @@ def embedding_width(model: Embeds, n_node_features: int, n_edge_features: int) -
     that layers take from their first input are set then; random numbers stay as they were.
 
     Raises:
-        ContractError: the network fails, gives no embedding of each node, or gives another one to
-            the owned nodes of a sector than to those of the whole graph.
+        ContractError: the network fails, or gives no embedding of each node.
     """
     graph = _graph(n_node_features, n_edge_features)
-    with own_random_numbers(graph.x):
-        embedding = _run(model, graph)
-        shape = list(embedding.shape) if isinstance(embedding, Tensor) else type(embedding).__name__
-        if not isinstance(shape, list) or len(shape) != 2 or shape[0] != _NODES or not shape[1]:
-            raise _broken(
-                model, f"gives {shape} for {_NODES} nodes; return their embeddings [N, D]"
-            )
-        prove(model, graph)
+    with own_random_numbers(graph.x), _failures_told(model):
+        return _width(model, graph)
+
+
+def try_out(model: Embeds, n_node_features: int, n_edge_features: int) -> None:
+    """Compares the network of `model` on parts of a small graph with the whole, in float64; random
+    numbers stay as they were.
+
+    Raises:
+        ContractError: the network fails, gives another embedding to the owned nodes of a sector
+            than to those of the whole graph, or a gradient that is not finite.
+    """
+    graph = _graph(n_node_features, n_edge_features)
+    with own_random_numbers(graph.x), _failures_told(model):
+        _prove(deepcopy(model).double(), graph)
+
+
+@contextmanager
+def _failures_told(model: Embeds) -> Iterator[None]:
+    """Tells in one line whatever fails within."""
+    try:
+        yield
+    except ContractError:
+        raise
+    except Exception as error:
+        said = f"fails on a graph of {_NODES} nodes ({type(error).__name__}: {reason(error)})"
+        raise _broken(model, said) from error
+
+
+def _width(model: Embeds, graph: SectorInputs) -> int:
+    embedding = model.embed(graph, LayerExchange(graph, _NODES, no_exchange))
+    shape = list(embedding.shape) if isinstance(embedding, Tensor) else type(embedding).__name__
+    if not isinstance(shape, list) or len(shape) != 2 or shape[0] != _NODES or not shape[1]:
+        raise _broken(model, f"gives {shape} for {_NODES} nodes; return their embeddings [N, D]")
     return shape[1]
 
 
-def prove(model: Embeds, graph: SectorInputs) -> None:
+def _prove(model: Embeds, graph: SectorInputs) -> None:
     """Compares, in float64, both ends of `graph` as sectors with the whole.
 
     Raises:
         ContractError: they differ after a layer, or a gradient is not finite.
     """
-    model = deepcopy(model).double()
-    features = graph.x.double(), graph.edge_features.double()
-    ends = features[0], features[1], graph.edge_index
-    _prove_end(model, SectorInputs(*ends, _NODES))
-    turned = [value.flip(0) for value in features]
-    _prove_end(model, SectorInputs(*turned, (_NODES - 1 - graph.edge_index).flip(1), _NODES))
+    x, edge_features, edge_index, _ = graph
+    x, edge_features = x.double(), edge_features.double()
+    _prove_end(model, SectorInputs(x, edge_features, edge_index, _NODES))
+    turned = (_NODES - 1 - edge_index).flip(1)
+    _prove_end(model, SectorInputs(x.flip(0), edge_features.flip(0), turned, _NODES))
 
 
 def _graph(n_node_features: int, n_edge_features: int) -> SectorInputs:
@@ -85,16 +111,6 @@ def _graph(n_node_features: int, n_edge_features: int) -> SectorInputs:
     pair = torch.where(turned, pair.flip(0), pair)
     edge_index = torch.tensor(_CONNECTED)[torch.cat([pair, loops.expand(2, -1)], dim=1)]
     return SectorInputs(x, edge_features, edge_index, _NODES)
-
-
-def _run(model: Embeds, graph: SectorInputs) -> Tensor:
-    try:
-        return model.embed(graph, LayerExchange(graph, _NODES, no_exchange))
-    except ContractError:
-        raise
-    except Exception as error:
-        said = f"fails on a graph of {_NODES} nodes ({type(error).__name__}: {reason(error)})"
-        raise _broken(model, said) from error
 
 
 def _prove_end(model: Embeds, whole: SectorInputs) -> None:
@@ -143,7 +159,7 @@ def _first(whole: SectorInputs) -> SectorInputs:
 
 
 def _difference(found: Tensor, expected: Tensor) -> Tensor:
-    return ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-30)).detach()
+    return (found - expected).detach().abs().max() / expected.abs().max().clamp_min(1e-30)
 
 
 def _check_gradients(model: Embeds, embedding: Tensor) -> None:
