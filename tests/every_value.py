@@ -49,6 +49,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "engine.ds_config": {"engine.name": "deepspeed"},
     "engine.shard_ranks=2": {"engine.name": "fsdp2"},
     "model.name=embedding": {"data.train": ["true edges"]},
+    "model.name=pyg": {"model.options.module": "tests.models.pyg_nets:Plain"},
     "model.gives": {"model.name": "tests.models.user_models:Simple"},
     "model.gives=hit": {
         "model.name": "tests.models.user_models:Embedding",
@@ -77,9 +78,9 @@ class Value:
         """Returns command-line overrides: a small model's, `others` unless replaced, its own."""
         model = {"model.hidden": 8, "model.layers": 2}
         name = self.needed.get("model.name", "interaction")
-        if name in ("mlp", "embedding") or names_code(name):
+        if name in ("mlp", "embedding", "pyg") or names_code(name):
             del model["model.layers"]
-        if names_code(name):
+        if name == "pyg" or names_code(name):
             del model["model.hidden"]
         content = {**model, **others, **self.needed, self.key: self.value}
         return [f"{key}={json.dumps(value)}" for key, value in content.items()]

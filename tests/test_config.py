@@ -79,7 +79,9 @@ def test_options_of_other_models_are_refused(name: str, override: str, complaint
     assert complaint in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["interaction", "attention", "mlp", "embedding", "my.module:Net"])
+@pytest.mark.parametrize(
+    "name", ["interaction", "attention", "mlp", "embedding", "pyg", "my.module:Net"]
+)
 def test_the_shipped_default_fits_every_model(name: str) -> None:
     configuration = load_settings(Configuration, DEFAULT, [f"model.name={name}"])
     assert configuration.model.name == name

@@ -1,6 +1,6 @@
 """The models there are; `name` chooses one.
 
-A new model is a file of its own and its settings' name in `AnyConfig` (docs/adding/model.md).
+A new model is a file of its own and its settings in `AnyConfig` (docs/adding/model.md).
 """
 
 from typing import Annotated, Any, get_args
@@ -57,7 +57,11 @@ def _of_one_model(content: Any) -> Any:
     for key in content:
         models = [model for model, options in _OPTIONS.items() if key in options]
         if models and known and tag not in models:
-            hint = f" (what it takes itself is model.options.{key})" if tag == _OWN else ""
+            hint = (
+                f" (what it takes itself is model.options.{key})"
+                if "options" in _OPTIONS[tag]
+                else ""
+            )
             raise ValueError(
                 f"model.{key} is an option of {' and '.join(models)}; remove it for "
                 f"{content['name']}{hint}"

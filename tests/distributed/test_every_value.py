@@ -138,6 +138,7 @@ def test_every_value_trains_a_step(world_size: int, tmp_path: Path) -> None:
         assert run.steps, value
         assert all(step.loss is not None and math.isfinite(step.loss) for step in run.steps), value
         configuration = Configuration.model_validate(run.record.config)
+        allow_code(code_named(configuration))
         start, end = (
             build_model(configuration).state_dict(),
             load_file(folder / "model.safetensors"),

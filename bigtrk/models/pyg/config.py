@@ -98,3 +98,4 @@ class _NetworkConfig(UserModelConfig):
     """Makes the network as models of the user's own are made."""
 
     key: ClassVar[str] = "model.options.module"
+    page: ClassVar[str] = "docs/adding/pyg.md"
