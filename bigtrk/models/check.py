@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.errors import reason
-from bigtrk.models.failing_layer import failing_layer
+from bigtrk.models.layer_names import failing_layer
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import ContractError, SectorInputs
 from bigtrk.models.state_check import check_state

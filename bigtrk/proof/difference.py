@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.graphs.sector import Sector
-from bigtrk.models.failing_layer import told_layer
+from bigtrk.models.layer_names import told
 from bigtrk.models.protocol import Exchange
 from bigtrk.proof.alignment import Rows
 from bigtrk.proof.lockstep import run_sectors
@@ -48,10 +48,10 @@ def first_difference(
     place = {step: i for i, step in enumerate(made)}
     faults = [(place[way.fault], k) for k, way in enumerate(ways) if way.fault]
     if not faults:
-        return f"{told_layer(model, '')}: {why or UNKNOWN}"
+        return f"{told('', model)}: {why or UNKNOWN}"
     way = ways[min(faults)[1]]
     assert way.fault
-    layer = told_layer(model, way.fault.blamed)
+    layer = told(way.fault.blamed, model.get_submodule(way.fault.blamed))
     if way.function is None:
         return f"{layer}: {why or UNKNOWN}"
     probe = Probe(replica(model), way, way.function)

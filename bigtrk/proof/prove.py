@@ -14,7 +14,7 @@ from bigtrk.errors import reason
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.models.build import make_model
 from bigtrk.models.check import check_model, own_random_numbers
-from bigtrk.models.failing_layer import failing_layer, told_layer
+from bigtrk.models.layer_names import failing_layer, told
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import ContractError
 from bigtrk.models.settings import ModelConfig
@@ -120,8 +120,9 @@ def _difference(model: nn.Module, case: _Case, found: Difference) -> str | None:
     """Says what differs first, unless by no more than the rounding of the model's own types."""
     step, dtype = coarsest(record(model, case.whole))
     if dtype not in TOLERANCE:
+        layer = told(step.layer, model.get_submodule(step.layer))
         return (
-            f"{told_layer(model, step.layer)}, {step.what}: computes in {dtype} whatever it is "
+            f"{layer}, {step.what.strip('_')}: computes in {dtype} whatever it is "
             f"given, whose rounding hides what is looked for; let it compute in the type of x"
         )
     tolerance = TOLERANCE[dtype]
@@ -142,9 +143,9 @@ def _difference(model: nn.Module, case: _Case, found: Difference) -> str | None:
 def _failure(model: nn.Module, error: SectorError) -> str:
     cause = error.__cause__
     if not isinstance(cause, Exception):
-        return f"{told_layer(model, '')}: {error}"
+        return f"{told('', model)}: {error}"
     frames = [frame for frame, _ in walk_tb(cause.__traceback__)]
-    layer = failing_layer(cause) or told_layer(model, "")
+    layer = failing_layer(cause) or told("", model)
     said = f"{error} ({type(cause).__name__}: {reason(cause)})"
     return f"{layer}{users_line(reversed(frames))}: {said}"
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, MessagePassing
 
+from bigtrk.models.layer_names import told
 from bigtrk.models.protocol import ContractError, Exchange, SectorInputs
 from bigtrk.models.pyg.gcn import WholeDegrees
-from bigtrk.models.pyg.names import told
 
 
 class LayerExchange:

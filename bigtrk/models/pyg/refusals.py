@@ -11,8 +11,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch_geometric.nn import LayerNorm, MessageNorm, MessagePassing, aggr
 
+from bigtrk.models.layer_names import told
 from bigtrk.models.protocol import ContractError
-from bigtrk.models.pyg.names import told
 
 _ORDERED = (
     aggr.LSTMAggregation,
