@@ -106,14 +106,14 @@ def _checked(
     ended = [sector for sector, each in zip(sectors, sent, strict=True) if each is None]
     if ended:
         raise SectorError(
-            f"makes fewer exchanges for {told(ended[0])} than for others of its graph, so ranks "
-            f"would wait for each other"
+            f"makes fewer exchanges for {told_sector(ended[0])} than for others of its graph, so "
+            f"ranks would wait for each other"
         )
     for sector, each in zip(sectors, rows, strict=True):
         if each.dim() != 2 or len(each) != sector.n_owned or each.shape[1] != rows[0].shape[-1]:
             raise SectorError(
-                f"gives the exchange rows of shape {list(each.shape)} for {told(sector)}; give it "
-                f"the owned rows [n_owned, H] alone, equally wide for each sector"
+                f"gives the exchange rows of shape {list(each.shape)} for {told_sector(sector)}; "
+                f"give it the owned rows [n_owned, H] alone, equally wide for each sector"
             )
     return rows
 
@@ -121,12 +121,12 @@ def _checked(
 def _raise_first(threads: Sequence[_SectorThread], sectors: Sequence[Sector]) -> None:
     for thread, sector in zip(threads, sectors, strict=True):
         if isinstance(thread.error, Exception):
-            raise SectorError(f"fails for {told(sector)}") from thread.error
+            raise SectorError(f"fails for {told_sector(sector)}") from thread.error
         if thread.error is not None:
             raise thread.error
 
 
-def told(sector: Sector) -> str:
+def told_sector(sector: Sector) -> str:
     """Names a sector by what it has."""
     halo = sector.n_nodes - sector.n_owned
     return f"a sector of {sector.n_owned} nodes, {halo} halo nodes and {sector.n_edges} edges"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bigtrk.graphs.sector import Sector
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import SectorInputs
-from bigtrk.proof.lockstep import SectorError, run_sectors, told
+from bigtrk.proof.lockstep import SectorError, run_sectors, told_sector
 
 _TINY = 1e-300
 # A gradient is compared with at least this share of the largest one: of one that is zero but for
@@ -78,9 +78,11 @@ def _gradients(model: nn.Module, rows: Tensor) -> dict[str, Tensor]:
 def _counted(made: Tensor, sector: Sector, kind: Kind) -> tuple[Tensor, Tensor]:
     """Gives the rows that count in this sector, and their ids in the graph."""
     if not isinstance(made, Tensor):
-        raise SectorError(f"gives a {type(made).__name__} for {told(sector)}; return a tensor")
+        raise SectorError(
+            f"gives a {type(made).__name__} for {told_sector(sector)}; return a tensor"
+        )
     if made.dim() == 0 or len(made) != (sector.n_edges if kind == "edge" else sector.n_nodes):
-        raise SectorError(f"gives a result of shape {list(made.shape)} for {told(sector)}")
+        raise SectorError(f"gives a result of shape {list(made.shape)} for {told_sector(sector)}")
     if kind == "edge":
         return sector.edge_id[sector.owns_edge], made[sector.owns_edge]
     return sector.node_id[: sector.n_owned], made[: sector.n_owned]
