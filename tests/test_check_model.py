@@ -66,6 +66,12 @@ class Failing:
 """
 
 
+def line_of(text: str) -> str:
+    """The place of the only line of the models that has `text`, as messages tell it."""
+    (number,) = [n for n, line in enumerate(MODELS.splitlines(), start=1) if text in line]
+    return f" in checked_models.py:{number}"
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
@@ -87,7 +93,9 @@ def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_an_exact_model(check: Any) -> None:
-    status, lines, error = check("checked_models:Sums", "model.options.hidden=5")
+    """The same each time."""
+    arguments = "checked_models:Sums", "model.options.hidden=5"
+    status, lines, error = check(*arguments)
     assert (status, error) == (0, "")
     found = json.loads(lines[-1])
     assert 0 < found.pop("worst") < 1e-12
@@ -96,6 +104,7 @@ def test_an_exact_model(check: Any) -> None:
     assert [line.split()[-3] for line in lines if line.startswith("hub ")] == ["2", "3", "4"]
     (verdict,) = [line for line in lines if line.startswith("exact: ")]
     assert verdict.endswith("widths of its exchanges: 5")
+    assert check(*arguments)[1] == lines
 
 
 def test_a_network_of_layers_of_pyg(check: Any) -> None:
@@ -109,18 +118,21 @@ def test_a_network_of_layers_of_pyg(check: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["checked_models:Centred"], ["Centred, mean in checked_models.py:27: ", "all rows"]),
+        (
+            ["checked_models:Centred"],
+            [f"Centred, mean{line_of('return x - x.mean(0)')}: ", "all rows"],
+        ),
         (
             ["pyg", "model.options.module=checked_models:Net", "model.options.norm=true"],
             ["layer norm (BatchNorm1d): averages over nodes"],
         ),
         (
             ["pyg", "model.options.module=checked_models:Dropped"],
-            ["net (Dropped), dropout in checked_models.py:43: ", "in a second pass"],
+            [f"net (Dropped), dropout{line_of('dropout(super()')}: ", "in a second pass"],
         ),
         (
             ["pyg", "model.options.module=checked_models:CentredNet"],
-            ["net (CentredNet), mean in checked_models.py:49: ", "over all rows"],
+            [f"net (CentredNet), mean{line_of('(x - x.mean(0)).relu()')}: ", "over all rows"],
         ),
     ],
 )
