@@ -102,7 +102,10 @@ def test_one_name_makes_the_model_a_choice() -> None:
     assert footprint(config, 4, 6, cut=True).exchanged == (32, 32, 32, 32)
 
 
-def test_the_network_of_pyg_is_trained_without_a_word_about_ranks() -> None:
+def test_the_network_of_pyg_is_trained_without_a_word_about_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(user_code, "_allowed", set())
     net = example("pyg.md").Net
     allow_code([net.__module__])
     options = {"module": f"{net.__module__}:Net", "width": 5}

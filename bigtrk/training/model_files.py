@@ -15,7 +15,7 @@ from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import SCALES
 from bigtrk.models.build import make_model
 from bigtrk.training.checkpoint.tensor_headers import Shape, read_header
-from bigtrk.training.named_code import warn_of_other_code
+from bigtrk.training.named_code import code_named, warn_of_other_code
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
 
@@ -101,13 +101,12 @@ def check_shapes(
     configuration: Configuration, source: str, stored: Mapping[str, Shape], file: str
 ) -> None:
     """Checks that the weights `stored` in `file`, by name, are those of the model that
-    `configuration` (of `source`) describes, without taking memory.
+    `configuration` (of `source`) describes, without taking memory for one of ours.
 
     Raises:
         InputError: one is missing, unknown or of another shape.
     """
-    with torch.device("meta"):
-        state = build_model(configuration).state_dict()
+    state = _empty_model(configuration).state_dict()
     expected = {name: tuple(tensor.shape) for name, tensor in state.items()}
     for name in (*expected, *stored):
         if expected.get(name) != stored.get(name):
@@ -116,6 +115,17 @@ def check_shapes(
                 f"for {_told(expected.get(name))} (model, data.node_features, data.edge_features, "
                 f"training.pt_weight); restore the two files that belong together"
             )
+
+
+def _empty_model(configuration: Configuration) -> nn.Module:
+    """Makes the model without values; a class of the user's own that reads them, with them."""
+    try:
+        with torch.device("meta"):
+            return build_model(configuration)
+    except InputError:
+        if not code_named(configuration):
+            raise
+    return build_model(configuration)
 
 
 def _told(shape: Shape | None) -> str:

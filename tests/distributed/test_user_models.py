@@ -1,6 +1,7 @@
 """Models of users' own, from a folder beside their data, train as one rank does on every engine."""
 
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,12 +14,14 @@ from safetensors.torch import load_file
 from bigtrk.models.settings import UserModelConfig
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run_record
+from bigtrk.training import named_code
 from bigtrk.training.settings import Configuration
-from bigtrk.user_code import allow_code
+from bigtrk.user_code import Origin, allow_code
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES, losses, settings, steps, train, write_events
+from tests.distributed.started import Start, play
 from tests.models import user_models
-from tests.programs import CHECKOUT, run_shell
+from tests.programs import CHECKOUT, free_port, run_shell
 
 FORMS = ("Simple", "Layered")
 CASES = [(form, engine) for form in FORMS for engine in ENGINES]
@@ -131,6 +134,31 @@ def test_they_train_on_parts_of_events(home: Path, tmp_path: Path) -> None:
         assert (run / "model.safetensors").exists(), run.name
         assert max(losses(run)) > 0, run.name  # some wedges have no edges
     assert len([*tmp_path.iterdir()]) == 6
+
+
+def have_another_version() -> None:
+    vars(named_code)["code_origin"] = lambda *_: Origin("elsewhere.py", "1")
+
+
+def have_none() -> None:
+    vars(sys)["modules"][user_models.__name__] = None  # cannot be imported
+
+
+def test_ranks_with_other_code_are_told_apart_before_they_train(home: Path, tmp_path: Path) -> None:
+    name = f"{user_models.__name__}:Simple"
+    named = (f"model.name={name}", f"data.train=[{home}/graphs]")
+    befores = {"other": have_another_version, "none": have_none}
+    ends = play(
+        {
+            case: (free_port(), [Start(0, 2, named), Start(1, 2, named, before=before)])
+            for case, before in befores.items()
+        },
+        tmp_path,
+    )
+    (line,) = ends["other"][0].said
+    assert f"rank 1 has another version of {name} than rank 0: 1 instead of" in line
+    (line,) = ends["none"][0].said
+    assert f"rank 1: model.name={name}: importing {user_models.__name__} fails (Module" in line
 
 
 LAUNCHERS = {

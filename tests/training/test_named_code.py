@@ -134,6 +134,21 @@ def test_a_plan_counts_it_or_says_that_it_was_measured(folder: Path, run: Run) -
     assert "does not run on meta tensors" in " ".join(printed.split())
 
 
+def test_a_class_that_reads_its_weights_as_it_is_made_is_loaded(folder: Path, run: Run) -> None:
+    """It cannot be made on meta tensors, on which shapes are compared."""
+    with (folder / "named_models.py").open("a") as source:
+        source.write(
+            "class Normalised(Simple):\n"
+            "    def __init__(self, *sizes, **options):\n"
+            "        super().__init__(*sizes, **options)\n"
+            "        self.last.weight.data /= float(self.last.weight.data.abs().max())\n"
+        )
+    status, _, said = run(*TRAIN, "model.name=named_models:Normalised")
+    assert status == 0, said
+    status, _, said = run("bigtrk", "evaluate", "run", "graphs", "--code", "named_models")
+    assert status == 0, said
+
+
 def test_what_breaks_the_contract_is_told_before_training(folder: Path, run: Run) -> None:
     with (folder / "named_models.py").open("a") as source:
         source.write(
