@@ -10,6 +10,7 @@ import bigtrk
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.errors import InputError
 from bigtrk.graph_commands import build, simulate
+from bigtrk.model_commands import check_model
 from bigtrk.pipeline_commands import (
     evaluate_stages,
     filter_graphs,
@@ -331,6 +332,7 @@ def plan(
         print_result(answer, as_json, lambda: plan_tables.show_plan(answer, console))
 
 
+app.command("check-model")(check_model)
 app.command("filter")(filter_graphs)
 app.add_typer(pipeline, name="pipeline")
 app.command()(reconstruct)

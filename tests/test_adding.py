@@ -18,12 +18,12 @@ from bigtrk.graphs.sector import whole_sector
 from bigtrk.models import settings as model_settings
 from bigtrk.models.build import make_model
 from bigtrk.models.check import check_model
-from bigtrk.models.cut_check import check_cut
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import PyGConfig, UserModelConfig
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
+from bigtrk.proof.prove import prove
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.builders.names import BuilderName
@@ -94,7 +94,7 @@ def test_a_model_of_ones_own_is_named_by_its_path(monkeypatch: pytest.MonkeyPatc
     config = UserModelConfig(name=f"{own}:Sums", options={"hidden": 8})
     model = config.build(4, 6, pt_head=False)
     assert check_model(model, 4, 6) == [8, 8]
-    assert check_cut(model, 4, 6) < 1e-13
+    assert prove(model, 4, 6).exact
     assert footprint(config, 4, 6, cut=True).exchanged == (32, 32)
     assert not footprint(config, 4, 6, cut=True).measured
 
@@ -114,13 +114,16 @@ def test_one_name_makes_the_model_a_choice() -> None:
     assert footprint(config, 4, 6, cut=True).exchanged == (32, 32, 32, 32)
 
 
-def test_the_network_of_pyg_is_trained_without_a_word_about_ranks() -> None:
+def test_the_network_of_pyg_is_trained_without_a_word_about_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(user_code, "_allowed", set())
     net = example("pyg.md").Net
     allow_code([net.__module__])
     options = {"module": f"{net.__module__}:Net", "width": 5}
     model = make_model(PyGConfig.model_validate({"options": options}), F, G)
     assert check_model(model, F, G) == [5, 5]
-    assert check_cut(model, F, G) < 1e-13
+    assert prove(model, F, G).exact
 
 
 def test_the_partitioner_cuts_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

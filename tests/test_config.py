@@ -67,6 +67,7 @@ def test_what_is_wrong_is_named(override: str, hint: str) -> None:
         ),
         ("mlp", "model.hiden=3", "unknown key 'model.hiden'; did you mean 'model.hidden'?"),
         ("mlp", "model.gives=hit", "an option of package.module:Class; remove it for mlp"),
+        ("pyg", "model.hidden=3", "for pyg (what it takes itself is model.options.hidden)"),
         ("m:Net", "model.hidden=3", "for m:Net (what it takes itself is model.options.hidden)"),
         ("m:Net", "model.optons.hidden=3", "unknown key 'model.optons'; did you mean 'model.opt"),
         ("m:Net", "model.options=3", "model.options: Input should be a valid dictionary"),

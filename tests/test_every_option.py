@@ -57,6 +57,7 @@ COMMANDS = [
     ),
     "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
     "bigtrk plan --check runs/0001 --code own_code",
+    "bigtrk check-model mlp model.hidden=4 --json",
     "bigtrk doctor --json",
 ]
 # What takes minutes or starts ranks of its own, and the tests of it.

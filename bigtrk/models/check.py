@@ -10,9 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import reason
+from bigtrk.models.layer_names import failing_layer
 from bigtrk.models.options import Kind
-from bigtrk.models.protocol import SectorInputs
+from bigtrk.models.protocol import ContractError, SectorInputs
 from bigtrk.models.state_check import check_state
 
 _NODES, _OWNED, _EDGES = 12, 8, 40
@@ -33,11 +34,11 @@ def check_model(
     torch's random numbers stay as they were. Gives the width of each of its exchanges.
 
     Raises:
-        InputError: what `check_state` says; the model fails, its result has another shape than [E],
-            [E, 2] or, of a hit model, [N, D], or another type than float32 or float64, or is not
-            finite; the exchange gets other rows than the owned ones, or is called another number of
-            times for the empty sector; a parameter gets no gradient, or from the empty sector one
-            that is not zero.
+        ContractError: what `check_state` says; the model fails, its result has another shape than
+            [E], [E, 2] or, of a hit model, [N, D], or another type than float32 or float64, or is
+            not finite; the exchange gets other rows than the owned ones, or is called another
+            number of times for the empty sector; a parameter gets no gradient, or from the empty
+            sector one that is not zero.
     """
     check_state(model)
     weight = next(model.parameters())
@@ -100,10 +101,12 @@ def _check_pass(model: nn.Module, sector: SectorInputs, which: str, kind: Kind) 
         made = model(*sector, exchange)
         _check_result(model, made, sector, which, kind)
         return _Pass(widths, _gradients(model, made, which))
-    except InputError:
+    except ContractError:
         raise
     except Exception as error:
-        said = f"fails for {which} ({type(error).__name__}: {reason(error)})"
+        layer = failing_layer(error)
+        within = f" in {layer}" if layer else ""
+        said = f"fails for {which}{within} ({type(error).__name__}: {reason(error)})"
         raise _broken(model, said) from error
 
 
@@ -146,5 +149,5 @@ def _told(widths: Sequence[int]) -> str:
     return f"{len(widths)} exchanges (of widths {list(widths)})" if widths else "no exchange"
 
 
-def _broken(model: nn.Module, how: str) -> InputError:
-    return InputError(f"model {type(model).__name__}: {how} ({_RULES})")
+def _broken(model: nn.Module, how: str) -> ContractError:
+    return ContractError(f"model {type(model).__name__}: {how} ({_RULES})")

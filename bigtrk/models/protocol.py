@@ -19,12 +19,12 @@ Whatever the form:
 * The number of exchanges, and the width of each, is the same for every sector, an empty one too.
 * An empty sector (no nodes, no edges) runs every layer, and gives every parameter a gradient, of
   zero.
-
 * All that it keeps is in parameters, float32 and trained, each of one name and at least one
   dimension; what is constant is a buffer with persistent=False. The weights of a submodule are read
   in that submodule's own `forward`, where engines that shard them have gathered them.
 
-`check.py` finds out whether a model keeps these promises.
+`check.py` finds out before each training whether a model keeps these promises, as far as a small
+sector and an empty one show it; `bigtrk check-model` proves it on graphs, whole and cut.
 
 Shapes: N nodes, E edges, F and G node and edge features, H the width of an exchange.
 """
@@ -36,6 +36,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
+from bigtrk.errors import InputError
 from bigtrk.models.runner import run_layers
 
 Exchange = Callable[[Tensor], Tensor]  # owned rows [n_owned, H] -> all rows [N, H]
@@ -43,6 +44,15 @@ ExchangeAll = Callable[[list[Tensor]], list[Tensor]]  # the same of each of a ra
 Graph = TypeVar("Graph")  # what a model's layers read of a sector beside nodes and edges
 # Graphs, nodes [N, H] and edges [E, ...] of each sector -> owned nodes [n_owned, H], and edges.
 LayerCall = Callable[[list[Graph], list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
+
+
+class ContractError(InputError):
+    """A model does not keep these promises: the message names the layer, or else the model.
+
+    model: it, where it could be made.
+    """
+
+    model: nn.Module | None = None
 
 
 class SectorInputs(NamedTuple):

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from bigtrk.errors import InputError
+from bigtrk.models.protocol import ContractError
 
 
 def check_state(model: nn.Module) -> None:
     """Checks that all that a model keeps are parameters of its own, float32 and trained.
 
     Raises:
-        InputError: it has none; names one that is not so, or a buffer that would be stored.
+        ContractError: it has none; names one that is not so, or a buffer that would be stored.
     """
     parameters = dict(model.named_parameters())
     if not parameters:
@@ -47,5 +47,5 @@ def _wrong(parameter: Tensor) -> str | None:
     return None
 
 
-def _unfit(model: nn.Module, how: str) -> InputError:
-    return InputError(f"model {type(model).__name__}: {how} (see bigtrk/models/protocol.py)")
+def _unfit(model: nn.Module, how: str) -> ContractError:
+    return ContractError(f"model {type(model).__name__}: {how} (see bigtrk/models/protocol.py)")

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import pytest
 import torch
@@ -141,7 +143,7 @@ def have_another_version() -> None:
 
 
 def have_none() -> None:
-    vars(sys)["modules"][user_models.__name__] = None  # cannot be imported
+    sys.modules[user_models.__name__] = cast(ModuleType, None)  # so that it cannot be imported
 
 
 def test_ranks_with_other_code_are_told_apart_before_they_train(home: Path, tmp_path: Path) -> None:
@@ -155,10 +157,9 @@ def test_ranks_with_other_code_are_told_apart_before_they_train(home: Path, tmp_
         },
         tmp_path,
     )
-    (line,) = ends["other"][0].said
-    assert f"rank 1 has another version of {name} than rank 0: 1 instead of" in line
-    (line,) = ends["none"][0].said
-    assert f"rank 1: model.name={name}: importing {user_models.__name__} fails (Module" in line
+    other, none = ("\n".join(ends[case][0].said) for case in befores)
+    assert f"rank 1 has another version of {name} than rank 0: 1 instead of" in other
+    assert f"rank 1: model.name={name}: importing {user_models.__name__} fails (Module" in none
 
 
 LAUNCHERS = {

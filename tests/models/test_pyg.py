@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from bigtrk.models.check import check_model
-from bigtrk.models.cut_check import check_cut
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.pyg.model import PyGModel
 from bigtrk.models.settings import AttentionGNNConfig
+from bigtrk.proof.prove import prove
 from tests.models.graphs import Cut, F, G, Graph, make_graph
 from tests.models.pyg_nets import LAYERS, WIDTH, Net, Plain
 from tests.models.sectors_at_once import run_at_once
@@ -85,7 +85,10 @@ def test_the_contract_is_kept(kinds: list[str]) -> None:
     if kinds == STACK:
         widths = [WIDTH, 1, WIDTH, WIDTH]
     assert check_model(model, F, G) == widths
-    assert check_cut(model, F, G) < 1e-12
+    proof = prove(model, F, G)
+    assert proof.first_difference is None
+    assert proof.worst is not None
+    assert proof.worst < 1e-12
 
 
 def test_sizes_may_be_left_to_the_first_run_and_edge_features_unread() -> None:

@@ -11,8 +11,8 @@ from bigtrk import user_code
 from bigtrk.errors import InputError
 from bigtrk.models.build import make_model
 from bigtrk.models.check import check_model
-from bigtrk.models.cut_check import check_cut
 from bigtrk.models.settings import UserModelConfig
+from bigtrk.proof.prove import prove
 from bigtrk.user_code import allow_code
 from tests.models.graphs import F, G
 from tests.models.user_models import Layered, Simple
@@ -71,7 +71,8 @@ def test_both_forms_are_made_of_their_options_and_keep_the_contract() -> None:
     assert isinstance(layered, Layered)
     assert check_model(simple, F, G) == [5, 5]
     assert check_model(layered, F, G) == [4, 4, 4]
-    assert max(check_cut(simple, F, G), check_cut(layered, F, G)) < 1e-13
+    assert prove(simple, F, G).exact
+    assert prove(layered, F, G).exact
 
 
 def test_a_class_without_options_of_its_own_gets_them_as_they_are() -> None:

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv, MessagePassing
 
-from bigtrk.errors import InputError
-from bigtrk.models.protocol import Exchange, SectorInputs
+from bigtrk.models.layer_names import told
+from bigtrk.models.protocol import ContractError, Exchange, SectorInputs
 from bigtrk.models.pyg.gcn import WholeDegrees
-from bigtrk.models.pyg.names import told
 
 
 class LayerExchange:
@@ -66,7 +65,7 @@ class LayerExchange:
         """Notes that a layer begins, which reads the rows of one kind of nodes."""
         self._depth += 1
         if any(map(_holds_tensors, (*args, *kwargs.values()))):
-            raise InputError(
+            raise ContractError(
                 f"layer {name}: gets several tensors at once, of sources and destinations or of "
                 f"kinds of nodes; graphs have one kind of nodes, so give it their one x"
             )
@@ -76,7 +75,7 @@ class LayerExchange:
         self._depth -= 1
         if not isinstance(result, Tensor) or result.dim() < 2 or len(result) != self._n_rows:
             made = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
-            raise InputError(
+            raise ContractError(
                 f"layer {name}: gives {made}, not one tensor of a row for each of "
                 f"{self._n_rows} nodes; let it return the nodes' rows alone"
             )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import add_remaining_self_loops, scatter
 
-from bigtrk.errors import InputError
+from bigtrk.models.protocol import ContractError
 
 Weighted = tuple[Tensor, Tensor]  # edge_index [2, E], edge_weight [E]
 
@@ -46,7 +46,7 @@ class WholeDegrees:
         """Replaces the inputs of `layer` (x, edge_index, edge_weight) by weighted edges'."""
         x, edge_index, edge_weight = _inputs(*args, **kwargs)
         if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
-            raise InputError("GCNConv: gets a sparse matrix; give it edge_index [2, E]")
+            raise ContractError("GCNConv: gets a sparse matrix; give it edge_index [2, E]")
         options = layer.improved, layer.add_self_loops, layer.flow, x.dtype
         key = id(edge_index), id(edge_weight), *options
         if key not in self._known:

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from bigtrk.models.attention_gnn import AttentionGNNConfig, EdgeNetwork
 from bigtrk.models.layers.neighbours import Neighbours
-from bigtrk.models.protocol import Exchange, SectorInputs, check_edges
+from bigtrk.models.protocol import ContractError, Exchange, SectorInputs, check_edges
 from bigtrk.models.pyg.exchanging import LayerExchange
 from bigtrk.models.pyg.gcn import take_degrees
 from bigtrk.models.pyg.refusals import refuse
-from bigtrk.models.pyg.trial import embedding_width
+from bigtrk.models.pyg.trial import embedding_width, try_out
 
 
 class PyGModel(nn.Module):
@@ -36,7 +36,7 @@ class PyGModel(nn.Module):
         network of the attention GNN.
 
         Raises:
-            InputError: `net` holds a layer that would not give in a sector what it gives in the
+            ContractError: `net` holds a layer that would not give in a sector what it gives in the
                 whole graph, or does not map to embeddings.
         """
         super().__init__()
@@ -47,6 +47,11 @@ class PyGModel(nn.Module):
         self._normalised = take_degrees(net)
         width = embedding_width(self, n_node_features, n_edge_features)
         self.decoder = EdgeNetwork(decoder, width, n_edge_features)
+        try:
+            try_out(self, n_node_features, n_edge_features)
+        except ContractError as error:
+            error.model = self  # for a proof, which finds out more than the trial
+            raise
 
     def forward(
         self,

@@ -11,8 +11,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch_geometric.nn import LayerNorm, MessageNorm, MessagePassing, aggr
 
-from bigtrk.errors import InputError
-from bigtrk.models.pyg.names import told
+from bigtrk.models.layer_names import told
+from bigtrk.models.protocol import ContractError
 
 _ORDERED = (
     aggr.LSTMAggregation,
@@ -28,15 +28,15 @@ def refuse(net: nn.Module) -> None:
     """Looks at all modules of `net`, within its layers too.
 
     Raises:
-        InputError: one averages over nodes or edges, drops some at random, pools them, depends on
-            their order or keeps them for the next graph; or none passes messages.
+        ContractError: one averages over nodes or edges, drops some at random, pools them, depends
+            on their order or keeps them for the next graph; or none passes messages.
     """
     for path, module in net.named_modules():
         why = next(_reasons(module), None)
         if why:
-            raise InputError(f"layer {_within(net, path)}{told(path, module)}: {why}")
+            raise ContractError(f"layer {_within(net, path)}{told(path, module)}: {why}")
     if not any(isinstance(module, MessagePassing) for module in net.modules()):
-        raise InputError(
+        raise ContractError(
             f"{type(net).__name__}: holds no layer of torch_geometric.nn.MessagePassing; a model "
             f"without one is named by model.name itself"
         )

@@ -7,15 +7,17 @@ Shapes: N nodes, E edges, F and G node and edge features, D the width of the emb
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import reason
 from bigtrk.models.check import own_random_numbers
-from bigtrk.models.protocol import SectorInputs, no_exchange
+from bigtrk.models.protocol import ContractError, SectorInputs, no_exchange
 from bigtrk.models.pyg.exchanging import LayerExchange
 
 _NODES, _EDGES = 12, 40
@@ -43,20 +45,36 @@ def embedding_width(model: Embeds, n_node_features: int, n_edge_features: int) -
     that layers take from their first input are set then; random numbers stay as they were.
 
     Raises:
-        InputError: the network fails, gives no embedding of each node, or gives another one to the
-            owned nodes of a sector than to those of the whole graph.
+        ContractError: the network fails, or gives no embedding of each node.
     """
     graph = _graph(n_node_features, n_edge_features)
-    with own_random_numbers(graph.x):
-        try:
-            width = _width(model, graph)
-            _prove(deepcopy(model).double(), graph)
-        except InputError:
-            raise
-        except Exception as error:
-            said = f"fails on a graph of {_NODES} nodes ({type(error).__name__}: {reason(error)})"
-            raise _broken(model, said) from error
-    return width
+    with own_random_numbers(graph.x), _failures_told(model):
+        return _width(model, graph)
+
+
+def try_out(model: Embeds, n_node_features: int, n_edge_features: int) -> None:
+    """Compares the network of `model` on parts of a small graph with the whole, in float64; random
+    numbers stay as they were.
+
+    Raises:
+        ContractError: the network fails, gives another embedding to the owned nodes of a sector
+            than to those of the whole graph, or a gradient that is not finite.
+    """
+    graph = _graph(n_node_features, n_edge_features)
+    with own_random_numbers(graph.x), _failures_told(model):
+        _prove(deepcopy(model).double(), graph)
+
+
+@contextmanager
+def _failures_told(model: Embeds) -> Iterator[None]:
+    """Tells in one line whatever fails within."""
+    try:
+        yield
+    except ContractError:
+        raise
+    except Exception as error:
+        said = f"fails on a graph of {_NODES} nodes ({type(error).__name__}: {reason(error)})"
+        raise _broken(model, said) from error
 
 
 def _width(model: Embeds, graph: SectorInputs) -> int:
@@ -71,7 +89,7 @@ def _prove(model: Embeds, graph: SectorInputs) -> None:
     """Compares, in float64, both ends of `graph` as sectors with the whole.
 
     Raises:
-        InputError: they differ after a layer, or a gradient is not finite.
+        ContractError: they differ after a layer, or a gradient is not finite.
     """
     x, edge_features, edge_index, _ = graph
     x, edge_features = x.double(), edge_features.double()
@@ -118,7 +136,7 @@ def _prove_end(model: Embeds, whole: SectorInputs) -> None:
     for name, difference in zip([*layers.layers, "after the last one"], found, strict=True):
         if not difference <= _TOLERANCE:
             how = _told(float(difference))
-            raise InputError(f"layer {name}, or what is computed before it, gives {how}")
+            raise ContractError(f"layer {name}, or what is computed before it, gives {how}")
     _check_gradients(model, embedding)
 
 
@@ -157,5 +175,5 @@ def _check_gradients(model: Embeds, embedding: Tensor) -> None:
             )
 
 
-def _broken(model: Embeds, how: str) -> InputError:
-    return InputError(f"{type(model.net).__name__}: {how} (docs/adding/pyg.md)")
+def _broken(model: Embeds, how: str) -> ContractError:
+    return ContractError(f"{type(model.net).__name__}: {how} (docs/adding/pyg.md)")

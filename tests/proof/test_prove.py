@@ -1,0 +1,177 @@
+"""Exact models are proved, and of wrong ones the layer is told and what is wrong with it."""
+
+import re
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from bigtrk.models.build import make_model
+from bigtrk.models.settings import (
+    AttentionGNNConfig,
+    EdgeMLPConfig,
+    EmbeddingConfig,
+    InteractionGNNConfig,
+    ModelConfig,
+)
+from bigtrk.proof.graphs import KINDS
+from bigtrk.proof.prove import PARTS, prove, prove_configured
+from bigtrk.proof.result import Proof
+from tests.models.graphs import F, G
+from tests.models.user_models import Embedding, Layered, Simple
+from tests.proof import right_models, wrong_models
+
+
+def proof_of(model: type[nn.Module], **options: Any) -> Proof:
+    torch.manual_seed(0)
+    hit = model in (Embedding, right_models.Embedding)
+    return prove(model(F, G, **options), F, G, "hit" if hit else "edge")
+
+
+def ours() -> list[ModelConfig]:
+    """Every option of our models with the others that change what a layer computes."""
+    flags = list(product([False, True], repeat=3))
+    small: dict[str, Any] = {"hidden": 4, "layers": 2}
+    return [
+        *(
+            InteractionGNNConfig(**small, shared_weights=a, concatenate=b, in_out=c)
+            for a, b, c in flags
+        ),
+        *(
+            InteractionGNNConfig(**small, recompute=recompute, precision=precision)
+            for recompute in ("none", "layer", "offload")
+            for precision in ("fp32", "bf16")
+        ),
+        InteractionGNNConfig(hidden=4, layers=1, mlp_layers=1),
+        *(
+            AttentionGNNConfig(
+                **small,
+                layer_norm=a,
+                edge_features=b,
+                recompute="none" if c else "layer",
+                precision="bf16" if a else "fp32",
+            )
+            for a, b, c in flags
+        ),
+        *(EdgeMLPConfig(hidden=4, recompute=how) for how in ("none", "layer", "chunk")),
+        *(EmbeddingConfig(hidden=4, recompute=how) for how in ("none", "layer", "chunk")),
+    ]
+
+
+@pytest.mark.parametrize("config", ours(), ids=repr)
+def test_our_models_are_exact(config: ModelConfig) -> None:
+    torch.manual_seed(0)
+    proof = prove_configured(config, F, G)
+    assert proof.first_difference is None
+    assert proof.worst is not None
+    assert proof.worst < 1e-12
+    assert len(proof.trials) == 2 + len(KINDS) * len(PARTS)
+
+
+def test_both_heads_are_proved() -> None:
+    config = InteractionGNNConfig(hidden=4, layers=2)
+    for pt_head in (False, True):
+        assert prove(make_model(config, F, G, pt_head), F, G).exact
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Simple,
+        Layered,
+        Embedding,
+        wrong_models.Sums,
+        right_models.BothEnds,
+        right_models.StableSoftmax,
+        right_models.Sorts,
+        right_models.Maxima,
+        right_models.Embedding,
+    ],
+)
+def test_models_of_users_are_exact(model: type[nn.Module]) -> None:
+    options = {"hidden": 4, "layers": 2} if model is Layered else {}
+    proof = proof_of(model, **options)
+    assert proof.first_difference is None
+    assert proof.worst is not None
+    assert proof.worst < 1e-12
+    assert proof.exchanges is not None
+    assert len(proof.exchanges) == (0 if model is Embedding else 2)
+
+
+def test_rounding_is_no_difference() -> None:
+    proof = proof_of(right_models.Float32)
+    assert proof.exact
+    assert proof.worst is not None
+    assert 1e-9 < proof.worst < 1e-5
+
+
+READS_HALO = "reads halo rows it must not"
+MIXES = "normalises or reduces over all rows"
+
+
+@pytest.mark.parametrize(
+    ("model", "layer", "why"),
+    [
+        ("Normalised", "norm (BatchNorm1d), batch_norm", MIXES),
+        ("NormalisedByRows", "norm (RowNorm), sum", MIXES),
+        ("Centred", "Centred, mean", MIXES),
+        ("SoftmaxOfAll", "SoftmaxOfAll, softmax", MIXES),
+        ("Pooled", "Pooled, sum", MIXES),
+        ("Attends", "attention (MultiheadAttention), multi_head_attention_forward", MIXES),
+        ("Counts", "Counts, div", "reads how many there are"),
+        ("Hidden", "Hidden, mean", MIXES),
+        ("Remembers", "Remembers, sum", MIXES),
+        ("Dropped", "Dropped, dropout", "draw nothing at random"),
+        ("Drawn", "Drawn, rand_like", "draw nothing at random"),
+        ("ExchangesOnce", "convs.1 (Conv), getitem", READS_HALO),
+        ("ExchangesForNothing", "convs.1 (Conv), getitem", READS_HALO),
+        ("ExchangesTooEarly", "convs.1 (Conv), getitem", READS_HALO),
+        ("GathersHalo", "GathersHalo, index_select", READS_HALO),
+        ("Degrees", "Degrees, getitem", r"at halo nodes, what it counts over its sector's edges"),
+        ("SumsAtSources", "SumsAtSources, index_add", "edges that end at halo nodes"),
+        ("Numbered", "Numbered", "come in another order"),
+        ("Accumulates", "Accumulates, cumsum", "come in another order"),
+        ("Halved", "Halved, ", "computes in torch.bfloat16 whatever it is given"),
+        ("HalfDetached", "convs.1.linear.bias", "its gradient is another in sectors"),
+        ("IdleWithoutEdges", "IdleWithoutEdges", "fewer exchanges for a sector of 49 nodes, 0"),
+        ("StumblesWithoutEdges", "scaled (Scaled) in wrong_models.py", "RuntimeError: no edges"),
+        ("StumblesAtNothing", "scaled (Scaled) in wrong_models.py", "RuntimeError: no edges"),
+        ("ExchangesAll", "ExchangesAll", "give it the owned rows [n_owned, H] alone"),
+        ("NotANumber", "last.bias", "its gradient is not finite in a sector"),
+        ("Detached", "model Detached", "gives its parameter nodes.weight no gradient"),
+        ("Column", "model Column", "gives a result of shape [40, 1]"),
+        ("Pair", "Pair", "gives a tuple for a sector of"),
+        ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass (Runt"),
+        ("Lazy", "model Lazy", "its parameter last.weight has no size yet"),
+    ],
+)
+def test_what_is_wrong_is_found(model: str, layer: str, why: str) -> None:
+    proof = proof_of(getattr(wrong_models, model))
+    assert not proof.exact
+    assert proof.first_difference is not None
+    assert proof.first_difference.startswith(layer), proof.first_difference
+    assert why in proof.first_difference
+    assert "\n" not in proof.first_difference
+
+
+def test_the_line_at_fault_is_told() -> None:
+    first = proof_of(wrong_models.Centred).first_difference
+    found = re.search(r"mean in wrong_models.py:(\d+): ", first or "")
+    assert found
+    with open(wrong_models.__file__) as source:  # noqa: PTH123
+        assert source.read().splitlines()[int(found[1]) - 1].strip() == "return rows - rows.mean(0)"
+
+
+def test_nothing_is_left_behind() -> None:
+    """The model, torch's random numbers, its default type and its hooks are as before."""
+    torch.manual_seed(0)
+    model = wrong_models.Dropped(F, G)
+    before, state = torch.get_rng_state(), {k: v.clone() for k, v in model.state_dict().items()}
+    assert not prove(model, F, G).exact
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_default_dtype() == torch.float32
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert all(not module._forward_hooks for module in model.modules())
+    assert all(parameter.grad is None for parameter in model.parameters())

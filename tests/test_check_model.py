@@ -1,0 +1,179 @@
+"""`bigtrk check-model` from a folder of the user's own: its last line, and its exit status."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk import user_code
+from tests.programs import run_here, run_shell
+
+MODELS = """
+import torch
+from torch import nn
+from torch.nn.functional import dropout
+from torch_geometric.nn import SAGEConv
+
+
+class Sums(nn.Module):
+    def __init__(self, n_node_features, n_edge_features, hidden=8):
+        super().__init__()
+        self.nodes = nn.Linear(n_node_features, hidden)
+        self.edges = nn.Linear(n_edge_features, hidden)
+        self.last = nn.Linear(hidden, 1)
+
+    def forward(self, x, edge_features, edge_index, n_owned, exchange):
+        source, destination = edge_index
+        x, e = self.nodes(x), self.edges(edge_features)
+        x = exchange(self.near(x.index_add(0, destination, e.relu() * x[source]))[:n_owned])
+        return self.last(x[source] * x[destination])[:, 0]
+
+    def near(self, x):
+        return x
+
+
+class Centred(Sums):
+    def near(self, x):
+        return x - x.mean(0)
+
+
+class Net(nn.Module):
+    def __init__(self, n_node_features, n_edge_features, hidden=8, norm=False):
+        super().__init__()
+        self.convs = nn.ModuleList([SAGEConv(n_node_features, hidden), SAGEConv(hidden, hidden)])
+        self.norm = nn.BatchNorm1d(hidden) if norm else nn.LayerNorm(hidden)
+
+    def forward(self, x, edge_index):
+        return self.convs[1](self.norm(self.convs[0](x, edge_index)).relu(), edge_index)
+
+
+class Dropped(Net):
+    def forward(self, x, edge_index):
+        return dropout(super().forward(x, edge_index), 0.1)
+
+
+class CentredNet(Net):
+    def forward(self, x, edge_index):
+        x = self.convs[0](x, edge_index)
+        return self.convs[1]((x - x.mean(0)).relu(), edge_index)
+
+
+class Failing:
+    pass
+"""
+
+
+def line_of(text: str) -> str:
+    """The place of the only line of the models that has `text`, as messages tell it."""
+    (number,) = [n for n, line in enumerate(MODELS.splitlines(), start=1) if text in line]
+    return f" in checked_models.py:{number}"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(user_code, "_allowed", set())
+    (tmp_path / "checked_models.py").write_text(MODELS)
+    yield tmp_path
+    sys.modules.pop("checked_models", None)
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    def run(*arguments: str) -> tuple[int, list[str], str]:
+        command = ["bigtrk", "check-model", *arguments]
+        status, out, error = run_here(command, monkeypatch, capsys)
+        return status, out.splitlines(), error
+
+    return run
+
+
+def test_an_exact_model(check: Any) -> None:
+    """The same each time."""
+    arguments = "checked_models:Sums", "model.options.hidden=5"
+    status, lines, error = check(*arguments)
+    assert (status, error) == (0, "")
+    found = json.loads(lines[-1])
+    assert 0 < found.pop("worst") < 1e-12
+    name = "checked_models:Sums"
+    assert found == {"model": name, "exact": True, "exchanges": 1, "first_difference": None}
+    assert [line.split()[-3] for line in lines if line.startswith("hub ")] == ["2", "3", "4"]
+    (verdict,) = [line for line in lines if line.startswith("exact: ")]
+    assert verdict.endswith("widths of its exchanges: 5")
+    assert check(*arguments)[1] == lines
+
+
+def test_a_network_of_layers_of_pyg(check: Any) -> None:
+    options = "model.options.module=checked_models:Net", "model.options.hidden=6"
+    status, lines, _ = check("pyg", *options, "--json")
+    (line,) = lines
+    found = json.loads(line)
+    assert (status, found["model"], found["exact"], found["exchanges"]) == (0, "pyg", True, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["checked_models:Centred"],
+            [f"Centred, mean{line_of('return x - x.mean(0)')}: ", "all rows"],
+        ),
+        (
+            ["pyg", "model.options.module=checked_models:Net", "model.options.norm=true"],
+            ["layer norm (BatchNorm1d): averages over nodes"],
+        ),
+        (
+            ["pyg", "model.options.module=checked_models:Dropped"],
+            [f"net (Dropped), dropout{line_of('dropout(super()')}: ", "in a second pass"],
+        ),
+        (
+            ["pyg", "model.options.module=checked_models:CentredNet"],
+            [f"net (CentredNet), mean{line_of('(x - x.mean(0)).relu()')}: ", "over all rows"],
+        ),
+    ],
+)
+def test_a_model_that_is_not(check: Any, arguments: list[str], words: list[str]) -> None:
+    status, lines, error = check(*arguments)
+    assert (status, error) == (1, "")
+    found = json.loads(lines[-1])
+    assert found["exact"] is False
+    assert list(found) == ["model", "exact", "worst", "exchanges", "first_difference"]
+    for word in words:
+        assert word in found["first_difference"], found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["interactoin"], "interactoin"),
+        (["checked_models:Absent"], "has no Absent"),
+        (["absent_models:Net"], "absent_models"),
+        (["checked_models:Failing"], "is no class of torch.nn.Module"),
+        (["checked_models:Sums", "model.options.hiden=3"], "did you mean 'hidden'"),
+        (["pyg"], "model.options.module"),
+        (["interaction", "hidden"], "write key.sub=value"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(check: Any, arguments: list[str], words: str) -> None:
+    status, lines, error = check(*arguments)
+    assert (status, lines) == (2, [])
+    assert error.startswith("bigtrk: error: ")
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_the_features_may_be_others(check: Any) -> None:
+    few = "data.node_features=[r,z]", "data.edge_features=[dr]"
+    status, lines, _ = check("mlp", "model.hidden=4", *few)
+    assert (status, json.loads(lines[-1])["exchanges"]) == (0, 0)
+
+
+def test_as_a_program(folder: Path) -> None:
+    """The status of a real process, and its last line."""
+    command = f"{sys.executable} -m bigtrk check-model checked_models:Centred | tail -n 1"
+    out = run_shell(f"{command}; test ${{PIPESTATUS[0]}} = 1", folder)
+    assert json.loads(out)["exact"] is False
