@@ -19,7 +19,7 @@ from bigtrk.disk.files import check_file
 from bigtrk.errors import InputError, one_line, reason
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.pyg_data import from_data
-from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
+from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -71,12 +71,8 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _task(file: Path, columns: dict[str, list[str]]) -> GraphToMake:
-    def make() -> tuple[EventGraph, dict[str, Any]]:
-        graph = read_pyg(file, **columns)
-        known = graph.y is not None and graph.n_edges > 0
-        return graph, {"purity": float(graph.y.double().mean()) if known else None}
-
-    return GraphToMake(file.stem, hashlib.sha256(file.read_bytes()).hexdigest(), make)
+    source = hashlib.sha256(file.read_bytes()).hexdigest()
+    return GraphToMake(file.stem, source, lambda: as_it_is(read_pyg(file, **columns)))
 
 
 def _data(file: Path) -> "Data":
