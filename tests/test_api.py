@@ -25,7 +25,7 @@ from bigtrk.training.run_folder import WEIGHTS
 from partition.partitioners import Method
 from tests.distributed.graphs import random_graph
 from tests.hostile import same
-from tests.programs import run_in_one
+from tests.programs import run_here, run_in_one
 
 SETTINGS = ["model.hidden=8", "model.layers=1", "training.epochs=1", "data.events=1"]
 COMMANDS = [
@@ -200,6 +200,34 @@ def test_sectors_are_those_of_the_command(made: Path) -> None:
         parts = wedges.parts(graph.name)
         stored = [wedges.read(graph.name, part, parts) for part in range(parts)]
         assert all(same(one, other) for one, other in zip(sectors, stored, strict=True))
+
+
+@pytest.mark.parametrize("data", ["trackml_subevent", "trackml_event1000"])
+def test_real_events(
+    made: Path,
+    testdata: Path,
+    data: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """From hits to tracks, and sectors, as the commands make them."""
+    commands = [
+        f"bigtrk build {testdata / 'data' / data} graphs",
+        f"bigtrk infer {made / 'run'} graphs tracks --builder walk --min-hits 3",
+        "bigtrk-partition graphs sectors --parts 2 --workers 1",
+    ]
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        assert run_here(command.split(), monkeypatch, capsys)[0] == 0
+    graph = bigtrk.build_graph(bigtrk.read_event(testdata / "data" / data))
+    (stored,) = bigtrk.open_graphs(tmp_path / "graphs")
+    assert same(graph, stored)
+    track_id = bigtrk.build_tracks(graph, bigtrk.load_model(made / "run").score(graph), "walk")
+    check_tracks(tmp_path / "tracks", graph, track_id)
+    sectors = SectorFolder(tmp_path / "sectors")
+    for part, sector in enumerate(bigtrk.partition(graph, 2)):
+        assert same(sector, sectors.read(graph.name, part, 2))
 
 
 GRAPH = random_graph(0, 20, 60)

@@ -76,6 +76,27 @@ def test_full_installation_is_ready(here: Callable[..., dict[str, Any]]) -> None
     json.dumps(findings, allow_nan=False)
 
 
+@pytest.mark.parametrize(
+    ("used", "installed", "told"),
+    [
+        (True, "2.1.2", "torch-scatter 2.1.2 for maxima, minima and products on GPUs, else torch"),
+        (False, None, "torch alone: torch-scatter is not installed"),
+        (False, "2.1.2", "torch alone: torch-scatter 2.1.2 cannot be imported with this torch"),
+    ],
+)
+def test_what_pyg_uses_is_told(
+    here: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    used: bool,
+    installed: str | None,
+    told: str,
+) -> None:
+    monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SCATTER", used)
+    findings = here({"torch-scatter": installed})
+    assert findings["pyg"] == {"scatter": used, "installed": installed}
+    assert told in shown(findings)
+
+
 def test_missing_and_old_packages_come_in_one_command(
     here: Callable[..., dict[str, Any]],
 ) -> None:
