@@ -20,6 +20,7 @@ from bigtrk.pipeline_commands import (
 )
 from bigtrk.study_commands import scale, study
 from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:
     from bigtrk.tracks.evaluation import TrackOptions
@@ -87,6 +88,7 @@ def resume(
         list[str] | None,
         typer.Argument(metavar="[key.sub=value]...", help="such as training.epochs, engine.name"),
     ] = None,
+    code: Code = None,
 ) -> None:
     """Continue a training from its newest good checkpoint, as `bigtrk/train.py --resume` does.
 
@@ -99,7 +101,7 @@ def resume(
     from bigtrk.train import run as train
 
     ranks = discover()
-    arguments = Namespace(arguments=settings or [], resume=run)
+    arguments = Namespace(arguments=settings or [], resume=run, code=code or [])
     exit_on_bad_input("bigtrk resume", lambda: train(ranks, arguments), rank=ranks.rank)
 
 
@@ -140,6 +142,7 @@ def evaluate(
             help="also write one HTML page, with plots against pT and eta", callback=_check_page
         ),
     ] = None,
+    code: Code = None,
     as_json: AsJson = False,
 ) -> None:
     """Edge metrics, and tracks, of a trained model; of a pipeline what each stage loses.
@@ -152,6 +155,7 @@ def evaluate(
     from bigtrk.records.pipeline_folder import is_pipeline
     from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
 
+    allow_code(code or ())
     if is_pipeline(run):
         if builder or score_cut is not None or scan_cuts:
             raise InputError(
@@ -228,18 +232,21 @@ def report(
     html: Annotated[
         Path | None, typer.Option(help="also write one HTML page", callback=_check_page)
     ] = None,
+    code: Code = None,
     as_json: AsJson = False,
 ) -> None:
     """Scaling, metrics and time shares of one run or series, or of several side by side; of
     pipelines the losses of each stage.
 
-    --json prints a line per number of ranks for series.
+    --json prints a line per number of ranks for series. --code is for a series, whose predicted
+    times ask for the model.
     """
     from bigtrk.records.pipeline_folder import is_pipeline
     from bigtrk.reports import read_run, show, summarise, write_html
     from bigtrk.studies.scaling.report import SeriesReport
     from bigtrk.studies.scaling.series import is_series
 
+    allow_code(code or ())
     if any(map(is_series, runs)):
         series = SeriesReport(runs)
         if html:
@@ -289,6 +296,7 @@ def plan(
     check: Annotated[
         bool, typer.Option("--check", help="compare with what run folders recorded")
     ] = False,
+    code: Code = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict memory, the number of sectors that fits, step time and scaling, without training.
@@ -304,6 +312,7 @@ def plan(
     from bigtrk.train import DEFAULT
     from bigtrk.training import costs
 
+    allow_code(code or ())
     if calibrate:
         path = Path(machine) if machine else costs.calibration_path()
         if not machine:

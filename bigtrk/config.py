@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from reprlib import Repr
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -160,9 +160,15 @@ def _keys(kind: type[Settings], prefix: str = "") -> list[str]:
     return list(dict.fromkeys(_walk(kind, prefix)))
 
 
-def _walk(kind: type[BaseModel], prefix: str) -> Iterator[str]:
+def _walk(kind: type[Settings], prefix: str) -> Iterator[str]:
     for name, field in kind.model_fields.items():
         yield prefix + name
-        for candidate in (field.annotation, *get_args(field.annotation)):
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-                yield from _walk(candidate, f"{prefix}{name}.")
+        for section in section_kinds(field.annotation):
+            yield from _walk(section, f"{prefix}{name}.")
+
+
+def section_kinds(annotation: Any) -> list[type[Settings]]:
+    """Lists the classes of a field that is a section: several where its name chooses one."""
+    kinds = (annotation, *get_args(annotation))
+    plain = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds]
+    return [kind for kind in plain if isinstance(kind, type) and issubclass(kind, Settings)]

@@ -9,6 +9,7 @@ import typer
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
 from bigtrk.graphs.builders.module_map.names import MapWindows
+from bigtrk.user_code import Code, allow_code
 
 
 class Source(StrEnum):
@@ -92,6 +93,7 @@ def build(
     ] = False,
     node_features: Columns = None,
     edge_features: Columns = None,
+    code: Code = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
 ) -> None:
     """Build a graph of each event; what is already built is kept."""
@@ -100,6 +102,7 @@ def build(
     from bigtrk.graphs.builders.module_map.build_folder import build_by_module_map
     from bigtrk.pipeline.build import build_radius_graphs
 
+    allow_code(code or ())
     imported, by_map = source is not Source.TRACKML, module_map is not None or learn_module_map
     by_windows, near = windows is not None or learn_windows, embedding is not None
     _check_one([by_windows, module_map is not None, learn_module_map, near, true_edges, imported])

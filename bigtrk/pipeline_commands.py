@@ -10,6 +10,7 @@ from bigtrk.console import console, exit_on_bad_input, print_result, say
 from bigtrk.errors import InputError
 from bigtrk.pipeline.options import MakingOptions, Precision
 from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:
     from bigtrk.parallel.ranks import Ranks
@@ -37,12 +38,14 @@ def filter_graphs(
     cut: Annotated[
         float | None, typer.Option(min=0, max=1, help="score to be reached, instead")
     ] = None,
+    code: Code = None,
     as_json: AsJson = False,
 ) -> None:
     """Thin graphs to the edges that a trained edge model does not take for false."""
     from bigtrk.graphs.builders.build_folder import show_folder
     from bigtrk.pipeline.filtering import filter_folder
 
+    allow_code(code or ())
     manifest = filter_folder(run, graphs, out, cut, efficiency)
     print_result(manifest, as_json, lambda: show_folder(manifest, console))
 
@@ -80,6 +83,7 @@ def reconstruct(
     ] = None,
     max_edges: MaxEdges = None,
     precision: Precise = None,
+    code: Code = None,
     as_json: AsJson = False,
 ) -> None:
     """Make tracks of hits: a parquet file per event, and a TrackML submission of all.
@@ -88,6 +92,7 @@ def reconstruct(
     """
     from bigtrk.pipeline.reconstruct import reconstruct_folder
 
+    allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
     _make_tracks(
         lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold), as_json
@@ -140,6 +145,7 @@ def infer(
     min_hits: MinHits = 3,
     max_edges: MaxEdges = None,
     precision: Precise = None,
+    code: Code = None,
     as_json: AsJson = False,
 ) -> None:
     """Make tracks of graphs: a parquet file per event, and a TrackML submission of all.
@@ -150,6 +156,7 @@ def infer(
     from bigtrk.tracks.builders.registry import make_builder
 
     made = make_builder(builder, score_cut)
+    allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
     _make_tracks(lambda ranks: infer_folder(run, graphs, out, made, options, ranks), as_json)
 

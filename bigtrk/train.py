@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import NoReturn
 
 import bigtrk
-from bigtrk.config import by_key, load_settings
+from bigtrk.config import by_key
 from bigtrk.console import exit_on_bad_input
 from bigtrk.errors import InputError
 from bigtrk.machine import software
@@ -30,9 +30,11 @@ from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
+from bigtrk.training.named_code import code_named, code_records, users_configuration
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration, RunSettings
 from bigtrk.training.stop_request import SIGNALS
+from bigtrk.user_code import CODE_HELP, allow_code
 
 PROGRAM = "bigtrk/train.py"
 DEFAULT = Path(bigtrk.__file__).parent / "configs" / "default.yaml"
@@ -57,6 +59,9 @@ def argument_parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", type=Path, metavar="RUN", help="continue the run in this folder"
     )
+    parser.add_argument(
+        "--code", action="append", default=[], metavar="MODULE", help=f"with --resume: {CODE_HELP}"
+    )
     # The deepspeed launcher passes it; the environment says the same.
     parser.add_argument("--local_rank", help=argparse.SUPPRESS)
     return parser
@@ -71,6 +76,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
             raise InputError(f"{path}: no such file; a setting is written key.sub=value")
     if len(files) > 1:
         raise InputError(f"{files[1]}: a second configuration file; give one")
+    allow_code(arguments.code)
     if arguments.resume:
         if files:
             raise InputError(
@@ -79,7 +85,7 @@ def configure(arguments: argparse.Namespace) -> Configuration:
         return resumed_configuration(arguments.resume, overrides)
     local = Path("bigtrk.yaml")
     path = files[0] if files else local if local.exists() else DEFAULT
-    return load_settings(Configuration, path, overrides)
+    return users_configuration(path, overrides)
 
 
 def validate(configuration: Configuration) -> Events:
@@ -112,6 +118,8 @@ def run_configured(
         configuration = together(configured.result)
         versions = {name: str(version) for name, version in software().items()}
         check_agreement({**versions, **by_key(configuration)})
+        code = together(lambda: code_records(configuration))
+        check_agreement({f"version of {name}": str(one.version) for name, one in code.items()})
         with traced("opening data"):
             events = together(lambda: validate(configuration))
         check_agreement({"data": events.fingerprint})
@@ -132,6 +140,7 @@ def train(configuration: Configuration) -> Path:
     """
     if threading.current_thread() is not threading.main_thread():
         raise InputError("a training takes signals, as the main thread can: call it there")
+    allow_code(code_named(configuration))  # the caller has named it
     with _process_restored():
         return run_configured(discover(), lambda: configuration, None)
 

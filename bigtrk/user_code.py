@@ -4,16 +4,31 @@ A run names such code, and runs come from anywhere: so only modules are imported
 on the command line or in a configuration of their own (`allow_code`), or that are installed.
 """
 
+import hashlib
 import importlib
 import sys
 from collections.abc import Iterable
 from importlib.metadata import packages_distributions
+from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from bigtrk.errors import InputError, one_line
 
 _allowed: set[str] = set()
+CODE_HELP = "module of your own, not installed, that the run names; may be given again"
+Code = Annotated[list[str] | None, typer.Option("--code", metavar="MODULE", help=CODE_HELP)]
+
+
+class Origin(NamedTuple):
+    """The origin of code: an installed distribution and its version, else a file and its SHA-256;
+    the version is None where there is neither.
+    """
+
+    source: str
+    version: str | None
 
 
 def names_code(name: str) -> bool:
@@ -27,6 +42,24 @@ def allow_code(names: Iterable[str]) -> None:
     `package.module:Name` that the user has named; from the working folder, too.
     """
     _allowed.update(name.partition(":")[0] for name in names)
+
+
+def code_options() -> list[str]:
+    """Writes what this process may import as options of another bigtrk program."""
+    return [word for module in sorted(_allowed) for word in ("--code", module)]
+
+
+def code_origin(name: str, key: str) -> Origin:
+    """Finds out where what `name` stands for came from; arguments and errors are `load_code`'s."""
+    found = load_code(name, key)
+    module = getattr(found, "__module__", None) or name.partition(":")[0]
+    installed = packages_distributions().get(module.partition(".")[0])
+    if installed:
+        return Origin(installed[0], version_of(installed[0]))
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return Origin(module, None)
+    return Origin(file, hashlib.sha256(Path(file).read_bytes()).hexdigest())
 
 
 def load_code(name: str, key: str) -> Any:

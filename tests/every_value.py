@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
-
+from bigtrk.config import Settings, section_kinds
 from bigtrk.graphs.features import CELL_FEATURES, EDGE_FEATURES, NODE_FEATURES
 from bigtrk.training.settings import Configuration
+from bigtrk.user_code import names_code
 from tests.programs import CHECKOUT
 
+FUNCTIONS = "tests.training.user_functions"
 # Values that no type lists: of optional settings, of names, and of numbers that are 0 for "off".
 EXAMPLES: dict[str, list[Any]] = {
     "data.validation": [0, 1, ["held back"]],
     "data.events": [1],
-    "data.node_features": [[*NODE_FEATURES, *CELL_FEATURES]],
-    "data.edge_features": [list(EDGE_FEATURES)],
+    "data.node_features": [[*NODE_FEATURES, *CELL_FEATURES], ["r", f"{FUNCTIONS}:distance"]],
+    "data.edge_features": [list(EDGE_FEATURES), ["dz", f"{FUNCTIONS}:length"]],
     "target.pt_min": [0.0, 0.5],
     "target.hits_min": [0, 3],
     "target.eta_max": [2.5],
@@ -39,6 +40,8 @@ EXAMPLES: dict[str, list[Any]] = {
     "training.checkpoint_every": [1],
     "training.norms_every": [0, 1],
     "training.pt_weight": [0.0, 0.3],
+    "training.loss": [f"{FUNCTIONS}:squared"],
+    "training.focal_gamma": [0.0, 2.0],
     "run.folder": ["run"],
     "run.price_per_device_hour": [1.5],
 }
@@ -49,10 +52,16 @@ NEEDED: dict[str, dict[str, Any]] = {
     "engine.ds_config": {"engine.name": "deepspeed"},
     "engine.shard_ranks=2": {"engine.name": "fsdp2"},
     "model.name=embedding": {"data.train": ["true edges"]},
+    "model.gives": {"model.name": "tests.models.user_models:Simple"},
+    "model.gives=hit": {
+        "model.name": "tests.models.user_models:Embedding",
+        "data.train": ["true edges"],
+    },
     "sampling.method=shadow": {"training.events_per_step": 1},
     "sampling.method=sectors": {"data.train": ["sectors"]},
     "data.sectors": {"data.train": ["sectors"]},
     "training.routing": {"data.train": ["sectors"]},
+    "training.focal_gamma": {"training.loss": "focal"},
 }
 
 
@@ -71,8 +80,11 @@ class Value:
     def overrides(self, **others: Any) -> list[str]:
         """Returns command-line overrides: a small model's, `others` unless replaced, its own."""
         model = {"model.hidden": 8, "model.layers": 2}
-        if self.needed.get("model.name") in ("mlp", "embedding"):
+        name = self.needed.get("model.name", "interaction")
+        if name in ("mlp", "embedding") or names_code(name):
             del model["model.layers"]
+        if names_code(name):
+            del model["model.hidden"]
         content = {**model, **others, **self.needed, self.key: self.value}
         return [f"{key}={json.dumps(value)}" for key, value in content.items()]
 
@@ -82,7 +94,7 @@ def every_value() -> list[Value]:
     return list(_of_sections(Configuration, "", {}))
 
 
-def _of_sections(kind: type[BaseModel], prefix: str, needed: dict[str, Any]) -> Iterator[Value]:
+def _of_sections(kind: type[Settings], prefix: str, needed: dict[str, Any]) -> Iterator[Value]:
     for name, field in kind.model_fields.items():
         key = prefix + name
         for value in _values(field.annotation, key):
@@ -94,7 +106,7 @@ def _of_sections(kind: type[BaseModel], prefix: str, needed: dict[str, Any]) -> 
                 yield Value(key, value, {**with_value, **of_model, **needed})
 
 
-def _named(kind: type[BaseModel], key: str) -> dict[str, Any]:
+def _named(kind: type[Settings], key: str) -> dict[str, Any]:
     """Returns what chooses this one of several kinds of a section, if its name does."""
     name = kind.model_fields.get("name")
     return {f"{key}.name": name.default} if name and len(get_args(name.annotation)) == 1 else {}
@@ -102,10 +114,11 @@ def _named(kind: type[BaseModel], key: str) -> dict[str, Any]:
 
 def _values(annotation: Any, key: str) -> Iterator[Any]:
     """The values of a type, with a section's class for a section."""
+    yield from section_kinds(annotation)
     for member in _members(annotation):
-        if isinstance(member, type) and issubclass(member, BaseModel):
-            yield member
-        elif get_origin(member) is Literal:
+        if section_kinds(member):
+            continue
+        if get_origin(member) is Literal:
             yield from get_args(member)
         elif member is bool:
             yield from (False, True)
@@ -129,6 +142,6 @@ def _lists(annotation: Any) -> bool:
     """Says whether a type, or one inside it, has a list of values."""
     if annotation in (bool, NoneType) or get_origin(annotation) is Literal:
         return True
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if section_kinds(annotation):
         return True
     return any(map(_lists, get_args(annotation)))

@@ -1,6 +1,7 @@
 """The examples of the pages "Add a ..." run, and do what the pages say."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,15 +13,21 @@ import torch
 from pydantic import TypeAdapter
 
 from bigtrk.cost.footprint import footprint
+from bigtrk.graphs.sector import whole_sector
 from bigtrk.models import settings as model_settings
 from bigtrk.models.protocol import no_exchange
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.records.metrics import StepRecord
+from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
+from bigtrk.training.data.model_features import load_features
+from bigtrk.training.loss_check import check_loss
 from bigtrk.training.monitoring.loggers import LOGGERS, check_loggers, open_logger
+from bigtrk.training.settings import DataSettings
+from bigtrk.user_code import allow_code
 from partition.one_event import CutSettings, divide
 from partition.partitioners import PARTITIONERS, Method
 from partition.sectors import cut
@@ -29,7 +36,7 @@ from tests.distributed.parity import Oracle, worst
 from tests.distributed.ranks import run_ranks
 from tests.distributed.test_engines import configuration, first_steps, updated_weights
 from tests.models.graphs import Cut, F, G, gradients, make_graph
-from tests.programs import CHECKOUT
+from tests.programs import CHECKOUT, run_in_one
 from tests.tracks.builders import test_every_builder as every_builder
 from tests.tracks.builders.graphs import on_a_line
 
@@ -38,8 +45,14 @@ PAGES = CHECKOUT / "docs" / "adding"
 
 def example(page: str) -> ModuleType:
     """The module that the page's block of Python makes."""
-    (block,) = re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), flags=re.DOTALL)
+    (block,) = blocks(page, "python")
     return _module(f"adding_{Path(page).stem}", block)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The texts of the page's blocks in a language."""
+    text = (PAGES / page).read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def _module(name: str, source: str) -> ModuleType:
@@ -73,12 +86,12 @@ def test_one_name_makes_the_model_a_choice() -> None:
     """Once it is in AnyConfig, a configuration names it and the cost model counts it."""
     own = example("model.md").SumsConfig
     source = Path(model_settings.__file__).read_text()
-    line = (
-        "AnyConfig = InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig | EmbeddingConfig\n"
+    assert source.count("AnyConfig = (\n    ") == 1
+    added = 'AnyConfig = (\n    Annotated[SumsConfig, Tag("sums")]\n    | '
+    changed = source.replace(
+        "AnyConfig = (\n    ", f"from {own.__module__} import SumsConfig\n{added}"
     )
-    assert line in source
-    added = f"from {own.__module__} import SumsConfig\n{line[:-1]} | SumsConfig\n"
-    registered: Any = _module("settings_with_sums", source.replace(line, added))
+    registered: Any = _module("settings_with_sums", changed)
     config = TypeAdapter(registered.ModelConfig).validate_python({"name": "sums", "hidden": 8})
     assert isinstance(config, own)
     assert footprint(config, 4, 6, cut=True).exchanged == (32, 32, 32, 32)
@@ -142,3 +155,45 @@ def test_the_track_builder_makes_tracks_as_the_others(monkeypatch: pytest.Monkey
     monkeypatch.setitem(BUILDERS, BuilderName.COMPONENTS, hysteresis)
     every_builder.test_the_order_of_edges_is_nothing_to_it(BuilderName.COMPONENTS)
     every_builder.test_the_score_cut_is_given_or_its_own(BuilderName.COMPONENTS)
+
+
+def test_features_and_a_loss_train_as_the_page_says(tmp_path: Path) -> None:
+    """Other commands are told in a process of their own that the module is trusted."""
+    (module,), (command,) = (blocks("features_and_losses.md", kind) for kind in ("python", "shell"))
+    (tmp_path / "mine.py").write_text(module)
+    program, *settings = shlex.split(command.removeprefix("bigtrk "))
+    assert program == "train"
+    small = "model.hidden=8 model.layers=1 training.epochs=1"
+    trains = [
+        "bigtrk simulate events --events 3 --particles 30 --seed 3",
+        "bigtrk build events graphs",
+        f"bigtrk/train.py {' '.join(settings)} {small}",
+    ]
+    run_in_one(trains, tmp_path)
+    reads = [
+        "bigtrk evaluate runs/0001 graphs --code mine",
+        "bigtrk infer runs/0001 graphs tracks --code mine",
+        "bigtrk filter runs/0001 graphs thinned --cut 0.1 --code mine",
+        "bigtrk resume runs/0001 training.epochs=2 --code mine",
+    ]
+    run_in_one(reads, tmp_path)
+    run = read_run(tmp_path / "runs" / "0001")
+    assert len(run.epochs) == 2
+    measured = run.record.measured
+    assert (*measured.nodes, *measured.edges) == ("mine:radius", "mine:curvature")
+    assert {*run.record.code} == {"mine:radius", "mine:curvature", "mine:margin"}
+    (evaluation,) = run.evaluations
+    assert run.epochs[0].validation is not None
+    expected = run.epochs[0].validation.loss
+    assert evaluation.edge_metrics.loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_features_and_the_loss_keep_their_promises() -> None:
+    example("features_and_losses.md")
+    own = "adding_features_and_losses"
+    allow_code([own])
+    check_loss(f"{own}:margin", torch.device("cpu"))
+    data = DataSettings(
+        node_features=["r", f"{own}:radius"], edge_features=["dz", f"{own}:curvature"]
+    )
+    load_features(data).computed.check_by_row(whole_sector(random_graph(3, 200, 1600)))

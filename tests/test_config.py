@@ -37,6 +37,9 @@ def test_values_by_key() -> None:
         ("epochs", "write key.sub=value"),
         ("engine.name=horovod", "'ddp', 'deepspeed' or 'fsdp2'"),
         ("model.name=transformer", "'interaction', 'attention', 'mlp'"),
+        ("model.name=transformer", "'package.module:Class'"),
+        ("model.name=[mlp]", "'interaction', 'attention', 'mlp'"),
+        ("model.name=my-mod:Net", "model.name: Value error, a model of your own is named pack"),
         (
             "model.layer_norm=true",
             "model.layer_norm is an option of attention; remove it for inter",
@@ -63,6 +66,11 @@ def test_what_is_wrong_is_named(override: str, hint: str) -> None:
             "model.recompute: Input should be 'none' or 'layer'",
         ),
         ("mlp", "model.hiden=3", "unknown key 'model.hiden'; did you mean 'model.hidden'?"),
+        ("mlp", "model.gives=hit", "an option of package.module:Class; remove it for mlp"),
+        ("m:Net", "model.hidden=3", "for m:Net (what it takes itself is model.options.hidden)"),
+        ("m:Net", "model.optons.hidden=3", "unknown key 'model.optons'; did you mean 'model.opt"),
+        ("m:Net", "model.options=3", "model.options: Input should be a valid dictionary"),
+        ("m:Net", "model.options.hidden=.nan", "model.options.hidden"),
     ],
 )
 def test_options_of_other_models_are_refused(name: str, override: str, complaint: str) -> None:
@@ -71,7 +79,7 @@ def test_options_of_other_models_are_refused(name: str, override: str, complaint
     assert complaint in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["interaction", "attention", "mlp"])
+@pytest.mark.parametrize("name", ["interaction", "attention", "mlp", "embedding", "my.module:Net"])
 def test_the_shipped_default_fits_every_model(name: str) -> None:
     configuration = load_settings(Configuration, DEFAULT, [f"model.name={name}"])
     assert configuration.model.name == name

@@ -1,8 +1,9 @@
 """Counts what a training pass of the model holds, computes and moves, without running it.
 
 The model itself runs forward and backward on meta tensors (shapes without data), so the count
-follows the model as it is, whatever it recomputes and in which precision. All counts are linear in
-the sizes of a sector, so a few small passes give them for every size.
+follows the model as it is, whatever it recomputes and in which precision. A model of the user's own
+that cannot do that runs on small random graphs instead. All counts are linear in the sizes of a
+sector, so a few small passes give them for every size.
 
 Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, owned nodes, 1).
 """
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -44,7 +45,9 @@ class Footprint:
     gradients and inputs. saved [4]: bytes alive between forward and backward. host [4]: bytes that
     meanwhile are in the memory of an accelerator's host. flops [4]: those of matrix products.
     traffic [4]: bytes that operations read and write. operations [4]: their number. exchanged:
-    bytes of a row in each halo exchange of the forward pass.
+    bytes of a row in each halo exchange of the forward pass. width: that of nodes and edges between
+    layers. measured: the passes were of real tensors, since the model reads data that meta tensors
+    do not have.
     """
 
     live: Columns
@@ -54,7 +57,9 @@ class Footprint:
     traffic: Columns
     operations: Columns
     exchanged: tuple[int, ...]
+    width: int
     weights: Weights
+    measured: bool
 
 
 @lru_cache(maxsize=64)
@@ -69,8 +74,27 @@ def footprint(
 
     to_host: offloaded tensors go to the memory of an accelerator's host; a CPU's has them already.
     """
+    # A rank routes by its own count: the same graphs on all, and other random numbers as they were.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            return _count(config, n_node_features, n_edge_features, cut, to_host, "meta")
+        except Exception:
+            if config.hidden is not None:  # one of ours, which all run there
+                raise
+        return _count(config, n_node_features, n_edge_features, cut, to_host, "cpu")
+
+
+def _count(
+    config: ModelConfig,
+    n_node_features: int,
+    n_edge_features: int,
+    cut: bool,
+    to_host: bool,
+    device: Literal["meta", "cpu"],
+) -> Footprint:
     passes = []
-    with torch.device("meta"):
+    with torch.device(device):
         model = make_model(config, n_node_features, n_edge_features)
         dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         chunk = None
@@ -90,7 +114,8 @@ def footprint(
     # coefficient.
     solve = np.linalg.pinv(design)
     # In chunks the number of moments grows with the edges, but the bytes alive at each do not.
-    moments = [[max(count.live)] if chunk else count.live for count in passes]
+    in_step = not chunk and len({len(count.live) for count in passes}) == 1
+    moments = [count.live if in_step else [max(count.live)] for count in passes]
     live = (solve @ np.array(moments)).T
     return Footprint(
         live=np.unique(live.round(6), axis=0),
@@ -100,11 +125,13 @@ def footprint(
         traffic=solve @ np.array([count.traffic for count in passes]),
         operations=solve @ np.array([count.operations for count in passes]),
         exchanged=passes[0].exchanged,
+        width=config.hidden or _most_outputs(model),
         weights=Weights(
             total=_numel(model),
-            layer=max(_numel(unit) for unit in units(model)),
+            layer=max((_numel(unit) for unit in units(model)), default=_numel(model)),
             parameter=max(parameter.numel() for parameter in model.parameters()),
         ),
+        measured=device == "cpu",
     )
 
 
@@ -131,7 +158,7 @@ def _run(
     gradients = [torch.empty_like(parameter) for parameter in model.parameters()]
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
-    label, weight = torch.empty(size[0]), torch.empty(size[0])
+    label, weight = torch.ones(size[0]), torch.ones(size[0])
     with _Counter([*model.parameters(), *gradients, *_tensors(inputs), label, weight]) as counter:
         with host or nullcontext():
             made = model(*inputs, exchange)
@@ -157,11 +184,10 @@ def _inputs(
     n_node_features: int, n_edge_features: int, size: tuple[int, int, int]
 ) -> tuple[Tensor, Tensor, Tensor, int]:
     edges, nodes, owned = size
-    edge_index = torch.empty(2, edges, dtype=torch.int64)
     return (
-        torch.empty(nodes, n_node_features),
-        torch.empty(edges, n_edge_features),
-        edge_index,
+        torch.randn(nodes, n_node_features),
+        torch.randn(edges, n_edge_features),
+        torch.randint(nodes, (2, edges)),
         owned,
     )
 
@@ -179,7 +205,12 @@ class _Halo:
         self.row_bytes.append(owned.shape[1] * owned.element_size())
         if not self._n_halo:
             return owned
-        return torch.cat([owned, owned.new_empty(self._n_halo, owned.shape[1])])
+        return torch.cat([owned, owned.new_zeros(self._n_halo, owned.shape[1])])
+
+
+def _most_outputs(model: nn.Module) -> int:
+    """Gives the most outputs of a weight, which stand for the width of a model that tells none."""
+    return max(parameter.shape[0] for parameter in model.parameters())
 
 
 def _numel(module: nn.Module) -> int:

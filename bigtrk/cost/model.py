@@ -7,7 +7,6 @@ and reduction follow from latency and bandwidth (links.py).
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -126,7 +125,8 @@ class CostModel:
         """Returns the seconds of a rank's forward and backward pass."""
         machine, count = self.machine, self.footprint(cut=parts > 1)
         sizes = _sizes(size)
-        near = self._near(np.array([size.edges, size.nodes, size.nodes, 0]))
+        rows = np.array([size.edges, size.nodes, size.nodes, 0])
+        near = rows * count.width * BYTES < CACHED_BYTES  # tensors of so many stay near the core
         near |= self.model.in_chunks
         moved = (count.traffic * sizes / np.where(near, machine.cached, machine.traffic)).sum()
         busy = count.flops @ sizes / machine.flops[self.model.precision] + moved
@@ -185,10 +185,6 @@ class CostModel:
             return (edge + _EDGE_BYTES_ON_DEVICE) * size.edges + node * size.nodes
         # Features are held as stored and as normalised.
         return (2 * edge + _EDGE_BYTES) * size.edges + (2 * node + _NODE_BYTES) * size.nodes
-
-    def _near(self, rows: Any) -> Any:
-        """Says whether tensors of so many `rows` stay near the core."""
-        return rows * self.model.hidden * BYTES < CACHED_BYTES
 
     def _sharers(self, near: bool) -> float:
         """Returns how many times longer computing takes since other ranks share the host."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from bigtrk.errors import InputError, reason
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import SectorInputs
+from bigtrk.models.state_check import check_state
 
 _NODES, _OWNED, _EDGES = 12, 8, 40
 _RULES = "see bigtrk/models/protocol.py"
@@ -32,11 +33,13 @@ def check_model(
     torch's random numbers stay as they were. Gives the width of each of its exchanges.
 
     Raises:
-        InputError: the model fails, its result has another shape than [E], [E, 2] or, of a hit
-            model, [N, D], or another type than float32 or float64, or is not finite; the exchange
-            gets other rows than the owned ones, or is called another number of times for the empty
-            sector; a parameter gets no gradient, or from the empty sector one that is not zero.
+        InputError: what `check_state` says; the model fails, its result has another shape than [E],
+            [E, 2] or, of a hit model, [N, D], or another type than float32 or float64, or is not
+            finite; the exchange gets other rows than the owned ones, or is called another number of
+            times for the empty sector; a parameter gets no gradient, or from the empty sector one
+            that is not zero.
     """
+    check_state(model)
     weight = next(model.parameters())
     sector = random_sector(n_node_features, n_edge_features, _OWNED, weight)
     none = torch.empty(2, 0, dtype=torch.int64, device=weight.device)
@@ -122,8 +125,8 @@ def _check_result(
 
 
 def _gradients(model: nn.Module, made: Tensor, which: str) -> dict[str, Tensor]:
-    """Gives the gradient of each parameter that is trained."""
-    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    """Gives the gradient of each parameter."""
+    named = dict(model.named_parameters())
     found: Sequence[Tensor | None] = [None] * len(named)
     if made.requires_grad:
         found = torch.autograd.grad(made.sum(), [*named.values()], allow_unused=True)
@@ -133,7 +136,7 @@ def _gradients(model: nn.Module, made: Tensor, which: str) -> dict[str, Tensor]:
             raise _broken(
                 model,
                 f"gives its parameter {name} no gradient for {which}, so engines would wait for "
-                f"it; use it in every pass, or set requires_grad=False",
+                f"it; use it in every pass, or leave it out",
             )
         gradients[name] = gradient
     return gradients

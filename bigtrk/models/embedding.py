@@ -3,7 +3,7 @@
 Shapes: N nodes, F node features, D dimensions of the embedding.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -17,8 +17,6 @@ from bigtrk.models.protocol import LayeredModel, SectorInputs
 class EmbeddingConfig(ModelSettings):
     """An MLP of a hit's features: the first stage of the pipeline of Tripathy et al."""
 
-    kind: ClassVar[Kind] = "hit"
-
     name: Literal["embedding"] = "embedding"
     """The embedding of hits, whose neighbours make a graph (`bigtrk build --embedding`)."""
     hidden: Width = 128
@@ -31,6 +29,11 @@ class EmbeddingConfig(ModelSettings):
     """As of the Interaction GNN; hits are few beside edges."""
     precision: Literal["fp32"] = "fp32"
     """Places of hits in the embedding need all digits."""
+
+    @property
+    def kind(self) -> Kind:
+        """Says what the model gives."""
+        return "hit"
 
     @property
     def in_chunks(self) -> bool:

@@ -21,12 +21,17 @@ class ModelSettings(Settings):
     """The settings of one model, which build it.
 
     Beside its own it has `name` (a Literal, by which a configuration chooses it) and, for the cost
-    model, `hidden` (the width of its nodes and edges), `recompute` and `precision`.
+    model, `hidden` (the width of its nodes and edges; None where only the model knows it),
+    `recompute` and `precision`.
     """
 
-    kind: ClassVar[Kind] = "edge"
     has_pt_head: ClassVar[bool] = False  # whether it can predict the pT of an edge's particle
     scores_alone: ClassVar[bool] = False  # whether an edge's score needs no edge but this one
+
+    @property
+    def kind(self) -> Kind:
+        """Says what the model gives."""
+        return "edge"
 
     @property
     def in_chunks(self) -> bool:

@@ -20,6 +20,10 @@ Whatever the form:
 * An empty sector (no nodes, no edges) runs every layer, and gives every parameter a gradient, of
   zero.
 
+* All that it keeps is in parameters, float32 and trained, each of one name and at least one
+  dimension; what is constant is a buffer with persistent=False. The weights of a submodule are read
+  in that submodule's own `forward`, where engines that shard them have gathered them.
+
 `check.py` finds out whether a model keeps these promises.
 
 Shapes: N nodes, E edges, F and G node and edge features, H the width of an exchange.
@@ -149,8 +153,9 @@ def check_edges(edge_index: Tensor, n_nodes: int) -> None:
 
 
 def units(model: nn.Module) -> Iterator[nn.Module]:
-    """Yields what is gathered at once where parameters are sharded: each child of `model`, and each
-    item of a list of them.
+    """Yields what is gathered at once where parameters are sharded: each child of `model`, or each
+    of those of a child that is never called itself, such as a list of modules.
     """
     for child in model.children():
-        yield from child if isinstance(child, nn.ModuleList) else [child]
+        called = type(child).forward is not nn.Module.forward
+        yield from [child] if called else units(child)

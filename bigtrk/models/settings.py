@@ -5,12 +5,13 @@ A new model is a file of its own and its settings' name in `AnyConfig` (docs/add
 
 from typing import Annotated, Any, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from bigtrk.models.attention_gnn import AttentionGNNConfig
 from bigtrk.models.edge_mlp import EdgeMLPConfig
 from bigtrk.models.embedding import EmbeddingConfig
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
+from bigtrk.models.user_model import UserModelConfig
 
 __all__ = [
     "AttentionGNNConfig",
@@ -18,12 +19,24 @@ __all__ = [
     "EmbeddingConfig",
     "InteractionGNNConfig",
     "ModelConfig",
+    "UserModelConfig",
 ]
 
-AnyConfig = InteractionGNNConfig | AttentionGNNConfig | EdgeMLPConfig | EmbeddingConfig
-_OPTIONS = {
-    config.model_fields["name"].default: config.model_fields for config in get_args(AnyConfig)
-}
+_OWN = "package.module:Class"
+AnyConfig = (
+    Annotated[InteractionGNNConfig, Tag("interaction")]
+    | Annotated[AttentionGNNConfig, Tag("attention")]
+    | Annotated[EdgeMLPConfig, Tag("mlp")]
+    | Annotated[EmbeddingConfig, Tag("embedding")]
+    | Annotated[UserModelConfig, Tag(_OWN)]
+)
+_OPTIONS = {tag.tag: config.model_fields for config, tag in map(get_args, get_args(AnyConfig))}
+
+
+def name(content: Any) -> Any:
+    """Finds the tag of the settings' class; pydantic's messages quote the name of this function."""
+    found = content.get("name") if isinstance(content, dict) else getattr(content, "name", None)
+    return _OWN if isinstance(found, str) and ":" in found else found
 
 
 def _of_one_model(content: Any) -> Any:
@@ -35,20 +48,22 @@ def _of_one_model(content: Any) -> Any:
     if not isinstance(content, dict):
         return content
     content = {"name": "interaction", **content}
+    tag = name(content)
+    # A name that is no text cannot be looked up; it is refused with the other values.
+    known = isinstance(tag, str) and tag in _OPTIONS
     for key in content:
-        models = [name for name, options in _OPTIONS.items() if key in options]
-        # A name that is no text cannot be looked up; it is refused with the other values.
-        known = isinstance(content["name"], str) and content["name"] in _OPTIONS
-        if models and known and content["name"] not in models:
+        models = [model for model, options in _OPTIONS.items() if key in options]
+        if models and known and tag not in models:
+            hint = f" (what it takes itself is model.options.{key})" if tag == _OWN else ""
             raise ValueError(
                 f"model.{key} is an option of {' and '.join(models)}; remove it for "
-                f"{content['name']}"
+                f"{content['name']}{hint}"
             )
     return content
 
 
 ModelConfig = Annotated[
     AnyConfig,
-    Field(discriminator="name"),
+    Field(discriminator=Discriminator(name)),
     BeforeValidator(_of_one_model),
 ]

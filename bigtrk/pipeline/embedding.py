@@ -15,23 +15,25 @@ from bigtrk.config import nearest
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.builders.assembly import hit_columns
-from bigtrk.graphs.features import SCALES, as_tensor, available, normalised
+from bigtrk.graphs.computed_features import StoredColumns
+from bigtrk.graphs.features import as_tensor, available
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.trained import CPU, load_trained, share_name
 from bigtrk.records.run_folder import read_run
+from bigtrk.training.data.model_features import ModelFeatures, load_features
 from bigtrk.training.embedding.validation import KEPT
+from bigtrk.user_code import names_code
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """The embedding that a run trained, of hits with the features `names`.
+    """The embedding that a run trained, and the features of hits that it reads.
 
     digest: of its weights, for records of what was made with it.
     """
 
     model: nn.Module
-    names: tuple[str, ...]
-    n_edge_features: int
+    features: ModelFeatures
     digest: str
 
     def __call__(self, event: Event) -> NDArray[np.float32]:
@@ -42,17 +44,19 @@ class Embedding:
                 where float32 has no numbers.
         """
         columns = hit_columns(event)
-        for name in self.names:
-            if name not in available(list(columns)):
+        for name in self.features.data.node_features:
+            if not names_code(name) and name not in available(list(columns)):
                 raise InputError(
                     f"{event.name}: has no feature {name!r}, which the embedding reads"
                     f"{nearest(name, list(columns))}; use events with cells, or train it without"
                 )
         with np.errstate(over="ignore"):  # a hit that is told below
-            x = normalised(as_tensor(columns), list(columns), SCALES, self.names)
+            hits = StoredColumns(as_tensor(columns), tuple(columns))
+            hit_id = torch.from_numpy(event.hits["hit_id"].astype(np.int64))
+            x = self.features.of_hits(hits, f"{event.name}: hit", hit_id)
         weight = next(self.model.parameters())
         no_edges = torch.empty(2, 0, dtype=torch.int64, device=weight.device)
-        no_features = weight.new_empty(0, self.n_edge_features)
+        no_features = weight.new_empty(0, len(self.features.data.edge_features))
         with torch.no_grad():
             made: Tensor = self.model(x.to(weight), no_features, no_edges, len(x), no_exchange)
         places: NDArray[np.float32] = made.float().cpu().numpy()
@@ -73,8 +77,8 @@ def load_embedding(run: Path, device: torch.device = CPU) -> Embedding:
         InputError: the folder has no model, or one that classifies edges.
     """
     stored, digest = load_trained(run, "hit", device)
-    data = stored.configuration.data
-    return Embedding(stored.model, tuple(data.node_features), len(data.edge_features), digest)
+    features = load_features(stored.configuration.data, stored.measured)
+    return Embedding(stored.model, features, digest)
 
 
 def radius_for(run: Path, efficiency: float) -> float:

@@ -11,13 +11,14 @@ from torch import Tensor, nn
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.models.protocol import Exchange, SectorInputs, no_exchange
+from bigtrk.models.settings import ModelConfig
 from bigtrk.pipeline.options import Precision
 from bigtrk.pipeline.trained import CPU, load_trained, share_name
 from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.edge_metrics import KEPT
+from bigtrk.training.data.model_features import ModelFeatures, load_features
 from bigtrk.training.model_files import StoredModel, build_model
 
 
@@ -29,8 +30,7 @@ class EdgeScorer:
     """
 
     model: nn.Module
-    node_features: tuple[str, ...]
-    edge_features: tuple[str, ...]
+    features: ModelFeatures
     digest: str
 
     def __call__(self, graph: EventGraph) -> Tensor:
@@ -48,13 +48,11 @@ class EdgeScorer:
         """Makes what the model reads of a sector, where its weights are and in their type.
 
         Raises:
-            InputError: the sector lacks a feature.
+            InputError: the sector lacks a feature, or one of the user's own fails.
         """
         weight = next(self.model.parameters())
-        x = normalised(sector.node_features, sector.node_feature_names, SCALES, self.node_features)
-        edges = normalised(
-            sector.edge_features, sector.edge_feature_names, SCALES, self.edge_features
-        )
+        read = self.features.computed.of(sector)
+        x, edges = self.features.of_nodes(read), self.features.of_edges(read)
         edge_index = sector.edge_index.to(weight.device)
         return SectorInputs(x.to(weight), edges.to(weight), edge_index, sector.n_owned)
 
@@ -76,18 +74,33 @@ def load_scorer(
         InputError: the folder has no model, or one that embeds hits.
     """
     stored, digest = load_trained(run, "edge", device)
-    data = stored.configuration.data
+    features = load_features(stored.configuration.data, stored.measured)
     model = stored.model if precision is None else _computing_in(precision, stored).to(device)
-    return EdgeScorer(model.eval(), tuple(data.node_features), tuple(data.edge_features), digest)
+    return EdgeScorer(model.eval(), features, digest)
 
 
 def _computing_in(precision: Precision, stored: StoredModel) -> nn.Module:
     """Makes a model with the same weights that computes in `precision`."""
     rows = "bf16" if precision is Precision.BF16 else "fp32"
-    settings = stored.configuration.model.model_copy(update={"precision": rows})
+    settings = stored.configuration.model
+    if rows != settings.precision:
+        settings = _set_to(rows, settings)
     model = build_model(stored.configuration.model_copy(update={"model": settings}))
     model.load_state_dict(stored.model.state_dict())
     return model.double() if precision is Precision.FLOAT64 else model
+
+
+def _set_to(rows: str, settings: ModelConfig) -> ModelConfig:
+    """Returns the settings of a model that computes in `rows`.
+
+    Raises:
+        InputError: the model has no such setting.
+    """
+    if "precision" not in type(settings).model_fields:
+        raise InputError(
+            f"--precision {rows}: {settings.name} computes as its class says; leave it out"
+        )
+    return settings.model_copy(update={"precision": rows})
 
 
 def cut_for(run: Path, efficiency: float) -> float:

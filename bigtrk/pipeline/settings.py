@@ -9,7 +9,9 @@ from bigtrk.config import Settings, load_settings, parse
 from bigtrk.errors import InputError
 from bigtrk.tracks import edge_metrics
 from bigtrk.training.embedding import validation
+from bigtrk.training.named_code import code_named
 from bigtrk.training.settings import Configuration
+from bigtrk.user_code import allow_code
 
 Stage = dict[str, dict[str, Any]]  # settings of bigtrk/train.py, by section
 CLASSES = {"embedding": "hit", "filter": "edge", "classifier": "edge"}  # the model of each stage
@@ -80,6 +82,7 @@ def read_settings(file: Path) -> PipelineSettings:
                 )
         content = settings.content(stage, Path("graphs"), Path("run"))
         parsed = parse(Configuration, content, f"{file}: {stage}")
+        allow_code(code_named(parsed))  # the user has named it
         if parsed.model.kind != kind:
             raise InputError(
                 f"{file}: {stage}.model.name={parsed.model.name}: this stage's model must "

@@ -21,6 +21,7 @@ from bigtrk.records.run_folder import RUN, read_run_record
 from bigtrk.studies.launch import resumable, train_logged
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS, remove_run
 from bigtrk.training.settings import Configuration
+from bigtrk.user_code import code_options
 
 TRAIN = Path(bigtrk.__file__).parent / "train.py"
 
@@ -56,7 +57,7 @@ def train_stage(
         say(f"{run}: is trained")
         return
     if resumable(run):
-        arguments = ["--resume", str(run)]
+        arguments = ["--resume", str(run), *code_options()]
     else:
         if run.exists():
             # It ended before its first checkpoint, or after its last.

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigtrk.config import load_settings
 from bigtrk.cost.event_size import EventSize
 from bigtrk.errors import InputError
+from bigtrk.models.check import check_model
 from bigtrk.planning.check import check
 from bigtrk.planning.event_sizes import folder_sizes, paper_sizes
 from bigtrk.planning.plan import Question, check_summary
 from bigtrk.training.costs import find_machine
+from bigtrk.training.model_files import build_model
+from bigtrk.training.named_code import code_named, users_configuration
 from bigtrk.training.settings import Configuration
 
 
@@ -61,7 +63,7 @@ def ask(
     """
     path, overrides, folders = split_arguments(arguments, default)
     return Question(
-        configuration=load_settings(Configuration, path, overrides),
+        configuration=_checked(users_configuration(path, overrides)),
         sizes=sizes.of(folders),
         ranks=read_ranks(ranks),
         ranks_per_node=ranks_per_node,
@@ -69,6 +71,18 @@ def ask(
         machine=find_machine(machine),
         seed=seed,
     )
+
+
+def _checked(configuration: Configuration) -> Configuration:
+    """Checks a model of the user's own as a training does, which ours pass.
+
+    Raises:
+        InputError: it breaks the contract (models/protocol.py).
+    """
+    if code_named(configuration):
+        counts, kind = configuration.data.feature_counts, configuration.model.kind
+        check_model(build_model(configuration), *counts, kind)
+    return configuration
 
 
 def split_arguments(arguments: Sequence[str], default: Path) -> tuple[Path, list[str], list[Path]]:

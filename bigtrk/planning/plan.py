@@ -39,7 +39,8 @@ class Question:
     def cost(self, world: int, **levers: str) -> CostModel:
         """Returns the cost model on `world` ranks, with these settings of the model changed."""
         model = self.configuration.model
-        model = type(model).model_validate({**model.model_dump(), **levers})
+        own = {key: value for key, value in levers.items() if key in type(model).model_fields}
+        model = type(model).model_validate({**model.model_dump(), **own})
         changed = self.configuration.model_copy(update={"model": model})
         return make_cost(changed, world, self.ranks_per_node, self.machine)
 
@@ -67,6 +68,7 @@ def make_plan(question: Question) -> dict[str, Any]:
         "machine": question.machine.model_dump(mode="json", exclude={"fit"}),
         "calibrated": question.machine.calibrated,
         "model": question.configuration.model.model_dump(mode="json"),
+        "measured": cost.footprint(cut=False).measured,
         "engine": cost.sharding.name,
         "events": {
             "number": len(question.sizes),
@@ -92,11 +94,14 @@ def check_summary(checked: Sequence[Checked]) -> list[dict[str, Any]]:
 def _levers(question: Question) -> list[dict[str, str]]:
     """Returns the model's levers, led by the configuration's own setting where it is none of them.
 
-    A CPU is its own host: there `offload` is `chunk`.
+    A CPU is its own host: there `offload` is `chunk`. A model of the user's own has no levers.
     """
     model = question.configuration.model
     own = {"recompute": str(model.recompute), "precision": str(model.precision)}
-    known = {key: {*get_args(type(model).model_fields[key].annotation)} for key in own}
+    fields = type(model).model_fields
+    if not own.keys() <= fields.keys():
+        return [own]
+    known = {key: {*get_args(fields[key].annotation)} for key in own}
     if question.machine.shared:
         known["recompute"].discard("offload")
     levers = [lever for lever in LEVERS if all(lever[key] in known[key] for key in known)]

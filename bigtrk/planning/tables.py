@@ -17,6 +17,7 @@ MEMORY_RULE = (
     "pass; saved: activations kept for the backward pass; working: the rest that is alive at the "
     "peak."
 )
+MEASURED = "on small random graphs, since this model does not run on meta tensors (without data)"
 SECTORS_RULE = (
     "s: computing and exchanging the largest event{on_host}. The tables of scaling differ: a step "
     "there is the mean of 32 of drawn events, with the reduction{on_fewer}."
@@ -88,6 +89,7 @@ def _facts(plan: Row) -> dict[str, str]:
         "machine": plan["machine"]["name"],
         **({} if plan["calibrated"] else {"not calibrated": _doubt(plan["machine"])}),
         "model": figures.settings(plan["model"]),
+        **({"measured": MEASURED} if plan["measured"] else {}),
         "engine": plan["engine"],
         "events": f"{plan['events']['number']}, the largest with "
         f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",

@@ -4,13 +4,15 @@ Values that a record does not know are None. Folders come from anywhere, so valu
 reports can compute with.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import Place, Ranks, Text, some
+from bigtrk.records.quantities import Number, PathText, Place, Ranks, Text, some
 from bigtrk.records.record import FileRecord, Record
+
+Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 
 
 class DataRecord(Record):
@@ -22,6 +24,15 @@ class DataRecord(Record):
     edges: Count | None = None
 
 
+class MeasuredScales(Record):
+    """The scales of features that have none of their own: mean and deviation of each column of
+    nodes and of edges, by name, in the events that were trained on.
+    """
+
+    nodes: dict[Text, Scale] = some()
+    edges: dict[Text, Scale] = some()
+
+
 class MachineRecord(Record):
     """The host of rank 0."""
 
@@ -30,6 +41,15 @@ class MachineRecord(Record):
     cores: Count | None = None
     memory_bytes: Count | None = None
     accelerator: Text | None = None
+
+
+class CodeRecord(Record):
+    """The origin of code of the user's own: an installed distribution and its version, or a file
+    and its SHA-256.
+    """
+
+    source: PathText
+    version: Text | None = None
 
 
 class Resumption(Record):
@@ -43,7 +63,8 @@ class Resumption(Record):
 
 class RunRecord(FileRecord):
     """`run.json`: written when training starts, and again when it is resumed: then with the ranks
-    and the engine that it goes on with. `parameters` counts the trainable ones.
+    and the engine that it goes on with. `parameters` counts the trainable ones; `code` is that of
+    the user's own which `config` names, by its name there.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -60,5 +81,7 @@ class RunRecord(FileRecord):
     engine_detail: Text | None = None
     parameters: Count | None = None
     config: dict[str, Any] = Field(default_factory=dict)
+    measured: MeasuredScales = MeasuredScales()
+    code: dict[Text, CodeRecord] = some()
     data: DataRecord = DataRecord()
     resumed: tuple[Resumption, ...] = ()

@@ -5,7 +5,8 @@ is a positive, a false edge of any weight but 0 and every edge of negative weigh
 rest is masked.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -17,11 +18,28 @@ from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 class EdgeTruth:
     """The truth of edges: label [E] float (1 positive, 0 negative), weight [E] float (0 where
     masked or not owned), counts [2] int64 (positives and negatives owned by this sector).
+
+    Only for losses of users' own: target [E] bool, pt [E] float (GeV; NaN where not known).
     """
 
     label: Tensor
     weight: Tensor
     counts: Tensor
+    target: Tensor | None = None
+    pt: Tensor | None = None
+
+    def take(self, rows: Tensor) -> "EdgeTruth":
+        """Takes the truth of some edges, with the counts of all: rows [e] int64."""
+        return self._each(lambda column: column[rows])
+
+    def to(self, device: torch.device) -> "EdgeTruth":
+        """Moves all but the counts to a device."""
+        return self._each(lambda column: column.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "EdgeTruth":
+        columns = {"label": self.label, "weight": self.weight, "target": self.target, "pt": self.pt}
+        known = {name: column for name, column in columns.items() if column is not None}
+        return replace(self, **{name: change(column) for name, column in known.items()})
 
 
 def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:

@@ -14,7 +14,10 @@ from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import SCALES
 from bigtrk.models.build import make_model
+from bigtrk.records.run import MeasuredScales
 from bigtrk.training.checkpoint.tensor_headers import Shape, read_header
+from bigtrk.training.data.model_features import NOTHING_MEASURED, check_measured
+from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
 
@@ -24,24 +27,28 @@ STORED_AS = "F32"  # weights, in whatever precision the model computes
 class Description(Settings):
     """`config.json`: the description of the model in `model.safetensors`.
 
-    scales: by feature, the constant it was divided by. trained_on: the identities of events.
+    scales: by feature of ours, the constant it was divided by. measured: the scales of others.
+    trained_on: the identities of events.
     """
 
     format: Literal["bigtrk model"]
     configuration: dict[str, Any]
     scales: dict[str, float]
+    measured: MeasuredScales = NOTHING_MEASURED
     trained_on: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model read from a run's folder. trained_on: the identities of events. step: that of the
-    checkpoint it was read from; None for the model that a run ends with.
+    """A model read from a run's folder. trained_on: the identities of events. measured: the scales
+    of features that have none of their own. step: that of the checkpoint it was read from; None for
+    the model that a run ends with.
     """
 
     model: nn.Module
     configuration: Configuration
     trained_on: frozenset[str]
+    measured: MeasuredScales = NOTHING_MEASURED
     step: int | None = None
 
 
@@ -52,14 +59,19 @@ def build_model(configuration: Configuration) -> nn.Module:
     return make_model(configuration.model, *configuration.data.feature_counts, pt_head)
 
 
-def describe(configuration: Configuration, trained_on: Sequence[str]) -> dict[str, Any]:
+def describe(
+    configuration: Configuration,
+    trained_on: Sequence[str],
+    measured: MeasuredScales = NOTHING_MEASURED,
+) -> dict[str, Any]:
     """Makes the content of config.json: the configuration, the constants that normalise its
     features, and the identities of the events that were trained on.
     """
     return Description(
         format="bigtrk model",
         configuration=configuration.model_dump(mode="json"),
-        scales={name: SCALES[name] for name in _features(configuration)},
+        scales={name: SCALES[name] for name in _known_features(configuration)},
+        measured=measured,
         trained_on=tuple(trained_on),
     ).model_dump(mode="json")
 
@@ -82,8 +94,10 @@ def load_model(run: Path) -> StoredModel:
     path, weights = run / DESCRIPTION, run / WEIGHTS
     description = _description(run)
     configuration = _configuration(run, description)
+    check_measured(str(path), configuration.data, description.measured)
     _check_scales(path, configuration, description.scales)
     stored = read_header(weights)
+    warn_of_other_code(run, configuration)
     check_shapes(
         configuration, str(path), {name: x.shape for name, x in stored.items()}, str(weights)
     )
@@ -92,7 +106,8 @@ def load_model(run: Path) -> StoredModel:
             raise InputError(f"{weights}: {name} is {tensor.dtype}, not {STORED_AS}; train again")
     model = build_model(configuration)
     model.load_state_dict(load_file(weights))
-    return StoredModel(model, configuration, frozenset(description.trained_on))
+    trained_on = frozenset(description.trained_on)
+    return StoredModel(model, configuration, trained_on, description.measured)
 
 
 def check_shapes(
@@ -120,13 +135,14 @@ def _told(shape: Shape | None) -> str:
     return "nothing" if shape is None else str(list(shape))
 
 
-def _features(configuration: Configuration) -> list[str]:
-    return [*configuration.data.node_features, *configuration.data.edge_features]
+def _known_features(configuration: Configuration) -> list[str]:
+    data = configuration.data
+    return [name for name in (*data.node_features, *data.edge_features) if name in SCALES]
 
 
 def _check_scales(path: Path, configuration: Configuration, scales: Mapping[str, float]) -> None:
     """Checks that the features were divided by the same constants as here."""
-    for name in (*scales, *_features(configuration)):
+    for name in (*scales, *_known_features(configuration)):
         if name not in scales or SCALES.get(name) != scales[name]:
             raise InputError(
                 f"{path}: scales: feature {one_line(repr(name))} was scaled by {scales.get(name)}, "

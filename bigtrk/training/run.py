@@ -13,20 +13,28 @@ from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
 from bigtrk.records.metrics import MetricsRecord
-from bigtrk.records.run import DataRecord, RunRecord
+from bigtrk.records.run import DataRecord, MeasuredScales, RunRecord
 from bigtrk.records.run_folder import append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import Found
-from bigtrk.training.checkpoint.resume import check_place, continue_record, find_checkpoint
+from bigtrk.training.checkpoint.resume import (
+    check_place,
+    continue_record,
+    find_checkpoint,
+    recorded_scales,
+)
 from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.events import Events
+from bigtrk.training.data.measured_scales import measure_scales
+from bigtrk.training.loss_check import check_loss
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.monitoring.announce import EpochLines, announce
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
+from bigtrk.training.named_code import code_records
 from bigtrk.training.out_of_memory import report_out_of_memory
 from bigtrk.training.run_folder import create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
@@ -71,19 +79,23 @@ def _fit(
 ) -> Path:
     with traced("finding the checkpoint"):
         found = find_checkpoint(configuration, ranks, events, resume) if resume else None
+    with traced("building the model"):
+        model = together(lambda: build_model(configuration)).to(ranks.device)
+        check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
+    together(lambda: check_loss(configuration.training.loss, ranks.device))
     with traced("choosing the steps"):
         steps = choose_steps(configuration, ranks, events.train)
     if found:
         check_place(found, steps.per_epoch)
     world = make_world(ranks, _num_parts(steps, events, ranks))
-    model = build_model(configuration).to(world.device)
-    check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    measured = _scales(configuration, ranks, events, resume)
+    maker = together(lambda: BatchMaker(configuration, world, measured))
     with traced("making the engine"):
         engine, engine_name = make_engine(
             configuration.engine, model, configuration.optimizer, world.stopwatch
         )
-    record = _record(configuration, ranks, events, engine_name, n_parameters)
+    record = _record(configuration, ranks, events, engine_name, n_parameters, measured)
     folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
     description = RunDescription(events.training_digest, engine_name, record.config)
     with Checkpointer(folder, engine, description, lock.check) as checkpoints:
@@ -93,7 +105,7 @@ def _fit(
             events=events,
             epoch_steps=steps,
             engine=engine,
-            maker=BatchMaker(configuration, world),
+            maker=maker,
             schedule=_schedule(configuration, steps),
             meter=open_meter(ranks),
             clock=Clock(configuration.training, world.device),
@@ -113,8 +125,17 @@ def _fit(
             f"--resume {folder}"
         )
     with traced("writing the model"):
-        _save_model(trainer, folder, lock)
+        _save_model(trainer, folder, lock, measured)
     return folder
+
+
+def _scales(
+    configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None
+) -> MeasuredScales:
+    """Measures the scales of features that have none of their own, once in a run."""
+    if resume is None:
+        return measure_scales(configuration.data, events.train, ranks)
+    return on_first_rank(lambda: recorded_scales(resume, configuration))
 
 
 def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
@@ -161,13 +182,13 @@ def _open_folder(
     return resume
 
 
-def _save_model(trainer: Trainer, folder: Path, lock: FolderLock) -> None:
+def _save_model(trainer: Trainer, folder: Path, lock: FolderLock, measured: MeasuredScales) -> None:
     weights = trainer.engine.weights()
     trained_on = [source.origin for source in trainer.events.train]
 
     def save() -> None:
         lock.check()
-        save_model(folder, weights, describe(trainer.configuration, trained_on))
+        save_model(folder, weights, describe(trainer.configuration, trained_on, measured))
         say(f"model and record in {folder}")
 
     on_first_rank(save)
@@ -179,6 +200,7 @@ def _record(
     events: Events,
     engine_name: str,
     n_parameters: int,
+    measured: MeasuredScales,
 ) -> RunRecord:
     """Makes the run's record, without what only its start knows."""
     return RunRecord(
@@ -188,6 +210,8 @@ def _record(
         engine_detail=engine_name,
         parameters=n_parameters,
         config=configuration.model_dump(mode="json"),
+        measured=measured,
+        code=code_records(configuration),
         data=DataRecord(
             train_events=len(events.train),
             validation_events=len(events.validation),

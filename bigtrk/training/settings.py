@@ -1,9 +1,9 @@
 """The configuration tree of a training run."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from bigtrk.config import Settings
 from bigtrk.graphs.target import Target
@@ -13,6 +13,7 @@ from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.training.embedding.settings import PairSettings
 from bigtrk.training.negatives.settings import NegativeSettings
 from bigtrk.training.steps.batching import Batching
+from bigtrk.user_code import names_code
 
 
 class DataSettings(Settings):
@@ -32,11 +33,13 @@ class DataSettings(Settings):
     node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1, max_length=64)
     """Features of a node that the model reads, of those that the graphs hold: r, phi (also as
     cos_phi and sin_phi), z, eta and, where events have cells, cluster_count, cluster_value,
-    cluster_u and cluster_v."""
+    cluster_u and cluster_v; any other column of theirs; or functions of your own of these columns,
+    `package.module:function`."""
     edge_features: list[str] = Field(
         ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], min_length=1, max_length=64
     )
-    """Features of an edge that the model reads, of those that the graphs hold."""
+    """Features of an edge that the model reads, of those that the graphs hold, or functions of
+    your own of these and of the columns of its two nodes, `package.module:function`."""
 
     @property
     def feature_counts(self) -> tuple[int, int]:
@@ -69,6 +72,12 @@ class SamplingSettings(Settings):
     """Wedges of an event [wedges]."""
 
 
+def _loss(name: str) -> str:
+    if name not in ("bce", "focal") and not names_code(name):
+        raise ValueError("name bce, focal, or a function of your own as package.module:function")
+    return name
+
+
 class TrainingSettings(Settings):
     """Steps, their loss, how events are laid over the ranks, and what guards a run."""
 
@@ -85,6 +94,14 @@ class TrainingSettings(Settings):
     class_balance: Literal["proportional", "equal"] = "proportional"
     """`proportional` divides an event's loss by its number of edges, `equal` divides true and false
     edges each by their own number."""
+    loss: Annotated[Literal["bce", "focal"] | str, AfterValidator(_loss)] = "bce"
+    """The loss of an edge: binary cross-entropy (`bce`), `focal`, which dwells on the edges that
+    are still wrong (Lin et al.), or a function of your own, `package.module:function`. True edges
+    of particles outside the target weigh nothing in any of them, as in acorn, unless
+    `target.other_weight` says otherwise."""
+    focal_gamma: float = Field(2.0, ge=0)
+    """How far the focal loss turns from edges that are right: the power of what a score is short
+    of 1; with 0 it is binary cross-entropy."""
     step_loss: Literal["per_event", "per_edge"] = "per_event"
     """The mean over the step's events (`per_event`, as acorn) or all its edges (`per_edge`)."""
     edge_cut: float = Field(0.5, gt=0, lt=1)
@@ -190,6 +207,15 @@ class Configuration(Settings):
             raise ValueError(
                 f"sampling.method={self.sampling.method}: {self.model.name} reads no edges that "
                 f"could be followed or cut; set it to wedges, or to none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _loss_of_edges(self) -> Self:
+        if self.model.kind == "hit" and self.training.loss != "bce":
+            raise ValueError(
+                f"training.loss={self.training.loss}: {self.model.name} embeds hits, whose loss is "
+                f"that of pairs; leave it out"
             )
         return self
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,9 +15,10 @@ from bigtrk.parallel.world import World
 from bigtrk.tracing import traced
 from bigtrk.training.data.batch import Batch, compute, run_model
 from bigtrk.training.draw import Draw
+from bigtrk.training.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.embedding.pairs import pair_loss
 from bigtrk.training.embedding.settings import PairSettings
-from bigtrk.training.loss import edge_loss, edge_scale, pt_loss
+from bigtrk.training.loss import edge_scale, pt_loss
 from bigtrk.training.monitoring.norms import Norms, local_squares, norms_of
 from bigtrk.training.negatives.choice import choose_edges
 from bigtrk.training.negatives.settings import NegativeSettings
@@ -56,6 +58,10 @@ class StepRunner:
     stop: StopRequest | None = None
     pairs: PairSettings | None = None
     negatives: NegativeSettings | None = None
+
+    @cached_property
+    def _edge_loss(self) -> EdgeLoss:
+        return make_loss(self.settings)
 
     def run(
         self,
@@ -150,8 +156,8 @@ class StepRunner:
         with traced("loss"):
             counts = counts.to(logits.device)
             scale = edge_scale(batch.truth, counts[:2], self.settings.class_balance) / n_means
+            of_edges = self._edge_loss(logits, batch.truth, counts[:2], scale)
             counts = counts * n_means
-            of_edges = edge_loss(logits, batch.truth.label, scale)
             if log_pt is None or batch.pt is None:
                 return of_edges, torch.zeros_like(of_edges)
             return of_edges, pt_loss(log_pt, batch.pt, counts[2])

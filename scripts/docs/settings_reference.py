@@ -8,12 +8,12 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from bigtrk.config import Settings
+from bigtrk.config import Settings, section_kinds
 from bigtrk.training.settings import Configuration
 from scripts.docs.table import Table
 from scripts.docs.wording import cell, kind_of
@@ -61,22 +61,25 @@ def sections() -> Iterator[Section]:
     """Yields the sections of the configuration in its order, and one for each model."""
     alone = {}
     for name, field in Configuration.model_fields.items():
-        kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if _holds(kind)]
+        kinds = section_kinds(field.annotation)
         if not kinds:
             alone[name] = field
         for kind in kinds:
-            title = f"{name}: {kind().name}" if field.discriminator else name
+            title = f"{name}: {_chosen_by(kind)}" if field.discriminator else name
             text = inspect.getdoc(kind) or ""
             yield Section(title, text, _settings(kind, kind.model_fields, f"{name}."))
     yield Section("At the top", "In no section.", _settings(Configuration, alone, ""))
 
 
-def _holds(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Settings)
+def _chosen_by(kind: type[Settings]) -> str:
+    """Returns the name that chooses a model; one of the user's own has no default."""
+    name = kind.model_fields["name"]
+    return "of your own" if name.is_required() else str(name.default)
 
 
 def _settings(kind: type[Settings], fields: dict[str, FieldInfo], prefix: str) -> list[Setting]:
-    defaults = kind().model_dump(mode="json")
+    required = {name: "package.module:Name" for name in fields if fields[name].is_required()}
+    defaults = kind.model_validate(required).model_dump(mode="json")
     return [_setting(f"{prefix}{name}", fields[name], defaults[name]) for name in fields]
 
 

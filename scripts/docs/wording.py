@@ -6,6 +6,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
+from pydantic import JsonValue
+
 WORDS: dict[Any, str] = {
     bool: "true or false",
     int: "integer",
@@ -13,6 +15,7 @@ WORDS: dict[Any, str] = {
     str: "text",
     Path: "path",
     NoneType: "`null`",
+    dict[str, JsonValue]: "keys and values",
 }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import bigtrk.train as train
 from bigtrk.graphs.sector import Sector
-from bigtrk.training import step
+from bigtrk.training import edge_losses
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.loss import edge_loss
 
@@ -46,5 +46,5 @@ def poisoned_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
 
 
 EventSource.read = poisoned_read  # type: ignore[method-assign]
-setattr(step, "edge_loss", poisoned_loss)  # noqa: B010  # mypy: it is imported there
+setattr(edge_losses, "edge_loss", poisoned_loss)  # noqa: B010  # mypy: it is imported there
 train.main()

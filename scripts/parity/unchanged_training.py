@@ -43,7 +43,6 @@ from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker
 from bigtrk.training.data.event_source import EventSource, split_validation
 from bigtrk.training.evaluation.validation import validate
-from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.batching import step_items
@@ -190,7 +189,7 @@ class Trial:
 
 
 def doubled(batch: Batch) -> Batch:
-    truth = EdgeTruth(batch.truth.label, batch.truth.weight.double(), batch.truth.counts)
+    truth = replace(batch.truth, weight=batch.truth.weight.double())
     x, edge_features = batch.x.double(), batch.edge_features.double()
     return replace(batch, x=x, edge_features=edge_features, truth=truth)
 

@@ -15,7 +15,6 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig
 from bigtrk.training.data.batch import Batch, compute
-from bigtrk.training.loss import EdgeTruth
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES
@@ -163,7 +162,7 @@ def worst(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
 
 def in_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
     """`batch` with features and weights in `dtype`."""
-    truth = EdgeTruth(batch.truth.label, batch.truth.weight.to(dtype), batch.truth.counts)
+    truth = replace(batch.truth, weight=batch.truth.weight.to(dtype))
     return replace(
         batch, x=batch.x.to(dtype), edge_features=batch.edge_features.to(dtype), truth=truth
     )

@@ -1,11 +1,13 @@
 """Whole runs, for tests."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
@@ -32,16 +34,21 @@ ENGINES: dict[str, dict[str, Any]] = {
 }
 
 
-def write_events(folder: Path, n: int = 5) -> None:
-    """Write `n` whole events, and three of them cut in two, in folders `graphs` and `sectors`."""
+def write_events(
+    folder: Path, n: int = 5, make: Callable[[int, int, int], EventGraph] = random_graph
+) -> None:
+    """Write `n` whole events, and three of them cut in two, in folders `graphs` and `sectors`.
+
+    make: from a seed, a number of nodes and one of edges to a graph.
+    """
     names = []
     for seed in range(n):
-        graph = random_graph(seed, 40 + 5 * seed, 240)
+        graph = make(seed, 40 + 5 * seed, 240)
         write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
         names.append(graph.name)
     made = write_manifest(folder / "graphs", "graphs", {}, names)
     for seed in range(3):
-        graph = random_graph(seed, 40 + 5 * seed, 240)
+        graph = make(seed, 40 + 5 * seed, 240)
         record = {
             "nodes": graph.n_nodes,
             "edges": graph.n_edges,

@@ -23,8 +23,10 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
 from bigtrk.train import validate
 from bigtrk.training.model_files import build_model
+from bigtrk.training.named_code import code_named
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
+from bigtrk.user_code import allow_code
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
 from tests.distributed.ranks import run_ranks
@@ -101,6 +103,7 @@ def train_all(ranks: Ranks, folder: Path, values: list[Value]) -> list[Path]:
     known: dict[str, Path] = {}
     for value in values:
         configuration = load_settings(Configuration, None, value.overrides(**SMALL))
+        allow_code(code_named(configuration))
         same = configuration.model_dump_json()
         if same not in known:
             known[same] = train(ranks, configuration, value)
@@ -135,6 +138,7 @@ def test_every_value_trains_a_step(world_size: int, tmp_path: Path) -> None:
         assert run.steps, value
         assert all(step.loss is not None and math.isfinite(step.loss) for step in run.steps), value
         configuration = Configuration.model_validate(run.record.config)
+        allow_code(code_named(configuration))
         start, end = (
             build_model(configuration).state_dict(),
             load_file(folder / "model.safetensors"),

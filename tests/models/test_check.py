@@ -126,6 +126,36 @@ class ReadsMissing(Simple):
         return super().forward(x[:, [F]], *inputs)
 
 
+class Frozen(Simple):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last.weight.requires_grad = False
+
+
+class Counting(Simple):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("passes", torch.zeros(1))
+
+
+class Tied(Simple):
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = self.nodes
+
+
+class Scaled(Simple):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(1.0))
+
+
+class Lazy(Simple):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.LazyLinear(1)
+
+
 @pytest.mark.parametrize(
     ("model", "kind", "line"),
     [
@@ -141,6 +171,13 @@ class ReadsMissing(Simple):
         (Detached, "edge", r"gives its parameter nodes.weight no gradient for a sector"),
         (MeanOfNodes, "edge", r"parameter last.bias a gradient that is not zero for an empty"),
         (ReadsMissing, "edge", r"fails for a sector \(IndexError: index 3 is out of bounds"),
+        (nn.ReLU, "edge", r"has no parameters to train"),
+        (Frozen, "edge", r"its parameter last.weight is not trained, which not all engines can do"),
+        (Counting, "edge", r"keeps passes, which is no parameter, so checkpoints would lack it"),
+        (Tied, "edge", r"again.(weight|bias) is another of its parameters, too; give it its own"),
+        (Scaled, "edge", r"its parameter scale has no dimension, so FSDP could not share it"),
+        (Lazy, "edge", r"its parameter last.weight has no size yet"),
+        (lambda: Simple().bfloat16(), "edge", r"its parameter nodes.weight is torch.bfloat16"),
     ],
 )
 def test_each_breach_has_its_line(model: Callable[[], nn.Module], kind: Kind, line: str) -> None:

@@ -47,7 +47,8 @@ def test_every_setting_has_a_meaning_and_a_known_unit(section: Section) -> None:
 
 def test_the_settings_are_all_of_the_configuration() -> None:
     """Every value of a configuration with each of the models, whatever the reference walks."""
-    models = [{"name": name} for name in ("interaction", "attention", "mlp", "embedding")]
+    names = ("interaction", "attention", "mlp", "embedding", "my_module:MyModel")
+    models = [{"name": name} for name in names]
     there = {key for one in models for key in keys(Configuration.model_validate({"model": one}))}
     assert {setting.key for section in sections() for setting in section.settings} == there
     written = settings_reference()

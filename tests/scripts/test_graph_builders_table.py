@@ -14,6 +14,8 @@ from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.pipeline.embedding import Embedding
 from bigtrk.pipeline.scoring import EdgeScorer
+from bigtrk.training.data.model_features import load_features
+from bigtrk.training.settings import DataSettings
 from scripts.docs.stage_tables import GRAPHS, graph_builders
 from scripts.physics.graph_builders_table import compare
 from scripts.physics.graph_ways import (
@@ -33,7 +35,7 @@ class RandomScorer(EdgeScorer):
     """Scores edges at random, the same for each graph of as many edges."""
 
     def __init__(self) -> None:
-        super().__init__(torch.nn.Identity(), (), (), "random")
+        super().__init__(torch.nn.Identity(), load_features(DataSettings()), "random")
 
     def __call__(self, graph: EventGraph) -> torch.Tensor:
         generator = torch.Generator().manual_seed(graph.n_edges)
@@ -44,7 +46,7 @@ class Places(Embedding):
     """Leaves hits where they are."""
 
     def __init__(self) -> None:
-        super().__init__(torch.nn.Identity(), (), 0, "places")
+        super().__init__(torch.nn.Identity(), load_features(DataSettings()), "places")
 
     def __call__(self, event: Event) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
         return np.stack([event.hits[axis] for axis in "xyz"], axis=1).astype(np.float32)

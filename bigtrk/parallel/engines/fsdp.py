@@ -88,7 +88,9 @@ def _shard(model: nn.Module, mesh: DeviceMesh) -> FSDPModule:
     """Shards in place each unit of `model`, then what remains."""
     for unit in units(model):
         fully_shard(unit, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+    # Otherwise what is the model's own stays whole after a pass that is not followed by a backward
+    # pass, as in a validation, and a checkpoint is of shards.
+    return fully_shard(model, mesh=mesh, reshard_after_forward=True)
 
 
 def _local(value: Tensor) -> Tensor:

@@ -68,7 +68,10 @@ class TrackMaker:
             return _Begun(graph, passage, None)
         with passage.stage("classifier"):
             sectors = cut_for_ranks(graph, n_ranks, most)
-            self.classifier.inputs(sectors[0])  # what it lacks is told before ranks share it
+            # What it lacks, or computes wrongly, is told before ranks share it.
+            self.classifier.inputs(sectors[0])
+            for sector in sectors:
+                self.classifier.features.computed.of(sector)
         passage.notes.append(
             f"is scored in {n_ranks} sectors, as its {graph.n_edges:,} edges are more than {most:,}"
         )

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bigtrk.config import load_settings
 from bigtrk.errors import InputError
 from bigtrk.planning.command import read_ranks, split_arguments
 from bigtrk.records.series import SeriesRecord, read_series_record, write_series_record
 from bigtrk.studies.scaling.series import is_series, run_name
 from bigtrk.training.data.event_source import open_events
+from bigtrk.training.named_code import users_configuration
 from bigtrk.training.settings import Configuration
 
 Kind = Literal["weak", "strong"]
@@ -95,13 +95,13 @@ def plan_series(
     worlds = read_ranks(ranks)
     _refuse(kind, overrides)
     data = [f"data.train={json.dumps([str(folder) for folder in folders])}"] if folders else []
-    configuration = load_settings(Configuration, path, [*overrides, *data])
+    configuration = users_configuration(path, [*overrides, *data])
     if kind == "strong" and not any(item.startswith(f"{STEP}=") for item in overrides):
         # All ranks take the same steps, and none of them may want for an event.
         step = max(configuration.training.events_per_step, *worlds)
         data.append(f"{STEP}={step}")
     shared = [f"data.events={events}", f"data.validation={validation}"]
-    configuration = load_settings(Configuration, path, [*overrides, *data, *shared])
+    configuration = users_configuration(path, [*overrides, *data, *shared])
     record = SeriesRecord(
         kind=kind,
         ranks=tuple(worlds),

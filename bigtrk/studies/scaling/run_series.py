@@ -9,6 +9,7 @@ from bigtrk.studies.launch import on_cores, resumable, torchrun_command, train_l
 from bigtrk.studies.scaling.plan_series import PlannedRun, ScalingSeries, open_series
 from bigtrk.studies.scaling.report import SeriesReport
 from bigtrk.training.run_folder import WEIGHTS, remove_run
+from bigtrk.user_code import code_options
 
 TRAIN = Path(bigtrk.__file__).parent / "train.py"
 LOG = "train.log"
@@ -42,7 +43,7 @@ def _train(run: PlannedRun, name: str) -> None:
         return
     arguments, how = list(run.arguments), ""
     if resumable(run.folder):
-        arguments, how = ["--resume", str(run.folder)], ", resumed"
+        arguments, how = ["--resume", str(run.folder), *code_options()], ", resumed"
     elif run.folder.exists():
         # It ended before its first checkpoint, or after its last: there is nothing to go on from.
         remove_run(run.folder)

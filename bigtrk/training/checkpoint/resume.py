@@ -9,7 +9,7 @@ from bigtrk.disk.files import disk_errors, write_atomically
 from bigtrk.errors import InputError
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord
-from bigtrk.records.run import Resumption, RunRecord
+from bigtrk.records.run import MeasuredScales, Resumption, RunRecord
 from bigtrk.records.run_folder import (
     METRICS,
     RUN,
@@ -21,6 +21,7 @@ from bigtrk.training.checkpoint.checkpointer import find
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.progress import Progress
 from bigtrk.training.data.events import Events
+from bigtrk.training.data.model_features import check_measured
 from bigtrk.training.model_files import check_shapes
 from bigtrk.training.settings import Configuration
 
@@ -39,7 +40,7 @@ CHANGEABLE = (
     "profile",
 )
 # The entries that a resumed run's record keeps from its start.
-STARTED = ("bigtrk", "git", "software", "machine", "started")
+STARTED = ("bigtrk", "git", "software", "machine", "started", "code")
 
 
 def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
@@ -58,6 +59,17 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
                 f"start a new run for others"
             )
     return apply_overrides(Configuration, content, overrides, str(run / RUN))
+
+
+def recorded_scales(run: Path, configuration: Configuration) -> MeasuredScales:
+    """Reads the scales that a run measured when it was started.
+
+    Raises:
+        InputError: `run` holds no run, or lacks a scale that its configuration needs.
+    """
+    measured = read_run_record(run).measured
+    check_measured(str(run / RUN), configuration.data, measured)
+    return measured
 
 
 def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, run: Path) -> Found:

@@ -1,6 +1,6 @@
 """A sector made ready for the model: features chosen and normalised, truth derived."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -8,17 +8,20 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.edge_pt import edge_log_pt
-from bigtrk.graphs.features import FROM_PHI, SCALES, normalised
+from bigtrk.graphs.edge_pt import edge_log_pt, edge_pt
+from bigtrk.graphs.features import check_finite
 from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights, target_edges
 from bigtrk.models.protocol import Exchange, Model, check_edges, no_exchange
 from bigtrk.parallel.halo import halo_plan
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World
+from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.model_features import NOTHING_MEASURED, load_features
 from bigtrk.training.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
 from bigtrk.training.settings import Configuration
+from bigtrk.user_code import names_code
 
 FALSE = -30.0  # the logit of an edge that is not computed: a score of 1e-13
 
@@ -77,13 +80,26 @@ def _filled(values: Tensor, n_edges: int, value: float) -> Tensor:
 
 
 class BatchMaker:
-    """Reads events, or a rank's part of them, and makes batches on the device of `world`."""
+    """Reads events, or a rank's part of them, and makes batches on the device of `world`.
 
-    def __init__(self, configuration: Configuration, world: World) -> None:
+    measured: the scales of features that have none of their own.
+
+    Raises:
+        InputError: a function of the user's own cannot be imported.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        world: World,
+        measured: MeasuredScales = NOTHING_MEASURED,
+    ) -> None:
         self.world = world
         self._data = configuration.data
+        self._features = load_features(configuration.data, measured)
         self._target = configuration.target
         self._has_pt = configuration.training.pt_weight > 0
+        self._loss_is_own = names_code(configuration.training.loss)
         self._pairs = configuration.pairs if configuration.model.kind == "hit" else None
 
     def make(self, assignment: Assignment | None, sources: list[EventSource]) -> Batch:
@@ -126,12 +142,12 @@ class BatchMaker:
         except IndexError as error:
             raise InputError(f"{sector.event}: {error}; build its graph again") from None
         nodes = sector.node_features, sector.node_feature_names, sector.node_id
-        _check_finite(f"{sector.event}: node", self._data.node_features, *nodes)
+        check_finite(f"{sector.event}: node", self._data.node_features, *nodes)
         edges = sector.edge_features, sector.edge_feature_names, sector.edge_id
-        _check_finite(f"{sector.event}: edge", self._data.edge_features, *edges)
+        check_finite(f"{sector.event}: edge", self._data.edge_features, *edges)
 
     def _prepare(self, event: int | None, sector: Sector, exchange: Exchange | None) -> Batch:
-        data, device = self._data, self.world.device
+        device = self.world.device
         if sector.y is None:
             raise InputError(
                 f"{sector.event}: has no truth; build its graph from events with truth"
@@ -145,18 +161,21 @@ class BatchMaker:
         computed = torch.arange(sector.n_edges) < n_edges
         counted = sector.owns_edge & computed
         truth = self._truth(sector.y, weights, counted, n_nodes)
-        nodes = sector.node_features[:n_nodes], sector.node_feature_names
-        edges = sector.edge_features[:n_edges], sector.edge_feature_names
+        if self._loss_is_own:
+            pt = edge_pt(sector.y, sector.edge_index, sector.particle_id, sector.particles)
+            truth = replace(truth, target=is_target, pt=pt)
+        features = self._features
+        read = features.computed.of(sector)
         return Batch(
             event=event,
             sector=sector,
-            x=normalised(*nodes, SCALES, data.node_features).to(device),
-            edge_features=normalised(*edges, SCALES, data.edge_features).to(device),
+            x=features.of_nodes(read)[:n_nodes].to(device),
+            edge_features=features.of_edges(read)[:n_edges].to(device),
             edge_index=sector.edge_index[:, :n_edges].to(device),
             n_owned=sector.n_owned if exchange else n_nodes,
             is_target=is_target,
             weights=weights,
-            truth=EdgeTruth(truth.label.to(device), truth.weight.to(device), truth.counts),
+            truth=truth.to(device),
             pt=self._pt(sector, counted) if self._has_pt else None,
             exchange=exchange or no_exchange,
         )
@@ -185,19 +204,3 @@ class BatchMaker:
         if sector.parts == 1 or self._data.sectors == "naive":
             return None
         return halo_plan(sector, self.world)
-
-
-def _check_finite(
-    what: str, chosen: Sequence[str], features: Tensor, names: Sequence[str], ids: Tensor
-) -> None:
-    """Checks that chosen columns of nodes' or edges' `features` [M, len(names)] are finite."""
-    read = {*chosen, *(["phi"] if FROM_PHI.keys() & chosen else [])}
-    for name in read.intersection(names):
-        column = features[:, list(names).index(name)]
-        # A sum is finite if all its values are, and 60 times as fast as asking each.
-        if not column.sum(dtype=torch.float64).isfinite():
-            row = (~column.isfinite()).nonzero()[0, 0]
-            raise InputError(
-                f"{what} {int(ids[row])} has {name} {float(column[row])}; build the graph again, "
-                f"or choose features without {name}"
-            )

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigtrk.config import nearest
 from bigtrk.cost.event_size import EventSize, event_size
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import available
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import read_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder
+from bigtrk.user_code import names_code
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,13 @@ class EventSource:
         """
         record = self.record
         for kind, chosen in (("node", node_features), ("edge", edge_features)):
+            known = available(record[f"{kind}_feature_names"])
             for name in chosen:
-                if name not in available(record[f"{kind}_feature_names"]):
+                if not names_code(name) and name not in known:
                     raise InputError(
-                        f"{self.name} in {self.folder.path}: has no {kind} feature {name!r}"
-                        f"{nearest(name, record[f'{kind}_feature_names'])}"
+                        f"{self.name} in {self.folder.path}: has no {kind} feature {name!r}; "
+                        f"choose from {one_line(', '.join(known))}, or name a function of your own "
+                        f"as package.module:function"
                     )
         if record["edges"] and record.get("purity", 0) is None:
             raise InputError(

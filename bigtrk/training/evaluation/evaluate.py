@@ -11,7 +11,7 @@ import torch
 from bigtrk.console import complain, follow
 from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError, printable
-from bigtrk.parallel.collectives import gather_items, on_first_rank
+from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.parallel.world import make_world
@@ -23,6 +23,7 @@ from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks
 from bigtrk.tracks.summary import summarise_tracks
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
+from bigtrk.training.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.evaluation.evaluated_model import load_evaluated
 from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
 from bigtrk.training.evaluation.track_records import edge_bins_record, track_record
@@ -62,10 +63,11 @@ def evaluate_run(
     sources, seen = _unseen(found, evaluated.trained_on)
     left_out = len(found) - len(sources)
     world = make_world(ranks, scoring_router(sources, ranks.world_size).num_parts)
-    maker = BatchMaker(configuration, world)
+    maker = together(lambda: BatchMaker(configuration, world, evaluated.measured))
+    loss = together(lambda: make_loss(configuration.training))
     # Only the model's memory asks for sectors: the graph itself fits the host.
     scored = score_events(evaluated.model, maker, sources, _progress(ranks), whole=True)
-    mine = [_evaluated(event, configuration.training, options) for event in scored]
+    mine = [_evaluated(event, configuration.training, loss, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)
     evaluation = EvaluationRecord(
@@ -106,12 +108,15 @@ def _progress(ranks: Ranks) -> Any:
 
 
 def _evaluated(
-    scored: ScoredEvent, settings: TrainingSettings, options: TrackOptions | None
+    scored: ScoredEvent,
+    settings: TrainingSettings,
+    loss: EdgeLoss,
+    options: TrackOptions | None,
 ) -> _Evaluated:
     whole = scored.sector
     scores = torch.sigmoid(scored.logits)[whole.edge_id]
     return _Evaluated(
-        measure(scored, settings),
+        measure(scored, settings, loss),
         edge_bins(whole, scores, scored.weights[whole.edge_id], settings.edge_cut),
         None if options is None else score_tracks(whole, scores, options),
     )

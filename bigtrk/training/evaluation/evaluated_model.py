@@ -10,9 +10,10 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import on_first_rank
 from bigtrk.parallel.engines.engine import share_weights
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import RUN
 from bigtrk.training.checkpoint.folder import Found, read_newest
-from bigtrk.training.checkpoint.resume import resumed_configuration
+from bigtrk.training.checkpoint.resume import recorded_scales, resumed_configuration
 from bigtrk.training.checkpoint.state import stored_weights
 from bigtrk.training.data.event_source import EventSource, split_validation
 from bigtrk.training.data.events import Events
@@ -23,6 +24,7 @@ from bigtrk.training.model_files import (
     load_model,
     model_configuration,
 )
+from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.run_folder import CHECKPOINTS, DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
 
@@ -33,6 +35,7 @@ class _Unfinished:
 
     configuration: Configuration
     trained_on: frozenset[str]
+    measured: MeasuredScales
     step: int
 
 
@@ -71,7 +74,7 @@ def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
         model.load_state_dict(weights)
     model.to(ranks.device)
     share_weights(model)
-    return StoredModel(model, known.configuration, known.trained_on, known.step)
+    return StoredModel(model, known.configuration, known.trained_on, known.measured, known.step)
 
 
 def _is_finished(run: Path) -> bool:
@@ -81,6 +84,7 @@ def _is_finished(run: Path) -> bool:
 def _read_unfinished(run: Path, weights: dict[str, Tensor]) -> _Unfinished:
     """Reads the newest good checkpoint, and its weights into `weights`."""
     configuration = evaluated_configuration(run)
+    warn_of_other_code(run, configuration)
 
     def read(found: Found) -> Found:
         shapes = found.checkpoint.shapes
@@ -96,7 +100,8 @@ def _read_unfinished(run: Path, weights: dict[str, Tensor]) -> _Unfinished:
         f"{run}: has not ended; evaluating its checkpoint {found.folder.name}, written by "
         f"{found.checkpoint.engine} on {len(found.checkpoint.shards)} rank(s)"
     )
-    return _Unfinished(configuration, trained_on, found.checkpoint.progress.step)
+    measured = recorded_scales(run, configuration)
+    return _Unfinished(configuration, trained_on, measured, found.checkpoint.progress.step)
 
 
 def _training_events(run: Path, configuration: Configuration, found: Found) -> list[EventSource]:

@@ -27,9 +27,10 @@ from bigtrk.training.steps.routers import scoring_router
 class ScoredEvent:
     """Event number `event` with its edges in the event's own order, however it was cut.
 
-    logits [E] float64, y [E] bool, is_target [E] bool, weights [E] float64 (in the loss),
-    log_pt_error [E] float64 (absolute, NaN where the pT is not known; None from a model without
-    it); `sector` is this rank's part of the event, or all of it where that was asked for.
+    logits [E] float64, y [E] bool, is_target [E] bool, weights [E] float64 (in the loss), pt [E]
+    float64 (GeV, NaN where not known; None where the loss does not read it), log_pt_error [E]
+    float64 (absolute, NaN where the pT is not known; None from a model without it); `sector` is
+    this rank's part of the event, or all of it where that was asked for.
     """
 
     event: int
@@ -37,6 +38,7 @@ class ScoredEvent:
     y: Tensor
     is_target: Tensor
     weights: Tensor
+    pt: Tensor | None
     log_pt_error: Tensor | None
     sector: Sector
 
@@ -66,14 +68,16 @@ def score_events(
         edges = _stitch(batch, _predicted(model, batch), world.groups)
         sector = _joined(batch.sector, world.groups) if whole else batch.sector
         if assignment is not None and assignment.part == 0:
-            logits, truth, weights, *errors = edges.unbind(1)
+            logits, truth, weights, *others = edges.unbind(1)
+            pt = others.pop(0) if batch.truth.pt is not None else None
             yield ScoredEvent(
                 event=assignment.event,
                 logits=logits,
                 y=truth > 0,
                 is_target=truth > 1,
                 weights=weights,
-                log_pt_error=errors[0] if errors else None,
+                pt=pt,
+                log_pt_error=others[0] if others else None,
                 sector=sector,
             )
     model.train()
@@ -96,13 +100,16 @@ def _predicted(model: nn.Module, batch: Batch) -> EdgePrediction:
 
 
 def _stitch(batch: Batch, predicted: EdgePrediction, groups: BlockGroups) -> Tensor:
-    """Returns logit, truth (0 false, 1 true, 2 target), weight and, if it is predicted, error of
-    log pT of every edge of the event by edge id: [E, 3 or 4] float64.
+    """Returns logit, truth (0 false, 1 true, 2 target), weight and, if the loss reads it, pT and,
+    if it is predicted, the error of its log, of every edge of the event by edge id: [E, 3 to 5]
+    float64.
     """
     sector, logits = batch.sector, predicted.logits
     assert sector.y is not None
     truth = sector.y.int() + batch.is_target.int()
     columns = [logits, truth, batch.weights]
+    if batch.truth.pt is not None:
+        columns.append(batch.truth.pt)
     if predicted.log_pt is not None and batch.pt is not None:
         error = (predicted.log_pt - batch.pt.log_pt).abs()
         columns.append(torch.where(batch.pt.known, error, torch.nan))

@@ -1,7 +1,7 @@
 """Loss and edge metrics of events, the same however they are cut."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
 import torch
@@ -14,8 +14,9 @@ from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, score_cuts, summarise_edges
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
-from bigtrk.training.loss import edge_loss, edge_scale, edge_truth
+from bigtrk.training.loss import edge_scale, edge_truth
 from bigtrk.training.settings import TrainingSettings
 
 
@@ -34,7 +35,7 @@ class EventMetrics:
     cuts: dict[str, float]
 
 
-def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
+def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss) -> EventMetrics:
     """Computes loss and metrics of one scored event.
 
     Raises:
@@ -47,8 +48,9 @@ def measure(scored: ScoredEvent, settings: TrainingSettings) -> EventMetrics:
             f"from the last checkpoint"
         )
     truth = edge_truth(scored.y, scored.weights, torch.ones_like(scored.y))
+    truth = replace(truth, target=scored.is_target, pt=scored.pt)
     scale = edge_scale(truth, truth.counts, settings.class_balance)
-    loss = edge_loss(scored.logits, truth.label, scale)
+    loss = edge_loss(scored.logits, truth, truth.counts, scale)
     metrics = edge_metrics(scored.logits, scored.y, scored.is_target, settings.edge_cut)
     cuts = score_cuts(torch.sigmoid(scored.logits), scored.is_target)
     return EventMetrics(scored.event, float(loss), metrics, _mean_error(scored.log_pt_error), cuts)
@@ -82,7 +84,8 @@ def validate(
     settings: TrainingSettings,
 ) -> MeanEdgeMetrics:
     """Returns mean loss and metrics over `sources`; the same on all ranks. Collective."""
-    mine = [measure(scored, settings) for scored in score_events(model, maker, sources)]
+    loss = make_loss(settings)
+    mine = [measure(scored, settings, loss) for scored in score_events(model, maker, sources)]
     events = [event for events in gather_items(mine) for event in events]
     # They are sorted, so that the sum does not depend on which rank had which event.
     return summary(sorted(events, key=lambda event: event.event))

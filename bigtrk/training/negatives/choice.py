@@ -28,7 +28,8 @@ def choose_edges(model: Model, batch: Batch, negatives: NegativeSettings, draw: 
     A batch without true edges has as many false ones as with one.
     """
     scores = run_model(model, batch)
-    weight, label = (column[: len(scores)] for column in (batch.truth.weight, batch.truth.label))
+    truth = batch.truth.take(torch.arange(len(scores), device=scores.device))
+    weight, label = truth.weight, truth.label
     positive = (label > 0) & (weight > 0)
     negative = ((label == 0) & (weight > 0)).nonzero()[:, 0]
     each = max(int(positive.sum()), 1)
@@ -42,7 +43,7 @@ def choose_edges(model: Model, batch: Batch, negatives: NegativeSettings, draw: 
     weight = weight.clone()
     weight[false] *= len(negative) / max(len(false), 1)
     chosen = torch.cat([positive.nonzero()[:, 0], false]).sort().values
-    return _only(batch, chosen, EdgeTruth(label[chosen], weight[chosen], batch.truth.counts))
+    return _only(batch, chosen, replace(truth, weight=weight).take(chosen))
 
 
 def _only(batch: Batch, chosen: Tensor, truth: EdgeTruth) -> Batch:

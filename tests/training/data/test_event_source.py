@@ -39,3 +39,13 @@ def test_first_events_are_trained_on_and_last_ones_held_back(graphs: Path) -> No
 def test_more_events_than_are_left_are_refused(graphs: Path) -> None:
     with pytest.raises(InputError, match=r"data.events=4: there are 3 events to train on"):
         split_validation([graphs], 2, 4)
+
+
+def test_features_that_graphs_lack_are_told_with_those_they_have(graphs: Path) -> None:
+    (source, *_), _ = split_validation([graphs], 1)
+    source.check(["cos_phi", "my.module:function"], ["dz"], with_pt=False)
+    words = "event000000000 in .*has no node feature 'charge'; choose from r, phi, z, eta, cos_phi"
+    with pytest.raises(InputError, match=words):
+        source.check(["r", "charge"], ["dz"], with_pt=False)
+    with pytest.raises(InputError, match="no edge feature 'r'; choose from dr, dphi"):
+        source.check(["r"], ["r"], with_pt=False)

@@ -88,6 +88,19 @@ def test_chosen_are_all_positives_the_hardest_and_some_others(
     assert chosen.weights.tolist() == batch.weights[found].tolist()
 
 
+def test_what_losses_of_users_own_read_is_that_of_the_chosen(
+    model: nn.Module, batch: Batch
+) -> None:
+    pt = torch.arange(len(batch.is_target)) / 8
+    known = replace(batch, truth=replace(batch.truth, target=batch.is_target, pt=pt))
+    chosen = choose_edges(model, known, NegativeSettings(hard=1, easy=0.5), DRAW)
+    found = places(chosen, batch)
+    assert chosen.truth.target is not None
+    assert chosen.truth.pt is not None
+    assert chosen.truth.target.tolist() == batch.is_target[found].tolist()
+    assert chosen.truth.pt.tolist() == pt[found].tolist()
+
+
 def test_the_loss_is_that_of_a_plain_pass_over_the_same_edges(
     model: nn.Module, batch: Batch
 ) -> None:

@@ -1,0 +1,197 @@
+"""Features that functions of users' own compute from the stored columns of nodes and edges.
+
+A function of nodes is called with their columns, one of edges with theirs and those of the nodes
+that they leave and reach, each a mapping from a column's name to its values. It gives one number
+for each row, from that row alone: a cut takes rows away.
+
+Shapes: M rows, N of nodes or E of edges.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError, reason
+from bigtrk.graphs.features import check_finite
+from bigtrk.graphs.sector import Sector
+from bigtrk.user_code import load_code, names_code
+
+Function = Callable[..., Tensor]
+# The largest change, relative to the column's largest value, of what rows alone give: torch's
+# kernels round the last few rows of a tensor in another way than the others.
+_SAME = 1e-5
+
+
+@dataclass(frozen=True)
+class StoredColumns(Mapping[str, Tensor]):
+    """Columns [M] by name, copied when they are asked for, so that functions may change them.
+
+    features [R, len(names)], rows [M]: the place of each row among these; all without it.
+    """
+
+    features: Tensor
+    names: tuple[str, ...]
+    rows: Tensor | None = None
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.names:
+            raise KeyError(f"no column {name!r}; there are {', '.join(self.names)}")
+        column = self.features[:, self.names.index(name)]
+        return column.clone() if self.rows is None else column[self.rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def take(self, rows: Tensor) -> "StoredColumns":
+        """Takes some of the rows: rows [m] int64."""
+        return replace(self, rows=rows if self.rows is None else self.rows[rows])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one event, or a part of it, that functions compute a column of.
+
+    what: the event, and "node" or "edge", for messages. inputs: a function's arguments. ids [M]:
+    the rows' numbers in the event.
+    """
+
+    what: str
+    inputs: tuple[StoredColumns, ...]
+    ids: Tensor
+
+    def take(self, rows: Tensor) -> "Rows":
+        """Takes some of the rows: rows [m] int64."""
+        inputs = tuple(columns.take(rows) for columns in self.inputs)
+        return replace(self, inputs=inputs, ids=self.ids[rows])
+
+
+def nodes_of(sector: Sector) -> Rows:
+    """Gives the nodes of a sector as functions read them."""
+    return Rows(f"{sector.event}: node", (_node_columns(sector),), sector.node_id)
+
+
+def edges_of(sector: Sector) -> Rows:
+    """Gives the edges of a sector as functions read them."""
+    nodes, (source, destination) = _node_columns(sector), sector.edge_index
+    edges = StoredColumns(sector.edge_features, sector.edge_feature_names)
+    inputs = (edges, nodes.take(source), nodes.take(destination))
+    return Rows(f"{sector.event}: edge", inputs, sector.edge_id)
+
+
+def _node_columns(sector: Sector) -> StoredColumns:
+    return StoredColumns(sector.node_features, sector.node_feature_names)
+
+
+def load_functions(chosen: Sequence[str], key: str) -> dict[str, Function]:
+    """Imports the functions among the features `chosen`, by name; `key` is the configuration's.
+
+    Raises:
+        InputError: one cannot be imported (`load_code`), or is no function.
+    """
+    functions = {name: load_code(name, key) for name in chosen if names_code(name)}
+    for name, function in functions.items():
+        if not callable(function):
+            raise InputError(
+                f"{key}={name}: is a {type(function).__name__}; name a function that takes "
+                f"columns and gives one"
+            )
+    return functions
+
+
+@dataclass(frozen=True)
+class ComputedFeatures:
+    """The functions of users' own among the features that a model reads, by name."""
+
+    nodes: Mapping[str, Function]
+    edges: Mapping[str, Function]
+
+    def of(self, sector: Sector) -> Sector:
+        """Adds the columns that functions compute, but those which the sector has already.
+
+        Raises:
+            InputError: a function fails, or gives anything but a finite number for each row.
+        """
+        nodes = _missing(self.nodes, sector.node_feature_names)
+        edges = _missing(self.edges, sector.edge_feature_names)
+        if not nodes and not edges:
+            return sector
+        return replace(
+            sector,
+            node_features=with_columns(sector.node_features, nodes, nodes_of(sector)),
+            node_feature_names=(*sector.node_feature_names, *nodes),
+            edge_features=with_columns(sector.edge_features, edges, edges_of(sector)),
+            edge_feature_names=(*sector.edge_feature_names, *edges),
+        )
+
+    def check_by_row(self, sector: Sector) -> None:
+        """Checks that functions compute each row from it alone.
+
+        Raises:
+            InputError: as `of`, or some rows alone give other values than among all.
+        """
+        for functions, rows in ((self.nodes, nodes_of(sector)), (self.edges, edges_of(sector))):
+            for name, function in functions.items():
+                _check_by_row(name, function, rows)
+
+
+def _missing(functions: Mapping[str, Function], names: Sequence[str]) -> dict[str, Function]:
+    return {name: function for name, function in functions.items() if name not in names}
+
+
+def with_columns(features: Tensor, functions: Mapping[str, Function], rows: Rows) -> Tensor:
+    """Appends the columns that `functions` compute of `rows`: [M, F] -> [M, F + functions].
+
+    Raises:
+        InputError: a function fails, or gives anything but a finite number for each row.
+    """
+    columns = [_column(name, function, rows) for name, function in functions.items()]
+    return torch.cat([features, *(column[:, None] for column in columns)], dim=1)
+
+
+def _column(name: str, function: Function, rows: Rows) -> Tensor:
+    """Computes one column, [M] float32."""
+    try:
+        with torch.no_grad():
+            made = function(*rows.inputs)
+    except Exception as error:
+        raise InputError(
+            f"{rows.what}s: feature {name} fails ({type(error).__name__}: {reason(error)}); mend it"
+        ) from error
+    n_rows = len(rows.ids)
+    if not isinstance(made, Tensor) or list(made.shape) != [n_rows]:
+        told = f"shape {list(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+        raise InputError(
+            f"{rows.what}s: feature {name} gives {told} for {n_rows} rows; return a tensor of "
+            f"shape [{n_rows}], a number for each"
+        )
+    if made.dtype not in (torch.float32, torch.float64):
+        raise InputError(
+            f"{rows.what}s: feature {name} gives {made.dtype}; return float32, as .float() makes it"
+        )
+    column = made.to("cpu", torch.float32)
+    check_finite(rows.what, [name], column[:, None], [name], rows.ids)
+    return column
+
+
+def _check_by_row(name: str, function: Function, rows: Rows) -> None:
+    """Compares what the halves of the rows, one row and none give with what all give."""
+    n_rows = len(rows.ids)
+    whole = _column(name, function, rows)
+    order = torch.randperm(n_rows, generator=torch.Generator().manual_seed(0))
+    for some in (order[::2], order[1::2], order[:1], order[:0]):
+        made = _column(name, function, rows.take(some))
+        if not torch.allclose(made, whole[some], rtol=0, atol=_SAME * _largest(whole)):
+            raise InputError(
+                f"{rows.what}s: feature {name} gives some rows other values alone than among the "
+                f"others, so a cut would change them; compute each row from it alone (sums, means "
+                f"and ranks over rows can be stored in the graph)"
+            )
+
+
+def _largest(column: Tensor) -> float:
+    return float(column.abs().max()) if len(column) else 0.0

@@ -1,0 +1,99 @@
+"""A model of the user's own: a class that keeps the contract of protocol.py, named by its path."""
+
+import inspect
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BaseModel, Field, JsonValue
+from torch import nn
+
+from bigtrk.config import nearest, parse
+from bigtrk.errors import InputError, reason
+from bigtrk.models.options import Kind, ModelSettings
+from bigtrk.user_code import load_code, names_code
+
+
+def _path(name: str) -> str:
+    if not names_code(name):
+        raise ValueError("a model of your own is named package.module:Class")
+    return name
+
+
+class UserModelConfig(ModelSettings):
+    """A class of your own, for example `my_package.my_module:MyModel`, which keeps the contract of
+    `bigtrk/models/protocol.py`; it is made as `MyModel(n_node_features, n_edge_features,
+    **options)`. If it has an attribute `Options`, a pydantic class, that checks the options.
+
+    Reading such settings imports nothing: `build` does.
+    """
+
+    hidden: ClassVar[None] = None
+    recompute: ClassVar[Literal["none"]] = "none"
+    precision: ClassVar[Literal["fp32"]] = "fp32"
+
+    name: Annotated[str, AfterValidator(_path)]
+    """`package.module:Class` of the class; the folder you start in is looked in, too."""
+    gives: Kind = "edge"
+    """What it gives: a logit for each edge (`edge`), or an embedding of each hit (`hit`)."""
+    options: dict[str, JsonValue] = Field(default_factory=dict)
+    """What its class is made with, by name: `model.options.width=64`."""
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
+    @property
+    def kind(self) -> Kind:
+        """Says what the model gives."""
+        return self.gives
+
+    def build(
+        self,
+        n_node_features: int,
+        n_edge_features: int,
+        pt_head: bool,  # noqa: ARG002  # as of the other models
+    ) -> nn.Module:
+        """Makes the model for so many features, with fresh weights.
+
+        Raises:
+            InputError: the class cannot be imported, is none of torch.nn.Module, does not take the
+                options, or fails.
+        """
+        made = load_code(self.name, "model.name")
+        if not (isinstance(made, type) and issubclass(made, nn.Module)):
+            raise self._bad("is no class of torch.nn.Module; derive it from that")
+        sizes = n_node_features, n_edge_features
+        options = self._checked_options(made, sizes)
+        try:
+            return made(*sizes, **options)
+        except Exception as error:
+            raise self._bad(
+                f"fails as it is made with {sizes} features and model.options "
+                f"({type(error).__name__}: {reason(error)}); correct these or the class"
+            ) from error
+
+    def _checked_options(self, made: type[nn.Module], sizes: tuple[int, int]) -> dict[str, Any]:
+        """Returns what the class is called with: the options, or the fields of its own `Options`.
+
+        Raises:
+            InputError: it takes no such option, or no such value, or needs one more.
+        """
+        checker = getattr(made, "Options", None)
+        if isinstance(checker, type) and issubclass(checker, BaseModel):
+            return dict(parse(checker, self.options, f"model.options of {self.name}"))
+        taken = inspect.signature(made)
+        known = list(taken.parameters)[len(sizes) :]
+        for key in self.options:
+            if key not in known and not _takes_any(taken):
+                raise self._bad(f"takes no model.options.{key}{nearest(key, known)}")
+        try:
+            taken.bind(*sizes, **self.options)
+        except TypeError as error:
+            raise self._bad(f"does not take {sizes} and model.options ({error})") from None
+        return dict(self.options)
+
+    def _bad(self, how: str) -> InputError:
+        return InputError(f"model.name={self.name}: {how} (docs/adding/model.md)")
+
+
+def _takes_any(signature: inspect.Signature) -> bool:
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    return inspect.Parameter.VAR_KEYWORD in kinds

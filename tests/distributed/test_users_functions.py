@@ -1,0 +1,333 @@
+"""Losses and features of users' own: equal to the plain formula on whole graphs at every number of
+ranks, and runs with them are resumed and evaluated with the scales that they measured.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.run_folder import read_run, read_run_record
+from bigtrk.training import run as run_module
+from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.data.events import Events
+from bigtrk.training.data.measured_scales import measure_scales
+from bigtrk.training.evaluation.evaluate import evaluate_run
+from bigtrk.training.run import fit
+from bigtrk.training.settings import Configuration
+from bigtrk.user_code import allow_code
+from tests.distributed.graphs import random_graph, source, sources
+from tests.distributed.parity import Oracle, known_log_pt, worst
+from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import ENGINES, losses, steps, write_events
+from tests.distributed.test_parity import sector_step
+from tests.training.user_functions import HERE
+
+PT_MIN = 1.0
+# What a test's own formula gets of a graph: logits, truth, target [E], pT [E] (0 if not known).
+Formula = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
+
+
+def focal(logits: Tensor, y: Tensor, _: Tensor, __: Tensor, ___: float) -> Tensor:
+    entropy = binary_cross_entropy_with_logits(logits, y, reduction="none")
+    score = logits.sigmoid()
+    p_t = score * y + (1 - score) * (1 - y)
+    made: Tensor = entropy * (1 - p_t) ** 1.5
+    return made
+
+
+def squared(logits: Tensor, y: Tensor, target: Tensor, pt: Tensor, share: float) -> Tensor:
+    made: Tensor = (logits.sigmoid() - y) ** 2 * (1 + pt) * (1 + target) / (0.1 + share)
+    return made
+
+
+class FormulaOracle(Oracle):
+    """The oracle with another formula for an edge, without the true edges outside the target;
+    positives and negatives are each divided by their own number if the settings balance classes.
+    """
+
+    def __init__(self, settings: Configuration, graphs: list[EventGraph], formula: Formula) -> None:
+        super().__init__(settings, graphs)
+        self._formula, self._equal = formula, settings.training.class_balance == "equal"
+
+    def _loss(self) -> Tensor:
+        return torch.stack([self._of_event(graph) for graph in self._graphs]).mean()
+
+    def _of_event(self, graph: EventGraph) -> Tensor:
+        assert graph.y is not None
+        pt = torch.zeros(graph.n_edges, dtype=torch.float64)
+        for edge, log_pt in known_log_pt(graph).items():
+            pt[edge] = np.exp(log_pt)
+        target = graph.y & (pt >= PT_MIN)
+        kept = target | ~graph.y
+        positives, negatives = int(target.sum()), int((~graph.y).sum())
+        share = positives / (positives + negatives)
+        each = self._formula(self._score(graph)[0], target.double(), target, pt, share)
+        total = each.new_full((graph.n_edges,), positives + negatives)
+        if self._equal:
+            total = torch.where(target, positives, negatives).clamp(min=1)
+        return (each / total)[kept].sum()
+
+
+LOSSES: dict[str, tuple[dict[str, Any], Formula]] = {
+    "focal": ({"loss": "focal", "focal_gamma": 1.5}, focal),
+    "own": ({"loss": f"{HERE}:squared", "class_balance": "equal"}, squared),
+}
+
+
+def loss_settings(name: str) -> Configuration:
+    return Configuration.model_validate(
+        {
+            "model": {"hidden": 8, "layers": 2},
+            "target": {"pt_min": PT_MIN},
+            "training": LOSSES[name][0],
+        }
+    )
+
+
+def steps_of_losses(ranks: Ranks) -> dict[str, dict[str, Any]]:
+    allow_code([HERE])
+    return {name: sector_step(ranks, loss_settings(name)) for name in LOSSES}
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_losses_in_sectors_equal_their_formula_on_whole_graphs(world_size: int) -> None:
+    graphs = [event.graph for event in sources()]
+    results = run_ranks(world_size, steps_of_losses)
+    for name, (_, formula) in LOSSES.items():
+        oracle = FormulaOracle(loss_settings(name), graphs, formula)
+        for result in results:
+            # pT is stored in float32, and its log taken by the oracle.
+            assert result[name]["loss"] == pytest.approx(oracle.loss(), rel=1e-7)
+            assert worst(result[name]["gradients"], oracle.gradients()) < 1e-6
+
+
+CHARGE = 5000.0
+
+
+def graph(seed: int, n_nodes: int, n_edges: int) -> EventGraph:
+    """A random graph with a column of nodes, and one of edges, that have no names of ours."""
+    made = random_graph(seed, n_nodes, n_edges)
+    generator = torch.Generator().manual_seed(seed)
+    charge = CHARGE + torch.randn(n_nodes, 1, generator=generator)
+    weight = torch.rand(made.n_edges, 1, generator=generator)
+    return replace(
+        made,
+        node_feature_names=(*made.node_feature_names, "charge"),
+        node_features=torch.cat([made.node_features, charge], dim=1),
+        edge_feature_names=(*made.edge_feature_names, "charge"),
+        edge_features=torch.cat([made.edge_features, weight], dim=1),
+    )
+
+
+NODES = ["r", "cos_phi", "charge", f"{HERE}:distance", f"{HERE}:layer"]
+EDGES = ["charge", "dz", f"{HERE}:length"]
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("events")
+    write_events(folder, 5, graph)
+    return folder
+
+
+def settings(events: Path, run: Path, epochs: int, **engine: Any) -> Configuration:
+    """Of five events three are cut in two, the last one is held back."""
+    data = {"train": [events / "graphs", events / "sectors"], "validation": 1}
+    return Configuration.model_validate(
+        {
+            "data": {**data, "node_features": NODES, "edge_features": EDGES},
+            "model": {"hidden": 8, "layers": 2},
+            "target": {"pt_min": PT_MIN},
+            "training": {
+                "epochs": epochs,
+                "events_per_step": 4,
+                "routing": "stored",
+                "loss": f"{HERE}:squared",
+            },
+            "optimizer": {"lr": 0.01},
+            "engine": engine,
+            "run": {"folder": run},
+        }
+    )
+
+
+def found(configuration: Configuration) -> Events:
+    return Events(*split_validation(configuration.data.train, 1))
+
+
+def fit_own(ranks: Ranks, configuration: Configuration) -> None:
+    allow_code([HERE])
+    fit(configuration, ranks, found(configuration), None)
+
+
+def expected_scales() -> dict[str, dict[str, tuple[float, float]]]:
+    """Mean and deviation in float64, of all training events in one array."""
+    graphs = [graph(seed, 40 + 5 * seed, 240) for seed in range(4)]
+    nodes = np.concatenate([one.node_features.double().numpy() for one in graphs])
+    edges = np.concatenate([one.edge_features.double().numpy() for one in graphs])
+    z = [one.node_features[:, 2].double().numpy()[one.edge_index.numpy()] for one in graphs]
+    middle = np.abs(np.concatenate(z, axis=1).sum(axis=0)) / 2
+    columns = {
+        "nodes": {
+            "charge": nodes[:, 4],
+            f"{HERE}:distance": np.hypot(nodes[:, 0], nodes[:, 2]),
+        },
+        "edges": {
+            "charge": edges[:, 6],
+            f"{HERE}:length": np.hypot(edges[:, 0], edges[:, 2]) - 0.1 * middle,
+        },
+    }
+    return {
+        kind: {name: (float(x.mean()), float(x.std())) for name, x in some.items()}
+        for kind, some in columns.items()
+    }
+
+
+def test_runs_are_the_same_at_every_number_of_ranks_and_by_every_engine(
+    tmp_path: Path, events: Path
+) -> None:
+    cases = [(1, "DDP"), (2, "coalesced"), (2, "FSDP2"), (3, "DDP"), (2, "zero3")]
+    found_losses, measured = [], []
+    for i, (world_size, engine) in enumerate(cases):
+        folder = tmp_path / str(i)
+        run_ranks(world_size, fit_own, settings(events, folder, 2, **ENGINES[engine]))
+        run = read_run(folder)
+        validated = [one.validation.loss for one in run.epochs if one.validation]
+        assert len(validated) == 2
+        found_losses.append([*(step.loss for step in run.steps), *validated])
+        measured.append(run.record.measured.model_dump(mode="json"))
+        described = json.loads((folder / "config.json").read_text())
+        assert described["measured"] == measured[-1]
+        assert described["scales"] == {"r": 300.0, "cos_phi": 0.7, "dz": 300.0}
+    for others in found_losses[1:]:
+        assert others == pytest.approx(found_losses[0], rel=1e-5)
+    assert all(one == measured[0] for one in measured), "to the last bit"
+    assert measured[0]["nodes"].pop(f"{HERE}:layer") == [7.25, 1.0], "a constant"
+    wanted = expected_scales()
+    for kind, scales in wanted.items():
+        assert measured[0][kind].keys() == scales.keys()
+        for name, scale in scales.items():
+            assert measured[0][kind][name] == pytest.approx(scale, rel=1e-6), name
+
+
+def measured_of(ranks: Ranks, cuts: list[int]) -> dict[str, Any]:
+    allow_code([HERE])
+    data = settings(Path(), Path(), 1).data
+    data = data.model_copy(update={"node_features": NODES[3:], "edge_features": EDGES[2:]})
+    parts = [source(seed, parts) for seed, parts in enumerate(cuts)]
+    return measure_scales(data, parts, ranks).model_dump()
+
+
+def test_scales_depend_neither_on_the_cut_nor_on_the_ranks() -> None:
+    (whole,) = run_ranks(1, measured_of, [1, 1, 1])
+    for world_size, cuts in ((1, [4, 2, 8]), (3, [2, 1, 3])):
+        for result in run_ranks(world_size, measured_of, cuts):
+            assert result == whole
+
+
+SAMPLING: dict[str, dict[str, Any]] = {
+    "shadow": {"depth": 2, "fanout": 3, "batch_size": 25, "bulk": 2},
+    "sectors": {},
+    "wedges": {"wedges": 3},
+}
+
+
+def fit_parts(ranks: Ranks, events: Path, folder: Path) -> None:
+    """Trains on parts of events, of wedges and sectors on some false edges only."""
+    for method, options in SAMPLING.items():
+        made = settings(events, folder / method, 1).model_dump(mode="json")
+        made["data"]["train"] = [str(events / ("sectors" if method == "sectors" else "graphs"))]
+        made["sampling"] = {"method": method, **options}
+        made["training"]["events_per_step"] = 1 if method == "shadow" else 2
+        if method != "shadow":
+            made["model"] = {"name": "mlp", "hidden": 8}
+            made["negatives"] = {"hard": 0.5, "easy": 0.5}
+        fit_own(ranks, Configuration.model_validate(made))
+
+
+def test_parts_of_events_train_alike_on_every_number_of_ranks(tmp_path: Path, events: Path) -> None:
+    for world_size in (1, 2):
+        run_ranks(world_size, fit_parts, events, tmp_path / str(world_size))
+    for method in SAMPLING:
+        alone, shared = (losses(tmp_path / str(n) / method) for n in (1, 2))
+        assert len(alone) > 1
+        assert shared == pytest.approx(alone, rel=1e-5), method
+
+
+def bad_columns(ranks: Ranks, folder: Path, name: str) -> str:
+    allow_code([HERE])
+    data = settings(folder, folder / "run", 1).data
+    data = data.model_copy(update={"node_features": [name], "train": [folder / "graphs"]})
+    configuration = settings(folder, folder / "run", 1).model_copy(update={"data": data})
+    with pytest.raises(InputError) as told:
+        fit(configuration, ranks, found(configuration), None)
+    return str(told.value)
+
+
+def spoilt(seed: int, n_nodes: int, n_edges: int) -> EventGraph:
+    made = graph(seed, n_nodes, n_edges)
+    if seed == 1:
+        made.node_features[17, 4] = torch.inf
+    return made
+
+
+def test_all_ranks_tell_a_bad_column_before_training(tmp_path: Path) -> None:
+    write_events(tmp_path, 4, spoilt)
+    for name, words in (
+        ("charge", "event000000001: node 17 has charge inf; build the graph again"),
+        (f"{HERE}:centred", "so a cut would change them"),
+    ):
+        first, second = run_ranks(2, bad_columns, tmp_path, name)
+        assert words in first
+        assert first == second
+    assert not (tmp_path / "run").exists()
+
+
+def whole_and_resumed(ranks: Ranks, events: Path, folder: Path) -> None:
+    """Trains three epochs in one go, and one, resumed for two more that measure nothing."""
+    fit_own(ranks, settings(events, folder / "whole", 3))
+    fit_own(ranks, settings(events, folder / "resumed", 1))
+    if ranks.is_first:
+        shutil.copytree(folder / "resumed", folder / "unfinished")
+        (folder / "unfinished" / "model.safetensors").unlink()
+    dist.barrier()
+    longer = settings(events, folder / "resumed", 3)
+    with mock.patch.object(run_module, "measure_scales", side_effect=AssertionError):
+        fit(longer, ranks, found(longer), folder / "resumed")
+    for run in ("resumed", "unfinished"):
+        evaluate_run(folder / run, events / "graphs", None, ranks)
+
+
+def test_a_resumed_run_is_bit_for_bit_one_that_was_not_interrupted(
+    tmp_path: Path, events: Path
+) -> None:
+    run_ranks(2, whole_and_resumed, events, tmp_path)
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    assert steps(whole) == steps(resumed)
+    weights, found = (load_file(run / "model.safetensors") for run in (whole, resumed))
+    assert weights.keys() == found.keys()
+    assert all(torch.equal(weights[name], found[name]) for name in weights)
+    assert read_run_record(whole).measured == read_run_record(resumed).measured
+    # The only event that was not trained on is the one that was held back.
+    for name, epoch in (("resumed", -1), ("unfinished", 0)):
+        run = read_run(tmp_path / name)
+        (evaluation,) = run.evaluations
+        validation = run.epochs[epoch].validation
+        assert validation is not None
+        assert evaluation.events == 1
+        assert evaluation.edge_metrics.loss == pytest.approx(validation.loss, rel=1e-6)

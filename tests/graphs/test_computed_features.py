@@ -1,0 +1,117 @@
+"""Functions of users' own add columns to nodes and edges, and what breaks their rules is told."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.computed_features import ComputedFeatures, load_functions
+from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.user_code import allow_code
+from partition.sectors import cut
+from tests.distributed.graphs import random_graph, random_parts
+from tests.training import user_functions
+
+GRAPH = random_graph(3, 40, 240)
+Function = Callable[..., Any]
+
+
+def computed(sector: Sector, nodes: list[Function], edges: list[Function]) -> Sector:
+    named = [{f"own:{function.__name__}": function for function in some} for some in (nodes, edges)]
+    return ComputedFeatures(*named).of(sector)
+
+
+def column(sector: Sector, kind: str, name: str) -> Tensor:
+    names = getattr(sector, f"{kind}_feature_names")
+    made: Tensor = getattr(sector, f"{kind}_features")[:, names.index(f"own:{name}")]
+    return made
+
+
+def test_columns_are_those_of_a_loop_over_rows() -> None:
+    sector = whole_sector(GRAPH)
+    stored = sector.node_features.clone()
+    made = computed(sector, [user_functions.distance], [user_functions.length])
+    assert torch.equal(sector.node_features, stored), "functions get copies"
+    r, z = stored[:, 0].tolist(), stored[:, 2].tolist()
+    expected = [(a * a + b * b) ** 0.5 for a, b in zip(r, z, strict=True)]
+    assert column(made, "node", "distance").tolist() == pytest.approx(expected, rel=1e-6)
+    expected = [
+        (dr * dr + dz * dz) ** 0.5 - 0.1 * abs(z[a] + z[b]) / 2
+        for (dr, _, dz, *_), (a, b) in zip(
+            sector.edge_features.tolist(), sector.edge_index.T.tolist(), strict=True
+        )
+    ]
+    assert column(made, "edge", "length").tolist() == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+def test_a_sector_has_the_columns_of_the_whole() -> None:
+    functions = [user_functions.distance], [user_functions.length]
+    whole = computed(whole_sector(GRAPH), *functions)
+    by_node, by_edge = column(whole, "node", "distance"), column(whole, "edge", "length")
+    order = whole.edge_id.argsort()
+    for sector in cut(GRAPH, random_parts(GRAPH, 3, 3), 3):
+        made = computed(sector, *functions)
+        found = column(made, "node", "distance")
+        torch.testing.assert_close(found, by_node[sector.node_id], rtol=1e-6, atol=0)
+        found = column(made, "edge", "length")
+        torch.testing.assert_close(found, by_edge[order][sector.edge_id], rtol=1e-5, atol=1e-5)
+
+
+def test_without_functions_a_sector_stays_itself() -> None:
+    sector = whole_sector(GRAPH)
+    assert computed(sector, [], []) is sector
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("absent", r"fails \(KeyError: .*no column 'charge'; there are r, phi, z, eta.*mend it"),
+        ("too_short", r"gives shape \[39\] for 40 rows; return a tensor of shape \[40\]"),
+        ("of_two_columns", r"gives shape \[40, 2\] for 40 rows"),
+        ("no_tensor", "gives float for 40 rows"),
+        ("whole_numbers", r"gives torch.int64; return float32"),
+    ],
+)
+def test_what_is_no_column_is_told(name: str, words: str) -> None:
+    with pytest.raises(
+        InputError, match=f"{GRAPH.name}: nodes: feature own:{name} {words}"
+    ) as told:
+        computed(whole_sector(GRAPH), [getattr(user_functions, name)], [])
+    assert "\n" not in str(told.value)
+
+
+def test_a_value_that_is_not_finite_is_told_with_its_row() -> None:
+    highest = int(GRAPH.node_features[:, 2].argmax())
+    words = f"{GRAPH.name}: node {highest} has own:not_a_number nan; mend it, or choose features"
+    with pytest.raises(InputError, match=words):
+        computed(whole_sector(GRAPH), [user_functions.not_a_number], [])
+
+
+@pytest.mark.parametrize("name", ["centred", "relative", "neighbours"])
+def test_a_column_must_be_computed_row_by_row(name: str) -> None:
+    function = {f"own:{name}": getattr(user_functions, name)}
+    of_edges = name == "neighbours"
+    features = ComputedFeatures({} if of_edges else function, function if of_edges else {})
+    words = f"{'edges' if of_edges else 'nodes'}: feature own:{name} .*so a cut would change them"
+    with pytest.raises(InputError, match=words):
+        features.check_by_row(whole_sector(GRAPH))
+
+
+def test_columns_by_row_pass_also_without_rows() -> None:
+    features = ComputedFeatures(
+        {"a:b": user_functions.distance, "a:c": user_functions.layer},
+        {"a:d": user_functions.length},
+    )
+    for n_nodes in (0, 1, 40):
+        features.check_by_row(whole_sector(random_graph(1, n_nodes, 6 * n_nodes)))
+
+
+def test_only_functions_are_features() -> None:
+    allow_code([user_functions.HERE])
+    name = f"{user_functions.HERE}:NOT_CALLABLE"
+    with pytest.raises(InputError, match=f"data.node_features={name}: is a float; name a function"):
+        load_functions(["r", name], "data.node_features")
+    assert load_functions(["r", "cos_phi"], "data.node_features") == {}

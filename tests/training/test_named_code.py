@@ -1,0 +1,160 @@
+"""Code that a run names: imported where its user says so, recorded, told where it is another."""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bigtrk import console, user_code
+from bigtrk.cost.footprint import footprint
+from bigtrk.events.simulation.production import simulate_folder
+from bigtrk.graphs.builders.build_folder import build_folder, build_with
+from bigtrk.graphs.builders.builder import TrueEdgeBuilder
+from bigtrk.records.run_folder import read_run_record
+from tests.models import user_models
+from tests.programs import run_here
+
+NAME = "named_models:Simple"
+Run = Callable[..., tuple[int, str, str]]
+TRAIN = [
+    *("bigtrk/train.py", f"model.name={NAME}", "model.options.hidden=5", "data.train=[graphs]"),
+    *("training.epochs=1", "run.folder=run"),
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of events, and of graphs of them with all edges and with true ones alone."""
+    made = tmp_path_factory.mktemp("data")
+    simulate_folder(made / "events", range(3), 40, 0, None)
+    build_folder(made / "events", made / "graphs")
+    build_with(made / "events", made / "truth", TrueEdgeBuilder())
+    return made
+
+
+@pytest.fixture
+def folder(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Starts in a folder with the data and a module of models."""
+    for name in ("events", "graphs", "truth"):
+        (tmp_path / name).symlink_to(data / name)
+    (tmp_path / "named_models.py").write_text(Path(user_models.__file__).read_text())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(console, "_warned", set())
+    forget(monkeypatch)
+    yield tmp_path
+    sys.modules.pop("named_models", None)
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes this process one that has been told of no code."""
+    monkeypatch.setattr(user_code, "_allowed", set())
+    footprint.cache_clear()
+    sys.modules.pop("named_models", None)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run_new(*command: str) -> tuple[int, str, str]:
+        forget(monkeypatch)
+        return run_here([*command], monkeypatch, capsys)
+
+    return run_new
+
+
+def test_only_the_user_lets_the_code_of_a_run_be_imported(folder: Path, run: Run) -> None:
+    assert run(*TRAIN)[0] == 0
+    source = folder / "named_models.py"
+    (code,) = read_run_record(folder / "run").code.items()
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    assert code == (NAME, code[1].model_copy(update={"source": str(source), "version": digest}))
+    for command in (
+        ("bigtrk", "evaluate", "run", "graphs"),
+        ("bigtrk", "infer", "run", "graphs", "tracks"),
+        ("bigtrk", "filter", "run", "graphs", "thin", "--cut", "0.1"),
+        ("bigtrk", "plan", "--check", "run"),
+        ("bigtrk", "resume", "run", "training.epochs=2"),
+    ):
+        status, _, said = run(*command)
+        assert status == 2, command
+        assert "say that you trust it with --code named_models" in said, command
+        assert "named_models" not in sys.modules
+        status, _, said = run(*command, "--code", "named_models")
+        assert (status, "warning" in said) == (0, False), said
+    assert run("bigtrk", "report", "run")[0] == 0
+    assert "named_models" not in sys.modules
+    status, _, said = run(
+        "bigtrk", "infer", "run", "graphs", "t2", "--precision", "bf16", "--code", "named_models"
+    )
+    assert status == 2
+    assert f"--precision bf16: {NAME} computes as its class says; leave it out" in said
+
+
+def test_another_version_of_the_code_is_told_in_one_line(folder: Path, run: Run) -> None:
+    assert run(*TRAIN)[0] == 0
+    with (folder / "named_models.py").open("a") as source:
+        source.write("# mended\n")
+    status, _, said = run("bigtrk", "evaluate", "run", "graphs", "--code", "named_models")
+    assert status == 0
+    (line,) = [line for line in said.splitlines() if "warning" in line]
+    assert f"run: was trained with another version of {NAME} (" in line
+    resume = ("bigtrk/train.py", "--resume", "run", "training.epochs=2", "--code", "named_models")
+    status, _, said = run(*resume)
+    assert status == 0
+
+
+def test_a_plan_counts_it_or_says_that_it_was_measured(folder: Path, run: Run) -> None:
+    sizes = ("--nodes", "2000", "--edges", "9000", "--ranks", "1,2", "--json")
+    status, printed, _ = run("bigtrk", "plan", f"model.name={NAME}", *sizes)
+    assert status == 0
+    counted = json.loads(printed)
+    assert not counted["measured"]
+    with (folder / "named_models.py").open("a") as source:
+        source.write(
+            "class Reading(Simple):\n"
+            "    def forward(self, x, *inputs):\n"
+            "        assert float(x.abs().sum()) >= 0\n"
+            "        return super().forward(x, *inputs)\n"
+        )
+    status, printed, said = run("bigtrk", "plan", "model.name=named_models:Reading", *sizes)
+    assert status == 0, said
+    measured = json.loads(printed)
+    assert measured["measured"]
+    for one, other in zip(counted["sectors"], measured["sectors"], strict=True):
+        assert other["saved"] == pytest.approx(one["saved"])
+        assert other["total"] == pytest.approx(one["total"], rel=0.01)
+    status, printed, _ = run("bigtrk", "plan", "model.name=named_models:Reading", *sizes[:-1])
+    assert "does not run on meta tensors" in " ".join(printed.split())
+
+
+def test_what_breaks_the_contract_is_told_before_training(folder: Path, run: Run) -> None:
+    with (folder / "named_models.py").open("a") as source:
+        source.write(
+            "class Column(Simple):\n"
+            "    def forward(self, *inputs):\n"
+            "        return super().forward(*inputs)[:, None]\n"
+        )
+    for command in (("bigtrk", "plan", "graphs"), ("bigtrk", "train", "data.train=[graphs]")):
+        status, _, said = run(*command, "model.name=named_models:Column")
+        assert status == 2
+        assert "model Column: gives a result of shape [40, 1] for a sector" in said
+        assert len(said.splitlines()) == 1
+        status, _, said = run(*command, f"model.name={NAME}", "model.options.hiden=3")
+        assert status == 2
+        assert "takes no model.options.hiden; did you mean 'hidden'?" in said
+    assert not (folder / "runs").exists()
+
+
+def test_an_embedding_of_the_users_own_makes_graphs(folder: Path, run: Run) -> None:
+    own = ("model.name=named_models:Embedding", "model.gives=hit", "data.train=[truth]")
+    few = ("training.epochs=1", "sampling.method=wedges", f"run.folder={folder / 'run'}")
+    status, _, said = run("bigtrk/train.py", *own, *few)
+    assert status == 0, said
+    build = ("bigtrk", "build", "events", "near", "--embedding", "run", "--radius", "0.01")
+    status, _, said = run(*build)
+    assert status == 2
+    assert "say that you trust it with --code named_models" in said
+    assert run(*build, "--code", "named_models")[0] == 0
