@@ -32,7 +32,7 @@ class Settings(BaseModel):
     )
 
 
-Tree = TypeVar("Tree", bound=Settings)
+Tree = TypeVar("Tree", bound=BaseModel)
 
 
 def load_settings(kind: type[Tree], path: Path | None, overrides: Sequence[str] = ()) -> Tree:
@@ -110,7 +110,7 @@ def _apply(content: dict[str, Any], override: str) -> None:
 
 
 def _complaint(
-    kind: type[Settings], error: dict[str, Any], source: str, overrides: Sequence[str]
+    kind: type[BaseModel], error: dict[str, Any], source: str, overrides: Sequence[str]
 ) -> str:
     key = one_line(_key_of(kind, error["loc"]))
     given = [override for override in overrides if _within(f"{key}.", _key(override))]
@@ -128,7 +128,7 @@ def _complaint(
     return f"{where}: {key}: {one_line(error['msg'])} (got {_SHORT.repr(error['input'])})"
 
 
-def _key_of(kind: type[Settings], place: Sequence[Any]) -> str:
+def _key_of(kind: type[BaseModel], place: Sequence[Any]) -> str:
     """Returns the dotted key of an error's place, in which a section of one of several kinds, as
     the model, is followed by the kind's name.
     """
@@ -156,19 +156,19 @@ def nearest(key: str, known: Sequence[str]) -> str:
     return f"; known: {', '.join(known)}"
 
 
-def _keys(kind: type[Settings], prefix: str = "") -> list[str]:
+def _keys(kind: type[BaseModel], prefix: str = "") -> list[str]:
     return list(dict.fromkeys(_walk(kind, prefix)))
 
 
-def _walk(kind: type[Settings], prefix: str) -> Iterator[str]:
+def _walk(kind: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, field in kind.model_fields.items():
         yield prefix + name
         for section in section_kinds(field.annotation):
             yield from _walk(section, f"{prefix}{name}.")
 
 
-def section_kinds(annotation: Any) -> list[type[Settings]]:
+def section_kinds(annotation: Any) -> list[type[BaseModel]]:
     """Lists the classes of a field that is a section: several where its name chooses one."""
     kinds = (annotation, *get_args(annotation))
     plain = [get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds]
-    return [kind for kind in plain if isinstance(kind, type) and issubclass(kind, Settings)]
+    return [kind for kind in plain if isinstance(kind, type) and issubclass(kind, BaseModel)]

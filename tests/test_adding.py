@@ -15,7 +15,10 @@ from pydantic import TypeAdapter
 from bigtrk.cost.footprint import footprint
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models import settings as model_settings
+from bigtrk.models.check import check_model
+from bigtrk.models.cut_check import check_cut
 from bigtrk.models.protocol import no_exchange
+from bigtrk.models.settings import UserModelConfig
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings
@@ -80,6 +83,17 @@ def test_the_model_trains_in_sectors_as_in_the_whole_graph() -> None:
     assert found.keys() == {name for name, _ in model.named_parameters()}
     for name, gradient in wanted.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-11, atol=1e-11, msg=name)
+
+
+def test_a_model_of_ones_own_is_named_by_its_path() -> None:
+    own = example("own_model.md").__name__
+    allow_code([own])
+    config = UserModelConfig(name=f"{own}:Sums", options={"hidden": 8})
+    model = config.build(4, 6, pt_head=False)
+    assert check_model(model, 4, 6) == [8, 8]
+    assert check_cut(model, 4, 6) < 1e-13
+    assert footprint(config, 4, 6, cut=True).exchanged == (32, 32)
+    assert not footprint(config, 4, 6, cut=True).measured
 
 
 def test_one_name_makes_the_model_a_choice() -> None:

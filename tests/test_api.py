@@ -170,6 +170,26 @@ def test_a_training_in_another_thread_says_where_to_call_it() -> None:
     assert "main thread" in str(said[0])
 
 
+def test_code_of_ones_own_is_trusted_where_the_caller_names_it(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a configuration that the caller made; a run that names it must be told of it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bigtrk.user_code._allowed", set())
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "code_of_api.py").write_text("def double(nodes):\n    return 2 * nodes['z']\n")
+    features = "data.node_features=[r,code_of_api:double]"
+    made_of_them = bigtrk.configure(f"data.train=[{made}/graphs]", *SETTINGS, features)
+    content = made_of_them.model_dump()
+    monkeypatch.setattr("bigtrk.user_code._allowed", set())
+    run = bigtrk.train(bigtrk.Configuration.model_validate(content))
+    graph = bigtrk.open_graphs(made / "graphs")[0]
+    monkeypatch.setattr("bigtrk.user_code._allowed", set())
+    with pytest.raises(InputError, match="code_of_api is not installed"):
+        bigtrk.load_model(run)
+    assert bigtrk.load_model(run, code=["code_of_api"]).score(graph).shape == (graph.n_edges,)
+
+
 def test_scores_and_tracks_are_those_of_the_commands(made: Path) -> None:
     model, graphs = bigtrk.load_model(made / "run"), bigtrk.open_graphs(made / "graphs")
     for graph in graphs:

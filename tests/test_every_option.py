@@ -32,26 +32,26 @@ COMMANDS = [
     "bigtrk-partition graphs sectors --parts 2 --method metis --seed 1 --workers 1",
     "bigtrk-partition graphs wedges --max-edges 50 --method wedges --json",
     "bigtrk/train.py data.train=[graphs] model.hidden=8 model.layers=1 training.epochs=1",
-    "bigtrk resume runs/0001 training.epochs=2",
+    "bigtrk resume runs/0001 training.epochs=2 --code own_code",
     "bigtrk evaluate runs/0001 graphs --tracks --score-cut 0.3 --min-hits 4 --pt-min 0.5",
     *(
         f"bigtrk evaluate runs/0001 graphs --tracks --builder {builder.value} --scan-cuts"
         for builder in BuilderName
     ),
-    "bigtrk evaluate runs/0001 graphs --html evaluation.html --json",
+    "bigtrk evaluate runs/0001 graphs --html evaluation.html --code own_code --json",
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
-    "bigtrk report runs/0001 --html report.html --json",
+    "bigtrk report runs/0001 --html report.html --code own_code --json",
     "bigtrk build events truth --true-edges",
     "bigtrk/train.py data.train=[truth] model.name=embedding model.hidden=8 training.epochs=1",
-    "bigtrk build events near --embedding runs/0002 --efficiency 0.95",
+    "bigtrk build events near --embedding runs/0002 --efficiency 0.95 --code own_code",
     "bigtrk build events nearer --embedding runs/0002 --radius 0.01",
-    "bigtrk filter runs/0001 graphs thinned --efficiency 0.99",
+    "bigtrk filter runs/0001 graphs thinned --efficiency 0.99 --code own_code",
     "bigtrk filter runs/0001 graphs cut --cut 0.4 --json",
     "bigtrk infer runs/0001 graphs tracks --builder walk --score-cut 0.2 --min-hits 4 --json",
     "bigtrk infer runs/0001 graphs tracks --builder components --max-edges 1000000",
     "bigtrk infer runs/0001 graphs tracks --builder junction_removal --precision float64",
     "bigtrk infer runs/0001 graphs tracks --builder fast_walk --precision bf16",
-    "bigtrk infer runs/0001 graphs tracks --precision fp32",
+    "bigtrk infer runs/0001 graphs tracks --precision fp32 --code own_code",
     "bigtrk plan graphs sectors --ranks 1,2 --ranks-per-node 2 --memory 1 --seed 1",
     *(
         f"bigtrk plan --events {paper} --machine {machine} model.layers=1"
@@ -59,7 +59,7 @@ COMMANDS = [
         for machine in DEFAULTS
     ),
     "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
-    "bigtrk plan --check runs/0001",
+    "bigtrk plan --check runs/0001 --code own_code",
     "bigtrk doctor --json",
 ]
 # What takes minutes or starts ranks of its own, and the tests of it.

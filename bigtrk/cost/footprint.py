@@ -98,7 +98,7 @@ def _count(
         model = make_model(config, n_node_features, n_edge_features)
         dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
         chunk = None
-        if config.in_chunks:
+        if config.in_chunks and config.hidden:
             chunk = chunk_rows(config.hidden, config.recompute, dtype, torch.device("cpu"))
         rows = chunk or _ROWS
         sizes = [

@@ -1,6 +1,6 @@
 """The models there are; `name` chooses one.
 
-A new model is a file of its own and its settings' name in `AnyConfig` (docs/adding/model.md).
+A new model is a file of its own and its settings in `AnyConfig` (docs/adding/model.md).
 """
 
 from typing import Annotated, Any, get_args

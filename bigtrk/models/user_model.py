@@ -78,22 +78,22 @@ class UserModelConfig(ModelSettings):
         """
         checker = getattr(made, "Options", None)
         if isinstance(checker, type) and issubclass(checker, BaseModel):
+            self._refuse_unknown(list(checker.model_fields))  # pydantic would ignore them
             return dict(parse(checker, self.options, f"model.options of {self.name}"))
         taken = inspect.signature(made)
-        known = list(taken.parameters)[len(sizes) :]
-        for key in self.options:
-            if key not in known and not _takes_any(taken):
-                raise self._bad(f"takes no model.options.{key}{nearest(key, known)}")
+        if not any(one.kind is one.VAR_KEYWORD for one in taken.parameters.values()):
+            self._refuse_unknown(list(taken.parameters)[len(sizes) :])
         try:
             taken.bind(*sizes, **self.options)
         except TypeError as error:
             raise self._bad(f"does not take {sizes} and model.options ({error})") from None
         return dict(self.options)
 
+    def _refuse_unknown(self, known: list[str]) -> None:
+        for key in self.options:
+            if key not in known:
+                hint = nearest(key, known) if known else "; it has no options"
+                raise self._bad(f"takes no model.options.{key}{hint}")
+
     def _bad(self, how: str) -> InputError:
-        return InputError(f"model.name={self.name}: {how} (docs/adding/model.md)")
-
-
-def _takes_any(signature: inspect.Signature) -> bool:
-    kinds = [parameter.kind for parameter in signature.parameters.values()]
-    return inspect.Parameter.VAR_KEYWORD in kinds
+        return InputError(f"model.name={self.name}: {how} (docs/adding/own_model.md)")

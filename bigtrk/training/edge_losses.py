@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError, RankError, reason
 from bigtrk.training.loss import EdgeTruth, edge_loss
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.user_code import load_code
@@ -21,13 +22,13 @@ KEY = "training.loss"
 
 @dataclass(frozen=True)
 class ScoredEdges:
-    """The edges of a sector as a loss function of the user's own gets them; all of one type.
+    """The edges of a sector as a loss function of the user's own gets them, in one type of float.
 
     logits [E]. truth [E]: 1 for edges to be found true, 0 for those to be found false. target [E]
     bool: true edges of the target's particles. weights [E]: 0 where masked or owned by another
     sector. pt [E]: that of a true edge's particle in GeV, NaN where there is none or it is not
-    known. counts [2]: positives and negatives of the event, or with training.step_loss=per_edge of
-    the step, on all ranks.
+    known. counts [2]: the positives and negatives that losses are divided by, of all ranks: those
+    that the step trains of the event, or with training.step_loss=per_edge of all its events.
     """
 
     logits: Tensor
@@ -122,7 +123,12 @@ def _of_function(
         truth.pt.to(logits.dtype),
         counts.to(logits),
     )
-    return (loss_of_each(name, function, edges) * scale.to(logits.dtype)).sum()
+    try:
+        each = loss_of_each(name, function, edges)
+    except InputError as error:
+        # It passed its check before the training, so the other ranks' edges may suit it.
+        raise RankError(f"rank {dist.get_rank()}: {error}") from error
+    return (each * scale.to(logits.dtype)).sum()
 
 
 def loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:

@@ -66,9 +66,10 @@ def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
 
 def alone(batch: Batch, configuration: Configuration) -> tuple[float, float]:
     """Returns the seconds of a step's exchanges and of its packing, all ranks starting together."""
-    plan = batch.exchange
+    plan, width = batch.exchange, configuration.model.hidden
     assert isinstance(plan, HaloPlan), "whole events exchange nothing"
-    rows = torch.randn(batch.sector.n_owned, configuration.model.hidden, device=batch.x.device)
+    assert width, "one of our models"
+    rows = torch.randn(batch.sector.n_owned, width, device=batch.x.device)
     packed, halo = rows[plan.send_index], batch.sector.n_nodes - batch.sector.n_owned
     back = rows.new_zeros(halo, rows.shape[1])
     forward = timed(lambda: plan.swap(packed, plan.send_splits, plan.recv_splits))

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from bigtrk.config import Settings, section_kinds
+from bigtrk.config import section_kinds
 from bigtrk.training.settings import Configuration
 from scripts.docs.table import Table
 from scripts.docs.wording import cell, kind_of
@@ -71,13 +72,13 @@ def sections() -> Iterator[Section]:
     yield Section("At the top", "In no section.", _settings(Configuration, alone, ""))
 
 
-def _chosen_by(kind: type[Settings]) -> str:
+def _chosen_by(kind: type[BaseModel]) -> str:
     """Returns the name that chooses a model; one of the user's own has no default."""
     name = kind.model_fields["name"]
     return "of your own" if name.is_required() else str(name.default)
 
 
-def _settings(kind: type[Settings], fields: dict[str, FieldInfo], prefix: str) -> list[Setting]:
+def _settings(kind: type[BaseModel], fields: dict[str, FieldInfo], prefix: str) -> list[Setting]:
     required = {name: "package.module:Name" for name in fields if fields[name].is_required()}
     defaults = kind.model_validate(required).model_dump(mode="json")
     return [_setting(f"{prefix}{name}", fields[name], defaults[name]) for name in fields]

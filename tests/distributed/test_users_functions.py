@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, RankError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import read_run, read_run_record
@@ -296,6 +296,25 @@ def test_all_ranks_tell_a_bad_column_before_training(tmp_path: Path) -> None:
         assert words in first
         assert first == second
     assert not (tmp_path / "run").exists()
+
+
+def fail_alone(ranks: Ranks, events: Path, folder: Path) -> str:
+    made = settings(events, folder, 1).model_dump(mode="json")
+    made["training"]["loss"] = f"{HERE}:failing_alone"
+    try:
+        fit_own(ranks, Configuration.model_validate(made))
+    except RankError as error:
+        return str(error)
+    except RuntimeError:
+        return "the other rank is gone"
+    return "trained"
+
+
+def test_a_rank_says_that_its_loss_failed(tmp_path: Path, events: Path) -> None:
+    first, second = run_ranks(2, fail_alone, events, tmp_path / "run")
+    assert first == "the other rank is gone"
+    words = f"rank 1: training.loss={HERE}:failing_alone: fails (RuntimeError: no loss here); mend"
+    assert second.startswith(words)
 
 
 def whole_and_resumed(ranks: Ranks, events: Path, folder: Path) -> None:

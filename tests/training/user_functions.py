@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from bigtrk.training.edge_losses import ScoredEdges
@@ -108,3 +109,10 @@ def rounded(edges: ScoredEdges) -> Tensor:
 
 def failing(edges: ScoredEdges) -> Tensor:
     raise RuntimeError(f"no\nloss of {len(edges.logits)}")
+
+
+def failing_alone(edges: ScoredEdges) -> Tensor:
+    """Passes the check in float64, and fails in the training of rank 1."""
+    if edges.logits.dtype == torch.float32 and dist.get_rank() == 1:
+        raise RuntimeError("no loss here")
+    return edges.logits.square()

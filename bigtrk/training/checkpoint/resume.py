@@ -23,6 +23,7 @@ from bigtrk.training.checkpoint.progress import Progress
 from bigtrk.training.data.events import Events
 from bigtrk.training.data.model_features import check_measured
 from bigtrk.training.model_files import check_shapes
+from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.settings import Configuration
 
 # The settings that may change: any other change would make it another run. Engines and ranks may
@@ -78,6 +79,7 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     Raises:
         InputError: the run has no good checkpoint, was trained on other events, or is done.
     """
+    warn_of_other_code(run, configuration)
     found = find(run)
     checkpoint = found.checkpoint
     progress, epochs = checkpoint.progress, configuration.training.epochs

@@ -5,6 +5,7 @@ Shapes: N nodes, E edges, F node features, G edge features.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 
@@ -41,7 +42,8 @@ class ModelFeatures:
             InputError: the sector lacks a column, or there is no scale of it.
         """
         columns = sector.node_features, sector.node_feature_names
-        return normalised(*columns, _scales(self.measured.nodes), self.data.node_features)
+        scales = _scales(self.measured.nodes)
+        return _normalised(sector.event, *columns, scales, self.data.node_features)
 
     def of_edges(self, sector: Sector) -> Tensor:
         """Gives the edge features of a sector `with_computed` columns: [E, G].
@@ -50,7 +52,8 @@ class ModelFeatures:
             InputError: as of_nodes.
         """
         columns = sector.edge_features, sector.edge_feature_names
-        return normalised(*columns, _scales(self.measured.edges), self.data.edge_features)
+        scales = _scales(self.measured.edges)
+        return _normalised(sector.event, *columns, scales, self.data.edge_features)
 
     def of_hits(self, hits: StoredColumns, what: str, ids: Tensor) -> Tensor:
         """Gives the node features of hits that are in no graph: [N, F].
@@ -107,6 +110,14 @@ def _found(
     for wanted, scales in kinds:
         for name in dict.fromkeys((*wanted, *scales)):
             yield name, scales.get(name), name in wanted
+
+
+def _normalised(event: str, *columns_and_scales: Any) -> Tensor:
+    """Calls `normalised`, whose errors do not know the event."""
+    try:
+        return normalised(*columns_and_scales)
+    except InputError as error:
+        raise InputError(f"{event}: {error}") from None
 
 
 def _scales(measured: Mapping[str, Scale]) -> dict[str, Scale]:
