@@ -106,11 +106,12 @@ else:
     r, phi = (graph.node_features[:, names.index(name)].numpy() for name in ("r", "phi"))
     x, y = r * np.cos(phi), r * np.sin(phi)
     middle.plot(x, y, ".", color="lightgrey", markersize=2)
-    for track in range(min(40, track_id.max() + 1)):
+    hits_of = np.bincount(track_id[track_id >= 0])
+    for track in np.argsort(-hits_of)[:40]:
         hits = np.flatnonzero(track_id == track)
         hits = hits[np.argsort(r[hits])]
         middle.plot(x[hits], y[hits], ".-", linewidth=1, markersize=3)
-    middle.set(xlabel="x [mm]", ylabel="y [mm]", aspect="equal", title="40 tracks")
+    middle.set(xlabel="x [mm]", ylabel="y [mm]", aspect="equal", title="the 40 longest tracks")
 
     found = match_tracks(track_id, pid, particles, Matching(hits_min=3))
     pt = particles.pt[found.particle]
