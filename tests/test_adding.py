@@ -12,6 +12,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 
+from bigtrk import user_code
 from bigtrk.cost.footprint import footprint
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models import settings as model_settings
@@ -85,7 +86,8 @@ def test_the_model_trains_in_sectors_as_in_the_whole_graph() -> None:
         torch.testing.assert_close(found[name], gradient, rtol=1e-11, atol=1e-11, msg=name)
 
 
-def test_a_model_of_ones_own_is_named_by_its_path() -> None:
+def test_a_model_of_ones_own_is_named_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(user_code, "_allowed", set())
     own = example("own_model.md").__name__
     allow_code([own])
     config = UserModelConfig(name=f"{own}:Sums", options={"hidden": 8})

@@ -1,14 +1,16 @@
 """Code of users' own is imported where they named it, and refused where a run alone names it."""
 
+import hashlib
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from bigtrk import user_code
 from bigtrk.errors import InputError
-from bigtrk.user_code import allow_code, load_code, names_code
+from bigtrk.user_code import allow_code, code_options, code_origin, load_code, names_code
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +28,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_module_that_the_user_named_is_imported_from_the_working_folder() -> None:
     allow_code(["users_own:Net"])
     assert load_code("users_own:Net", "model.name").__module__ == "users_own"
+
+
+def test_what_may_be_imported_is_passed_on_to_other_programs() -> None:
+    allow_code(["users_own:Net", "users.other", "users_own"])
+    assert code_options() == ["--code", "users.other", "--code", "users_own"]
+
+
+def test_code_is_of_a_version_or_of_a_files_digest(folder: Path) -> None:
+    allow_code(["users_own"])
+    digest = hashlib.sha256((folder / "users_own.py").read_bytes()).hexdigest()
+    assert code_origin("users_own:Net", "model.name") == (str(folder / "users_own.py"), digest)
+    assert code_origin("torch.nn:Linear", "model.name") == ("torch", version("torch"))
 
 
 def test_an_installed_module_needs_no_word() -> None:

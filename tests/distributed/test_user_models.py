@@ -110,6 +110,29 @@ def test_resumed_runs_are_bit_for_bit_the_whole_one(home: Path, tmp_path: Path) 
         assert all(torch.equal(weights[name], others[name]) for name in weights)
 
 
+def train_parts(ranks: Ranks, home: Path, runs: Path) -> None:
+    os.chdir(home)
+    allow_code(["own_models"])
+    for form in FORMS:
+        for method, data in (("shadow", "graphs"), ("wedges", "graphs"), ("sectors", "sectors")):
+            made = configuration(runs / f"{form} {method}", form, "DDP")
+            sampling = made.sampling.model_copy(update={"method": method, "depth": 2})
+            one = made.training.model_copy(update={"events_per_step": 1})
+            of = made.data.model_copy(update={"train": [Path(data)]})
+            train(
+                ranks,
+                made.model_copy(update={"sampling": sampling, "training": one, "data": of}),
+            )
+
+
+def test_they_train_on_parts_of_events(home: Path, tmp_path: Path) -> None:
+    run_ranks(2, train_parts, home, tmp_path)
+    for run in tmp_path.iterdir():
+        assert (run / "model.safetensors").exists(), run.name
+        assert max(losses(run)) > 0, run.name  # some wedges have no edges
+    assert len([*tmp_path.iterdir()]) == 6
+
+
 LAUNCHERS = {
     "torchrun": "torchrun --standalone --nproc-per-node 2",
     "deepspeed": "deepspeed --num_gpus 2",

@@ -10,22 +10,27 @@ from bigtrk.models.protocol import Exchange, LayeredModel, SectorInputs
 
 
 class Simple(nn.Module):
-    """The simple form: sums over edges, each followed by an exchange, then a product."""
+    """The simple form: sums over edges, each followed by an exchange, then a product.
+
+    It has what users' models have beside layers: a parameter of its own, a constant, a dictionary.
+    """
 
     def __init__(
         self, n_node_features: int, n_edge_features: int, hidden: int = 4, layers: int = 2
     ) -> None:
         super().__init__()
         self.count = layers
-        self.nodes = nn.Linear(n_node_features, hidden)
-        self.edges = nn.Linear(n_edge_features, hidden)
+        inputs = {"nodes": n_node_features, "edges": n_edge_features}
+        self.first = nn.ModuleDict({name: nn.Linear(n, hidden) for name, n in inputs.items()})
+        self.scale = nn.Parameter(torch.ones(hidden))
+        self.register_buffer("damping", torch.tensor(0.5), persistent=False)
         self.last = nn.Linear(hidden, 1)
 
     def forward(
         self, x: Tensor, e: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange
     ) -> Tensor:
         source, destination = edge_index
-        x, e = self.nodes(x), self.edges(e)
+        x, e = self.first["nodes"](x) * self.damping, self.first["edges"](e) * self.scale
         for _ in range(self.count):
             sums = x.index_add(0, destination, (x[source] * e).tanh())
             x = exchange(sums[:n_owned])
