@@ -42,6 +42,10 @@ def simulate(
     simulate_folder(out, numbers, particles, seed, detectors, with_truth=not no_truth)
 
 
+From = Annotated[
+    Source,
+    typer.Option("--from", help="TrackML files, HEPTrkX npz graphs, files of PyG's Data"),
+]
 PtMin = Annotated[
     float,
     typer.Option(
@@ -64,10 +68,7 @@ Columns = Annotated[
 def build(
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="folder for the graphs")],
-    source: Annotated[
-        Source,
-        typer.Option("--from", help="TrackML files, HEPTrkX npz graphs, files of PyG's Data"),
-    ] = Source.TRACKML,
+    source: From = Source.TRACKML,
     windows: Annotated[
         Path | None, typer.Option(help="windows file; built-in ones without it")
     ] = None,
