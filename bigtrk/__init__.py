@@ -1,3 +1,64 @@
-"""bigtrk trains track-finding graph networks on event graphs too large for one device."""
+"""bigtrk trains track-finding graph networks on event graphs too large for one device.
+
+What is named here is the interface for scripts and notebooks, documented in `bigtrk.api`;
+everything else is private. It is imported when it is first asked for, since torch takes seconds.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bigtrk.api import (
+        Configuration,
+        Event,
+        EventGraph,
+        Graphs,
+        Sector,
+        TrainedModel,
+        build_graph,
+        build_graphs,
+        build_tracks,
+        configure,
+        load_model,
+        open_graphs,
+        partition,
+        read_event,
+        simulate,
+        train,
+        write_graphs,
+    )
 
 __version__ = "0.1.0"
+__all__ = [
+    "Configuration",
+    "Event",
+    "EventGraph",
+    "Graphs",
+    "Sector",
+    "TrainedModel",
+    "build_graph",
+    "build_graphs",
+    "build_tracks",
+    "configure",
+    "load_model",
+    "open_graphs",
+    "partition",
+    "read_event",
+    "simulate",
+    "train",
+    "write_graphs",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the interface when something of it is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    interface = import_module("bigtrk.api")
+    # bigtrk.train is the module by then, which is called as its function `train`.
+    return globals().get(name, getattr(interface, name))
+
+
+def __dir__() -> list[str]:
+    """Lists the interface before it is imported, for completion."""
+    return sorted({*globals(), *__all__})

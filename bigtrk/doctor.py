@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings
 
 from rich.console import Console
 from rich.table import Table
@@ -85,6 +86,7 @@ def examine() -> dict[str, Any]:
         "machine": host,
         "device": _device(host["accelerator"]),
         "compiled": _compiled(problem),
+        "pyg": _pyg(problem),
         "threads_per_rank": _threads(host["cores"]),
         "engines": {
             "default": DEFAULT_ENGINE,
@@ -106,6 +108,8 @@ def show(findings: dict[str, Any], console: Console) -> None:
     able = "yes" if engines["deepspeed"]["ready"] else f"no, lacks {', '.join(lacks) or 'torch'}"
     _show_pairs("This machine", _host_pairs(findings), console)
     engine_pairs = {"default": engines["default"], "deepspeed can run": able}
+    if findings["pyg"]:
+        engine_pairs["PyG's layers use"] = _by_pyg(**findings["pyg"])
     _show_pairs("Engines", engine_pairs, console)
     _show_findings("Packages", findings["packages"], console)
     _show_findings("Tools", findings["tools"], console)
@@ -253,6 +257,18 @@ def _built(found: Build) -> dict[str, Any]:
     return {"used": found.library is not None, "path": path, "problem": found.problem}
 
 
+def _pyg(problem: str | None) -> dict[str, Any] | None:
+    """Returns whether PyTorch Geometric uses torch-scatter, and which version is installed."""
+    if problem:
+        return None
+    try:
+        with catch_warnings(action="ignore"):  # what it warns of is said here
+            from torch_geometric.typing import WITH_TORCH_SCATTER
+    except ImportError:  # of a package that is missing, which is said elsewhere
+        return None
+    return {"scatter": bool(WITH_TORCH_SCATTER), "installed": version("torch-scatter")}
+
+
 def _threads(cores: int) -> dict[str, int]:
     """Counts the threads of each rank by the number of ranks on this host."""
     powers = [2**power for power in range(MOST_LOCAL_RANKS.bit_length())]
@@ -314,6 +330,14 @@ def _in_c(used: bool, path: str | None, problem: str | None) -> str:
     if not used:
         return f"plain, and compiled ones are faster: {problem}"
     return f"compiled, {path}" if path else f"compiled by each process for itself: {problem}"
+
+
+def _by_pyg(scatter: bool, installed: str | None) -> str:
+    if scatter:
+        # PyG's choice (torch_geometric/utils/_scatter.py): there is no other for its layers.
+        return f"torch-scatter {installed} for maxima, minima and products on GPUs, else torch"
+    why = f"{installed} cannot be imported with this torch" if installed else "is not installed"
+    return f"torch alone: torch-scatter {why}"
 
 
 def _show_pairs(title: str, pairs: dict[str, str], console: Console) -> None:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ class Source(StrEnum):
 
     TRACKML = "trackml"
     HEPTRKX = "heptrkx"
+    PYG = "pyg"
 
 
 def simulate(
@@ -41,6 +42,10 @@ def simulate(
     simulate_folder(out, numbers, particles, seed, detectors, with_truth=not no_truth)
 
 
+From = Annotated[
+    Source,
+    typer.Option("--from", help="TrackML files, HEPTrkX npz graphs, files of PyG's Data"),
+]
 PtMin = Annotated[
     float,
     typer.Option(
@@ -55,14 +60,15 @@ Efficiency = Annotated[
     float | None,
     typer.Option(help="with --embedding: as near as keeps so many target edges; 0.99"),
 ]
+Columns = Annotated[
+    str | None, typer.Option(help="with --from pyg: names of these columns, such as r,phi,z")
+]
 
 
 def build(
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="folder for the graphs")],
-    source: Annotated[
-        Source, typer.Option("--from", help="TrackML files, or HEPTrkX npz graphs")
-    ] = Source.TRACKML,
+    source: From = Source.TRACKML,
     windows: Annotated[
         Path | None, typer.Option(help="windows file; built-in ones without it")
     ] = None,
@@ -86,26 +92,29 @@ def build(
     true_edges: Annotated[
         bool, typer.Option("--true-edges", help="true edges alone, to train an embedding on")
     ] = False,
+    node_features: Columns = None,
+    edge_features: Columns = None,
     code: Code = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
 ) -> None:
     """Build a graph of each event; what is already built is kept."""
-    from bigtrk.formats.heptrkx import import_heptrkx_folder
     from bigtrk.graphs.builders.build_folder import build_folder, build_with, show_folder
     from bigtrk.graphs.builders.builder import TrueEdgeBuilder
     from bigtrk.graphs.builders.module_map.build_folder import build_by_module_map
     from bigtrk.pipeline.build import build_radius_graphs
 
     allow_code(code or ())
-    heptrkx, by_map = source is Source.HEPTRKX, module_map is not None or learn_module_map
+    imported, by_map = source is not Source.TRACKML, module_map is not None or learn_module_map
     by_windows, near = windows is not None or learn_windows, embedding is not None
-    _check_one([by_windows, module_map is not None, learn_module_map, near, true_edges, heptrkx])
+    _check_one([by_windows, module_map is not None, learn_module_map, near, true_edges, imported])
     if not near and (radius is not None or efficiency is not None):
         raise InputError("--radius and --efficiency are of --embedding; give its run, too")
     if not by_map and module_map_windows is not MapWindows.MINMAX:
         raise InputError("--module-map-windows is of --module-map; give its file, too, or learn it")
-    if heptrkx:
-        manifest = import_heptrkx_folder(events, out)
+    if source is not Source.PYG and (node_features or edge_features):
+        raise InputError("--node-features and --edge-features are of --from pyg; give it, too")
+    if imported:
+        manifest = _import_graphs(source, events, out, node_features, edge_features)
     elif embedding is not None:
         manifest = build_radius_graphs(events, out, embedding, radius, efficiency)
     elif by_map:
@@ -126,5 +135,22 @@ def _check_one(ways: list[bool]) -> None:
     if sum(ways) > 1:
         raise InputError(
             "windows, --module-map, --learn-module-map, --embedding, --true-edges and --from "
-            "heptrkx (whose graphs have edges already) exclude each other; give one"
+            "heptrkx or pyg (whose graphs have edges already) exclude each other; give one"
         )
+
+
+def _import_graphs(
+    source: Source, graphs: Path, out: Path, node_features: str | None, edge_features: str | None
+) -> dict[str, Any]:
+    """Imports graphs that have edges already; returns the manifest of `out`."""
+    from bigtrk.formats.heptrkx import import_heptrkx_folder
+    from bigtrk.formats.pyg import import_pyg_folder
+
+    if source is Source.HEPTRKX:
+        return import_heptrkx_folder(graphs, out)
+    return import_pyg_folder(graphs, out, _names(node_features), _names(edge_features))
+
+
+def _names(text: str | None) -> list[str]:
+    """Splits names at commas; none without `text`."""
+    return [name.strip() for name in text.split(",")] if text else []

@@ -6,8 +6,14 @@ python bigtrk/train.py --resume runs/0001
 """
 
 import argparse
-from collections.abc import Sequence
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 import bigtrk
@@ -24,9 +30,10 @@ from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
-from bigtrk.training.named_code import code_records, users_configuration
+from bigtrk.training.named_code import code_named, code_records, users_configuration
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration, RunSettings
+from bigtrk.training.stop_request import SIGNALS
 from bigtrk.user_code import CODE_HELP, allow_code
 
 PROGRAM = "bigtrk/train.py"
@@ -95,10 +102,17 @@ def validate(configuration: Configuration) -> Events:
 
 
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
-    """Validates, builds, fits, closes."""
+    """Trains what a command line asks for."""
+    run_configured(ranks, lambda: configure(arguments), arguments.resume)
+
+
+def run_configured(
+    ranks: Ranks, configured_by: Callable[[], Configuration], resume: Path | None
+) -> Path:
+    """Validates, builds, fits, closes; returns the run folder."""
     configure_process(ranks)
     # This comes before the ranks meet: it says how long they wait; what is wrong is said after.
-    configured = attempted(lambda: configure(arguments))
+    configured = attempted(configured_by)
     settings = RunSettings() if configured.exception() else configured.result().run
     with process_group(ranks, settings.patience):
         configuration = together(configured.result)
@@ -109,7 +123,41 @@ def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
         with traced("opening data"):
             events = together(lambda: validate(configuration))
         check_agreement({"data": events.fingerprint})
-        fit(configuration, ranks, events, arguments.resume)
+        return fit(configuration, ranks, events, resume)
+
+
+def train(configuration: Configuration) -> Path:
+    """Trains in this process, without a launcher, as `bigtrk train` does; returns the run folder,
+    which `load_model` takes. Afterwards environment and signal handlers are what they were.
+
+    An interrupt (Ctrl-C, or that of a notebook) saves after the step that is computed, and raises;
+    a second one ends the process.
+
+    Raises:
+        ValueError: the data or a setting is bad, or this is not the main thread, which alone gets
+            signals.
+        StoppedError: it was interrupted; `bigtrk resume` goes on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise InputError("a training takes signals, as the main thread can: call it there")
+    allow_code(code_named(configuration))  # the caller has named it
+    with _process_restored():
+        return run_configured(discover(), lambda: configuration, None)
+
+
+@contextmanager
+def _process_restored() -> Iterator[None]:
+    """Restores what a program leaves as it is when it ends: environment and signal handlers."""
+    environment = dict(os.environ)
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        for number, handler in handlers.items():
+            if handler is not None:  # one that Python did not install, and cannot
+                signal.signal(number, handler)
 
 
 def main(program: str = PROGRAM, arguments: Sequence[str] | None = None) -> None:
@@ -123,6 +171,15 @@ def main(program: str = PROGRAM, arguments: Sequence[str] | None = None) -> None
         program, lambda: run(ranks, parser.parse_intermixed_args(arguments)), rank=ranks.rank
     )
 
+
+class _Callable(ModuleType):
+    """This module: the name of the program and, called, of the function `train`."""
+
+    def __call__(self, configuration: Configuration) -> Path:
+        return train(configuration)
+
+
+sys.modules[__name__].__class__ = _Callable
 
 if __name__ == "__main__":
     main()

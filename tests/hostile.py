@@ -26,6 +26,7 @@ from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
 from bigtrk.formats.heptrkx import read_heptrkx
+from bigtrk.formats.pyg import read_pyg
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.module_map.learning import learn_module_map
 from bigtrk.graphs.builders.module_map.map_file import read_module_map, write_module_map
@@ -287,6 +288,34 @@ def read_npz(folder: Path, content: bytes) -> object:
     return read_heptrkx(path)
 
 
+def pyg_seeds() -> list[bytes]:
+    graph = a_graph().to_pyg()
+    stream = io.BytesIO()
+    torch.save(graph, stream)
+    return [bytes([kind]) + stream.getvalue() for kind in range(2)]
+
+
+def read_data(folder: Path, content: bytes) -> object:
+    """First byte odd: the archive's checksums agree, as an attacker would write it."""
+    path, agrees = folder / "graph.pt", content[:1]
+    path.write_bytes(content[1:])
+    if agrees and agrees[0] % 2:
+        with_true_checksums(path)
+    return read_pyg(path)
+
+
+def with_true_checksums(path: Path) -> None:
+    """Writes a zip archive again, each member as it can be read."""
+    content = io.BytesIO(path.read_bytes())
+    try:
+        with zipfile.ZipFile(content) as archive, zipfile.ZipFile(path, "w") as written:
+            for member in archive.infolist():
+                member.CRC, stream = None, archive.open(member)  # type: ignore[assignment]
+                written.writestr(member.filename, stream.read())
+    except Exception:  # no archive can be made of it
+        path.write_bytes(content.getvalue())
+
+
 @cache
 def tracks_file() -> bytes:
     hit_id = np.arange(30)
@@ -331,6 +360,7 @@ READERS = {
     "manifest": Reader(manifest_seeds, read_stored),
     "configuration": Reader(configuration_seeds, read_configuration),
     "heptrkx": Reader(heptrkx_seeds, read_npz),
+    "pyg": Reader(pyg_seeds, read_data),
     "tracks": Reader(track_seeds, read_track_file),
 }
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import bigtrk
-from bigtrk import cli, train
+import bigtrk.train as train
+from bigtrk import cli
 from partition import cli as partition_cli
 
 MAINS = {

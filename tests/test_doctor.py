@@ -57,7 +57,7 @@ def test_required_packages_are_those_of_the_project() -> None:
     extras = declared["optional-dependencies"]
     own = {
         package
-        for name in extras.keys() - {"triton", "fuzz", "dev", "docs"}
+        for name in extras.keys() - {"triton", "fuzz", "dev", "docs", "examples"}
         for package in extras[name]
     }
     assert set(doctor.OPTIONAL) == own
@@ -74,6 +74,27 @@ def test_full_installation_is_ready(here: Callable[..., dict[str, Any]]) -> None
     assert findings["threads_per_rank"] == {"1": 6, "2": 3, "4": 1}
     assert "Ready to train" in shown(findings)
     json.dumps(findings, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("used", "installed", "told"),
+    [
+        (True, "2.1.2", "torch-scatter 2.1.2 for maxima, minima and products on GPUs, else torch"),
+        (False, None, "torch alone: torch-scatter is not installed"),
+        (False, "2.1.2", "torch alone: torch-scatter 2.1.2 cannot be imported with this torch"),
+    ],
+)
+def test_what_pyg_uses_is_told(
+    here: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    used: bool,
+    installed: str | None,
+    told: str,
+) -> None:
+    monkeypatch.setattr("torch_geometric.typing.WITH_TORCH_SCATTER", used)
+    findings = here({"torch-scatter": installed})
+    assert findings["pyg"] == {"scatter": used, "installed": installed}
+    assert told in shown(findings)
 
 
 def test_missing_and_old_packages_come_in_one_command(

@@ -6,7 +6,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
 import typer
+from torch_geometric.data import Data
 
 from bigtrk import cli
 from bigtrk.cost.machine_constants import DEFAULTS
@@ -26,6 +28,7 @@ COMMANDS = [
     "bigtrk build events likewise --module-map mapped/module_map.safetensors "
     "--module-map-windows sigma",
     "bigtrk build npz heptrkx --from heptrkx",
+    "bigtrk build data pyg --from pyg --node-features r,phi,z --edge-features dr",
     "bigtrk-partition graphs sectors --parts 2 --method metis --seed 1 --workers 1",
     "bigtrk-partition graphs wedges --max-edges 50 --method wedges --json",
     "bigtrk/train.py data.train=[graphs] model.hidden=8 model.layers=1 training.epochs=1",
@@ -113,8 +116,15 @@ def test_no_option_is_left_out() -> None:
                 assert f" {option} " in lines, f"{command} {option} runs in no test"
 
 
+def write_pyg(folder: Path) -> None:
+    folder.mkdir()
+    edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    torch.save(Data(torch.ones(4, 3), edges, torch.ones(3, 1)), folder / "event000000001.pt")
+
+
 def test_every_option_runs(tmp_path: Path) -> None:
     write_heptrkx(tmp_path / "npz")
+    write_pyg(tmp_path / "data")
     (tmp_path / "mine.csv").write_text("event_id,hit_id,track_id\n0,1,0\n0,2,0\n")
     run_in_one(COMMANDS, tmp_path)
     for page in ("report.html", "evaluation.html"):

@@ -57,7 +57,14 @@ def test_a_mutated_file_is_read_or_refused(tmp_path: Path, name: str, data: st.D
     assert one_line(refusal(lambda: reader.read(tmp_path, content)), tmp_path)
 
 
-CHECKED = [("graph", 0), ("sector", 0), ("manifest", 0), ("manifest", 1), ("heptrkx", 0)]
+CHECKED = [
+    ("graph", 0),
+    ("sector", 0),
+    ("manifest", 0),
+    ("manifest", 1),
+    ("heptrkx", 0),
+    ("pyg", 0),
+]
 
 
 @pytest.mark.parametrize(("name", "seed"), CHECKED)

@@ -22,7 +22,7 @@ from bigtrk.errors import InputError, reason
 from bigtrk.graphs.coordinates import Ints, with_eta
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
-from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
+from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
 
 Arrays = dict[str, NDArray[np.generic]]
 UNITS = (1000.0, np.pi, 1000.0)  # of the columns of X, in mm and rad
@@ -45,13 +45,8 @@ def import_heptrkx_folder(source: Path, out: Path) -> dict[str, Any]:
 
 
 def _task(file: Path) -> GraphToMake:
-    def make() -> tuple[EventGraph, dict[str, Any]]:
-        graph = read_heptrkx(file)
-        assert graph.y is not None
-        true = int(graph.y.sum())
-        return graph, {"purity": true / graph.n_edges if graph.n_edges else None}
-
-    return GraphToMake(file.stem, hashlib.sha256(file.read_bytes()).hexdigest(), make)
+    source = hashlib.sha256(file.read_bytes()).hexdigest()
+    return GraphToMake(file.stem, source, lambda: as_it_is(read_heptrkx(file)))
 
 
 def read_heptrkx(file: Path) -> EventGraph:

@@ -69,6 +69,21 @@ def check_columns(content: Section, layout: Layout, sizes: dict[str, int], where
                 )
 
 
+def check_particles(content: Section, where: str) -> None:
+    """Refuses columns that are no table of particles.
+
+    Raises:
+        InputError: a column is missing, unknown, or of another type or shape, or a particle is
+            listed twice.
+    """
+    check_columns(content, PARTICLES, {}, where)
+    ids, counts = content["particle_id"].unique(return_counts=True)
+    if (counts > 1).any():
+        raise InputError(
+            f"{where}: particle {int(ids[counts > 1][0])} is listed twice; make the file again"
+        )
+
+
 def check_rows(index: Tensor, rows: int, where: str) -> None:
     """Refuses an index of any shape that leads outside `rows` rows.
 

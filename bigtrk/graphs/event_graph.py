@@ -3,10 +3,15 @@
 Shapes used throughout: N nodes, E edges, F node features, G edge features, P particles.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 @dataclass(frozen=True)
@@ -65,3 +70,39 @@ class EventGraph:
     @property
     def n_edges(self) -> int:
         return self.edge_index.shape[1]
+
+    @classmethod
+    def from_pyg(
+        cls,
+        data: "Data",
+        name: str | None = None,
+        node_feature_names: Sequence[str] = (),
+        edge_feature_names: Sequence[str] = (),
+    ) -> "EventGraph":
+        """Makes a graph of PyTorch Geometric's Data: x [N, F], edge_index [2, E] int64 and, where
+        they are known, edge_attr [E, G], y [E] (of edges: 0 or 1), hit_id, particle_id, hit_weight,
+        modules and particles, as `to_pyg` gives them. It shares their tensors.
+
+        The graph is called `name`, or else data.name. Columns have the names given, or else those
+        in data.node_feature_names and data.edge_feature_names, or else x0, x1, ... and e0, e1, ...
+        Features of other floating types are rounded to float32 and other attributes left out, which
+        is said on stderr; labels become bool.
+
+        Raises:
+            InputError: an attribute is missing, of another type or shape, or not finite, edges end
+                outside of the nodes, or y labels nodes.
+        """
+        # pyg_data.py makes graphs of this module.
+        from bigtrk.graphs.pyg_data import from_data
+
+        return from_data(data, name, node_feature_names, edge_feature_names)
+
+    def to_pyg(self) -> "Data":
+        """Returns the graph as PyTorch Geometric's Data, which `from_pyg` reads back bit for bit:
+        x [N, F], edge_index [2, E], edge_attr [E, G] (if there are edge features), y [E], labels of
+        hits and particles where they are known, and the names of the event and of columns. It
+        shares the graph's tensors.
+        """
+        from bigtrk.graphs.pyg_data import to_data
+
+        return to_data(self)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bigtrk import train
+import bigtrk.train as train
 from bigtrk.graphs.sector import Sector
 from bigtrk.training import edge_losses
 from bigtrk.training.data.event_source import EventSource

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bigtrk import train
+import bigtrk.train as train
 from tests.distributed.ranks import FORKSERVER
 
 SILENT = 6  # s

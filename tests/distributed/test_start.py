@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from bigtrk import train
+import bigtrk.train as train
 from bigtrk.parallel import meeting
 from bigtrk.training import run
 from tests.distributed.runs import write_events

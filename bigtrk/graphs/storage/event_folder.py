@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from bigtrk.config import parse
 from bigtrk.errors import InputError
-from bigtrk.graphs.checks import PARTICLES, check_columns
+from bigtrk.graphs.checks import PARTICLES, check_particles
 from bigtrk.graphs.event_graph import ParticleTable
 from bigtrk.graphs.storage.entries import GraphEntry
 from bigtrk.graphs.storage.manifest import MANIFEST, describe, file_of, read_manifest
@@ -88,11 +88,5 @@ def read_particles(opened: SectionFile) -> ParticleTable | None:
     if "particles" not in opened.digests:
         return None
     content = opened.read("particles")
-    check_columns(content, PARTICLES, {}, f"{opened.path}, particles")
-    ids, counts = content["particle_id"].unique(return_counts=True)
-    if (counts > 1).any():
-        raise InputError(
-            f"{opened.path}, particles: particle {int(ids[counts > 1][0])} is listed twice; make "
-            "the file again"
-        )
+    check_particles(content, f"{opened.path}, particles")
     return ParticleTable(**content)

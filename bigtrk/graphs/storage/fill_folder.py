@@ -10,9 +10,9 @@ from bigtrk.console import follow
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.graph_folder import check_graph, write_graph
+from bigtrk.graphs.storage.graph_folder import check_graph, graph_sections, write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
-from bigtrk.graphs.storage.tensor_files import SectionFile
+from bigtrk.graphs.storage.tensor_files import SectionFile, digest
 
 Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
 
@@ -58,6 +58,20 @@ def event_digest(event: Event) -> str:
             sha.update(f"{table} {name} {columns[name].dtype} {len(columns[name])}\n".encode())
             sha.update(columns[name].tobytes())
     return sha.hexdigest()
+
+
+def graph_digest(graph: EventGraph) -> str:
+    """Returns the SHA-256 over a graph's name, tensors, and names of columns."""
+    sections = {name: digest(content) for name, content in graph_sections(graph).items()}
+    facts = (graph.name, graph.node_feature_names, graph.edge_feature_names, sections)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def as_it_is(graph: EventGraph) -> tuple[EventGraph, dict[str, Any]]:
+    """Returns a graph whose edges were chosen elsewhere, and its record: their purity, if known."""
+    if graph.y is None or graph.n_edges == 0:
+        return graph, {"purity": None}
+    return graph, {"purity": int(graph.y.sum()) / graph.n_edges}
 
 
 def _check_out(out: Path) -> None:

@@ -10,7 +10,7 @@ from bigtrk.graphs.features import SCALES
 from bigtrk.graphs.storage.entries import GraphEntry
 from bigtrk.graphs.storage.event_folder import EventFolder, particle_sections, read_particles
 from bigtrk.graphs.storage.manifest import describe, file_of
-from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+from bigtrk.graphs.storage.tensor_files import Section, SectionFile, write_sections
 
 
 def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path:
@@ -19,8 +19,6 @@ def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path
     `record` is JSON-able and comes back from `GraphFolder.record` with these keys added: event,
     node_feature_names, edge_feature_names, scales of these features, nodes, edges.
     """
-    columns = {name: getattr(graph, name) for name in GRAPH}
-    sections = {"graph": {name: c for name, c in columns.items() if c is not None}}
     features = (*graph.node_feature_names, *graph.edge_feature_names)
     names = {
         "event": graph.name,
@@ -31,8 +29,15 @@ def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path
         "edges": graph.n_edges,
     }
     path = file_of(folder, graph.name)
-    write_sections(path, sections | particle_sections(graph.particles), {**record, **names})
+    write_sections(path, graph_sections(graph), {**record, **names})
     return path
+
+
+def graph_sections(graph: EventGraph) -> dict[str, Section]:
+    """Returns the tensors that are stored of a graph, those of its particles apart."""
+    columns = {name: getattr(graph, name) for name in GRAPH}
+    known = {name: column for name, column in columns.items() if column is not None}
+    return {"graph": known} | particle_sections(graph.particles)
 
 
 class GraphFolder(EventFolder):

@@ -8,6 +8,7 @@ from a wrong place does not match its digest.
 
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,17 @@ def write_sections(path: Path, sections: dict[str, Section], record: dict[str, A
     said = metadata(
         json.dumps(record, allow_nan=False, sort_keys=True), json.dumps(digests, sort_keys=True)
     )
-    write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata=said))
+    apart = _apart(tensors)
+    write_atomically(path, lambda temporary: save_file(apart, temporary, metadata=said))
+
+
+def _apart(tensors: Section) -> Section:
+    """Copies tensors that lie in the same memory as another, which safetensors does not write."""
+    places = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
+    return {
+        name: tensor.clone() if places[tensor.untyped_storage().data_ptr()] > 1 else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def metadata(record: str, digests: str) -> dict[str, str]:

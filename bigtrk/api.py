@@ -1,0 +1,265 @@
+"""The interface for scripts and notebooks: what the commands do, and that on objects in memory.
+
+All of it is there as an attribute of `bigtrk`. For the same input it gives what the commands give,
+and bad input raises a ValueError with the line that a command would print. Lengths are in mm,
+momenta in GeV, angles in rad.
+
+Shapes: N nodes (hits), E edges.
+"""
+
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bigtrk.config import nearest
+from bigtrk.errors import InputError
+from bigtrk.events import reader
+from bigtrk.events.event import Event as Event
+from bigtrk.events.simulation.production import simulate_folder
+from bigtrk.graphs.builders import builder as graph_builders
+from bigtrk.graphs.builders.build_folder import build_with
+from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder
+from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.event_graph import EventGraph as EventGraph
+from bigtrk.graphs.sector import Sector as Sector
+from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder, graph_digest
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.parallel.ranks import discover
+from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
+from bigtrk.pipeline.stages import classified
+from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.builders.registry import make_builder
+from bigtrk.train import configure as configured
+from bigtrk.train import train as train
+from bigtrk.training.settings import Configuration as Configuration
+from bigtrk.user_code import allow_code
+from partition.one_event import CutSettings, divide
+from partition.partitioners import Method
+from partition.sectors import cut
+
+Name = TypeVar("Name", bound=StrEnum)
+
+
+def simulate(
+    folder: str | Path, events: int = 8, particles: int = 1000, seed: int = 0, first_event: int = 0
+) -> None:
+    """Simulates `events` events of so many particles each and writes them to `folder` as TrackML
+    files, as `bigtrk simulate` does. What is there already is kept.
+
+    Raises:
+        ValueError: the folder holds something else, or there are no particles.
+    """
+    simulate_folder(Path(folder), range(first_event, first_event + events), particles, seed, None)
+
+
+def read_event(path: str | Path, name: str | None = None, with_truth: bool = True) -> Event:
+    """Reads one TrackML event, tables of columns: hits with x, y, z in mm, and cells, particles
+    and truth where they are known and `with_truth`.
+
+    path: a folder or zip archive that holds event `name` (which may be left out where there is only
+    one), a file of the event, or a prefix such as `DIR/event000001000`.
+
+    Raises:
+        ValueError: there is no such event, or a table is damaged, incomplete or inconsistent.
+    """
+    return reader.read_event(Path(path), name, with_truth)
+
+
+def build_graph(event: Event, builder: GraphBuilder | None = None) -> EventGraph:
+    """Builds the graph of an event: N hits, E pairs of hits that one particle may have made one
+    after another. With truth, y [E] says which it has.
+
+    builder: what chooses the pairs, by default the windows that `bigtrk build` uses.
+    """
+    return graph_builders.build_graph(event, builder or WindowBuilder(builtin_windows()))
+
+
+def build_graphs(
+    events: str | Path, folder: str | Path, builder: GraphBuilder | None = None
+) -> "Graphs":
+    """Builds a graph of each event of `events`, a folder or zip archive, as `build_graph` does, and
+    writes them to `folder`. Graphs there of the same events by the same builder are kept.
+
+    Raises:
+        ValueError: an event is damaged, or the folder holds something else; graphs written before
+            stay.
+    """
+    build_with(Path(events), Path(folder), builder or WindowBuilder(builtin_windows()))
+    return open_graphs(folder)
+
+
+def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
+    """Writes graphs from anywhere to `folder`, where `train`, `open_graphs` and the commands find
+    them by their names. It is then the folder of these alone; those unchanged are kept.
+
+    Raises:
+        ValueError: the folder holds something else, two graphs have the same name, or a name is
+            none of a file.
+    """
+    fill_folder(Path(folder), _to_write(graphs), len(graphs), {"from": "python"}, "writing graphs")
+    return open_graphs(folder)
+
+
+def _to_write(graphs: Iterable[EventGraph]) -> Iterator[GraphToMake]:
+    names: set[str] = set()
+    for graph in graphs:
+        if graph.name in names:
+            raise InputError(f"two graphs are called {graph.name!r}; give each a name of its own")
+        names.add(graph.name)
+        yield GraphToMake(graph.name, graph_digest(graph), partial(as_it_is, graph))
+
+
+@dataclass(frozen=True)
+class Graphs(Sequence[EventGraph]):
+    """The graphs of a folder, each read from its file, checksums verified, when it is asked for."""
+
+    folder: GraphFolder
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, index: int) -> EventGraph: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Graphs": ...
+
+    def __getitem__(self, index: int | slice) -> "EventGraph | Graphs":
+        """Reads the graph at `index`; of a slice nothing is read yet.
+
+        Raises:
+            IndexError: there are fewer graphs.
+            ValueError: the file is missing, damaged, or not the one that the folder describes.
+        """
+        if isinstance(index, slice):
+            return Graphs(self.folder, self.names[index])
+        return self.folder.read(self.names[index])
+
+
+def open_graphs(folder: str | Path) -> Graphs:
+    """Opens a folder of graphs, as `bigtrk build` or `write_graphs` fills it, by ascending names.
+
+    Raises:
+        ValueError: the folder is missing, holds something else, or has a damaged manifest.
+    """
+    opened = GraphFolder(Path(folder))
+    return Graphs(opened, tuple(opened.events))
+
+
+def configure(*arguments: str) -> Configuration:
+    """Makes the configuration that `bigtrk train` makes of the same arguments, in any order: a YAML
+    file (without one `bigtrk.yaml` in the working folder, or else the shipped default) and settings
+    as `key.sub=value`, such as `data.train=[graphs]`.
+
+    Raises:
+        ValueError: a file cannot be read, a key is unknown (the nearest one is suggested), or a
+            value is bad.
+    """
+    return configured(Namespace(arguments=list(arguments), resume=None, code=[]))
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The edge model that a run ended with, on the accelerator if there is one."""
+
+    scorer: EdgeScorer
+
+    def score(self, graph: EventGraph) -> Tensor:
+        """Scores the edges of a whole graph, with truth or without: [E] float64 in [0, 1], in the
+        order of graph.edge_index.
+
+        Raises:
+            ValueError: the graph lacks a feature that the model reads.
+        """
+        return self.scorer(graph)
+
+
+def load_model(run: str | Path, code: Sequence[str] = ()) -> TrainedModel:
+    """Loads the edge model that a training ended with from its run folder.
+
+    code: modules of users' own that the run names and that you trust, where they are not installed.
+
+    Raises:
+        ValueError: the folder has no model, one that embeds hits, or a damaged one.
+    """
+    allow_code(code)
+    return TrainedModel(load_scorer(Path(run), discover().device))
+
+
+def build_tracks(
+    graph: EventGraph,
+    scores: Tensor,
+    builder: str = "components",
+    score_cut: float | None = None,
+    min_hits: int = 3,
+) -> NDArray[np.int64]:
+    """Makes tracks of a scored graph: the track of each hit [N], or -1 where it is in none. Tracks
+    are numbered from 0.
+
+    scores [E]: as `TrainedModel.score` gives them. builder: components, junction_removal, walk or
+    fast_walk. score_cut: the score above which it reads edges; its own without it. min_hits: of a
+    track.
+
+    Raises:
+        ValueError: an argument is out of range, or the graph does not know where its hits are (r,
+            phi and z).
+    """
+    chosen = _choice(BuilderName, builder, "builder")
+    if score_cut is not None and not 0 <= score_cut <= 1:
+        raise InputError(f"score_cut={score_cut}: must be between 0 and 1")
+    _check_least("min_hits", min_hits, 1)
+    if scores.shape != (graph.n_edges,) or not ((scores >= 0) & (scores <= 1)).all():
+        raise InputError(
+            f"{graph.name}: scores must be {graph.n_edges} numbers between 0 and 1, one per edge"
+        )
+    scored = classified(graph, lambda _: scores.detach().cpu().double())
+    return make_builder(chosen, score_cut)(scored, min_hits)
+
+
+def partition(
+    graph: EventGraph,
+    parts: int | None = None,
+    max_edges: int | None = None,
+    method: str = "metis",
+    seed: int = 0,
+) -> list[Sector]:
+    """Cuts a graph into sectors that train together with halo exchange, as `bigtrk partition` does.
+
+    Give either `parts`, the number of sectors, or `max_edges`, for 1, 2, 4 ... sectors of at most
+    so many edges. method: metis (fewest cut edges) or wedges (by the azimuth phi). seed: of METIS.
+
+    Raises:
+        ValueError: both or neither are given, or the graph cannot be cut so.
+    """
+    if (parts is None) == (max_edges is None):
+        raise InputError("give either parts or max_edges")
+    _check_least("parts", parts, 1)
+    _check_least("max_edges", max_edges, 1)
+    _check_least("seed", seed, 0)
+    settings = CutSettings(parts, max_edges, _choice(Method, method, "method"), seed)
+    part, made, _ = divide(graph, settings)
+    return cut(graph, torch.from_numpy(part), made)
+
+
+def _check_least(name: str, value: int | None, least: int) -> None:
+    if value is not None and value < least:
+        raise InputError(f"{name}={value}: must be {least} or more")
+
+
+def _choice(kind: type[Name], value: str, name: str) -> Name:
+    try:
+        return kind(value)
+    except ValueError:
+        raise InputError(
+            f"{name}={value}: is unknown{nearest(value, [one.value for one in kind])}"
+        ) from None

@@ -1,0 +1,165 @@
+"""Files of PyTorch Geometric's Data: imported as they are, run nothing, and bad ones are named."""
+
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data, HeteroData
+
+from bigtrk.errors import InputError
+from bigtrk.formats.pyg import import_pyg_folder, read_pyg
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.manifest import file_of
+from bigtrk.training.data.event_source import open_events
+from tests.graphs.test_pyg_data import bare, random_data
+from tests.hostile import a_graph, same
+from tests.programs import run_here
+
+
+def save(path: Path, content: Any) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    torch.save(content, path)
+    return path
+
+
+@pytest.mark.parametrize("decade", range(10))
+def test_random_data_into_a_folder_and_back(decade: int, tmp_path: Path) -> None:
+    known = {}
+    for seed in range(10 * decade, 10 * decade + 10):
+        data = random_data(seed)
+        known[data.name] = data.to_dict()
+        save(tmp_path / "data" / f"{data.name}.pt", data)
+    import_pyg_folder(tmp_path / "data", tmp_path / "graphs")
+    folder = GraphFolder(tmp_path / "graphs")
+    assert folder.events == sorted(known)
+    for name in folder.events:
+        assert same(folder.read(name).to_pyg().to_dict(), known[name])
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of columns are options; what is unchanged is kept; without y nothing is trained."""
+    source, out = tmp_path / "data", tmp_path / "graphs"
+    y = torch.tensor([True, False, False, True])
+    save(source / "a.pt", bare(y=y, edge_attr=torch.ones(4, 1)))
+    save(source / "b.pyg", bare(edge_attr=torch.ones(4, 1)))
+    command = ["bigtrk", "build", "--from", "pyg", str(source), str(out)]
+    named = [*command, "--node-features", "r,phi", "--edge-features", "dr"]
+    assert run_here(named, monkeypatch, capsys)[0] == 0
+    graphs = GraphFolder(out)
+    assert graphs.read("a").node_feature_names == ("r", "phi")
+    assert graphs.read("b").edge_feature_names == ("dr",)
+    assert (graphs.record("a")["purity"], graphs.record("b")["purity"]) == (0.5, None)
+    first = file_of(out, "a").stat().st_mtime_ns
+    assert run_here(named, monkeypatch, capsys)[0] == 0
+    assert file_of(out, "a").stat().st_mtime_ns == first
+    labelled, unlabelled = open_events([out])
+    labelled.check(["r"], ["dr"], with_pt=False)
+    with pytest.raises(InputError, match="training needs truth"):
+        unlabelled.check(["r"], ["dr"], with_pt=False)
+    assert run_here(command, monkeypatch, capsys)[0] == 0
+    assert GraphFolder(out).read("a").node_feature_names == ("x0", "x1"), "other names: made again"
+    status, _, err = run_here([*named, "--learn-windows"], monkeypatch, capsys)
+    assert status == 2
+    assert "have edges already" in err
+    status, _, err = run_here(["bigtrk", "build", *named[4:]], monkeypatch, capsys)
+    assert status == 2
+    assert "are of --from pyg" in err
+
+
+class Code:
+    """What a pickle may hold: a call of anything."""
+
+    def __init__(self, call: Callable[..., object], *arguments: object) -> None:
+        self.made_by = (call, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.made_by
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    for call in (os.mkdir, print, torch.hub.load):
+        data = bare(other=Code(call, str(trace)))
+        with pytest.raises(InputError, match=r"evil\.pt: asks for .*only Data and its tensors"):
+            read_pyg(save(tmp_path / "evil.pt", data))
+    assert not trace.exists()
+    (tmp_path / "plain.pt").write_bytes(pickle.dumps(Code(os.mkdir, str(trace))))
+    with pytest.raises(InputError, match=r"plain\.pt: is no file of torch\.save"):
+        read_pyg(tmp_path / "plain.pt")
+    assert not trace.exists()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def flipped(path: Path) -> None:
+    """A wrong byte in a tensor, which torch itself would not see."""
+    content = bytearray(path.read_bytes())
+    content[content.index(torch.ones(2).numpy().tobytes())] ^= 1
+    path.write_bytes(content)
+
+
+def text(path: Path) -> None:
+    path.write_text("hits")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def packed(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("harm", [cut, flipped, text, empty, packed])
+def test_damaged_files_are_named(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    path = save(tmp_path / "bad.pt", bare())
+    read_pyg(path)
+    harm(path)
+    with pytest.raises(InputError, match=r"bad\.pt: is .*torch\.save") as raised:
+        read_pyg(path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (HeteroData(), "asks for torch_geometric.data.storage.BaseStorage"),
+        (Batch.from_data_list([bare(), bare()]), "asks for torch_geometric.data.batch"),
+        ([bare(), bare()], "holds list and not Data; save each graph by itself"),
+        ({"x": torch.ones(3, 2)}, "holds dict and not Data"),
+        (bare(y=torch.zeros(1).expand(2**40)), "y is larger than the file"),
+        (Data(x=torch.ones(3, 2)), "has no edge_index"),
+        (bare(y=torch.zeros(3)), "y labels the 3 nodes"),
+    ],
+)
+def test_what_is_no_graph(tmp_path: Path, content: Any, complaint: str) -> None:
+    with pytest.raises(InputError, match=rf"bad\.pt: {complaint}"):
+        read_pyg(save(tmp_path / "bad.pt", content))
+
+
+def test_folders_without_or_with_too_many(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere: holds no \.pt or \.pyg files"):
+        import_pyg_folder(tmp_path / "nowhere", tmp_path / "graphs")
+    for name in ("a.pt", "a.pyg"):
+        save(tmp_path / "data" / name, bare())
+    with pytest.raises(InputError, match=r"a\.pyg: a\.pt makes an event of the same name"):
+        import_pyg_folder(tmp_path / "data", tmp_path / "graphs")
+    assert not (tmp_path / "graphs").exists()
+
+
+def test_an_event_through_a_file(tmp_path: Path) -> None:
+    graph = a_graph()
+    assert same(read_pyg(save(tmp_path / f"{graph.name}.pt", graph.to_pyg())), graph)

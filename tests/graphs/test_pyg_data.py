@@ -1,0 +1,160 @@
+"""EventGraphs as PyTorch Geometric's Data: both ways bit for bit, and refusals by name."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Batch, Data, HeteroData
+
+from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import EventGraph
+from tests.hostile import a_graph, same
+
+
+def random_data(seed: int) -> Data:
+    """A Data of any size, some of it unknown, whose features are any finite bits of a float32."""
+    rng = torch.Generator().manual_seed(seed)
+
+    def number(below: int) -> int:
+        return int(torch.randint(below, (), generator=rng))
+
+    def any_floats(rows: int, columns: int) -> Tensor:
+        bits = torch.randint(-(2**31), 2**31, (rows, columns), generator=rng).to(torch.int32)
+        floats = bits.view(torch.float32)
+        return torch.where(floats.isfinite(), floats, -0.0)
+
+    nodes, node_columns, edge_columns = number(20), number(5), number(5)
+    edges = number(60) if nodes else 0
+    data = Data(
+        x=any_floats(nodes, node_columns),
+        edge_index=torch.randint(max(nodes, 1), (2, edges), generator=rng),
+        name=f"event{seed:09}",
+        node_feature_names=[f"node column {i}" for i in range(node_columns)],
+        edge_feature_names=[f"edge column {i}" for i in range(edge_columns)],
+    )
+    if edge_columns:
+        data.edge_attr = any_floats(edges, edge_columns)
+    if number(2):
+        data.y = torch.rand(edges, generator=rng) < 0.5
+    if number(2):
+        data.hit_id = torch.randint(-(2**62), 2**62, (nodes,), generator=rng)
+        data.particle_id = torch.randint(2**62, (nodes,), generator=rng)
+    return data
+
+
+@pytest.mark.parametrize("decade", range(10))
+def test_random_data_both_ways(decade: int) -> None:
+    for seed in range(10 * decade, 10 * decade + 10):
+        data = random_data(seed)
+        assert same(EventGraph.from_pyg(data).to_pyg().to_dict(), data.to_dict())
+
+
+def test_an_event_with_all_that_is_known() -> None:
+    graph = a_graph()
+    assert graph.particles is not None
+    assert same(EventGraph.from_pyg(graph.to_pyg()), graph)
+    data = graph.to_pyg()
+    assert data.x is graph.node_features
+    data.validate()
+    assert (data.num_nodes, data.num_edges) == (graph.n_nodes, graph.n_edges)
+
+
+def bare(**others: Any) -> Data:
+    """Three nodes and four edges."""
+    edges = torch.tensor([[0, 0, 1, 2], [1, 2, 2, 2]])
+    return Data(**{"x": torch.ones(3, 2), "edge_index": edges, **others})
+
+
+def test_names_of_columns() -> None:
+    graph = EventGraph.from_pyg(bare(edge_attr=torch.ones(4, 1)), "mine")
+    assert (graph.name, graph.node_feature_names) == ("mine", ("x0", "x1"))
+    assert graph.edge_feature_names == ("e0",)
+    assert graph.y is None
+    stored = bare(name="event", node_feature_names=["r", "z"])
+    assert EventGraph.from_pyg(stored).node_feature_names == ("r", "z")
+    given = EventGraph.from_pyg(stored, "mine", ("a", "b"))
+    assert (given.name, given.node_feature_names) == ("mine", ("a", "b"))
+    assert given.edge_features.shape == (4, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_other_floats_are_rounded_and_this_is_said(
+    dtype: torch.dtype, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigtrk.console._warned", set())
+    x = torch.tensor([[0.1, 1.0], [2.0, 3.0], [4.0, 5.0]], dtype=dtype)
+    graph = EventGraph.from_pyg(bare(x=x, pos=torch.zeros(3, 3)), "mine")
+    assert torch.equal(graph.node_features, x.to(torch.float32))
+    said = capsys.readouterr().err
+    assert f"mine: x is {dtype} and is rounded to float32" in said
+    assert "mine: pos: left out" in said
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8])
+def test_labels_of_0_and_1(dtype: torch.dtype) -> None:
+    graph = EventGraph.from_pyg(bare(y=torch.tensor([0, 1, 1, 0]).to(dtype)), "mine")
+    assert graph.y is not None
+    assert graph.y.tolist() == [False, True, True, False]
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"x": None}, "has no x"),
+    ({"edge_index": None}, "has no edge_index"),
+    ({"x": torch.ones(3)}, r"x is Tensor torch.float32 \[3\]"),
+    ({"x": torch.ones(3, 2, dtype=torch.int64)}, "x is Tensor torch.int64"),
+    ({"x": [[1.0]]}, "x is list"),
+    ({"x": torch.tensor([[0, 1], [2, torch.nan], [0, 0]])}, "x, row 1, column x1 is nan"),
+    ({"x": torch.full((3, 2), 1e300, dtype=torch.float64)}, r"x, row 0, column x0 is 1e\+300"),
+    ({"x": torch.ones(3, 2).to_sparse()}, "x is Tensor.*dense"),
+    ({"x": torch.ones(3, 2, requires_grad=True)}, "x has gradients"),
+    ({"edge_index": torch.ones(2, 4)}, "edge_index is Tensor torch.float32.*int64"),
+    ({"edge_index": torch.ones(4, 2, dtype=torch.int64)}, r"edge_index is .*\[4, 2\]"),
+    ({"edge_index": torch.tensor([[0, 1], [2, 3]])}, "edge 1 ends at node 3, but x has 3 rows"),
+    ({"edge_index": torch.tensor([[0, -1], [2, 1]])}, "edge 1 ends at node -1"),
+    ({"edge_index": EdgeIndex([[0, 1], [1, 2]])}, "edge_index is EdgeIndex"),
+    ({"edge_attr": torch.ones(3, 1)}, "edge_attr has 3 rows for 4 edges"),
+    ({"edge_attr": torch.ones(4)}, r"edge_attr is Tensor torch.float32 \[4\]"),
+    ({"edge_attr": torch.full((4, 1), torch.inf)}, "edge_attr, row 0, column e0 is inf"),
+    ({"y": torch.zeros(3)}, "y labels the 3 nodes, and bigtrk learns which edges"),
+    ({"y": torch.zeros(5)}, r"y is Tensor torch.float32 \[5\], not \[4\]"),
+    ({"y": torch.zeros(4, 1)}, r"y is .*\[4, 1\], not \[4\]"),
+    ({"y": torch.tensor(1.0)}, r"y is .*\[\], not \[4\]"),
+    ({"y": torch.tensor([0.0, 0.5, 1.0, 0.0])}, "y, edge 1 is 0.5, neither 0 nor 1"),
+    ({"node_feature_names": ["r"]}, "x has 2 columns, but there are 1 names"),
+    ({"node_feature_names": ["r", "r"]}, "column name 'r' is empty"),
+    ({"node_feature_names": "rz"}, "node_feature_names is str, not a list"),
+    ({"particle_id": torch.zeros(3)}, "particle_id is torch.float32"),
+    ({"hit_id": torch.zeros(4, dtype=torch.int64)}, "hit_id has shape"),
+    ({"particles": 3}, "particles is int"),
+    ({"particles": {"pt": torch.ones(2)}}, "particles: .* missing"),
+]
+
+
+@pytest.mark.parametrize(("attributes", "complaint"), BAD)
+def test_bad_attributes_are_named(attributes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(InputError, match=f"mine.*{complaint}"):
+        EventGraph.from_pyg(bare(**attributes), "mine")
+
+
+def test_what_is_not_one_graph() -> None:
+    with pytest.raises(InputError, match=r"mine: is a DataBatch.*to_data_list"):
+        EventGraph.from_pyg(Batch.from_data_list([bare(), bare()]), "mine")
+    with pytest.raises(InputError, match="mine: is a HeteroData"):
+        EventGraph.from_pyg(HeteroData(), "mine")
+    with pytest.raises(InputError, match="without a name"):
+        EventGraph.from_pyg(bare())
+    with pytest.raises(InputError, match="no edge_attr, whose columns are to be named dr"):
+        EventGraph.from_pyg(bare(), "mine", edge_feature_names=["dr"])
+
+
+def test_graphs_without_nodes_or_edges() -> None:
+    none = replace(a_graph(), y=None, particles=None)
+    empty = EventGraph.from_pyg(
+        Data(x=torch.ones(0, 2), edge_index=torch.empty(2, 0, dtype=torch.int64)), "none"
+    )
+    assert (empty.n_nodes, empty.n_edges) == (0, 0)
+    assert "y" not in none.to_pyg()
+    assert "particles" not in none.to_pyg()
