@@ -60,6 +60,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "parity_models": ("parity_models", parallel_tables.parity_models),
     "physics_full": ("physics_full", training_tables.physics_full),
     "physics_heptrkx": ("physics_heptrkx", training_tables.physics_heptrkx),
+    "pyg_heptrkx": ("pyg_heptrkx", training_tables.physics_heptrkx),
     "physics_losses": ("physics_full", training_tables.physics_losses),
     "pipeline_targets": ("pipeline", stage_tables.targets),
     "plan_accuracy": ("plan_accuracy", cost_tables.plan_accuracy),

@@ -8,6 +8,9 @@ MODELS = {
     "interaction": "Interaction GNN",
     "attention": "attention network",
     "mlp": "MLP without message passing",
+    "GAT": "two GATv2Conv",
+    "GCN": "two GCNConv",
+    "SAGE": "two SAGEConv",
 }
 LOSSES = {
     "found": "found",
@@ -99,6 +102,8 @@ def physics_heptrkx(found: Any) -> Table:
 
 def _size(settings: list[str]) -> str:
     values = dict(setting.removeprefix("model.").split("=") for setting in settings)
+    if "options.module" in values:
+        return f"`{values['options.module']}`"
     layers = [f"{values['layers']} layers"] if "layers" in values else []
     return ", ".join([f"hidden {values['hidden']}", *layers])
 

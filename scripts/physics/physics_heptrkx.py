@@ -1,17 +1,20 @@
-"""Edge metrics of the three models on real graphs: 70 events to train on, 10 to validate.
+"""Edge metrics of models on real graphs: 70 events to train on, 10 to validate.
 
     bigtrk build --from heptrkx HEPTRKX_NPZ GRAPHS
-    python scripts/physics/physics_heptrkx.py GRAPHS [--out runs/heptrkx]
+    python scripts/physics/physics_heptrkx.py GRAPHS [--pyg] [--out runs/heptrkx]
         [--output FILE] [--publish]
 
 Interaction GNN, attention network and an MLP without message passing are trained with one recipe,
 three seeds each. Figures are those of validation after the last epoch, means and standard
-deviations over seeds. Runs that are finished are kept. The last line is one JSON object: the means
-of each model.
+deviations over seeds. With `--pyg` they train for five epochs, and the networks of PyG's layers of
+examples/pyg_nets.py beside them, as result `pyg_heptrkx`. Runs that are finished are kept. The last
+line is one JSON object: the means of each model.
 """
 
 import argparse
+import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -21,7 +24,7 @@ from rich.table import Table
 from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.machine import machine, software
 from bigtrk.records.run_folder import Run, read_run
-from bigtrk.studies.launch import torchrun_command, train_logged
+from bigtrk.studies.launch import torchrun_command, torchrun_environment, train_logged
 from bigtrk.studies.scaling.run_series import LOG, TRAIN
 from bigtrk.training.run_folder import WEIGHTS
 from scripts.results import Results, add_options
@@ -38,22 +41,30 @@ RECIPE = (
     "optimizer.schedule=cosine",
     "optimizer.warmup_steps=50",
 )
+PYG_MODELS = {
+    **MODELS,
+    **{
+        name: ("model.name=pyg", f"model.options.module=pyg_nets:{name}")
+        for name in ("GAT", "GCN", "SAGE")
+    },
+}
+PYG_RECIPE = tuple(one.replace("epochs=25", "epochs=5") for one in RECIPE)
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SEEDS = (0, 1, 2)
 METRICS = ("auc", "efficiency", "purity", "loss")
 VALIDATION = 10
 
 
-def trained(name: str, seed: int, graphs: Path, out: Path) -> Run:
-    """Returns the finished run of a model and seed."""
-    folder = out / f"{name}-{seed}"
+def trained(model: Sequence[str], seed: int, graphs: Path, folder: Path) -> Run:
+    """Returns the finished run of a model's settings and a seed in `folder`."""
     if not (folder / WEIGHTS).exists():
         shutil.rmtree(folder, ignore_errors=True)
         say(f"{folder.name}")
         data = [f"data.train=[{graphs}]", f"data.validation={VALIDATION}"]
         own = [f"training.seed={seed}", f"run.folder={folder}"]
-        train_logged(
-            torchrun_command(1, TRAIN, [*data, *RECIPE, *MODELS[name], *own]), folder / LOG
-        )
+        path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
+        here = {**torchrun_environment(), "PYTHONPATH": path}
+        train_logged(torchrun_command(1, TRAIN, [*data, *model, *own]), folder / LOG, here)
     return read_run(folder)
 
 
@@ -92,15 +103,23 @@ def summary(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("graphs", type=Path)
+    parser.add_argument("--pyg", action="store_true", help="five epochs, and PyG's layers, too")
     parser.add_argument("--out", type=Path, default=Path("runs/heptrkx"))
     add_options(parser)
     arguments = parser.parse_args()
-    results = Results("physics_heptrkx", arguments)
+    results = Results("pyg_heptrkx" if arguments.pyg else "physics_heptrkx", arguments)
+    models, recipe = (PYG_MODELS, PYG_RECIPE) if arguments.pyg else (MODELS, RECIPE)
+    out = arguments.out / ("five_epochs" if arguments.pyg else "")
     rows = {
-        name: entry([trained(name, seed, arguments.graphs, arguments.out) for seed in SEEDS])
-        for name in MODELS
+        name: entry(
+            [
+                trained([*recipe, *model], seed, arguments.graphs, out / f"{name}-{seed}")
+                for seed in SEEDS
+            ]
+        )
+        for name, model in models.items()
     }
-    settings = {"recipe": RECIPE, "models": MODELS, "validation_events": VALIDATION}
+    settings = {"recipe": recipe, "models": models, "validation_events": VALIDATION}
     console.print(table(rows))
     results.write(summary(rows), models=rows, settings=settings)
 
