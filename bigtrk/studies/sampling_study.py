@@ -1,4 +1,4 @@
-"""Whole events, ShaDow, sectors and wedges as mini-batches, trained for the same time and compared."""
+"""Whole events, ShaDow, sectors and wedges, trained for the same time and compared."""
 
 import json
 from collections.abc import Sequence
