@@ -293,13 +293,13 @@ class Gather(torch.autograd.Function):
     """Takes rows, with a gradient of its own."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:
         ctx.save_for_backward(index)
         ctx.n = len(rows)
         return rows.index_select(0, index)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (index,) = ctx.saved_tensors
         return grad.new_zeros(ctx.n, grad.shape[1]).index_add(0, index, grad), None
 
@@ -312,11 +312,11 @@ class GathersHalo(ExchangesOnce):
 
 class NoGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:  # type: ignore[override]  # noqa: ARG004
+    def forward(ctx: Any, rows: Tensor) -> Tensor:  # noqa: ARG004
         return rows.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]  # noqa: ARG004
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
         raise RuntimeError("not written")
 
 
