@@ -94,7 +94,9 @@ def validated(ranks: Ranks, settings: Configuration) -> float:
     events = sources()
     world = make_world(ranks, scoring_router(events, ranks.world_size).num_parts)
     model, maker = build_model(settings), BatchMaker(settings, world)
-    return validate(model, maker, events, settings.training).loss
+    loss = validate(model, maker, events, settings.training).loss
+    assert loss is not None
+    return loss
 
 
 def steps_of_losses(ranks: Ranks) -> dict[str, dict[str, Any]]:
