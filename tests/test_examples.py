@@ -17,6 +17,11 @@ EXAMPLES = {
         "EVENTS, PARTICLES, EPOCHS = 4, 60, 1",
         r"\d+ tracks; [\d.]+% of \d+ particles found",
     ),
+    "your_own_model": (
+        "EVENTS, PARTICLES, EPOCHS, SECTORS = 6, 500, 3, 4",
+        "EVENTS, PARTICLES, EPOCHS, SECTORS = 3, 60, 1, 2",
+        r"step 2: whole [\d.]+, in sectors [\d.]+\nmean score",
+    ),
     "your_own_data": (
         "EVENTS, PARTICLES, EPOCHS = 16, 60, 12",
         "EVENTS, PARTICLES, EPOCHS = 16, 20, 12",
