@@ -6,9 +6,9 @@
 
 Interaction GNN, attention network and an MLP without message passing are trained with one recipe,
 three seeds each. Figures are those of validation after the last epoch, means and standard
-deviations over seeds. With `--pyg` the first and the last train for five epochs, and the networks of PyG in
-examples/pyg_nets.py beside them, as result `pyg_heptrkx`. Finished runs are kept. The last
-line is one JSON object: the means of each model.
+deviations over seeds. With `--pyg` the first and the last train for five epochs, and the networks
+of PyG's layers in examples/pyg_nets.py beside them, as result `pyg_heptrkx`. Finished runs are
+kept. The last line is one JSON object: the means of each model.
 """
 
 import argparse
@@ -103,7 +103,7 @@ def summary(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("graphs", type=Path)
-    parser.add_argument("--pyg", action="store_true", help="compare networks of PyG after five epochs")
+    parser.add_argument("--pyg", action="store_true", help="five epochs, with networks of PyG")
     parser.add_argument("--out", type=Path, default=Path("runs/heptrkx"))
     add_options(parser)
     arguments = parser.parse_args()
