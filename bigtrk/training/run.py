@@ -29,7 +29,7 @@ from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.events import Events
 from bigtrk.training.data.measured_scales import measure_scales
 from bigtrk.training.degree_histogram import with_degrees
-from bigtrk.training.loss_check import check_loss
+from bigtrk.training.losses.loss_check import check_loss
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.monitoring.announce import EpochLines, announce
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger

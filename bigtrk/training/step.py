@@ -15,10 +15,10 @@ from bigtrk.parallel.world import World
 from bigtrk.tracing import traced
 from bigtrk.training.data.batch import Batch, compute, run_model
 from bigtrk.training.draw import Draw
-from bigtrk.training.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.embedding.pairs import pair_loss
 from bigtrk.training.embedding.settings import PairSettings
-from bigtrk.training.loss import edge_scale, pt_loss
+from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
+from bigtrk.training.losses.loss import edge_scale, pt_loss
 from bigtrk.training.monitoring.norms import Norms, local_squares, norms_of
 from bigtrk.training.negatives.choice import choose_edges
 from bigtrk.training.negatives.settings import NegativeSettings

@@ -13,7 +13,7 @@ import bigtrk.train as train
 from bigtrk.graphs.sector import Sector
 from bigtrk.training import edge_losses
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.loss import edge_loss
+from bigtrk.training.losses.loss import edge_loss
 
 FOREVER = 10_000  # s
 poison = Path(os.environ["BIGTRK_POISON"])

@@ -19,7 +19,7 @@ from bigtrk.parallel.world import World
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.model_features import NOTHING_MEASURED, load_features
-from bigtrk.training.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
+from bigtrk.training.losses.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import names_code
 

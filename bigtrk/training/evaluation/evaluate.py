@@ -23,11 +23,11 @@ from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks
 from bigtrk.tracks.summary import summarise_tracks
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
-from bigtrk.training.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.evaluation.evaluated_model import load_evaluated
 from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
 from bigtrk.training.evaluation.track_records import edge_bins_record, track_record
 from bigtrk.training.evaluation.validation import EventMetrics, measure, summary
+from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.routers import scoring_router
 

@@ -14,9 +14,9 @@ from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, score_cuts, summarise_edges
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
-from bigtrk.training.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
-from bigtrk.training.loss import edge_scale, edge_truth
+from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
+from bigtrk.training.losses.loss import edge_scale, edge_truth
 from bigtrk.training.settings import TrainingSettings
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from bigtrk.models.protocol import Model
 from bigtrk.training.data.batch import Batch, run_model
 from bigtrk.training.draw import Draw
-from bigtrk.training.loss import EdgeTruth
+from bigtrk.training.losses.loss import EdgeTruth
 from bigtrk.training.negatives.settings import NegativeSettings
 
 

@@ -12,7 +12,7 @@ from bigtrk.graphs.sector import whole_sector
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import Batch, BatchMaker, compute, run_model
 from bigtrk.training.draw import Draw
-from bigtrk.training.loss import edge_loss, edge_scale
+from bigtrk.training.losses.loss import edge_loss, edge_scale
 from bigtrk.training.model_files import build_model
 from bigtrk.training.negatives.choice import choose_edges
 from bigtrk.training.negatives.settings import NegativeSettings

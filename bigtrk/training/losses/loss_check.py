@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.training.edge_losses import KEY, LossFunction, ScoredEdges, load_function, loss_of_each
+from bigtrk.training.losses.edge_losses import (
+    KEY,
+    LossFunction,
+    ScoredEdges,
+    load_function,
+    loss_of_each,
+)
 from bigtrk.user_code import names_code
 
 _EDGES = 400

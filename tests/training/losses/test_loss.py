@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.training.loss import edge_loss, edge_scale, edge_truth, pt_loss, pt_truth
+from bigtrk.training.losses.loss import edge_loss, edge_scale, edge_truth, pt_loss, pt_truth
 
 
 def load_edges(testdata: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from bigtrk.errors import InputError, RankError, reason
-from bigtrk.training.loss import EdgeTruth, edge_loss
+from bigtrk.training.losses.loss import EdgeTruth, edge_loss
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.user_code import load_code
 
