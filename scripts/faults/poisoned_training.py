@@ -11,8 +11,8 @@ from torch import Tensor
 
 import bigtrk.train as train
 from bigtrk.graphs.sector import Sector
-from bigtrk.training import edge_losses
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.losses import edge_losses
 from bigtrk.training.losses.loss import edge_loss
 
 FOREVER = 10_000  # s

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from bigtrk.errors import RankError, StoppedError
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training import edge_losses
+from bigtrk.training.losses import edge_losses
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepResult, StepRunner
 from tests.distributed.ranks import run_ranks
