@@ -125,6 +125,28 @@ def test_degrees_of_learned_weights_have_gradients(improved: bool) -> None:
     assert check_model(PyGModel(net, DECODER, F, G), F, G) == [1, WIDTH, 1, WIDTH]
 
 
+class Squared(nn.Module):
+    """GCNConv with weights of edges that are changed in place after the first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = GCNConv(F, WIDTH)
+        self.conv2 = GCNConv(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        weight = edge_attr[:, 0].sigmoid()
+        x = self.conv1(x, edge_index, weight).tanh()
+        weight.pow_(2)
+        made: Tensor = self.conv2(x, edge_index, weight)
+        return made
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_weights_changed_in_place_are_weighed_anew(parts: int) -> None:
+    torch.manual_seed(0)
+    compare(*make(Squared()), make_graph(), parts)
+
+
 def test_what_a_constructor_computes_is_no_weight() -> None:
     """PNAConv's means of degrees: engines gather and shard parameters alone."""
     model = PyGModel(Net(F, G, ["PNAConv"]), DECODER, F, G)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch_geometric import nn as pyg
 from torch_geometric.nn import MessagePassing, SAGEConv
-from torch_geometric.utils import degree
+from torch_geometric.utils import degree, scatter
 
 from bigtrk.errors import InputError
 from bigtrk.models.pyg.model import PyGModel
@@ -116,6 +116,40 @@ def test_a_function_is_refused_by_the_layer_after_it(after: Between) -> None:
     """Structure does not tell them: the trial does."""
     torch.manual_seed(0)
     said = refused(Around(after=after))
+    assert said.startswith("layer last (SAGEConv), or what is computed before it, gives a node of")
+
+
+class Before(Around):
+    """Ends in what comes after its layers."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        x = self.last(self.first(x, edge_index), edge_index)
+        assert self.after is not None
+        return self.after(x, edge_index)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        lambda x, edges: torch.cat([x, degree(edges[1], len(x))[:, None]], 1),
+        lambda x, edges: scatter(x[edges[0]], edges[1], 0, len(x)),
+        lambda x, _: x + torch.arange(len(x))[:, None],
+        lambda x, _: x + x[:1],
+        lambda x, _: x - x.mean(0),
+    ],
+    ids=["degree", "sums", "number", "first", "mean"],
+)
+def test_a_function_after_the_last_layer_is_refused(after: Between) -> None:
+    """The decoder reads the embeddings of halo nodes, too."""
+    torch.manual_seed(0)
+    said = refused(Before(after=after))
+    assert said.startswith("what is computed after the last layer gives a node of a sector")
+    assert "each row is computed of itself alone" in said
+
+
+def test_a_function_that_numbers_nodes_between_layers_is_refused() -> None:
+    torch.manual_seed(0)
+    said = refused(Around(after=lambda x, _: x + torch.arange(len(x))[:, None]))
     assert said.startswith("layer last (SAGEConv), or what is computed before it, gives a node of")
 
 

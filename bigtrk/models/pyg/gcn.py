@@ -48,7 +48,7 @@ class WholeDegrees:
         if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
             raise ContractError("GCNConv: gets a sparse matrix; give it edge_index [2, E]")
         options = layer.improved, layer.add_self_loops, layer.flow, x.dtype
-        key = id(edge_index), id(edge_weight), *options
+        key = *_identity(edge_index), *_identity(edge_weight), *options
         if key not in self._known:
             made = self._weighted(layer, x, edge_index, edge_weight)
             self._known[key] = made, (edge_index, edge_weight)
@@ -76,3 +76,8 @@ def _inputs(
     x: Tensor, edge_index: Any, edge_weight: Tensor | None = None
 ) -> tuple[Tensor, Any, Tensor | None]:
     return x, edge_index, edge_weight
+
+
+def _identity(read: Tensor | None) -> tuple[int, int]:
+    """Tells tensors apart, and one from itself after it was changed in place."""
+    return id(read), 0 if read is None else read._version

@@ -1,7 +1,8 @@
 """A trial of a network on a small graph and on parts of it, before it is trained.
 
 It tells the width of the embedding, and finds what the classes of layers do not tell (refusals.py):
-which layer gives an owned node another row in a sector than in the whole graph.
+which layer gives an owned node another row in a sector than in the whole graph, and whether the
+embedding, of which the decoder reads the halo's rows too, has another row there.
 
 Shapes: N nodes, E edges, F and G node and edge features, D the width of the embedding.
 """
@@ -25,6 +26,10 @@ _NODES, _EDGES = 12, 40
 # _OWNED nodes, counted from either end, have all their neighbours among the first _NEAR.
 _CONNECTED = (0, 1, 2, 3, 4, 6, 7, 8, 9, 10)
 _REACH, _OWNED, _NEAR = 4, 4, 8
+# The nodes of the sector: in the order of the whole graph, rows that depend on their number would
+# be right.
+_ORDER = [*reversed(range(_OWNED)), *reversed(range(_OWNED, _NEAR))]
+_AFTER = "what is computed after the last layer"
 _TOLERANCE = 1e-9  # of the largest value; rounding gives 1e-15, a wrong row 1e-2 and more
 
 
@@ -57,8 +62,8 @@ def try_out(model: Embeds, n_node_features: int, n_edge_features: int) -> None:
     numbers stay as they were.
 
     Raises:
-        ContractError: the network fails, gives another embedding to the owned nodes of a sector
-            than to those of the whole graph, or a gradient that is not finite.
+        ContractError: the network fails, gives another embedding to the nodes of a sector, owned or
+            halo, than to those of the whole graph, or a gradient that is not finite.
     """
     graph = _graph(n_node_features, n_edge_features)
     with own_random_numbers(graph.x), _failures_told(model):
@@ -121,22 +126,21 @@ def _prove_end(model: Embeds, whole: SectorInputs) -> None:
         exchanged.append(rows.detach().clone())
         return rows
 
-    expected = model.embed(whole, LayerExchange(whole, _NODES, record))
+    expected = model.embed(whole, LayerExchange(whole, _NODES, record))[_ORDER]
     found: list[Tensor] = []
 
     def replace(owned: Tensor) -> Tensor:
-        known = exchanged[len(found)]
+        known = exchanged[len(found)][_ORDER]
         found.append(_difference(owned, known[:_OWNED]))
-        return torch.cat([owned, known[_OWNED:_NEAR]])
+        return torch.cat([owned, known[_OWNED:]])
 
-    sector = _first(whole)
-    layers = LayerExchange(sector, _NEAR, replace)
-    embedding = model.embed(sector, layers)[:_OWNED]
-    found.append(_difference(embedding, expected[:_OWNED]))
-    for name, difference in zip([*layers.layers, "after the last one"], found, strict=True):
+    layers = LayerExchange(_sector(whole), _NEAR, replace)
+    embedding = model.embed(_sector(whole), layers)
+    found.append(_difference(embedding, expected))
+    places = [*(f"layer {name}, or what is computed before it," for name in layers.layers), _AFTER]
+    for place, difference in zip(places, found, strict=True):
         if not difference <= _TOLERANCE:
-            how = _told(float(difference))
-            raise ContractError(f"layer {name}, or what is computed before it, gives {how}")
+            raise ContractError(f"{place} gives {_told(float(difference))}")
     _check_gradients(model, embedding)
 
 
@@ -146,20 +150,26 @@ def _told(difference: float) -> str:
     return (
         f"a node of a sector another row than in the whole graph (by {difference:.0e}); a layer "
         f"may read the edges of a node and the rows at their other ends, once, and not what else "
-        f"these nodes' edges say (degrees), all nodes at once, or random numbers"
+        f"these nodes' edges say (degrees), all nodes at once, their numbers, or random numbers; "
+        f"between and after layers each row is computed of itself alone: let a MessagePassing "
+        f"layer sum over edges"
     )
 
 
-def _first(whole: SectorInputs) -> SectorInputs:
-    """Takes the first _OWNED nodes with all edges that touch them, in another order."""
+def _sector(whole: SectorInputs) -> SectorInputs:
+    """Takes the nodes of _ORDER, _OWNED of them owned, with all edges that touch the owned ones;
+    edges are in another order, too.
+    """
     touches = (whole.edge_index < _OWNED).any(0)
     edge_features = whole.edge_features[touches].flip(0)
-    edge_index = whole.edge_index[:, touches].flip(1)
-    return SectorInputs(whole.x[:_NEAR], edge_features, edge_index, _OWNED)
+    place = torch.tensor(_ORDER).argsort()
+    edge_index = place[whole.edge_index[:, touches].flip(1)]
+    return SectorInputs(whole.x[_ORDER], edge_features, edge_index, _OWNED)
 
 
 def _difference(found: Tensor, expected: Tensor) -> Tensor:
-    return (found - expected).detach().abs().max() / expected.abs().max().clamp_min(1e-30)
+    found, expected = found.detach(), expected.detach()
+    return (found - expected).abs().max() / expected.abs().max().clamp_min(1e-30)
 
 
 def _check_gradients(model: Embeds, embedding: Tensor) -> None:
