@@ -1,12 +1,14 @@
 """What would not give in a sector what it gives in the whole graph is refused by its name."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
+from torch.utils.checkpoint import checkpoint
 from torch_geometric import nn as pyg
 from torch_geometric.nn import MessagePassing, SAGEConv
 from torch_geometric.utils import degree, scatter
@@ -175,11 +177,27 @@ class Length(Divides):
 
 
 class Keeps(Around):
-    """Keeps what it computes, as SuperGATConv does its attention."""
+    """Keeps all that it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Tensor] = []
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        self.kept = super().forward(x, edge_index)
-        return self.kept
+        self.kept.append(super().forward(x, edge_index))
+        return self.kept[-1]
+
+
+class Recomputes(Around):
+    """Computes its last layer again in the backward pass."""
+
+    def __init__(self, use_reentrant: bool) -> None:
+        super().__init__()
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        x = self.first(x, edge_index)
+        return checkpoint(self.last, x, edge_index, use_reentrant=self.use_reentrant)
 
 
 class Single(Around):
@@ -210,14 +228,30 @@ class Weights(Around):
     [
         (Around(Divides()), "layer layer (Divides), or what is computed before it, gives a row"),
         (Around(Length()), "Around: gives its parameter layer.linear.weight a gradient"),
-        (Keeps(), "Keeps: fails on a graph of 12 nodes (RuntimeError: Only Tensors created"),
+        (
+            Keeps(),
+            "layer Keeps: keeps a tensor that has gradients in its attribute kept; ",
+        ),
+        (Recomputes(False), "layer last (SAGEConv): runs again in the backward pass"),
+        (Recomputes(True), "layer last (SAGEConv): runs again in the backward pass"),
         (Single(), "Single: fails on a graph of 12 nodes (RuntimeError: "),
         (Pair(), "layer last (SAGEConv): gets several tensors at once"),
         (Weights(), "layer layer (GATConv): gives tuple, not one tensor of a row for each of 12"),
         (nn.Linear(F, 4), "Linear: holds no layer of torch_geometric.nn.MessagePassing"),
         (Around(after=lambda x, _: x[:, :1]), "Around: fails on a graph of 12 nodes (RuntimeError"),
     ],
-    ids=["division", "gradient", "kept", "float32", "pair", "weights", "no layer", "fails"],
+    ids=[
+        "division",
+        "gradient",
+        "kept",
+        "checkpoint",
+        "reentrant",
+        "float32",
+        "pair",
+        "weights",
+        "no layer",
+        "fails",
+    ],
 )
 def test_other_networks_are_refused(net: nn.Module, line: str) -> None:
     assert refused(net).startswith(line)
@@ -235,6 +269,39 @@ def test_other_networks_are_refused(net: nn.Module, line: str) -> None:
 )
 def test_what_takes_each_row_alone_is_accepted(layer: nn.Module) -> None:
     PyGModel(Around(layer), AttentionGNNConfig(hidden=4), F, G)
+
+
+class KeepsLast(Around):
+    """Keeps the last of what it computes, in place of what it had."""
+
+    kept: Any = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: Any = None
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        self.kept = {"rows": super().forward(x, edge_index)}
+        self.before = self.kept["rows"]
+        return self.before
+
+
+def test_a_network_forgets_what_it_computes() -> None:
+    """It can be copied, and holds no memory of a pass."""
+    net = KeepsLast()
+    deepcopy(PyGModel(net, AttentionGNNConfig(hidden=4), F, G))
+    assert net.kept is None
+    assert net.before is None
+
+
+class RecomputesBetween(Around):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        x = self.first(x, edge_index)
+        return self.last(checkpoint(self.layer, x, use_reentrant=False), edge_index)
+
+
+def test_what_lies_between_layers_may_be_recomputed() -> None:
+    PyGModel(RecomputesBetween(nn.Linear(4, 4)), AttentionGNNConfig(hidden=4), F, G)
 
 
 class Pools(Around):

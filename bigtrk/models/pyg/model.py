@@ -13,6 +13,7 @@ from bigtrk.models.attention_gnn import AttentionGNNConfig, EdgeNetwork
 from bigtrk.models.layers.neighbours import Neighbours
 from bigtrk.models.protocol import ContractError, Exchange, SectorInputs, check_edges
 from bigtrk.models.pyg.exchanging import LayerExchange
+from bigtrk.models.pyg.forgetting import forgotten
 from bigtrk.models.pyg.gcn import take_degrees
 from bigtrk.models.pyg.refusals import refuse
 from bigtrk.models.pyg.trial import embedding_width, try_out
@@ -74,9 +75,13 @@ class PyGModel(nn.Module):
         return logits[: len(edge_features)]
 
     def embed(self, sector: SectorInputs, layers: LayerExchange) -> Tensor:
-        """Computes the embedding [N, D] of a sector that has an edge, exchanging by `layers`."""
+        """Computes the embedding [N, D] of a sector that has an edge, exchanging by `layers`.
+
+        Raises:
+            ContractError: the network gives no row for each node after a layer, or keeps a tensor.
+        """
         edges = (sector.edge_features,) if self._takes_edges else ()
-        with layers.around(self.net, self._normalised):
+        with layers.around(self.net, self._normalised), forgotten(self.net):
             embedding: Tensor = self.net(sector.x, sector.edge_index, *edges)
         return embedding
 

@@ -20,6 +20,7 @@ from bigtrk.errors import reason
 from bigtrk.models.check import own_random_numbers
 from bigtrk.models.protocol import ContractError, SectorInputs, no_exchange
 from bigtrk.models.pyg.exchanging import LayerExchange
+from bigtrk.models.pyg.recomputing import refusing_recomputation
 
 _NODES, _EDGES = 12, 40
 # Nodes 5 and 11 have no edge. The others have edges to the next few alone, so that the first
@@ -63,7 +64,8 @@ def try_out(model: Embeds, n_node_features: int, n_edge_features: int) -> None:
 
     Raises:
         ContractError: the network fails, gives another embedding to the nodes of a sector, owned or
-            halo, than to those of the whole graph, or a gradient that is not finite.
+            halo, than to those of the whole graph, or a gradient that is not finite,
+            or a layer runs in the backward pass again.
     """
     graph = _graph(n_node_features, n_edge_features)
     with own_random_numbers(graph.x), _failures_told(model):
@@ -173,11 +175,14 @@ def _difference(found: Tensor, expected: Tensor) -> Tensor:
 
 
 def _check_gradients(model: Embeds, embedding: Tensor) -> None:
-    """Checks that rows which the exchange replaced leave no NaN in gradients: 0 x NaN is NaN."""
-    named = dict(model.net.named_parameters())
-    found = torch.autograd.grad(embedding.sum(), list(named.values()), allow_unused=True)
-    for name, gradient in zip(named, found, strict=True):
-        if gradient is not None and not gradient.isfinite().all():
+    """Checks that rows which the exchange replaced leave no NaN in gradients: 0 x NaN is NaN; and
+    that no layer runs again for them.
+    """
+    # torch.autograd.grad refuses torch.utils.checkpoint(use_reentrant=True) by itself.
+    with refusing_recomputation(model.net):
+        embedding.sum().backward()
+    for name, parameter in model.net.named_parameters():
+        if parameter.grad is not None and not parameter.grad.isfinite().all():
             raise _broken(
                 model,
                 f"gives its parameter {name} a gradient that is not finite where nodes lack edges; "
