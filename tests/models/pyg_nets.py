@@ -19,7 +19,6 @@ from torch_geometric.nn import (
     PNAConv,
     ResGatedGraphConv,
     SAGEConv,
-    SuperGATConv,
     TransformerConv,
 )
 
@@ -51,7 +50,6 @@ LAYERS: dict[str, Callable[[int, int, str], nn.Module]] = {
         n, 3, heads=2, edge_dim=e, add_self_loops=False, flow=flow
     ),
     "GATv2Conv": lambda n, e, flow: GATv2Conv(n, 3, heads=2, edge_dim=e, flow=flow),
-    "SuperGATConv": lambda n, _, flow: SuperGATConv(n, 3, heads=2, flow=flow),
     "GINConv": lambda n, _, flow: GINConv(_mlp(n, WIDTH), train_eps=True, flow=flow),
     "GINEConv": lambda n, e, flow: GINEConv(_mlp(n, WIDTH), edge_dim=e, flow=flow),
     "TransformerConv": lambda n, e, flow: TransformerConv(

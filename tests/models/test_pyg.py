@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GCNConv, SuperGATConv
 
 from bigtrk.models.check import check_model
 from bigtrk.models.protocol import no_exchange
@@ -145,6 +145,29 @@ class Squared(nn.Module):
 def test_weights_changed_in_place_are_weighed_anew(parts: int) -> None:
     torch.manual_seed(0)
     compare(*make(Squared()), make_graph(), parts)
+
+
+class Attention(nn.Module):
+    """SuperGATConv keeps its attention, with gradients, on itself."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.conv1 = SuperGATConv(F, 3, heads=2, attention_type=kind)
+        self.conv2 = SuperGATConv(6, 3, heads=2, attention_type=kind)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.conv2(self.conv1(x, edge_index).tanh(), edge_index)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("kind", ["MX", "SD"])
+def test_a_layer_that_keeps_its_attention_is_exact(kind: str, parts: int) -> None:
+    torch.manual_seed(0)
+    net = Attention(kind)
+    compare(*make(deepcopy(net)), make_graph(), parts)
+    model = PyGModel(net, DECODER, F, G)
+    assert check_model(model, F, G) == [6, 6]
+    assert prove(model, F, G).exact
 
 
 def test_what_a_constructor_computes_is_no_weight() -> None:
