@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.graphs.sector import Sector
+from bigtrk.models.check import IN_BACKWARD
 from bigtrk.models.protocol import Exchange
 
 # Runs a model on a sector, with the exchange given, forward: its result.
@@ -29,13 +30,16 @@ class _Ended(BaseException):
 
 
 class _SectorThread(Thread):
-    """A sector's pass, which waits in each exchange until it is told to go on."""
+    """A sector's pass, which waits in each exchange until it is told to go on. Once it has ended, as
+    in a backward pass that computes it anew, its exchange fails: nobody would tell it to go on.
+    """
 
     def __init__(self, run: Pass) -> None:
         super().__init__(daemon=True)
         self._run_pass = run
         self._brought: SimpleQueue[Tensor | None] = SimpleQueue()
         self._sent: SimpleQueue[Tensor | None] = SimpleQueue()
+        self._over = False
         self.made: Tensor | None = None
         self.error: BaseException | None = None
 
@@ -44,9 +48,12 @@ class _SectorThread(Thread):
             self.made = self._run_pass(self._exchange)
         except BaseException as error:
             self.error = error
+        self._over = True
         self._sent.put(None)
 
     def _exchange(self, owned: Tensor) -> Tensor:
+        if self._over:
+            raise SectorError(IN_BACKWARD)
         self._sent.put(owned)
         rows = self._brought.get()
         if rows is None:

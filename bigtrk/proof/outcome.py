@@ -49,7 +49,7 @@ def outcome(model: nn.Module, sectors: Sequence[Sector], kind: Kind) -> Outcome:
 
     Raises:
         SectorError: as `run_sectors`; a result has not a row for each edge or node; the backward
-            pass fails.
+            pass fails, or calls the exchange.
     """
     passes = [partial(replica(model), *inputs_of(sector)) for sector in sectors]
     made = run_sectors(passes, sectors)
@@ -70,6 +70,8 @@ def _gradients(model: nn.Module, rows: Tensor) -> dict[str, Tensor]:
     loss = (rows * weights).sum()
     try:
         found = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
+    except SectorError:
+        raise
     except Exception as error:
         raise SectorError("fails in its backward pass") from error
     return gradients | {k: got for k, got in zip(named, found, strict=True) if got is not None}

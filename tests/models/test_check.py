@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bigtrk.errors import InputError
 from bigtrk.models.build import make_model
@@ -122,6 +123,14 @@ class ReadsMissing(Simple):
         return super().forward(x[:, [F]], *inputs)
 
 
+class RecomputesAll(Simple):
+    """Computes all anew in the backward pass, the exchanges too."""
+
+    def forward(self, *inputs: Any) -> Tensor:
+        made: Tensor = checkpoint(super().forward, *inputs, use_reentrant=False)
+        return made
+
+
 class Frozen(Simple):
     def __init__(self) -> None:
         super().__init__()
@@ -168,6 +177,7 @@ class Lazy(Simple):
         (MeanOfNodes, "edge", r"parameter last.bias a gradient that is not zero for an empty"),
         (ReadsMissing, "edge", r"fails for a sector \(IndexError: index 3 is out of bounds"),
         (nn.ReLU, "edge", r"has no parameters to train"),
+        (RecomputesAll, "edge", r"calls the exchange in its backward pass, .* outside of what is"),
         (Frozen, "edge", r"its parameter last.weight is not trained, which not all engines can do"),
         (Counting, "edge", r"keeps passes, which is no parameter, so checkpoints would lack it"),
         (Tied, "edge", r"again.(weight|bias) is another of its parameters, too; give it its own"),

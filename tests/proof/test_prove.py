@@ -87,6 +87,7 @@ def test_both_heads_are_proved() -> None:
         right_models.StableSoftmax,
         right_models.Sorts,
         right_models.Maxima,
+        right_models.RecomputesLayers,
         right_models.Embedding,
     ],
 )
@@ -144,6 +145,7 @@ MIXES = "normalises or reduces over all rows"
         ("Column", "model Column", "gives a result of shape [40, 1]"),
         ("Pair", "Pair", "gives a tuple for a sector of"),
         ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass (Runt"),
+        ("RecomputesAll", "RecomputesAll", "calls the exchange in its backward pass"),
         ("Lazy", "model Lazy", "its parameter last.weight has no size yet"),
     ],
 )
