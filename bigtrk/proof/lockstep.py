@@ -14,6 +14,7 @@ from torch import Tensor
 from bigtrk.graphs.sector import Sector
 from bigtrk.models.check import IN_BACKWARD
 from bigtrk.models.protocol import Exchange
+from bigtrk.user_code import no_exit
 
 # Runs a model on a sector, with the exchange given, forward: its result.
 Pass = Callable[[Exchange], Tensor]
@@ -30,8 +31,10 @@ class _Ended(BaseException):
 
 
 class _SectorThread(Thread):
-    """A sector's pass, which waits in each exchange until it is told to go on. Once it has ended, as
-    in a backward pass that computes it anew, its exchange fails: nobody would tell it to go on.
+    """A sector's pass, which waits in each exchange until it is told to go on.
+
+    Once it has ended its exchange fails, as a backward pass that computes it anew would call it:
+    nobody would tell that to go on.
     """
 
     def __init__(self, run: Pass) -> None:
@@ -45,7 +48,8 @@ class _SectorThread(Thread):
 
     def run(self) -> None:
         try:
-            self.made = self._run_pass(self._exchange)
+            with no_exit():
+                self.made = self._run_pass(self._exchange)
         except BaseException as error:
             self.error = error
         self._over = True

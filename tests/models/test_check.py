@@ -1,6 +1,7 @@
 """A model that breaks its contract is told in one line how; one that keeps it passes."""
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -131,6 +132,11 @@ class RecomputesAll(Simple):
         return made
 
 
+class Leaves(Simple):
+    def forward(self, *inputs: Any) -> Tensor:  # noqa: ARG002
+        sys.exit(0)
+
+
 class Frozen(Simple):
     def __init__(self) -> None:
         super().__init__()
@@ -178,6 +184,7 @@ class Lazy(Simple):
         (ReadsMissing, "edge", r"fails for a sector \(IndexError: index 3 is out of bounds"),
         (nn.ReLU, "edge", r"has no parameters to train"),
         (RecomputesAll, "edge", r"calls the exchange in its backward pass, .* outside of what is"),
+        (Leaves, "edge", r"fails for a sector \(RuntimeError: it calls sys.exit\(0\), which would"),
         (Frozen, "edge", r"its parameter last.weight is not trained, which not all engines can do"),
         (Counting, "edge", r"keeps passes, which is no parameter, so checkpoints would lack it"),
         (Tied, "edge", r"again.(weight|bias) is another of its parameters, too; give it its own"),

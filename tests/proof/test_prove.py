@@ -146,6 +146,8 @@ MIXES = "normalises or reduces over all rows"
         ("Pair", "Pair", "gives a tuple for a sector of"),
         ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass (Runt"),
         ("RecomputesAll", "RecomputesAll", "calls the exchange in its backward pass"),
+        ("LeavesWithoutEdges", "LeavesWithoutEdges in wrong_models.py", "calls sys.exit(0)"),
+        ("LeavesBackward", "LeavesBackward in wrong_models.py", "calls sys.exit(0)"),
         ("Lazy", "model Lazy", "its parameter last.weight has no size yet"),
     ],
 )
