@@ -43,12 +43,13 @@ class _SectorThread(Thread):
         self._brought: SimpleQueue[Tensor | None] = SimpleQueue()
         self._sent: SimpleQueue[Tensor | None] = SimpleQueue()
         self._over = False
+        self._has_gradients = torch.is_grad_enabled()  # which each thread has for itself
         self.made: Tensor | None = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            with no_exit():
+            with torch.set_grad_enabled(self._has_gradients), no_exit():
                 self.made = self._run_pass(self._exchange)
         except BaseException as error:
             self.error = error

@@ -88,6 +88,21 @@ class Centred(Sums):
         return rows - rows.mean(0)
 
 
+class CentredInEval(Sums):
+    def between(self, rows: Tensor, *_: Any) -> Tensor:
+        return rows if self.training else rows - rows.mean(0)
+
+
+class DrawnInEval(Sums):
+    def between(self, rows: Tensor, *_: Any) -> Tensor:
+        return rows if self.training else rows * torch.rand_like(rows)
+
+
+class LeavesInEval(Sums):
+    def between(self, rows: Tensor, *_: Any) -> Tensor:
+        return rows if self.training else sys.exit(0)
+
+
 class Dropped(Sums):
     def between(self, rows: Tensor, *_: Any) -> Tensor:
         return functional.dropout(rows, 0.2)
