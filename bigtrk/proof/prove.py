@@ -16,6 +16,7 @@ from bigtrk.models.layer_names import failing_layer, told
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import ContractError
 from bigtrk.models.settings import ModelConfig
+from bigtrk.models.state_check import check_state
 from bigtrk.proof.cases import Case, cases, evaluation_cases
 from bigtrk.proof.difference import coarsest, first_difference, record
 from bigtrk.proof.lockstep import SectorError
@@ -69,6 +70,7 @@ def prove(
     name = name or type(model).__name__
     exchanges, broken = None, None
     try:
+        check_state(model)  # a copy's parameters lack hooks
         exchanges = tuple(check_model(deepcopy(model), n_node_features, n_edge_features, kind))
     except ContractError as error:
         broken = str(error)

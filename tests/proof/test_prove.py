@@ -149,6 +149,7 @@ MIXES = "normalises or reduces over all rows"
         ("RecomputesAll", "RecomputesAll", "calls the exchange in its backward pass"),
         ("LeavesWithoutEdges", "LeavesWithoutEdges in wrong_models.py", "calls sys.exit(0)"),
         ("LeavesBackward", "LeavesBackward in wrong_models.py", "calls sys.exit(0)"),
+        ("Clamped", "model Clamped", "its parameter last.weight has a gradient hook"),
         ("Lazy", "model Lazy", "its parameter last.weight has no size yet"),
     ],
 )

@@ -318,6 +318,14 @@ class Leaving(torch.autograd.Function):
         sys.exit(0)
 
 
+class Clamped(Sums):
+    """Clamps what a sector adds to a gradient."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.last.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
+
+
 class Detached(Sums):
     def scores(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return super().scores(x, edge_index).detach()
