@@ -1,6 +1,8 @@
 """The command of the `bigtrk` program that checks a model: check-model."""
 
 import json
+import sys
+from contextlib import redirect_stdout
 from typing import Annotated
 
 import typer
@@ -35,7 +37,8 @@ def check_model(
     from bigtrk.training.named_code import users_configuration
 
     configuration = users_configuration(DEFAULT, [f"model.name={spec}", *(settings or [])])
-    proof = prove_configured(configuration.model, *configuration.data.feature_counts)
+    with redirect_stdout(sys.stderr):  # what the model itself prints is no part of the result
+        proof = prove_configured(configuration.model, *configuration.data.feature_counts)
     if not as_json:
         show_proof(proof, console)
     print(json.dumps(proof.summary()))

@@ -7,7 +7,8 @@ on the command line or in a configuration of their own (`allow_code`), or that a
 import hashlib
 import importlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import packages_distributions
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -83,14 +84,30 @@ def load_code(name: str, key: str) -> Any:
     return getattr(loaded, attribute)
 
 
+@contextmanager
+def no_exit() -> Iterator[None]:
+    """Makes an error of an exit within, of code of users' own: it would end the program as if all
+    were well.
+
+    Raises:
+        RuntimeError: the code within calls `sys.exit`.
+    """
+    try:
+        yield
+    except SystemExit as end:
+        said = f"it calls sys.exit({end.code!r}), which would end the program; raise an error there"
+        raise RuntimeError(said).with_traceback(end.__traceback__) from None
+
+
 def _import(name: str, key: str, module: str) -> Any:
     """Imports a module, from the working folder last, so that it hides nothing installed."""
     folder = str(Path.cwd())
     if module in _allowed and folder not in sys.path:
         sys.path.append(folder)
     try:
-        return importlib.import_module(module)
-    except (Exception, SystemExit) as error:
+        with no_exit():
+            return importlib.import_module(module)
+    except Exception as error:
         remedy = (
             f"start in the folder that holds it (here {folder}) or install it"
             if isinstance(error, ModuleNotFoundError)

@@ -12,6 +12,8 @@ from bigtrk import user_code
 from tests.programs import run_here, run_shell
 
 MODELS = """
+import sys
+
 import torch
 from torch import nn
 from torch.nn.functional import dropout
@@ -28,8 +30,11 @@ class Sums(nn.Module):
     def forward(self, x, edge_features, edge_index, n_owned, exchange):
         source, destination = edge_index
         x, e = self.nodes(x), self.edges(edge_features)
-        x = exchange(self.near(x.index_add(0, destination, e.relu() * x[source]))[:n_owned])
+        x = exchange(self.near(self.sums(x, destination, e.relu() * x[source]))[:n_owned])
         return self.last(x[source] * x[destination])[:, 0]
+
+    def sums(self, x, destination, messages):
+        return x.index_add(0, destination, messages)
 
     def near(self, x):
         return x
@@ -38,6 +43,22 @@ class Sums(nn.Module):
 class Centred(Sums):
     def near(self, x):
         return x - x.mean(0)
+
+
+class Printing(Sums):
+    def near(self, x):
+        print("at work", flush=True)
+        return x
+
+
+class Float32(Sums):
+    def sums(self, x, destination, messages):
+        return super().sums(x.float(), destination, messages.float()).to(x)
+
+
+class Leaving(Sums):
+    def near(self, x):
+        sys.exit(0)
 
 
 class Net(nn.Module):
@@ -105,6 +126,26 @@ def test_an_exact_model(check: Any) -> None:
     (verdict,) = [line for line in lines if line.startswith("exact: ")]
     assert verdict.endswith("widths of its exchanges: 5")
     assert check(*arguments)[1] == lines
+
+
+def test_the_looser_tolerance_of_float32_is_told(check: Any) -> None:
+    status, lines, _ = check("checked_models:Float32")
+    assert status == 0
+    (verdict,) = [line for line in lines if line.startswith("exact: ")]
+    assert " (allowed 1e-04 and not 1e-09, since it computes in float32); " in verdict
+    assert "allowed" not in "".join(check("checked_models:Sums")[1])
+
+
+def test_what_the_model_prints_is_not_among_the_results(check: Any) -> None:
+    status, (line,), error = check("checked_models:Printing", "--json")
+    assert (status, json.loads(line)["exact"]) == (0, True)
+    assert set(error.splitlines()) == {"at work"}
+
+
+def test_a_model_that_ends_the_program_is_not_exact(check: Any) -> None:
+    status, lines, error = check("checked_models:Leaving", "--json")
+    assert (status, error) == (1, "")
+    assert "calls sys.exit(0)" in json.loads(lines[-1])["first_difference"]
 
 
 def test_a_network_of_layers_of_pyg(check: Any) -> None:

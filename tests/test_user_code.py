@@ -20,6 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(user_code, "_allowed", set())
     (tmp_path / "users_own.py").write_text("class Net: ...\n")
+    (tmp_path / "users_leaving.py").write_text("raise SystemExit(0)\n")
     (tmp_path / "users_broken.py").write_text("1 / 0\n")
     yield tmp_path
     sys.modules.pop("users_own", None)
@@ -53,6 +54,7 @@ def test_an_installed_module_needs_no_word() -> None:
         (["users_own"], "users_own:Other", r"users_own \(.*users_own.py\) has no Other"),
         (["users_none"], "users_none:Net", "ModuleNotFoundError.*start in the folder"),
         (["users_broken"], "users_broken:Net", "ZeroDivisionError: division by zero.*mend it"),
+        (["users_leaving"], "users_leaving:Net", r"calls sys.exit\(0\), which would.*mend it"),
     ],
 )
 def test_what_cannot_be_imported_is_told_in_one_line(

@@ -16,7 +16,7 @@ from torch import Tensor
 from bigtrk.errors import InputError, reason
 from bigtrk.graphs.features import check_finite
 from bigtrk.graphs.sector import Sector
-from bigtrk.user_code import load_code, names_code
+from bigtrk.user_code import load_code, names_code, no_exit
 
 Function = Callable[..., Tensor]
 # The largest change, relative to the column's largest value, of what rows alone give: torch's
@@ -156,7 +156,7 @@ def with_columns(features: Tensor, functions: Mapping[str, Function], rows: Rows
 def _column(name: str, function: Function, rows: Rows) -> Tensor:
     """Computes one column, [M] float32."""
     try:
-        with torch.no_grad():
+        with torch.no_grad(), no_exit():
             made = function(*rows.inputs)
     except Exception as error:
         raise InputError(

@@ -15,9 +15,14 @@ from bigtrk.models.layer_names import failing_layer
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import ContractError, SectorInputs
 from bigtrk.models.state_check import check_state
+from bigtrk.user_code import no_exit
 
 _NODES, _OWNED, _EDGES = 12, 8, 40
 _RULES = "see bigtrk/models/protocol.py"
+IN_BACKWARD = (
+    "calls the exchange in its backward pass, where ranks would wait for each other; keep the "
+    "exchange outside of what is recomputed (torch.utils.checkpoint)"
+)
 
 
 class _Pass(NamedTuple):
@@ -37,8 +42,8 @@ def check_model(
         ContractError: what `check_state` says; the model fails, its result has another shape than
             [E], [E, 2] or, of a hit model, [N, D], or another type than float32 or float64, or is
             not finite; the exchange gets other rows than the owned ones, or is called another
-            number of times for the empty sector; a parameter gets no gradient, or from the empty
-            sector one that is not zero.
+            number of times for the empty sector, or in the backward pass; a parameter gets no
+            gradient, or from the empty sector one that is not zero.
     """
     check_state(model)
     weight = next(model.parameters())
@@ -86,8 +91,11 @@ def own_random_numbers(weight: Tensor) -> AbstractContextManager[None]:
 def _check_pass(model: nn.Module, sector: SectorInputs, which: str, kind: Kind) -> _Pass:
     """Runs `model` forward and backward, and checks that the result is one of its kind."""
     widths: list[int] = []
+    is_forward = True
 
     def exchange(rows: Tensor) -> Tensor:
+        if not is_forward:
+            raise _broken(model, IN_BACKWARD)
         if rows.dim() != 2 or len(rows) != sector.n_owned:
             raise _broken(
                 model,
@@ -98,9 +106,11 @@ def _check_pass(model: nn.Module, sector: SectorInputs, which: str, kind: Kind) 
         return torch.cat([rows, rows.new_ones(len(sector.x) - sector.n_owned, rows.shape[1])])
 
     try:
-        made = model(*sector, exchange)
-        _check_result(model, made, sector, which, kind)
-        return _Pass(widths, _gradients(model, made, which))
+        with no_exit():
+            made = model(*sector, exchange)
+            is_forward = False
+            _check_result(model, made, sector, which, kind)
+            return _Pass(widths, _gradients(model, made, which))
     except ContractError:
         raise
     except Exception as error:

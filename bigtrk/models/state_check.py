@@ -4,14 +4,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from bigtrk.models.layer_names import told
 from bigtrk.models.protocol import ContractError
+
+_PARTIAL = (
+    "has a gradient hook, which would see a sector's share of a gradient and not the sum over all "
+    "sectors; remove it (optimizer.gradient_clipping clips the sum)"
+)
 
 
 def check_state(model: nn.Module) -> None:
-    """Checks that all that a model keeps are parameters of its own, float32 and trained.
+    """Checks that all that a model keeps are parameters of its own, float32 and trained, and that
+    nothing changes gradients before they are summed over sectors.
 
     Raises:
-        ContractError: it has none; names one that is not so, or a buffer that would be stored.
+        ContractError: it has none; names one that is not so, a buffer that would be stored, or a
+            parameter or layer with a gradient hook.
     """
     parameters = dict(model.named_parameters())
     if not parameters:
@@ -20,6 +28,7 @@ def check_state(model: nn.Module) -> None:
         wrong = _wrong(parameter)
         if wrong:
             raise _unfit(model, f"its parameter {name} {wrong}")
+    _check_layers(model)
     # A parameter of two names is in the state by both, and among the parameters by one.
     for name in model.state_dict().keys() - parameters.keys():
         if name in dict(model.named_parameters(remove_duplicate=False)):
@@ -29,6 +38,12 @@ def check_state(model: nn.Module) -> None:
             f"keeps {name}, which is no parameter, so checkpoints would lack it; register it with "
             f"persistent=False and make it in __init__",
         )
+
+
+def _check_layers(model: nn.Module) -> None:
+    for path, module in model.named_modules():
+        if module._backward_hooks or module._backward_pre_hooks:
+            raise _unfit(model, f"its layer {told(path, module)} {_PARTIAL}")
 
 
 def _wrong(parameter: Tensor) -> str | None:
@@ -44,6 +59,8 @@ def _wrong(parameter: Tensor) -> str | None:
             "is not trained, which not all engines can do; make it a buffer (register_buffer with "
             "persistent=False)"
         )
+    if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+        return _PARTIAL
     return None
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from bigtrk.config import nearest, parse
 from bigtrk.errors import InputError, reason
 from bigtrk.models.options import Kind, ModelSettings
-from bigtrk.user_code import load_code, names_code
+from bigtrk.user_code import load_code, names_code, no_exit
 
 
 def _path(name: str) -> str:
@@ -65,7 +65,8 @@ class UserModelConfig(ModelSettings):
         sizes = n_node_features, n_edge_features
         options = self._checked_options(made, sizes)
         try:
-            return made(*sizes, **options)
+            with no_exit():
+                return made(*sizes, **options)
         except Exception as error:
             raise self._bad(
                 f"fails as it is made with {sizes} features and model.options "

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from bigtrk.graphs.sector import Sector
+from bigtrk.models.check import IN_BACKWARD
 from bigtrk.models.protocol import Exchange
+from bigtrk.user_code import no_exit
 
 # Runs a model on a sector, with the exchange given, forward: its result.
 Pass = Callable[[Exchange], Tensor]
@@ -29,24 +31,34 @@ class _Ended(BaseException):
 
 
 class _SectorThread(Thread):
-    """A sector's pass, which waits in each exchange until it is told to go on."""
+    """A sector's pass, which waits in each exchange until it is told to go on.
+
+    Once it has ended its exchange fails, as a backward pass that computes it anew would call it:
+    nobody would tell that to go on.
+    """
 
     def __init__(self, run: Pass) -> None:
         super().__init__(daemon=True)
         self._run_pass = run
         self._brought: SimpleQueue[Tensor | None] = SimpleQueue()
         self._sent: SimpleQueue[Tensor | None] = SimpleQueue()
+        self._over = False
+        self._has_gradients = torch.is_grad_enabled()  # which each thread has for itself
         self.made: Tensor | None = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self.made = self._run_pass(self._exchange)
+            with torch.set_grad_enabled(self._has_gradients), no_exit():
+                self.made = self._run_pass(self._exchange)
         except BaseException as error:
             self.error = error
+        self._over = True
         self._sent.put(None)
 
     def _exchange(self, owned: Tensor) -> Tensor:
+        if self._over:
+            raise SectorError(IN_BACKWARD)
         self._sent.put(owned)
         rows = self._brought.get()
         if rows is None:

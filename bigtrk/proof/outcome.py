@@ -15,6 +15,7 @@ from bigtrk.graphs.sector import Sector
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import SectorInputs
 from bigtrk.proof.lockstep import SectorError, run_sectors, told_sector
+from bigtrk.user_code import no_exit
 
 _TINY = 1e-300
 # A gradient is compared with at least this share of the largest one: of one that is zero but for
@@ -49,7 +50,7 @@ def outcome(model: nn.Module, sectors: Sequence[Sector], kind: Kind) -> Outcome:
 
     Raises:
         SectorError: as `run_sectors`; a result has not a row for each edge or node; the backward
-            pass fails.
+            pass fails, or calls the exchange.
     """
     passes = [partial(replica(model), *inputs_of(sector)) for sector in sectors]
     made = run_sectors(passes, sectors)
@@ -69,7 +70,10 @@ def _gradients(model: nn.Module, rows: Tensor) -> dict[str, Tensor]:
         return gradients
     loss = (rows * weights).sum()
     try:
-        found = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
+        with no_exit():
+            found = torch.autograd.grad(loss, [*named.values()], allow_unused=True)
+    except SectorError:
+        raise
     except Exception as error:
         raise SectorError("fails in its backward pass") from error
     return gradients | {k: got for k, got in zip(named, found, strict=True) if got is not None}

@@ -1,34 +1,33 @@
 """Proves that a model gives in sectors what it gives in the whole graph: results and gradients."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from traceback import walk_tb
-from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from bigtrk.errors import reason
-from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.models.build import make_model
 from bigtrk.models.check import check_model, own_random_numbers
 from bigtrk.models.layer_names import failing_layer, told
 from bigtrk.models.options import Kind
 from bigtrk.models.protocol import ContractError
 from bigtrk.models.settings import ModelConfig
+from bigtrk.models.state_check import check_state
+from bigtrk.proof.cases import Case, cases, evaluation_cases
 from bigtrk.proof.difference import coarsest, first_difference, record
-from bigtrk.proof.graphs import KINDS, draw, shuffled
 from bigtrk.proof.lockstep import SectorError
 from bigtrk.proof.outcome import Difference, compare, outcome
-from bigtrk.proof.probe import ORDER, RANDOM, users_line
+from bigtrk.proof.probe import users_line
 from bigtrk.proof.result import Proof, Trial
 
-PARTS = (2, 3, 4)
 # Of the largest value. Rounding gives 1e-16 to 1e-13, a wrong row 1e-4 and more; what a model
 # computes in float32 whatever it is given is rounded at 1e-7 to 1e-5.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
+_EVAL = "in eval mode alone, in which runs are evaluated: let both modes compute the same"
 
 
 def prove_configured(config: ModelConfig, n_node_features: int, n_edge_features: int) -> Proof:
@@ -63,13 +62,15 @@ def prove(
     name: str | None = None,
 ) -> Proof:
     """Runs a float64 copy of `model` on random graphs, whole and in 2 to 4 sectors of one process,
-    forward and backward. Torch's random numbers and the model stay as they were.
+    forward and backward, and on some of them in eval mode, forward. Torch's random numbers and the
+    model stay as they were.
 
     name: the model's in the proof; that of its class without it.
     """
     name = name or type(model).__name__
     exchanges, broken = None, None
     try:
+        check_state(model)  # a copy's parameters lack hooks
         exchanges = tuple(check_model(deepcopy(model), n_node_features, n_edge_features, kind))
     except ContractError as error:
         broken = str(error)
@@ -79,34 +80,19 @@ def prove(
     trials: list[Trial] = []
     with own_random_numbers(torch.empty(0)), _float64():
         torch.manual_seed(0)
-        for case in _cases(n_node_features, n_edge_features):
+        for case in cases(n_node_features, n_edge_features):
             found = _try(_moved(model), case, kind, trials)
             if found:
                 return Proof(name, tuple(trials), exchanges, found)
+        with torch.no_grad():  # as a trained model is evaluated
+            for case in evaluation_cases(n_node_features, n_edge_features):
+                found = _try(_moved(model).eval(), case, kind, trials)
+                if found:
+                    return Proof(name, tuple(trials), exchanges, f"{found} ({_EVAL})")
     return Proof(name, tuple(trials), exchanges, broken)
 
 
-class _Case(NamedTuple):
-    """A graph, what it is compared with, and why rows differ there if that is known."""
-
-    graph: str
-    whole: Sector
-    parts: Sequence[Sector]
-    why: str | None = None
-
-
-def _cases(n_node_features: int, n_edge_features: int) -> Iterator[_Case]:
-    """Yields first what a whole graph can show: what is random, and what depends on the order."""
-    whole = whole_sector(draw(KINDS[0], PARTS[0], n_node_features, n_edge_features)[0])
-    yield _Case("the same graph again", whole, [whole], RANDOM)
-    yield _Case("the same graph in another order", whole, [shuffled(whole)], ORDER)
-    for graph_kind in KINDS:
-        for parts in PARTS:
-            graph, sectors = draw(graph_kind, parts, n_node_features, n_edge_features)
-            yield _Case(graph_kind, whole_sector(graph), sectors)
-
-
-def _try(model: nn.Module, case: _Case, kind: Kind, trials: list[Trial]) -> str | None:
+def _try(model: nn.Module, case: Case, kind: Kind, trials: list[Trial]) -> str | None:
     """Compares the whole graph with its parts, and adds the trial to `trials`; says what differs
     first if something does.
     """
@@ -120,7 +106,7 @@ def _try(model: nn.Module, case: _Case, kind: Kind, trials: list[Trial]) -> str 
         return _failure(model, error)
 
 
-def _difference(model: nn.Module, case: _Case, found: Difference) -> str | None:
+def _difference(model: nn.Module, case: Case, found: Difference) -> str | None:
     """Says what differs first, unless by no more than the rounding of the model's own types."""
     step, dtype = coarsest(record(model, case.whole))
     if dtype not in TOLERANCE:

@@ -68,6 +68,7 @@ def test_without_functions_a_sector_stays_itself() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*mend it"),
         ("absent", r"fails \(KeyError: .*no column 'charge'; there are r, phi, z, eta.*mend it"),
         ("too_short", r"gives shape \[39\] for 40 rows; return a tensor of shape \[40\]"),
         ("of_two_columns", r"gives shape \[40, 2\] for 40 rows"),

@@ -1,12 +1,14 @@
 """A model that breaks its contract is told in one line how; one that keeps it passes."""
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bigtrk.errors import InputError
 from bigtrk.models.build import make_model
@@ -122,6 +124,19 @@ class ReadsMissing(Simple):
         return super().forward(x[:, [F]], *inputs)
 
 
+class RecomputesAll(Simple):
+    """Computes all anew in the backward pass, the exchanges too."""
+
+    def forward(self, *inputs: Any) -> Tensor:
+        made: Tensor = checkpoint(super().forward, *inputs, use_reentrant=False)
+        return made
+
+
+class Leaves(Simple):
+    def forward(self, *inputs: Any) -> Tensor:  # noqa: ARG002
+        sys.exit(0)
+
+
 class Frozen(Simple):
     def __init__(self) -> None:
         super().__init__()
@@ -152,6 +167,45 @@ class Lazy(Simple):
         self.last = nn.LazyLinear(1)
 
 
+class Clamped(Simple):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
+
+
+class Accumulated(Simple):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last.weight.register_post_accumulate_grad_hook(lambda weight: None)  # noqa: ARG005
+
+
+class Hooked(Simple):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last.register_full_backward_hook(lambda *_: None)
+
+
+class HookedBefore(Simple):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last.register_full_backward_pre_hook(lambda *_: None)
+
+
+class Unhooked(Simple):
+    """Has had hooks, and has one that gradients do not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last.weight.register_hook(lambda gradient: gradient.clamp(-1, 1)).remove()
+        self.last.register_full_backward_hook(lambda *_: None).remove()
+        self.last.register_forward_pre_hook(lambda *_: None)
+        nn.utils.parametrizations.weight_norm(self.nodes)
+
+
+def test_what_changes_no_gradients_may_be_hooked() -> None:
+    assert check_model(Unhooked(), F, G) == [4, 4]
+
+
 @pytest.mark.parametrize(
     ("model", "kind", "line"),
     [
@@ -168,10 +222,16 @@ class Lazy(Simple):
         (MeanOfNodes, "edge", r"parameter last.bias a gradient that is not zero for an empty"),
         (ReadsMissing, "edge", r"fails for a sector \(IndexError: index 3 is out of bounds"),
         (nn.ReLU, "edge", r"has no parameters to train"),
+        (RecomputesAll, "edge", r"calls the exchange in its backward pass, .* outside of what is"),
+        (Leaves, "edge", r"fails for a sector \(RuntimeError: it calls sys.exit\(0\), which would"),
         (Frozen, "edge", r"its parameter last.weight is not trained, which not all engines can do"),
         (Counting, "edge", r"keeps passes, which is no parameter, so checkpoints would lack it"),
         (Tied, "edge", r"again.(weight|bias) is another of its parameters, too; give it its own"),
         (Scaled, "edge", r"its parameter scale has no dimension, so FSDP could not share it"),
+        (Clamped, "edge", r"its parameter last.weight has a gradient hook, .* remove it"),
+        (Accumulated, "edge", r"its parameter last.weight has a gradient hook, .* remove it"),
+        (Hooked, "edge", r"its layer last \(Linear\) has a gradient hook, .* remove it"),
+        (HookedBefore, "edge", r"its layer last \(Linear\) has a gradient hook, .* remove it"),
         (Lazy, "edge", r"its parameter last.weight has no size yet"),
         (lambda: Simple().bfloat16(), "edge", r"its parameter nodes.weight is torch.bfloat16"),
     ],

@@ -1,5 +1,6 @@
 """What would not give in a sector what it gives in the whole graph is refused by its name."""
 
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -239,6 +240,10 @@ class Weights(Around):
         (Weights(), "layer layer (GATConv): gives tuple, not one tensor of a row for each of 12"),
         (nn.Linear(F, 4), "Linear: holds no layer of torch_geometric.nn.MessagePassing"),
         (Around(after=lambda x, _: x[:, :1]), "Around: fails on a graph of 12 nodes (RuntimeError"),
+        (
+            Around(after=lambda *_: sys.exit(0)),
+            "Around: fails on a graph of 12 nodes (RuntimeError: it",
+        ),
     ],
     ids=[
         "division",
@@ -251,6 +256,7 @@ class Weights(Around):
         "weights",
         "no layer",
         "fails",
+        "leaves",
     ],
 )
 def test_other_networks_are_refused(net: nn.Module, line: str) -> None:

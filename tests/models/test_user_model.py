@@ -1,5 +1,6 @@
 """A model of the user's own is made of its class and options, or one line says why not."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -31,6 +32,14 @@ class Failing(Simple):
     def __init__(self, *sizes: int) -> None:
         super().__init__(*sizes)
         nn.Linear(2, 3)(torch.ones(5))
+
+
+class Leaving(Simple):
+    """A class that ends the program as if all were well."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        sys.exit(0)
 
 
 class Lenient(Simple):
@@ -93,6 +102,7 @@ def test_a_class_without_options_of_its_own_gets_them_as_they_are() -> None:
         (f"{HERE}:NoModule", {}, "is no class of torch.nn.Module"),
         (f"{HERE}:no_class", {}, "is no class of torch.nn.Module"),
         (f"{HERE}:Failing", {}, r"fails as it is made with \(3, 2\) features.*RuntimeError: mat1"),
+        (f"{HERE}:Leaving", {}, r"fails as it is made .*it calls sys.exit\(0\), which would end"),
         (f"{HERE}:None_", {}, "has no None_"),
         ("nowhere.at.all:Net", {}, "say that you trust it with --code nowhere.at.all"),
     ],

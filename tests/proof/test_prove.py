@@ -16,8 +16,9 @@ from bigtrk.models.settings import (
     InteractionGNNConfig,
     ModelConfig,
 )
+from bigtrk.proof.cases import EVALUATED, PARTS
 from bigtrk.proof.graphs import KINDS
-from bigtrk.proof.prove import PARTS, prove, prove_configured
+from bigtrk.proof.prove import prove, prove_configured
 from bigtrk.proof.result import Proof
 from tests.models.graphs import F, G
 from tests.models.user_models import Embedding, Layered, Simple
@@ -67,7 +68,7 @@ def test_our_models_are_exact(config: ModelConfig) -> None:
     assert proof.first_difference is None
     assert proof.worst is not None
     assert proof.worst < 1e-12
-    assert len(proof.trials) == 2 + len(KINDS) * len(PARTS)
+    assert len(proof.trials) == 2 + len(KINDS) * len(PARTS) + 2 + len(EVALUATED)
 
 
 def test_both_heads_are_proved() -> None:
@@ -87,6 +88,7 @@ def test_both_heads_are_proved() -> None:
         right_models.StableSoftmax,
         right_models.Sorts,
         right_models.Maxima,
+        right_models.RecomputesLayers,
         right_models.Embedding,
     ],
 )
@@ -144,6 +146,10 @@ MIXES = "normalises or reduces over all rows"
         ("Column", "model Column", "gives a result of shape [40, 1]"),
         ("Pair", "Pair", "gives a tuple for a sector of"),
         ("FailsBackward", "FailsBackward in wrong_models.py", "fails in its backward pass (Runt"),
+        ("RecomputesAll", "RecomputesAll", "calls the exchange in its backward pass"),
+        ("LeavesWithoutEdges", "LeavesWithoutEdges in wrong_models.py", "calls sys.exit(0)"),
+        ("LeavesBackward", "LeavesBackward in wrong_models.py", "calls sys.exit(0)"),
+        ("Clamped", "model Clamped", "its parameter last.weight has a gradient hook"),
         ("Lazy", "model Lazy", "its parameter last.weight has no size yet"),
     ],
 )
@@ -154,6 +160,27 @@ def test_what_is_wrong_is_found(model: str, layer: str, why: str) -> None:
     assert proof.first_difference.startswith(layer), proof.first_difference
     assert why in proof.first_difference
     assert "\n" not in proof.first_difference
+
+
+@pytest.mark.parametrize(
+    ("model", "layer", "why"),
+    [
+        ("CentredInEval", "CentredInEval, mean in wrong_models.py", MIXES),
+        ("DrawnInEval", "DrawnInEval, rand_like in wrong_models.py", "draw nothing at random"),
+        ("LeavesInEval", "LeavesInEval in wrong_models.py", "calls sys.exit(0)"),
+    ],
+)
+def test_what_is_wrong_in_eval_mode_alone_is_found(model: str, layer: str, why: str) -> None:
+    first = proof_of(getattr(wrong_models, model)).first_difference
+    assert first is not None
+    assert first.startswith(layer)
+    assert why in first
+    assert "in eval mode alone" in first
+    assert "\n" not in first
+
+
+def test_what_is_wrong_in_both_modes_is_not_said_of_one() -> None:
+    assert "eval mode" not in (proof_of(wrong_models.Centred).first_difference or "")
 
 
 def test_the_line_at_fault_is_told() -> None:

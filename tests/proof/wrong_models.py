@@ -1,10 +1,12 @@
 """Models that are wrong in a sector, each in one way; `Sums` is what they would be if right."""
 
+import sys
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from bigtrk.models.protocol import Exchange
 
@@ -84,6 +86,21 @@ class RowNorm(nn.Module):
 class Centred(Sums):
     def between(self, rows: Tensor, *_: Any) -> Tensor:
         return rows - rows.mean(0)
+
+
+class CentredInEval(Sums):
+    def between(self, rows: Tensor, *_: Any) -> Tensor:
+        return rows if self.training else rows - rows.mean(0)
+
+
+class DrawnInEval(Sums):
+    def between(self, rows: Tensor, *_: Any) -> Tensor:
+        return rows if self.training else rows * torch.rand_like(rows)
+
+
+class LeavesInEval(Sums):
+    def between(self, rows: Tensor, *_: Any) -> Tensor:
+        return rows if self.training else sys.exit(0)
 
 
 class Dropped(Sums):
@@ -266,6 +283,47 @@ class Remembers(Sums):
         if self.largest is None or not len(e):
             self.largest = e.detach().abs().sum()
         return rows / (1 + self.largest)
+
+
+class RecomputesAll(Sums):
+    """Computes all anew in the backward pass, the exchanges too."""
+
+    def forward(self, *inputs: Any) -> Tensor:
+        made: Tensor = checkpoint(super().forward, *inputs, use_reentrant=False)
+        return made
+
+
+class LeavesWithoutEdges(Sums):
+    """Ends the program, as if all were well, at a sector of nodes without edges."""
+
+    def between(self, rows: Tensor, e: Tensor, edge_index: Tensor, n_owned: int) -> Tensor:  # noqa: ARG002
+        if n_owned and len(e) == 0:
+            sys.exit(0)
+        return rows
+
+
+class LeavesBackward(Sums):
+    def between(self, rows: Tensor, *_: Any) -> Tensor:
+        made: Tensor = Leaving.apply(rows)
+        return made
+
+
+class Leaving(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:  # noqa: ARG004
+        return rows.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
+        sys.exit(0)
+
+
+class Clamped(Sums):
+    """Clamps what a sector adds to a gradient."""
+
+    def __init__(self, *sizes: int) -> None:
+        super().__init__(*sizes)
+        self.last.weight.register_hook(lambda gradient: gradient.clamp(-1, 1))
 
 
 class Detached(Sums):

@@ -1,5 +1,6 @@
 """Features and losses as users write them, and some that break their promises."""
 
+import sys
 from collections.abc import Mapping
 
 import torch
@@ -109,6 +110,11 @@ def rounded(edges: ScoredEdges) -> Tensor:
 
 def failing(edges: ScoredEdges) -> Tensor:
     raise RuntimeError(f"no\nloss of {len(edges.logits)}")
+
+
+def leaving(_: object) -> Tensor:
+    """Ends the program as if all were well; a loss, or a feature of nodes."""
+    sys.exit(0)
 
 
 def failing_alone(edges: ScoredEdges) -> Tensor:

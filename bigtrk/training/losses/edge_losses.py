@@ -15,7 +15,7 @@ from torch.nn.functional import logsigmoid
 from bigtrk.errors import InputError, RankError, reason
 from bigtrk.training.losses.loss import EdgeTruth, edge_loss
 from bigtrk.training.settings import TrainingSettings
-from bigtrk.user_code import load_code
+from bigtrk.user_code import load_code, no_exit
 
 KEY = "training.loss"
 
@@ -138,7 +138,8 @@ def loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tenso
         InputError: it fails, or gives anything but a number for each edge.
     """
     try:
-        made = function(edges)
+        with no_exit():
+            made = function(edges)
     except Exception as error:
         raise InputError(
             f"{KEY}={name}: fails ({type(error).__name__}: {reason(error)}); mend it"

@@ -94,6 +94,7 @@ def test_a_loss_of_ones_own_by_hand() -> None:
     [
         ("missing", "has no missing"),
         ("NOT_CALLABLE", "is a float; name a function"),
+        ("leaving", r"fails \(RuntimeError: it calls sys.exit\(0\), .*\); mend it"),
         ("failing", r"fails \(RuntimeError: no loss of 400\); mend it"),
         ("mean_loss", r"gives shape \[\] for 400 edges; return the loss of each"),
         ("rounded", r"gives torch.float16 for logits of torch.float64; return the same"),
