@@ -181,5 +181,15 @@ class _Callable(ModuleType):
 
 sys.modules[__name__].__class__ = _Callable
 
+
+def _leave_own_folder() -> None:
+    """Drops the folder of this file from the search path, where Python puts that of a script: the
+    packages in it (models, events, config) would hide users' modules of such names.
+    """
+    own = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != own]
+
+
 if __name__ == "__main__":
+    _leave_own_folder()
     main()

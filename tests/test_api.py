@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,25 @@ def test_graphs_from_anywhere_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "graphs" / f"{some[0].name}.safetensors").stat().st_mtime_ns == first
     with pytest.raises(InputError, match="two graphs are called"):
         bigtrk.write_graphs(tmp_path / "others", [some[0], some[0]])
+
+
+def test_a_run_on_graphs_without_eta_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its tables leave out what the graphs do not tell, which is said."""
+    monkeypatch.chdir(tmp_path)
+    known = random_graph(0, 20, 60)
+    foreign = replace(known, node_feature_names=("x0", "x1", "x2", "x3"))
+    bigtrk.write_graphs("graphs", [foreign, replace(foreign, name="other")])
+    features = "data.node_features=[x0,x1]"
+    bigtrk.train(bigtrk.configure("data.train=[graphs]", features, *SETTINGS, "run.folder=run"))
+    status, _, said = run_here(["bigtrk", "evaluate", "run", "graphs"], monkeypatch, capsys)
+    assert status == 0, said
+    assert "graphs store neither eta nor r and z of hits" in said
+    tracks = ["bigtrk", "evaluate", "run", "graphs", "--tracks"]
+    status, _, said = run_here(tracks, monkeypatch, capsys)
+    assert status == 2
+    assert "r, phi and z are known; store them in its graph" in said
 
 
 def test_graphs_whose_tensors_are_one_are_written(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Code of users' own is imported where they named it, and refused where a run alone names it."""
 
 import hashlib
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -11,6 +13,7 @@ import pytest
 from bigtrk import user_code
 from bigtrk.errors import InputError
 from bigtrk.user_code import allow_code, code_options, code_origin, load_code, names_code
+from tests.programs import CHECKOUT
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +48,21 @@ def test_code_is_of_a_version_or_of_a_files_digest(folder: Path) -> None:
 
 def test_an_installed_module_needs_no_word() -> None:
     assert load_code("numpy.linalg:norm", "training.loss").__name__ == "norm"
+
+
+def test_packages_of_bigtrk_do_not_hide_modules_of_their_names(folder: Path) -> None:
+    """A script's folder leads the search path: in that of the training `models` is a package."""
+    (folder / "models.py").write_text("Net = None\n")
+    script = CHECKOUT / "bigtrk" / "train.py"
+    done = subprocess.run(
+        [sys.executable, script, "model.name=models:Absent"],
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert f"models ({folder / 'models.py'}) has no Absent" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -53,18 +53,19 @@ class CodeRecord(Record):
 
 
 class Resumption(Record):
-    """A run's ranks and engine after it was resumed at `step` steps."""
+    """A run's ranks, engine and code of the user's own after it was resumed at `step` steps."""
 
     step: Place
     launcher: Text | None = None
     world_size: Ranks | None = None
     engine_detail: Text | None = None
+    code: dict[Text, CodeRecord] = some()
 
 
 class RunRecord(FileRecord):
     """`run.json`: written when training starts, and again when it is resumed: then with the ranks
     and the engine that it goes on with. `parameters` counts the trainable ones; `code` is that of
-    the user's own which `config` names, by its name there.
+    the user's own which `config` names, by its name there, as the run was started with.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -85,3 +86,10 @@ class RunRecord(FileRecord):
     code: dict[Text, CodeRecord] = some()
     data: DataRecord = DataRecord()
     resumed: tuple[Resumption, ...] = ()
+
+    def newest_code(self) -> dict[str, CodeRecord]:
+        """Returns the code that the last steps were trained with, by its name in `config`."""
+        newest = dict(self.code)
+        for resumption in self.resumed:
+            newest.update(resumption.code)
+        return newest

@@ -83,7 +83,8 @@ def _software(record: RunRecord) -> str:
         for name, version in record.software.items()
         if version and name != "bigtrk"
     ]
-    own = [f"{name} {code.version[:12]}" for name, code in record.code.items() if code.version]
+    newest = record.newest_code()
+    own = [f"{name} {code.version[:12]}" for name, code in newest.items() if code.version]
     return ", ".join([f"bigtrk {figures.text(record.bigtrk)}{git}", *others, *own])
 
 

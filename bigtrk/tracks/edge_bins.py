@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bigtrk.graphs.sector import Sector
 from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio
-from bigtrk.tracks.hit_columns import hit_column
+from bigtrk.tracks.hit_columns import hit_eta
 from bigtrk.tracks.overlaps import Ids
 
 
@@ -17,18 +17,18 @@ def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -
     weights [E] of the target.
 
     efficiency_by_pt, efficiency_by_eta: by a target edge's particle; absent where particles are
-    unknown. purity_by_eta: by the mean of an edge's two hits.
-
-    Raises:
-        InputError: the graph does not store eta.
+    unknown. purity_by_eta: by the mean of an edge's two hits; absent where theirs is unknown.
     """
     assert event.y is not None
     true = event.y.numpy()
     target = true & (weights.numpy() > 0)
     predicted = scores.numpy() > edge_cut
     counted = predicted & (target | ~true)
-    eta = hit_column(event, "eta")[event.edge_index.numpy()].mean(axis=0)
-    bins = {"purity_by_eta": binned_ratio(eta[counted], target[counted], ETA_EDGES)}
+    bins: Bins = {}
+    of_hits = hit_eta(event)
+    if of_hits is not None:
+        mean = of_hits[event.edge_index.numpy()].mean(axis=0)
+        bins["purity_by_eta"] = binned_ratio(mean[counted], target[counted], ETA_EDGES)
     if event.particle_id is not None and event.particles is not None:
         row = event.particles.rows_of(event.particle_id[event.edge_index[1]]).numpy()[target]
         found = predicted[target]

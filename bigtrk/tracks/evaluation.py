@@ -16,7 +16,7 @@ from bigtrk.tracks.bins import Bins
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
-from bigtrk.tracks.hit_columns import hit_column, scored_graph
+from bigtrk.tracks.hit_columns import hit_eta, scored_graph
 from bigtrk.tracks.losses import CATEGORIES, loss_bins, loss_categories
 from bigtrk.tracks.matching import (
     Criteria,
@@ -172,7 +172,8 @@ def _scan(event: Sector, graph: ScoredGraph, options: TrackOptions) -> dict[floa
 
 
 def _judged(event: Sector, particles: ParticleTable, tracks: _Tracks) -> JudgedTracks:
-    eta = hit_column(event, "eta")
+    eta = hit_eta(event)
+    assert eta is not None  # tracks were made of hits whose r and z are stored
     return JudgedTracks(
         metrics=[judgement.metrics for judgement in tracks.judgements.values()],
         bins=[

@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.graphs.coordinates import eta_of
 from bigtrk.graphs.sector import Sector
 from bigtrk.tracks.bins import Floats
 from bigtrk.tracks.builders.builder import ScoredGraph
@@ -19,9 +20,22 @@ def hit_column(event: Sector, name: str) -> Floats:
         InputError: the graph does not store it.
     """
     if name not in event.node_feature_names:
-        raise InputError(f"{event.event}: has no node feature {name!r}; build its graph again")
+        raise InputError(
+            f"{event.event}: has no node feature {name!r}, and tracks are made of hits whose r, "
+            f"phi and z are known; store them in its graph"
+        )
     column = event.node_features[:, event.node_feature_names.index(name)]
     return column.double().numpy()
+
+
+def hit_eta(event: Sector) -> Floats | None:
+    """Returns eta of each hit [N], stored or by its r and z; None where neither is stored."""
+    stored = event.node_feature_names
+    if "eta" in stored:
+        return hit_column(event, "eta")
+    if "r" in stored and "z" in stored:
+        return eta_of(hit_column(event, "r"), hit_column(event, "z"))
+    return None
 
 
 def scored_graph(event: Sector, scores: Tensor) -> ScoredGraph:

@@ -39,13 +39,13 @@ def code_records(configuration: Configuration) -> dict[str, CodeRecord]:
 
 
 def warn_of_other_code(run: Path, configuration: Configuration) -> None:
-    """Complains in one line of each code that is another version than the run has recorded.
+    """Complains in one line of each code that is another version than a run was last trained with.
 
     Raises:
         InputError: as of `code_records`; or the record is damaged.
     """
     here = code_records(configuration)
-    recorded = read_run_record(run).code if here and (run / RUN).exists() else {}
+    recorded = read_run_record(run).newest_code() if here and (run / RUN).exists() else {}
     for name, code in here.items():
         known = recorded.get(name)
         if known and known.version != code.version:

@@ -1,6 +1,7 @@
 """Bins of edges, particles and tracks against counting in plain loops."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import get_args
 
@@ -10,12 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, BinnedRatio, added, binned_ratio
 from bigtrk.tracks.edge_bins import edge_bins
 from bigtrk.tracks.edge_metrics import edge_metrics
+from bigtrk.tracks.evaluation import TrackOptions, score_tracks
 from bigtrk.tracks.matching import Matching, Mode, Particles, match_tracks
 from bigtrk.tracks.track_bins import track_bins
 from tests.tracks.small_event import small_event
@@ -176,7 +177,7 @@ def test_edges(
     assert bins["purity_by_eta"].part.sum() == metrics.n_found
 
 
-def test_graphs_without_particles_have_purity_only_and_without_eta_say_so() -> None:
+def test_graphs_without_particles_have_purity_only_and_without_eta_nothing() -> None:
     graph = EventGraph(
         name="foreign",
         node_feature_names=("eta",),
@@ -189,5 +190,20 @@ def test_graphs_without_particles_have_purity_only_and_without_eta_say_so() -> N
     scores, weights = torch.ones(1), torch.ones(1)
     assert edge_bins(whole_sector(graph), scores, weights, 0.5).keys() == {"purity_by_eta"}
     other = EventGraph(**{**vars(graph), "node_feature_names": ("r",)})
-    with pytest.raises(InputError, match="foreign: has no node feature 'eta'"):
-        edge_bins(whole_sector(other), scores, weights, 0.5)
+    assert edge_bins(whole_sector(other), scores, weights, 0.5) == {}
+
+
+def test_eta_that_is_not_stored_is_that_of_r_and_z() -> None:
+    """Of two hits at r = 1 mm: eta = -ln tan(theta / 2) by hand."""
+    particles = {1: 2.0}
+    theta = 0.3
+    event = small_event(
+        [1, 1], [(0, 1, True)], particles, hit_eta=[-math.log(math.tan(theta / 2))] * 2
+    )
+    features = torch.tensor([[1.0, 0.0, 1 / math.tan(theta)]] * 2)
+    foreign = replace(event, node_features=features, node_feature_names=("r", "phi", "z"))
+    scores, weights = torch.ones(1), torch.ones(1)
+    assert flat(edge_bins(foreign, scores, weights, 0.5)["purity_by_eta"]) == flat(
+        edge_bins(event, scores, weights, 0.5)["purity_by_eta"]
+    )
+    assert score_tracks(foreign, scores, TrackOptions(min_hits=2)).model.bins[0] is not None

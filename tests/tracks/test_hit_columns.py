@@ -26,6 +26,6 @@ def test_hits_are_where_their_features_say() -> None:
 def test_a_graph_without_positions_is_named() -> None:
     event = small_event([1, 1], [(0, 1, True)], {1: 2.0})
     unknown = replace(event, node_feature_names=("r", "angle", "z", "eta"))
-    message = r"^small: has no node feature 'phi'; build its graph again$"
+    message = r"^small: has no node feature 'phi', .* whose r, phi and z .*; store them in its"
     with pytest.raises(InputError, match=message):
         scored_graph(unknown, SCORES)

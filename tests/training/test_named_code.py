@@ -110,6 +110,25 @@ def test_another_version_of_the_code_is_told_in_one_line(folder: Path, run: Run)
         assert f"run: was trained with another version of {NAME} (" in line
 
 
+def test_code_that_a_run_was_resumed_with_is_no_other_version(folder: Path, run: Run) -> None:
+    assert run(*TRAIN)[0] == 0
+    source = folder / "named_models.py"
+    before = hashlib.sha256(source.read_bytes()).hexdigest()
+    with source.open("a") as module:
+        module.write("# mended\n")
+    resume = ("bigtrk/train.py", "--resume", "run", "training.epochs=2", "--code", "named_models")
+    assert run(*resume)[0] == 0
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    record = read_run_record(folder / "run")
+    assert record.code[NAME].version == before
+    assert [one.code[NAME].version for one in record.resumed] == [digest]
+    console._warned.clear()
+    status, _, said = run("bigtrk", "evaluate", "run", "graphs", "--code", "named_models")
+    assert (status, "warning" in said) == (0, False), said
+    status, printed, _ = run("bigtrk", "report", "run")
+    assert f"{NAME} {digest[:12]}" in "".join(printed.split("\n"))
+
+
 def test_a_plan_counts_it_or_says_that_it_was_measured(folder: Path, run: Run) -> None:
     sizes = ("--nodes", "2000", "--edges", "9000", "--ranks", "1,2", "--json")
     status, printed, _ = run("bigtrk", "plan", f"model.name={NAME}", *sizes)

@@ -18,9 +18,8 @@ from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, builtin_windows, read_windows, write_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.fill_folder import GraphToMake, Make, event_digest, fill_folder
-from bigtrk.graphs.storage.manifest import MANIFEST
+from bigtrk.graphs.storage.manifest import MANIFEST, WINDOWS
 
-WINDOWS = "windows.yaml"  # beside the graphs that were built with them
 # More events narrow the margins little, and all are held in memory at once.
 EVENTS_TO_LEARN_FROM = 20
 

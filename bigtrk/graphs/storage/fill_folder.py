@@ -11,7 +11,14 @@ from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import check_graph, graph_sections, write_graph
-from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
+from bigtrk.graphs.storage.manifest import (
+    MANIFEST,
+    SUFFIX,
+    WINDOWS,
+    file_of,
+    read_manifest,
+    write_manifest,
+)
 from bigtrk.graphs.storage.tensor_files import SectionFile, digest
 
 Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
@@ -81,6 +88,21 @@ def _check_out(out: Path) -> None:
         kind, _ = read_manifest(out)
         if kind != "graphs":
             raise InputError(f"{out}: holds {kind}; name another folder for the graphs")
+    elif out.exists():
+        _check_unfinished(out)
+
+
+def _check_unfinished(out: Path) -> None:
+    """Checks that a folder without a manifest holds at most what a killed writer left there."""
+    others = sorted(
+        path.name
+        for path in out.iterdir()
+        if path.suffix != SUFFIX and path.name != WINDOWS and not path.name.startswith(".")
+    )
+    if others:
+        raise InputError(
+            f"{out}: holds something else, such as {others[0]}; name another folder for the graphs"
+        )
 
 
 def _is_made(out: Path, event: str, made_from: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from bigtrk.machine import software
 
 MANIFEST = "manifest.json"
 SUFFIX = ".safetensors"
+WINDOWS = "windows.yaml"  # beside the graphs that were built with them
 
 
 def file_of(folder: Path, event: str) -> Path:

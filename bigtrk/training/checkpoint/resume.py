@@ -134,6 +134,7 @@ def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
         launcher=record.launcher,
         world_size=record.world_size,
         engine_detail=record.engine_detail,
+        code=record.code,
     )
     started = {name: getattr(before, name) for name in STARTED}
     steps: set[int] = set()

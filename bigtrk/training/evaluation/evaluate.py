@@ -88,6 +88,11 @@ def evaluate_run(
 def _written(run: Path, evaluation: EvaluationRecord) -> EvaluationRecord:
     with disk_errors():
         path = write_evaluation(run, evaluation)
+    if evaluation.edge_bins.purity_by_eta is None:
+        complain(
+            f"{evaluation.data}: graphs store neither eta nor r and z of hits, so that the "
+            f"evaluation has no edge purity by eta"
+        )
     complain(f"evaluation in {path}")
     return evaluation
 

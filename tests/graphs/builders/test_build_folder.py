@@ -8,6 +8,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from bigtrk.api import write_graphs
 from bigtrk.disk.files import seal
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
@@ -23,6 +24,7 @@ from bigtrk.graphs.builders.windows import builtin_windows, read_windows, write_
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of
 from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+from tests.distributed.graphs import random_graph
 
 NAMES = ["event000000001", "event000000002", "event000000003"]
 
@@ -231,3 +233,23 @@ def test_it_is_said_what_helps_graphs_that_lack_edges(
     show_folder({"events": {"event1": record}, "parameters": parameters}, Console())
     printed = capsys.readouterr()
     assert remedy in " ".join((printed.out + printed.err).split())
+
+
+def test_graphs_are_not_written_among_other_files(events: Path) -> None:
+    before = sorted(events.iterdir())
+    with pytest.raises(InputError, match=r"holds something else, such as .*; name another folder"):
+        build_folder(events, events)
+    with pytest.raises(InputError, match="holds something else"):
+        write_graphs(events, [random_graph(0, 20, 60)])
+    assert sorted(events.iterdir()) == before
+
+
+def test_what_a_killed_build_left_is_kept(events: Path, tmp_path: Path) -> None:
+    """Graphs, the windows and a temporary file, without a manifest."""
+    out = tmp_path / "graphs"
+    whole = build_folder(events, out)["events"]
+    first = file_of(out, next(iter(whole))).stat().st_mtime_ns
+    (out / MANIFEST).unlink()
+    (out / ".event.safetensors.host.1.tmp").touch()
+    assert build_folder(events, out)["events"] == whole
+    assert file_of(out, next(iter(whole))).stat().st_mtime_ns == first
