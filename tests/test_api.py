@@ -307,7 +307,7 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.build_tracks(GRAPH, HALVES, min_hits=2.5), "min_hits=2.5.* whole number"),
         (
             lambda: bigtrk.build_tracks(GRAPH, HALVES, score_cut="0.5"),
-            "score_cut='0.5': must be between",
+            "score_cut='0.5': must",
         ),
         (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be a whole number"),
         (lambda: bigtrk.partition(GRAPH, 2, seed=2**70), "seed=1180591620717411303424: must be"),
