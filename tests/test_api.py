@@ -304,15 +304,15 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: simulate_folder(Path("out"), range(2), 0, 0, None), "cannot simulate 0 particles"),
         (lambda: simulate_folder(Path("out"), [], 9, 0, None), "cannot simulate 0 events"),
         (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "scores must be 60 numbers"),
-        (lambda: bigtrk.build_tracks(GRAPH, HALVES, min_hits=2.5), "min_hits=2.5.* whole number"),
+        (lambda: bigtrk.build_tracks(GRAPH, HALVES, min_hits=2.5), "min_hits=2.5.* whole number"),  # type: ignore[arg-type]
         (
-            lambda: bigtrk.build_tracks(GRAPH, HALVES, score_cut="0.5"),
+            lambda: bigtrk.build_tracks(GRAPH, HALVES, score_cut="0.5"),  # type: ignore[arg-type]
             "score_cut='0.5': must",
         ),
-        (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be a whole number"),
+        (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be a whole number"),  # type: ignore[arg-type]
         (lambda: bigtrk.partition(GRAPH, 2, seed=2**70), "seed=1180591620717411303424: must be"),
-        (lambda: bigtrk.train("x"), "'x': is no Configuration; make one with configure"),
-        (lambda: bigtrk.configure(3), "3: is no string"),
+        (lambda: bigtrk.train("x"), "'x': is no Configuration; make one with configure"),  # type: ignore[arg-type]
+        (lambda: bigtrk.configure(3), "3: is no string"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input_is_a_value_error_in_one_line(
