@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TypeVar, overload
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from bigtrk.config import nearest
@@ -56,8 +57,15 @@ def simulate(
     files, as `bigtrk simulate` does. What is there already is kept.
 
     Raises:
-        ValueError: the folder holds something else, or there are no particles.
+        ValueError: the folder holds something else, or a number is out of range, such as no events.
     """
+    for name, value, least in (
+        ("events", events, 1),
+        ("particles", particles, 1),
+        ("seed", seed, 0),
+        ("first_event", first_event, 0),
+    ):
+        _check_least(name, value, least)
     simulate_folder(Path(folder), range(first_event, first_event + events), particles, seed, None)
 
 
@@ -120,7 +128,9 @@ def _to_write(graphs: Iterable[EventGraph]) -> Iterator[GraphToMake]:
 
 @dataclass(frozen=True)
 class Graphs(Sequence[EventGraph]):
-    """The graphs of a folder, each read from its file, checksums verified, when it is asked for."""
+    """The graphs of a folder, each read from its file, checksums verified, when it is asked for.
+    A graph that is read twice is two objects, which are not `==`; their names are.
+    """
 
     folder: GraphFolder
     names: tuple[str, ...]
@@ -143,6 +153,10 @@ class Graphs(Sequence[EventGraph]):
         """
         if isinstance(index, slice):
             return Graphs(self.folder, self.names[index])
+        if not -len(self) <= index < len(self):
+            raise IndexError(
+                f"{self.folder.path}: has {len(self)} graphs here, and none at {index}"
+            )
         return self.folder.read(self.names[index])
 
 
@@ -165,6 +179,9 @@ def configure(*arguments: str) -> Configuration:
         ValueError: a file cannot be read, a key is unknown (the nearest one is suggested), or a
             value is bad.
     """
+    for argument in arguments:
+        if not isinstance(argument, str):
+            raise InputError(f"{argument!r}: is no string, such as 'training.epochs=2' or a file's")
     return configured(Namespace(arguments=list(arguments), resume=None, code=[]))
 
 
@@ -198,7 +215,7 @@ def load_model(run: str | Path, code: Sequence[str] = ()) -> TrainedModel:
 
 def build_tracks(
     graph: EventGraph,
-    scores: Tensor,
+    scores: ArrayLike | Tensor,
     builder: str = "components",
     score_cut: float | None = None,
     min_hits: int = 3,
@@ -206,24 +223,34 @@ def build_tracks(
     """Makes tracks of a scored graph: the track of each hit [N], or -1 where it is in none. Tracks
     are numbered from 0.
 
-    scores [E]: as `TrainedModel.score` gives them. builder: components, junction_removal, walk or
-    fast_walk. score_cut: the score above which it reads edges; its own without it. min_hits: of a
-    track.
+    scores [E]: as `TrainedModel.score` gives them, or in an array or list. builder: components,
+    junction_removal, walk or fast_walk. score_cut: the score above which it reads edges; its own
+    without it. min_hits: of a track.
 
     Raises:
         ValueError: an argument is out of range, or the graph does not know where its hits are (r,
             phi and z).
     """
     chosen = _choice(BuilderName, builder, "builder")
-    if score_cut is not None and not 0 <= score_cut <= 1:
-        raise InputError(f"score_cut={score_cut}: must be between 0 and 1")
+    if score_cut is not None and not (isinstance(score_cut, Real) and 0 <= score_cut <= 1):
+        raise InputError(f"score_cut={score_cut!r}: must be between 0 and 1")
     _check_least("min_hits", min_hits, 1)
-    if scores.shape != (graph.n_edges,) or not ((scores >= 0) & (scores <= 1)).all():
-        raise InputError(
-            f"{graph.name}: scores must be {graph.n_edges} numbers between 0 and 1, one per edge"
-        )
-    scored = classified(graph, lambda _: scores.detach().cpu().double())
-    return make_builder(chosen, score_cut)(scored, min_hits)
+    checked = _checked_scores(graph, scores)
+    return make_builder(chosen, score_cut)(classified(graph, lambda _: checked), min_hits)
+
+
+def _checked_scores(graph: EventGraph, scores: ArrayLike | Tensor) -> Tensor:
+    """Returns scores as [E] float64 in the host's memory."""
+    complaint = (
+        f"{graph.name}: scores must be {graph.n_edges} numbers between 0 and 1, one per edge"
+    )
+    try:
+        checked = torch.as_tensor(scores).detach().cpu().double()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(complaint) from None
+    if checked.shape != (graph.n_edges,) or not ((checked >= 0) & (checked <= 1)).all():
+        raise InputError(complaint)
+    return checked
 
 
 def partition(
@@ -252,7 +279,11 @@ def partition(
 
 
 def _check_least(name: str, value: int | None, least: int) -> None:
-    if value is not None and value < least:
+    if value is None:
+        return
+    if not isinstance(value, Integral):
+        raise InputError(f"{name}={value!r}: must be a whole number")
+    if value < least:
         raise InputError(f"{name}={value}: must be {least} or more")
 
 

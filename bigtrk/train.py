@@ -134,10 +134,12 @@ def train(configuration: Configuration) -> Path:
     a second one ends the process.
 
     Raises:
-        ValueError: the data or a setting is bad, or this is not the main thread, which alone gets
-            signals.
+        ValueError: the data or a setting is bad, this is no Configuration, or not the main thread,
+            which alone gets signals.
         StoppedError: it was interrupted; `bigtrk resume` goes on.
     """
+    if not isinstance(configuration, Configuration):
+        raise InputError(f"{configuration!r}: is no Configuration; make one with configure(...)")
     if threading.current_thread() is not threading.main_thread():
         raise InputError("a training takes signals, as the main thread can: call it there")
     allow_code(code_named(configuration))  # the caller has named it

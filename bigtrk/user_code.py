@@ -41,8 +41,19 @@ def names_code(name: str) -> bool:
 def allow_code(names: Iterable[str]) -> None:
     """Lets `load_code` import the modules of `names`, each a `package.module` or
     `package.module:Name` that the user has named; from the working folder, too.
+
+    Raises:
+        InputError: a name is that of a file, or none of a module.
     """
-    _allowed.update(name.partition(":")[0] for name in names)
+    modules = [name.partition(":")[0] for name in names]
+    for module in modules:
+        is_name = all(part.isidentifier() for part in module.split("."))
+        if not is_name or module.endswith(".py"):
+            raise InputError(
+                f"{one_line(module)}: is no name of a module; write it as Python imports it, such "
+                f"as --code package.module, without a folder and .py"
+            )
+    _allowed.update(modules)
 
 
 def code_options() -> list[str]:

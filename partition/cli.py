@@ -13,7 +13,7 @@ from bigtrk.console import console, follow, run_commands
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, write_manifest
-from partition.one_event import CutSettings
+from partition.one_event import MOST_SEED, CutSettings
 from partition.partitioners import Method
 from partition.program import Failures, check, cores, cut_events, pending, share, too_small
 from partition.report import table, write_report
@@ -47,7 +47,7 @@ def partition(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes; default: one per core.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of METIS.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of METIS.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Cut event graphs into sectors that train together with halo exchange.

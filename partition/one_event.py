@@ -21,6 +21,7 @@ from partition.sectors import cut
 
 # `write_manifest` adds these for each file; a sector file has its own.
 _OF_THE_FILE = ("file", "bytes", "digests")
+MOST_SEED = 2**63 - 1  # METIS has it in 64 bits
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ def divide(graph: EventGraph, settings: CutSettings) -> tuple[Integers, int, flo
 
 
 def _check(graph: EventGraph, settings: CutSettings) -> None:
+    if not 0 <= settings.seed <= MOST_SEED:
+        raise InputError(f"seed={settings.seed}: must be between 0 and {MOST_SEED}")
     edge_index = graph.edge_index.numpy()
     if edge_index.size and not 0 <= edge_index.min() <= edge_index.max() < graph.n_nodes:
         raise InputError(

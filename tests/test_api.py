@@ -6,16 +6,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import ArrayLike
 from safetensors.torch import load_file
 
 import bigtrk
 from bigtrk.errors import InputError, StoppedError
+from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.pipeline.scoring import load_scorer
@@ -88,8 +91,9 @@ def test_a_folder_is_a_lazy_sequence(made: Path) -> None:
     assert [graph.name for graph in graphs] == list(graphs.names)
     assert same(graphs[-1], graphs[2])
     assert graphs[1:].names == graphs.names[1:]
-    with pytest.raises(IndexError):
-        graphs[3]
+    for index in (3, -4):
+        with pytest.raises(IndexError, match=f"graphs: has 3 graphs here, and none at {index}"):
+            graphs[index]
     read: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GraphFolder, "read", lambda _, name: read.append(name))
@@ -294,7 +298,21 @@ HALVES = torch.full((60,), 0.5, dtype=torch.float64)
         (lambda: bigtrk.open_graphs("absent"), "absent: no such folder"),
         (lambda: bigtrk.read_event("absent"), "absent: no such file or folder"),
         (lambda: bigtrk.build_graphs("absent", "out"), "absent: no such file or folder"),
-        (lambda: bigtrk.simulate("out", particles=0), "cannot simulate 0 particles"),
+        (lambda: bigtrk.simulate("out", particles=0), "particles=0: must be 1 or more"),
+        (lambda: bigtrk.simulate("out", events=0), "events=0: must be 1 or more"),
+        (lambda: bigtrk.simulate("out", seed=-1), "seed=-1: must be 0 or more"),
+        (lambda: simulate_folder(Path("out"), range(2), 0, 0, None), "cannot simulate 0 particles"),
+        (lambda: simulate_folder(Path("out"), [], 9, 0, None), "cannot simulate 0 events"),
+        (lambda: bigtrk.build_tracks(GRAPH, ["a"] * 60), "scores must be 60 numbers"),
+        (lambda: bigtrk.build_tracks(GRAPH, HALVES, min_hits=2.5), "min_hits=2.5.* whole number"),  # type: ignore[arg-type]
+        (
+            lambda: bigtrk.build_tracks(GRAPH, HALVES, score_cut="0.5"),  # type: ignore[arg-type]
+            "score_cut='0.5': must",
+        ),
+        (lambda: bigtrk.partition(GRAPH, 2.0), "parts=2.0: must be a whole number"),  # type: ignore[arg-type]
+        (lambda: bigtrk.partition(GRAPH, 2, seed=2**70), "seed=1180591620717411303424: must be"),
+        (lambda: bigtrk.train("x"), "'x': is no Configuration; make one with configure"),  # type: ignore[arg-type]
+        (lambda: bigtrk.configure(3), "3: is no string"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input_is_a_value_error_in_one_line(
@@ -307,3 +325,19 @@ def test_bad_input_is_a_value_error_in_one_line(
     with pytest.raises(ValueError, match=complaint) as raised:
         call()
     assert "\n" not in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("given", [HALVES.numpy(), HALVES.tolist(), HALVES.float().numpy()])
+def test_scores_may_be_an_array_or_a_list(given: ArrayLike) -> None:
+    known = bigtrk.build_tracks(GRAPH, HALVES, score_cut=0.1)
+    assert np.array_equal(bigtrk.build_tracks(GRAPH, given, score_cut=0.1), known)
+
+
+def test_graphs_events_and_sectors_are_compared_as_objects(made: Path) -> None:
+    event = bigtrk.read_event(made / "events", "event000000000")
+    for read in (GRAPH, bigtrk.partition(GRAPH, 1)[0], event):
+        assert read in [deepcopy(read), read]
+    graphs = bigtrk.open_graphs(made / "graphs")
+    assert graphs[0].name in graphs.names
+    assert GRAPH not in graphs

@@ -34,6 +34,13 @@ def test_a_module_that_the_user_named_is_imported_from_the_working_folder() -> N
     assert load_code("users_own:Net", "model.name").__module__ == "users_own"
 
 
+@pytest.mark.parametrize("name", ["net.py", "./net", "models/net.py", "", "a b"])
+def test_a_file_is_no_name_of_a_module(name: str) -> None:
+    with pytest.raises(InputError, match=r"is no name of a module; .* --code package\.module"):
+        allow_code([name])
+    assert not code_options()
+
+
 def test_what_may_be_imported_is_passed_on_to_other_programs() -> None:
     allow_code(["users_own:Net", "users.other", "users_own"])
     assert code_options() == ["--code", "users.other", "--code", "users_own"]

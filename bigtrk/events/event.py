@@ -11,7 +11,7 @@ Columns = dict[str, NDArray[np.generic]]
 NOISE = 0  # particle_id of a hit that no particle made
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # arrays have no one answer to ==
 class Event:
     """The tables of one event in TrackML's column names.
 

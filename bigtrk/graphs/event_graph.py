@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-@dataclass(frozen=True)
+# Here and in sectors == is identity: that of tensors is no truth value.
+@dataclass(frozen=True, eq=False)
 class ParticleTable:
     """The particles of one event.
 
@@ -38,7 +39,7 @@ class ParticleTable:
         return torch.where(self.particle_id[row] == particle_id, row, -1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EventGraph:
     """One event's graph. Features are in mm and rad, not normalised.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sector:
     """Part `part` of an event cut into `parts`; a whole graph is part 0 of 1.
 

@@ -13,7 +13,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.detectors import layers_from_detectors, write_detectors
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
 from bigtrk.events.reader import read_detectors
-from bigtrk.events.simulation.simulate import event_name, simulate_event
+from bigtrk.events.simulation.simulate import check_simulated, event_name, simulate_event
 from bigtrk.events.writer import write_event
 
 RECORD = "simulation.json"  # beside the events: what they were simulated with
@@ -34,8 +34,12 @@ def simulate_folder(
     `out` already holds from the same simulation are kept.
 
     Raises:
-        InputError: `out` holds something else, or `detectors` is bad.
+        InputError: `out` holds something else, or `detectors` is bad; or there are no events, or
+            no particles (nothing is written then).
     """
+    if not events:
+        raise InputError("cannot simulate 0 events: ask for 1 or more")
+    check_simulated(particles, seed, min(events))
     layers = layers_from_detectors(read_detectors(detectors)) if detectors else TRACKML_LAYERS
     parameters = {
         "bigtrk": __version__,

@@ -29,6 +29,19 @@ def event_name(event_id: int) -> str:
     return f"event{event_id:09d}"
 
 
+def check_simulated(n_particles: int, seed: int, event_id: int) -> None:
+    """Checks that an event can be simulated.
+
+    Raises:
+        InputError: n_particles is less than 1, or seed or event_id is negative.
+    """
+    if n_particles < 1 or seed < 0 or event_id < 0:
+        raise InputError(
+            f"cannot simulate {n_particles} particles with seed {seed} as event {event_id}: "
+            "give at least 1 particle and no negative numbers"
+        )
+
+
 def simulate_event(
     n_particles: int,
     seed: int,
@@ -45,11 +58,7 @@ def simulate_event(
     Raises:
         InputError: n_particles is less than 1, or seed or event_id is negative.
     """
-    if n_particles < 1 or seed < 0 or event_id < 0:
-        raise InputError(
-            f"cannot simulate {n_particles} particles with seed {seed} as event {event_id}: "
-            "give at least 1 particle and no negative numbers"
-        )
+    check_simulated(n_particles, seed, event_id)
     rng = np.random.default_rng([seed, event_id])
     particles = generate_particles(n_particles, rng)
     signal = particle_deposits(particles, detector, rng)
