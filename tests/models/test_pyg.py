@@ -74,7 +74,15 @@ def test_sectors_give_what_the_plain_network_gives_of_the_whole_graph(
     compare(*make(Net(F, G, kinds, flow)), make_graph(), parts)
 
 
-@pytest.mark.parametrize("kinds", [*([kind, kind] for kind in LAYERS), STACK], ids=str)
+# Each takes some 5 s; all but two are left to `make check`.
+CONTRACTS = [
+    STACK,
+    ["GCNConv", "GCNConv"],
+    *(pytest.param([kind, kind], marks=pytest.mark.slow) for kind in LAYERS if kind != "GCNConv"),
+]
+
+
+@pytest.mark.parametrize("kinds", CONTRACTS, ids=str)
 def test_the_contract_is_kept(kinds: list[str]) -> None:
     """Also by an empty sector: zero gradients, as many exchanges."""
     torch.manual_seed(0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bigtrk import user_code
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import write_graph
@@ -225,7 +226,10 @@ def checkpoint(run: Path, epochs_done: int) -> None:
     commit(root, written)
 
 
-def test_series_is_taken_up_where_it_ended(plan: Plan, tmp_path: Path, commands: list[str]) -> None:
+def test_series_is_taken_up_where_it_ended(
+    plan: Plan, tmp_path: Path, commands: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_code, "_allowed", set())  # other tests of this process name code
     series = plan(ranks="1,2,3")
     open_series(series)
     done, begun, lost = (tmp_path / "out" / f"ranks000{n}-1" for n in (1, 2, 3))
