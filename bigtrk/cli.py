@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bigtrk
-from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
-from bigtrk.errors import InputError
-from bigtrk.graph_commands import build, simulate
-from bigtrk.model_commands import check_model
-from bigtrk.pipeline_commands import (
+from bigtrk.commands.graphs import build, simulate
+from bigtrk.commands.models import check_model
+from bigtrk.commands.pipelines import (
     evaluate_stages,
     filter_graphs,
     infer,
@@ -19,7 +17,9 @@ from bigtrk.pipeline_commands import (
     reconstruct,
     report_pipelines,
 )
-from bigtrk.study_commands import scale, study
+from bigtrk.commands.studies import scale, study
+from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
+from bigtrk.errors import InputError
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.user_code import Code, allow_code
 

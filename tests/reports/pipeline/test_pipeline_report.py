@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from bigtrk import pipeline_commands
+from bigtrk.commands import pipelines
 from bigtrk.errors import InputError
 from bigtrk.pipeline.evaluation import event_losses, summary
 from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord, StageLeft
@@ -156,7 +156,7 @@ def test_the_page_is_written_before_a_terminal_is_closed(
         raise BrokenPipeError
 
     folder, page = pipeline_folder(tmp_path / "pipeline", pipeline_evaluation()), tmp_path / "page"
-    monkeypatch.setattr(pipeline_commands, "print_result", closed)
+    monkeypatch.setattr(pipelines, "print_result", closed)
     with pytest.raises(BrokenPipeError):
-        pipeline_commands.report_pipelines([folder], page, as_json=False)
+        pipelines.report_pipelines([folder], page, as_json=False)
     assert "<svg" in page.read_text()
