@@ -201,15 +201,16 @@ class TrainedModel:
         return self.scorer(graph)
 
 
-def load_model(run: str | Path, code: Sequence[str] = ()) -> TrainedModel:
+def load_model(run: str | Path, code: str | Sequence[str] = ()) -> TrainedModel:
     """Loads the edge model that a training ended with from its run folder.
 
-    code: modules of users' own that the run names and that you trust, where they are not installed.
+    code: the module, or modules, of users' own that the run names and that you trust, where they
+    are not installed.
 
     Raises:
         ValueError: the folder has no model, one that embeds hits, or a damaged one.
     """
-    allow_code(code)
+    allow_code([code] if isinstance(code, str) else code)
     return TrainedModel(load_scorer(Path(run), discover().device))
 
 

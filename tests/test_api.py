@@ -133,7 +133,7 @@ def test_a_run_on_graphs_without_eta_is_evaluated(
 
 
 def test_graphs_whose_tensors_are_one_are_written(tmp_path: Path) -> None:
-    """As those of a Data may be, whose hits are told by their particles."""
+    """A Data's tensors may be one, if its hits are told by their particles."""
     rows = torch.arange(12.0).reshape(6, 2)
     data = random_graph(0, 6, 5).to_pyg()
     data.update({"x": rows, "edge_attr": rows[1:], "hit_id": data.particle_id})
@@ -197,7 +197,7 @@ def test_a_training_in_another_thread_says_where_to_call_it() -> None:
 def test_code_of_ones_own_is_trusted_where_the_caller_names_it(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a configuration that the caller made; a run that names it must be told of it."""
+    """The caller names it in a configuration; for a run that names it the caller says so again."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bigtrk.user_code._allowed", set())
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -211,7 +211,9 @@ def test_code_of_ones_own_is_trusted_where_the_caller_names_it(
     monkeypatch.setattr("bigtrk.user_code._allowed", set())
     with pytest.raises(InputError, match="code_of_api is not installed"):
         bigtrk.load_model(run)
-    assert bigtrk.load_model(run, code=["code_of_api"]).score(graph).shape == (graph.n_edges,)
+    for code in (["code_of_api"], "code_of_api"):
+        monkeypatch.setattr("bigtrk.user_code._allowed", set())
+        assert bigtrk.load_model(run, code=code).score(graph).shape == (graph.n_edges,)
 
 
 def test_scores_and_tracks_are_those_of_the_commands(made: Path) -> None:
@@ -255,7 +257,7 @@ def test_real_events(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """From hits to tracks, and sectors, as the commands make them."""
+    """Tracks of hits, and sectors, are those that the commands make."""
     commands = [
         f"bigtrk build {testdata / 'data' / data} graphs",
         f"bigtrk infer {made / 'run'} graphs tracks --builder walk --min-hits 3",

@@ -66,6 +66,7 @@ def judged(pipeline: Path, events: Path, tracks: Path) -> dict[str, Any]:
     """Makes tracks of `events`, judges them, and returns what there is to report."""
     made = json.loads(run(f"bigtrk reconstruct {pipeline} {events} {tracks} --json"))
     scored = json.loads(run(f"bigtrk score {tracks} {events} --json"))
+    scored["tracks"], scored["data"] = tracks.name, events.name  # not where they were
     rows = {(row["style"], row["mode"]): row for row in scored["matching"]}
     strict, two_way = rows["ATLAS", "strict"], rows["two_way", "strict"]
     return {

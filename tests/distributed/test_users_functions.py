@@ -63,7 +63,7 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(events: Path, run: Path, epochs: int, **engine: Any) -> Configuration:
-    """Of five events three are cut in two, the last one is held back."""
+    """Trains on four of five events, three of which are cut in two; the last is held back."""
     data = {"train": [events / "graphs", events / "sectors"], "validation": 1}
     return Configuration.model_validate(
         {

@@ -74,7 +74,7 @@ def test_the_command(
 
 
 class Code:
-    """What a pickle may hold: a call of anything."""
+    """A pickle that calls something when it is read."""
 
     def __init__(self, call: Callable[..., object], *arguments: object) -> None:
         self.made_by = (call, arguments)

@@ -1,4 +1,4 @@
-"""What would not give in a sector what it gives in the whole graph is refused by its name."""
+"""Networks that give something else in a sector than in the whole graph are refused by name."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a pipeline scores and embeds has the features of users' own, by the scales of the run."""
+"""A pipeline computes the features of users' own, by the scales of the run."""
 
 import json
 from dataclasses import replace

@@ -127,7 +127,7 @@ class ExchangesForNothing(Sums):
 
 
 class ExchangesTooEarly(Sums):
-    """What is exchanged is not what is read."""
+    """Reads other rows than it exchanged."""
 
     def exchanged(self, k: int, rows: Tensor, n_owned: int, exchange: Exchange) -> Tensor:  # noqa: ARG002
         return torch.cat([rows[:n_owned], 0.5 * exchange(rows[:n_owned])[n_owned:]])

@@ -194,7 +194,7 @@ def test_graphs_without_particles_have_purity_only_and_without_eta_nothing() -> 
 
 
 def test_eta_that_is_not_stored_is_that_of_r_and_z() -> None:
-    """Of two hits at r = 1 mm: eta = -ln tan(theta / 2) by hand."""
+    """Two hits at r = 1 mm have eta = -ln tan(theta / 2), computed by hand."""
     particles = {1: 2.0}
     theta = 0.3
     event = small_event(

@@ -59,7 +59,7 @@ def centred(nodes: Columns) -> Tensor:
 
 
 def relative(nodes: Columns) -> Tensor:
-    """By the largest value, which many rows may have."""
+    """Divides each row by the sum over all rows."""
     coarse = nodes["r"].sign()
     return coarse / coarse.sum()
 

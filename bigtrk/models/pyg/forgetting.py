@@ -1,4 +1,4 @@
-"""What a network keeps of a forward pass on its modules.
+"""Removes what a network keeps of a forward pass on its modules.
 
 SuperGATConv keeps its attention so, for a loss that nothing computes here. Tensors with gradients
 hold the memory of their pass until the next one, and a module that has one cannot be copied.

@@ -35,7 +35,7 @@ def loss_of(settings: TrainingSettings, logits: Tensor, truth: EdgeTruth) -> Ten
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
 def test_focal_loss_is_that_of_the_paper(gamma: float) -> None:
-    """As torchvision writes it: cross-entropy times (1 - p_t) to the power gamma."""
+    """The paper's is cross-entropy times (1 - p_t) to the power gamma, as torchvision has it."""
     logits, truth = edges()
     score, label = logits.sigmoid(), truth.label
     entropy = binary_cross_entropy_with_logits(logits, label, reduction="none")
