@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bigtrk
+from bigtrk.commands.exports import export
 from bigtrk.commands.graphs import build, simulate
 from bigtrk.commands.models import check_model
 from bigtrk.commands.pipelines import (
@@ -335,6 +336,7 @@ def plan(
 app.command("check-model")(check_model)
 app.command("filter")(filter_graphs)
 app.add_typer(pipeline, name="pipeline")
+app.add_typer(export, name="export")
 app.command()(reconstruct)
 app.command()(infer)
 app.command()(scale)
