@@ -17,7 +17,7 @@ def test_the_package_reads_simulated_events(tmp_path: Path) -> None:
     loader = pytest.importorskip("colliderml.core.loader")
     local_config_dir = pytest.importorskip("colliderml.core.hf_download").local_config_dir
     sample, cache = tmp_path / "sample", tmp_path / "cache"
-    simulate_folder(sample, range(12), 30, 3, None, written=EventFormat.COLLIDERML)
+    simulate_folder(sample, range(12), 30, 3, None, file_format=EventFormat.COLLIDERML)
     for table in ("tracker_hits", "particles"):
         name = f"toy_pu0_{table}"
         folder = local_config_dir(cache, ID, name) / "data"
