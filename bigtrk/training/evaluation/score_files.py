@@ -1,4 +1,4 @@
-"""Tracks of files, whoever made them, judged by the truth of TrackML events."""
+"""Tracks of files, whoever made them, judged by the truth of events."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from bigtrk.training.evaluation.track_records import judged_record
 
 def score_files(tracks: Path, events: Path, criteria: Criteria) -> ScoreRecord:
     """Judges the tracks of `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
-    archive of TrackML events; those without tracks are left out.
+    archive of events; those without tracks are left out.
 
     Raises:
         InputError: files are damaged, tracks are of an event or of hits that `events` lacks, list
@@ -74,6 +74,6 @@ def _read_with_truth(events: Path, name: str) -> Event:
     if event.truth is None:
         raise InputError(
             f"{events}: {name} has no truth, by which its tracks could be judged; add "
-            f"{name}-truth.csv, or leave its tracks out"
+            f"{name}-truth.csv, or particle_id to ColliderML's hits, or leave its tracks out"
         )
     return event
