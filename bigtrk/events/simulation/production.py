@@ -10,9 +10,8 @@ from bigtrk import __version__
 from bigtrk.console import follow
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
-from bigtrk.events.detectors import layers_from_detectors, write_detectors
-from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
-from bigtrk.events.reader import read_detectors
+from bigtrk.events.detectors import find_layers, write_detectors
+from bigtrk.events.geometry import DetectorLayers
 from bigtrk.events.simulation.simulate import check_simulated, event_name, simulate_event
 from bigtrk.events.writer import write_event
 
@@ -24,12 +23,13 @@ def simulate_folder(
     events: Sequence[int],
     particles: int,
     seed: int,
-    detectors: Path | None,
+    detectors: str | Path | None,
     with_truth: bool = True,
 ) -> None:
     """Writes the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
 
-    `detectors` names a detectors.csv; without it the built-in TrackML-like geometry is used.
+    `detectors` names a detectors.csv, or a detector that is built in: `trackml`, which is meant
+    without it, or `odd`, the Open Data Detector.
     Without truth the hits and cells are the same, and nothing tells who made them. Events that
     `out` already holds from the same simulation are kept.
 
@@ -40,7 +40,7 @@ def simulate_folder(
     if not events:
         raise InputError("cannot simulate 0 events: ask for 1 or more")
     check_simulated(particles, seed, min(events))
-    layers = layers_from_detectors(read_detectors(detectors)) if detectors else TRACKML_LAYERS
+    layers = find_layers(detectors or "trackml")
     parameters = {
         "bigtrk": __version__,
         "particles": particles,

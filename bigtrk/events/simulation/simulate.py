@@ -89,7 +89,7 @@ def _hit_table(lead: Deposits, u: Float64, v: Float64, detector: DetectorLayers)
         "z": z,
         "volume_id": detector.volume_id[lead.layer],
         "layer_id": detector.layer_id[lead.layer],
-        "module_id": 1 + lead.row * detector.n_phi[lead.layer] + lead.column,
+        "module_id": detector.module_id(lead.layer, lead.column, lead.row),
     }
 
 
