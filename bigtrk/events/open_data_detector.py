@@ -24,6 +24,8 @@ DETECTOR_CODES: Final = {16: 0, 17: 1, 18: 2, 23: 3, 24: 4, 25: 5, 28: 6, 29: 7,
 # TrackML has volumes 16, 17 and 18, too.
 _ITS_OWN = (23, 24, 25, 28, 29, 30)
 
+# Of ColliderML's events, the same repository's configs_production (mm); ten times TrackML's.
+ODD_BEAM_SIGMA_Z: Final = 55.5
 # Supports, cooling, boards and cables per sensor, as silicon of so many mm: summed over the shapes
 # of the description, spread over the layer. The beam pipe and the pixels' support tube are left
 # out, as for TrackML's detector.
