@@ -1,6 +1,6 @@
 """The Open Data Detector's tracker: its layers, modules and cells are those of its description."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +22,6 @@ from bigtrk.events.open_data_detector import (
 )
 from bigtrk.events.reader import read_detectors
 
-Float64 = NDArray[np.float64]
-
-NO_MATERIAL = replace(ODD_LAYERS, material=np.zeros(len(ODD_LAYERS)))
 # The description's xml: radius and number of staves of each cylinder; modules of a stave, their
 # length, the gap between them, their width (mm).
 BARRELS = {
