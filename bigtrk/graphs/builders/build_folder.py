@@ -43,11 +43,7 @@ def build_folder(
     """
     if windows and learn:
         raise InputError("give a windows file or learn windows from the events, not both")
-    names = find_events(events)
-    if learn:
-        chosen = _learned(events, names, pt_min)
-    else:
-        chosen = find_windows(windows, read_event(events, names[0]))
+    chosen = _learned(events, pt_min) if learn else windows_of(events, windows)
     manifest = build_with(events, out, WindowBuilder(chosen))
     write_windows(out / WINDOWS, chosen)
     return manifest
@@ -71,8 +67,18 @@ def build_with(
     return fill_folder(out, tasks, len(names), parameters, "building graphs")
 
 
-def _learned(events: Path, names: list[str], pt_min: float) -> Windows:
-    used = names[:EVENTS_TO_LEARN_FROM]
+def windows_of(events: Path, given: str | Path | None = None) -> Windows:
+    """Finds the windows for a folder or zip archive of events by its first (`find_windows`).
+
+    Raises:
+        InputError: it has no events, or a bad first one, or there are no such windows.
+    """
+    first = read_event(events, find_events(events)[0], with_truth=False)
+    return find_windows(given, first)
+
+
+def _learned(events: Path, pt_min: float) -> Windows:
+    used = find_events(events)[:EVENTS_TO_LEARN_FROM]
     made = f"learned from {len(used)} events, {used[0]} to {used[-1]}, pT above {pt_min} GeV"
     return learn_windows([read_event(events, name) for name in used], made, pt_min=pt_min)
 
