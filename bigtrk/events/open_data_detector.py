@@ -15,14 +15,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.errors import InputError
 from bigtrk.events.geometry import Volume, barrel, end_caps, layers_of
 
-# ColliderML's column `detector`, by volume_id: the end cap at negative z, the barrel and the end
-# cap at positive z of pixels, short strips and long strips.
-DETECTOR_CODES: Final = {16: 0, 17: 1, 18: 2, 23: 3, 24: 4, 25: 5, 28: 6, 29: 7, 30: 8}
+# Pixels, short and long strips, each the end cap at negative z, the barrel, the other end cap.
+VOLUMES: Final = (16, 17, 18, 23, 24, 25, 28, 29, 30)
 # TrackML has volumes 16, 17 and 18, too.
-_ITS_OWN = (23, 24, 25, 28, 29, 30)
+_ITS_OWN = VOLUMES[3:]
 
 # Of ColliderML's events, the same repository's configs_production (mm); ten times TrackML's.
 ODD_BEAM_SIGMA_Z: Final = 55.5
@@ -71,22 +69,5 @@ def is_open_data_detector(volume_id: NDArray[np.int64]) -> bool:
     volumes of it, and some in one that TrackML's detector lacks.
     """
     volumes = np.unique(volume_id)
-    known = np.isin(volumes, list(DETECTOR_CODES)).all()
+    known = np.isin(volumes, VOLUMES).all()
     return bool(known and np.isin(volumes, _ITS_OWN).any())
-
-
-def detector_codes(volume_id: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Returns ColliderML's `detector` of hits in these volumes of the Open Data Detector, [N].
-
-    Raises:
-        InputError: a volume is not one of its tracker's.
-    """
-    others = np.setdiff1d(volume_id, list(DETECTOR_CODES))
-    if len(others):
-        raise InputError(
-            f"volume {others[0]} is not of the Open Data Detector's tracker (it has "
-            f"{', '.join(map(str, DETECTOR_CODES))}); simulate with --detectors odd"
-        )
-    code = np.zeros(max(DETECTOR_CODES) + 1, dtype=np.uint8)
-    code[list(DETECTOR_CODES)] = list(DETECTOR_CODES.values())
-    return code[volume_id]

@@ -15,11 +15,7 @@ from bigtrk.events.detectors import (
     write_detectors,
 )
 from bigtrk.events.geometry import TRACKML_LAYERS
-from bigtrk.events.open_data_detector import (
-    ODD_LAYERS,
-    detector_codes,
-    is_open_data_detector,
-)
+from bigtrk.events.open_data_detector import ODD_LAYERS, VOLUMES, is_open_data_detector
 from bigtrk.events.reader import read_detectors
 
 # The description's xml: radius and number of staves of each cylinder; modules of a stave, their
@@ -129,19 +125,10 @@ def test_detectors_are_found_by_name(tmp_path: Path) -> None:
 
 
 def test_volumes_tell_the_detector() -> None:
+    assert np.unique(ODD_LAYERS.volume_id).tolist() == list(VOLUMES) == sorted(SENSORS)
     assert is_open_data_detector(ODD_LAYERS.volume_id)
     assert is_open_data_detector(np.array([24]))
     assert not is_open_data_detector(TRACKML_LAYERS.volume_id)
     assert not is_open_data_detector(np.array([16, 17, 18])), "TrackML's long strips, too"
     assert not is_open_data_detector(np.array([24, 8]))
     assert not is_open_data_detector(np.array([], dtype=np.int64))
-
-
-def test_detector_codes_are_those_of_colliderml() -> None:
-    volumes = np.array([16, 17, 18, 23, 24, 25, 28, 29, 30, 17])
-    codes = detector_codes(volumes)
-    assert codes.dtype == np.uint8
-    assert codes.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 1]
-    assert len(detector_codes(volumes[:0])) == 0
-    with pytest.raises(InputError, match=r"volume 8 is not of the Open Data Detector's tracker"):
-        detector_codes(TRACKML_LAYERS.volume_id)

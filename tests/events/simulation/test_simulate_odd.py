@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bigtrk.events.detectors import module_places, module_table
 from bigtrk.events.event import Columns, Event
-from bigtrk.events.open_data_detector import DETECTOR_CODES, ODD_LAYERS
+from bigtrk.events.open_data_detector import ODD_LAYERS, VOLUMES
 from bigtrk.events.simulation import deposits
 from bigtrk.events.simulation.deposits import Deposits, particle_deposits
 from bigtrk.events.simulation.helix import helices
@@ -149,7 +149,7 @@ def test_the_beam_spot_is_as_long_as_in_colliderml(event: Event) -> None:
 def test_an_event_is_about_as_large_as_colliderml_has_them(event: Event) -> None:
     """So 24,000 particles are a pile-up of 200: 250,000 of 183,000 to 342,000 hits."""
     assert 9.5 < len(event.hits["x"]) / 1500 < 11.5
-    assert set(event.hits["volume_id"].tolist()) == set(DETECTOR_CODES)
+    assert set(event.hits["volume_id"].tolist()) == set(VOLUMES)
 
 
 def test_same_seed_and_event_give_the_same_event(event: Event) -> None:
