@@ -22,6 +22,8 @@ COMMANDS = [
     "bigtrk simulate events --events 2 --particles 40 --seed 3",
     "bigtrk simulate more --events 1 --first-event 2 --detectors events/detectors.csv.gz",
     "bigtrk simulate hits --events 1 --particles 40 --no-truth",
+    "bigtrk simulate odd --events 1 --particles 40 --detectors odd",
+    "bigtrk build odd odd_graphs --windows odd",
     "bigtrk build events learned --learn-windows --pt-min 0.5",
     "bigtrk build events graphs --from trackml --windows learned/windows.yaml --json",
     "bigtrk build events mapped --learn-module-map --module-map-windows minmax",

@@ -100,8 +100,13 @@ def find_windows(given: str | Path | None, event: Event) -> Windows:
         windows = builtin_windows("odd" if is_open_data_detector(volumes) else "trackml")
     elif str(given) in SHIPPED:
         windows = builtin_windows(str(given))
-    else:
+    elif Path(given).exists():
         windows = read_windows(Path(given))
+    else:
+        raise InputError(
+            f"{given}: is neither a detector that windows are shipped for ({', '.join(SHIPPED)}) "
+            "nor a file; name one of them, or the windows.yaml of a folder of graphs"
+        )
     unknown = sorted(set(volumes.tolist()) - windows.volumes)
     if unknown and (given is None or windows.volumes.isdisjoint(volumes.tolist())):
         raise InputError(

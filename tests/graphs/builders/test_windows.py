@@ -105,7 +105,7 @@ def test_shipped_windows_are_those_of_the_events_detector(tmp_path: Path) -> Non
             r"volumes 8, 9, of which the windows odd know nothing; learn them .*--learn",
         ),
         ("trackml", [24, 29], "of which the windows trackml know nothing"),
-        ("nope", [8], "nope: "),
+        ("nope", [8], r"nope: is neither .* shipped for \(trackml, odd\) nor a file; name one"),
     ],
 )
 def test_events_of_another_detector_are_refused(
