@@ -98,15 +98,8 @@ def find_windows(given: str | Path | None, event: Event) -> Windows:
     volumes = event.hits["volume_id"].astype(np.int64)
     if given is None:
         windows = builtin_windows("odd" if is_open_data_detector(volumes) else "trackml")
-    elif str(given) in SHIPPED:
-        windows = builtin_windows(str(given))
-    elif Path(given).exists():
-        windows = read_windows(Path(given))
     else:
-        raise InputError(
-            f"{given}: is neither a detector that windows are shipped for ({', '.join(SHIPPED)}) "
-            "nor a file; name one of them, or the windows.yaml of a folder of graphs"
-        )
+        windows = _named(given)
     unknown = sorted(set(volumes.tolist()) - windows.volumes)
     if unknown and (given is None or windows.volumes.isdisjoint(volumes.tolist())):
         raise InputError(
@@ -115,6 +108,17 @@ def find_windows(given: str | Path | None, event: Event) -> Windows:
             "the events with --learn-windows, or give those of this detector with --windows"
         )
     return windows
+
+
+def _named(given: str | Path) -> Windows:
+    if str(given) in SHIPPED:
+        return builtin_windows(str(given))
+    if not Path(given).exists():
+        raise InputError(
+            f"{given}: is neither a detector that windows are shipped for ({', '.join(SHIPPED)}) "
+            "nor a file; name one of them, or the windows.yaml of a folder of graphs"
+        )
+    return read_windows(Path(given))
 
 
 def write_windows(path: Path, windows: Windows) -> None:
