@@ -13,28 +13,22 @@ if the ranks together took more than 20 GiB.
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import bigtrk.train as train
-from bigtrk import cli
 from bigtrk.console import exit_on_bad_input, say
-from bigtrk.disk.files import read_json, write_json
+from bigtrk.disk.files import read_json
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.records.run_folder import read_run
-from scripts.bench.bench_reconstruct import peak_memory
 from scripts.bench.on_ranks import torchrun
-from scripts.results import Results, add_options
+from scripts.results import CHECKOUT, Results, add_options
 
-PROGRAMS = {"bigtrk": cli.main, train.PROGRAM: train.main}
-RECORD = "--record"  # followed by a folder and a command: what a stage's process gets
+RECORDING = CHECKOUT / "scripts/bench/record_process.py"
 PARTICLES, QUICK = 23_200, 400  # about 250,000 hits, and 4,000
 SECTORS, RANKS, STEPS = 4, 2, 3
 LIMIT = 20.0  # GiB, of all ranks
@@ -50,14 +44,14 @@ SETTINGS = (
 
 
 def commands(work: Path, particles: int, pt_min: float | None) -> dict[str, list[str]]:
-    """Lists the commands that come before the training, by stage."""
+    """Lists the commands of bigtrk that come before the training, by stage."""
     events, graphs, sectors = (str(work / name) for name in ("events", "graphs", "sectors"))
     size = ["--events", "1", "--particles", str(particles)]
     windows = [] if pt_min is None else ["--learn-windows", "--pt-min", str(pt_min)]
     return {
-        "simulate": ["bigtrk", "simulate", events, *size, "--detectors", "odd"],
-        "build": ["bigtrk", "build", events, graphs, *windows],
-        "partition": ["bigtrk", "partition", graphs, sectors, "--parts", str(SECTORS)],
+        "simulate": ["simulate", events, *size, "--detectors", "odd"],
+        "build": ["build", events, graphs, *windows],
+        "partition": ["partition", graphs, sectors, "--parts", str(SECTORS)],
     }
 
 
@@ -67,33 +61,19 @@ def measured(name: str, command: Sequence[str], work: Path, ranks: int = 1) -> l
     Raises:
         subprocess.CalledProcessError: it failed.
     """
-    say(f"$ {' '.join(command)}", style="bold")
+    say(f"$ bigtrk {' '.join(command)}", style="bold")
     record = work / "records" / name
-    arguments = [RECORD, str(record), *command]
     if ranks > 1:
-        torchrun(ranks, Path(__file__), *arguments)
+        torchrun(ranks, RECORDING, str(record), *command)
     else:
-        subprocess.run([sys.executable, __file__, *arguments], check=True)
+        subprocess.run([sys.executable, RECORDING, record, *command], check=True)
     return [read_json(record / f"{rank}.json") for rank in range(ranks)]
-
-
-def run_here(record: Path, command: list[str]) -> None:
-    """Runs a program in this process; writes what it took to a file of this rank in `record`."""
-    sys.argv = command
-    start = time.perf_counter()
-    try:
-        PROGRAMS[command[0]]()
-    except SystemExit as end:
-        if end.code:
-            raise
-    took = {"seconds": time.perf_counter() - start, "bytes": peak_memory()}
-    write_json(record / f"{os.environ.get('RANK', '0')}.json", took)
 
 
 def train_on(work: Path, settings: Sequence[str]) -> dict[str, Any]:
     """Trains the steps on all ranks; returns what each rank took, and the records of the steps."""
     where = (f"data.train=[{work}/sectors]", f"run.folder={work}/run")
-    took = measured("train", [train.PROGRAM, *where, *SETTINGS, *settings], work, RANKS)
+    took = measured("train", ["train", *where, *SETTINGS, *settings], work, RANKS)
     steps = read_run(work / "run").steps
     return {"ranks": took, "steps": [step.model_dump(mode="json") for step in steps]}
 
@@ -145,7 +125,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [RECORD]:
-        run_here(Path(sys.argv[2]), sys.argv[3:])
-    else:
-        exit_on_bad_input("large_event.py", main)
+    exit_on_bad_input("large_event.py", main)
