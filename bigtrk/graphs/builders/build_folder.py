@@ -73,8 +73,7 @@ def windows_of(events: Path, given: str | Path | None = None) -> Windows:
     Raises:
         InputError: it has no events, or a bad first one, or there are no such windows.
     """
-    first = read_event(events, find_events(events)[0], with_truth=False)
-    return find_windows(given, first)
+    return find_windows(given, read_event(events, find_events(events)[0]))
 
 
 def _learned(events: Path, pt_min: float) -> Windows:
