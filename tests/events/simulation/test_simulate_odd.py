@@ -147,7 +147,7 @@ def test_the_beam_spot_is_as_long_as_in_colliderml(event: Event) -> None:
 
 
 def test_an_event_is_about_as_large_as_colliderml_has_them(event: Event) -> None:
-    """So 24,000 particles are a pile-up of 200: 250,000 of 183,000 to 342,000 hits."""
+    """So 23,000 particles are a pile-up of 200: 250,000 of 183,000 to 342,000 hits."""
     assert 9.5 < len(event.hits["x"]) / 1500 < 11.5
     assert set(event.hits["volume_id"].tolist()) == set(VOLUMES)
 
