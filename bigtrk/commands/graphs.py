@@ -31,8 +31,8 @@ def simulate(
         int, typer.Option(min=0, help="number of the first event; runs tell events by their names")
     ] = 0,
     detectors: Annotated[
-        Path | None, typer.Option(help="a detectors.csv instead of the built-in geometry")
-    ] = None,
+        str, typer.Option(help="trackml, odd (the Open Data Detector), or a detectors.csv")
+    ] = "trackml",
     no_truth: Annotated[
         bool, typer.Option("--no-truth", help="what a detector measures, and not who made it")
     ] = False,
@@ -82,7 +82,8 @@ def build(
     source: From = Source.TRACKML,
     event_range: Range = None,
     windows: Annotated[
-        Path | None, typer.Option(help="windows file; built-in ones without it")
+        str | None,
+        typer.Option(help="trackml, odd or a windows file; those of the events' detector without"),
     ] = None,
     learn_windows: Annotated[
         bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
