@@ -8,6 +8,7 @@ import typer
 
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
+from bigtrk.events.formats import EventFormat
 from bigtrk.graphs.builders.module_map.names import MapWindows
 from bigtrk.user_code import Code, allow_code
 
@@ -16,12 +17,13 @@ class Source(StrEnum):
     """The origin of events."""
 
     TRACKML = "trackml"
+    COLLIDERML = "colliderml"
     HEPTRKX = "heptrkx"
     PYG = "pyg"
 
 
 def simulate(
-    out: Annotated[Path, typer.Argument(help="folder for the TrackML files")],
+    out: Annotated[Path, typer.Argument(help="folder for the events' files")],
     events: Annotated[int, typer.Option(min=1, help="number of events")] = 8,
     particles: Annotated[int, typer.Option(min=1, help="particles per event")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="of the simulation")] = 0,
@@ -34,17 +36,26 @@ def simulate(
     no_truth: Annotated[
         bool, typer.Option("--no-truth", help="what a detector measures, and not who made it")
     ] = False,
+    written: Annotated[
+        EventFormat,
+        typer.Option("--format", help="TrackML files, or ColliderML's Parquet: no cells"),
+    ] = EventFormat.TRACKML,
 ) -> None:
-    """Simulate events and write them as TrackML files; what is there already is kept."""
+    """Simulate events and write them as files; what is there already is kept."""
     from bigtrk.events.simulation.production import simulate_folder
 
     numbers = range(first_event, first_event + events)
-    simulate_folder(out, numbers, particles, seed, detectors, with_truth=not no_truth)
+    simulate_folder(out, numbers, particles, seed, detectors, not no_truth, written)
 
 
 From = Annotated[
     Source,
-    typer.Option("--from", help="TrackML files, HEPTrkX npz graphs, files of PyG's Data"),
+    typer.Option(
+        "--from", help="events of TrackML or ColliderML, HEPTrkX npz graphs, files of PyG's Data"
+    ),
+]
+Range = Annotated[
+    str | None, typer.Option("--events", help="FIRST-LAST: of the events, those so numbered")
 ]
 PtMin = Annotated[
     float,
@@ -69,6 +80,7 @@ def build(
     events: Annotated[Path, typer.Argument(help="folder or zip of events")],
     out: Annotated[Path, typer.Argument(help="folder for the graphs")],
     source: From = Source.TRACKML,
+    event_range: Range = None,
     windows: Annotated[
         Path | None, typer.Option(help="windows file; built-in ones without it")
     ] = None,
@@ -104,26 +116,53 @@ def build(
     from bigtrk.pipeline.build import build_radius_graphs
 
     allow_code(code or ())
-    imported, by_map = source is not Source.TRACKML, module_map is not None or learn_module_map
+    imported = source not in (Source.TRACKML, Source.COLLIDERML)
+    by_map = module_map is not None or learn_module_map
     by_windows, near = windows is not None or learn_windows, embedding is not None
     _check_one([by_windows, module_map is not None, learn_module_map, near, true_edges, imported])
     if not near and (radius is not None or efficiency is not None):
         raise InputError("--radius and --efficiency are of --embedding; give its run, too")
     if not by_map and module_map_windows is not MapWindows.MINMAX:
         raise InputError("--module-map-windows is of --module-map; give its file, too, or learn it")
+    if imported and event_range is not None:
+        raise InputError("--events is of events, not of graphs that are there; leave it out")
     if source is not Source.PYG and (node_features or edge_features):
         raise InputError("--node-features and --edge-features are of --from pyg; give it, too")
+    names = None if imported else _chosen(events, source, event_range)
     if imported:
         manifest = _import_graphs(source, events, out, node_features, edge_features)
     elif embedding is not None:
-        manifest = build_radius_graphs(events, out, embedding, radius, efficiency)
+        manifest = build_radius_graphs(events, out, embedding, radius, efficiency, names)
     elif by_map:
-        manifest = build_by_module_map(events, out, module_map, module_map_windows, pt_min)
+        manifest = build_by_module_map(events, out, module_map, module_map_windows, pt_min, names)
     elif true_edges:
-        manifest = build_with(events, out, TrueEdgeBuilder())
+        manifest = build_with(events, out, TrueEdgeBuilder(), names)
     else:
-        manifest = build_folder(events, out, windows, learn_windows, pt_min)
+        manifest = build_folder(events, out, windows, learn_windows, pt_min, names)
     print_result(manifest, as_json, lambda: show_folder(manifest, console))
+
+
+def _chosen(events: Path, source: Source, numbers: str | None) -> list[str] | None:
+    """Lists the events of a folder or archive that `numbers` asks for; None for all of them.
+
+    Raises:
+        InputError: there are none, or they are not of the `source` that was asked for.
+    """
+    from bigtrk.events.reader import find_events, is_colliderml
+
+    if source is Source.COLLIDERML and not is_colliderml(events):
+        raise InputError(
+            f"{events}: holds no Parquet files of ColliderML's tracker_hits; name the folder that "
+            "holds those of a sample, and of its particles"
+        )
+    return None if numbers is None else find_events(events, _range(numbers))
+
+
+def _range(text: str) -> range:
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise InputError(f"--events {text}: is not FIRST-LAST, such as 0-99; give two numbers so")
+    return range(int(first), int(last) + 1)
 
 
 def _check_one(ways: list[bool]) -> None:

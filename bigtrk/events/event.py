@@ -27,3 +27,8 @@ class Event:
     cells: Columns | None = None
     particles: Columns | None = None
     truth: Columns | None = None
+
+
+def event_name(number: int) -> str:
+    """Returns the name of event `number`, as TrackML's files have it: "event000001000"."""
+    return f"event{number:09d}"

@@ -1,4 +1,4 @@
-"""TrackML events from a folder or a zip archive, validated."""
+"""Events from a folder or a zip archive, validated: TrackML's files, or a ColliderML sample."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +9,8 @@ import numpy as np
 
 from bigtrk.errors import InputError
 from bigtrk.events.archives import Source, open_source
+from bigtrk.events.colliderml import reader as colliderml
+from bigtrk.events.colliderml.layout import Sample, find_sample
 from bigtrk.events.columns import CELLS, DETECTORS, HITS, PARTICLES, TRUTH, TableSpec
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.tables import fail_at, parse_table
@@ -18,13 +20,25 @@ HITS_FILE = re.compile(r"(event\d+)-hits\.csv(\.gz)?")
 DETECTORS_FILE = "detectors.csv"
 
 
-def find_events(path: Path) -> list[str]:
+def find_events(path: Path, numbers: range | None = None) -> list[str]:
     """Returns the names of the events in a folder or zip archive, sorted: "event000001000", ...
 
+    numbers: of the events that are wanted, all by default.
+
     Raises:
-        InputError: `path` is neither, or holds no event.
+        InputError: `path` is neither, or holds no event, or none of the wanted ones.
     """
-    return _events_of(open_source(path))
+    sample = _sample_at(path)
+    names = colliderml.find_events(sample) if sample else _events_of(open_source(path))
+    if numbers is None:
+        return names
+    chosen = [name for name in names if int(name.removeprefix("event")) in numbers]
+    if not chosen:
+        raise InputError(
+            f"{path}: none of its {len(names)} events, {names[0]} to {names[-1]}, has a number "
+            f"from {numbers[0]} to {numbers[-1]}; give others"
+        )
+    return chosen
 
 
 def event_sizes(path: Path) -> dict[str, int]:
@@ -34,10 +48,17 @@ def event_sizes(path: Path) -> dict[str, int]:
     Raises:
         InputError: `path` is neither, or holds no event.
     """
+    if sample := _sample_at(path):
+        return colliderml.event_sizes(sample)
     source = open_source(path)
     found = ((name, _file_of(source, name, HITS)) for name in _events_of(source))
     files = {name: file for name, file in found if file}
     return dict(zip(files, source.sizes(list(files.values())), strict=True))
+
+
+def is_colliderml(path: Path) -> bool:
+    """Says whether a folder holds a ColliderML sample, and no TrackML events."""
+    return _sample_at(path) is not None
 
 
 def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> Event:
@@ -51,9 +72,14 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
     Raises:
         InputError: there is no such event, or a table is damaged, incomplete or inconsistent.
     """
+    if sample := _sample_at(path):
+        if name is None:
+            name = _only(colliderml.find_events(sample), path)
+        return colliderml.read_event(sample, name, with_truth)
     path, name = _split_prefix(path, name)
     source = open_source(path)
-    name = _one_event(source, name)
+    if name is None:
+        name = _only(_events_of(source), path)
     files = {spec: _file_of(source, name, spec) for spec in (HITS, CELLS, PARTICLES, TRUTH)}
     if files[HITS] is None:
         raise InputError(
@@ -76,6 +102,11 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
             _check_hits_exist(table, hits)
     others = (table.columns if table else None for table in (cells, particles, truth))
     return Event(name, hits.columns, *others)
+
+
+def has_detectors(path: Path) -> bool:
+    """Says whether a module table lies beside the events of a folder or zip archive."""
+    return path.exists() and open_source(path).find(DETECTORS_FILE) is not None
 
 
 def read_detectors(path: Path) -> Columns:
@@ -117,21 +148,26 @@ def _events_of(source: Source) -> list[str]:
     events = sorted({match[1] for match in matches if match})
     if not events:
         raise InputError(
-            f"{source.path}: holds no events (files such as event000001000-hits.csv.gz); name "
-            "the folder or zip archive that does, or make some with 'bigtrk simulate'"
+            f"{source.path}: holds no events (files such as event000001000-hits.csv.gz, or "
+            "ColliderML's tracker_hits/*.parquet); name the folder or zip archive that does, or "
+            "make some with 'bigtrk simulate'"
         )
     return events
 
 
-def _one_event(source: Source, name: str | None) -> str:
-    if name is not None:
-        return name
-    events = _events_of(source)
+def _only(events: list[str], path: Path) -> str:
     if len(events) > 1:
         raise InputError(
-            f"{source.path}: holds {len(events)} events; name one of {events[0]} ... {events[-1]}"
+            f"{path}: holds {len(events)} events; name one of {events[0]} ... {events[-1]}"
         )
     return events[0]
+
+
+def _sample_at(path: Path) -> Sample | None:
+    """Finds the ColliderML sample at `path`; None where there is none, or are TrackML events."""
+    if path.is_dir() and any(HITS_FILE.fullmatch(entry.name) for entry in path.iterdir()):
+        return None
+    return find_sample(path)
 
 
 def _file_of(source: Source, name: str, spec: TableSpec) -> str | None:

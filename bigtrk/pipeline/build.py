@@ -12,12 +12,18 @@ EFFICIENCY = 0.99  # of target edges, unless a radius or another share is asked 
 
 
 def build_radius_graphs(
-    events: Path, out: Path, run: Path, radius: float | None, efficiency: float | None
+    events: Path,
+    out: Path,
+    run: Path,
+    radius: float | None,
+    efficiency: float | None,
+    names: list[str] | None = None,
 ) -> dict[str, Any]:
     """Builds the radius graph of each event of `events` in folder `out`; returns the manifest.
 
-    run: that of the embedding. The radius is given, or else the one that keeps a share `efficiency`
-    of the target edges of the run's validation events, by default 0.99.
+    run: that of the embedding. names: the events to take, all by default. The radius is given, or
+    else the one that keeps a share `efficiency` of the target edges of the run's validation events,
+    by default 0.99.
 
     Raises:
         InputError: bad input, or an event would have too many edges; graphs built before stay.
@@ -29,4 +35,4 @@ def build_radius_graphs(
     embedding = load_embedding(run)
     if radius is None:
         radius = radius_for(run, EFFICIENCY if efficiency is None else efficiency)
-    return build_with(events, out, RadiusBuilder(embedding, embedding.digest, radius))
+    return build_with(events, out, RadiusBuilder(embedding, embedding.digest, radius), names)

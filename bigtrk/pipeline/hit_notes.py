@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from bigtrk.console import complain
 from bigtrk.errors import InputError
-from bigtrk.events.archives import open_source
 from bigtrk.events.event import Columns
-from bigtrk.events.reader import DETECTORS_FILE, read_detectors
+from bigtrk.events.reader import DETECTORS_FILE, has_detectors, read_detectors
 from bigtrk.events.truth import module_ids
 from bigtrk.graphs.builders.module_map.groups import rows_of
 from bigtrk.graphs.coordinates import Ints
@@ -82,7 +81,7 @@ def described_modules(events: Path) -> Ints | None:
     """Reads the modules that a detector description beside events names, [M, 3]; None where there
     is none. One that cannot be read is said, and no reason to stop: no stage needs it.
     """
-    if open_source(events).find(DETECTORS_FILE) is None:
+    if not has_detectors(events):
         return None
     try:
         return module_ids(read_detectors(events))

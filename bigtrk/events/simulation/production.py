@@ -1,8 +1,9 @@
-"""Many simulated events, written as TrackML files."""
+"""Many simulated events, written as TrackML files or a ColliderML sample."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ from bigtrk import __version__
 from bigtrk.console import follow
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
+from bigtrk.events.colliderml.writer import SampleWriter
 from bigtrk.events.detectors import layers_from_detectors, write_detectors
+from bigtrk.events.event import Event, event_name
+from bigtrk.events.formats import EventFormat
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
 from bigtrk.events.reader import read_detectors
-from bigtrk.events.simulation.simulate import check_simulated, event_name, simulate_event
+from bigtrk.events.simulation.simulate import check_simulated, simulate_event
 from bigtrk.events.writer import write_event
 
 RECORD = "simulation.json"  # beside the events: what they were simulated with
@@ -26,12 +30,14 @@ def simulate_folder(
     seed: int,
     detectors: Path | None,
     with_truth: bool = True,
+    written: EventFormat = EventFormat.TRACKML,
 ) -> None:
     """Writes the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
 
     `detectors` names a detectors.csv; without it the built-in TrackML-like geometry is used.
-    Without truth the hits and cells are the same, and nothing tells who made them. Events that
-    `out` already holds from the same simulation are kept.
+    Without truth the hits and cells are the same, and nothing tells who made them. `written` is the
+    files' format; ColliderML's has no cells. Events that `out` already holds from the same
+    simulation are kept.
 
     Raises:
         InputError: `out` holds something else, or `detectors` is bad; or there are no events, or
@@ -49,13 +55,32 @@ def simulate_folder(
     }
     if not with_truth:
         parameters["truth"] = False
+    if written is not EventFormat.TRACKML:
+        parameters["format"] = written.value
     _claim(out, parameters)
     write_detectors(out, layers)
+    make = partial(_make, particles, seed, layers, with_truth)
+    if written is EventFormat.TRACKML:
+        _write_trackml(out, events, make)
+    else:
+        SampleWriter(out, layers, make).write(events)
+
+
+Make = Callable[[int], Event]  # simulates the event of a number
+
+
+def _make(
+    particles: int, seed: int, layers: DetectorLayers, with_truth: bool, event_id: int
+) -> Event:
+    event = simulate_event(particles, seed, event_id, layers)
+    return event if with_truth else replace(event, particles=None, truth=None)
+
+
+def _write_trackml(out: Path, events: Sequence[int], make: Make) -> None:
     for event_id in follow(events, len(events), "simulate"):
         # Hits are written last.
         if not (out / f"{event_name(event_id)}-hits.csv.gz").exists():
-            event = simulate_event(particles, seed, event_id, layers)
-            write_event(event if with_truth else replace(event, particles=None, truth=None), out)
+            write_event(make(event_id), out)
 
 
 def _claim(out: Path, parameters: dict[str, Any]) -> None:
@@ -73,7 +98,7 @@ def _claim(out: Path, parameters: dict[str, Any]) -> None:
     if found != parameters:
         raise InputError(
             f"{out}: holds events simulated otherwise ({RECORD} there); give the same --particles, "
-            f"--seed, --detectors and --no-truth to add events, or name another folder"
+            f"--seed, --detectors, --format and --no-truth to add events, or name another folder"
         )
 
 

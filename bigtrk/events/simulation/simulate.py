@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
-from bigtrk.events.event import NOISE, Columns, Event
+from bigtrk.events.event import NOISE, Columns, Event, event_name
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
 from bigtrk.events.simulation.deposits import (
     NO_PARTICLE,
@@ -23,10 +23,6 @@ NOISE_SHARE = 0.17  # TrackML: 0.15 to 0.23
 MIN_WEIGHTED_HITS = 4
 DIGITS = 6
 SMALLEST = 1e-16  # powers of ten are exact up to 10^22
-
-
-def event_name(event_id: int) -> str:
-    return f"event{event_id:09d}"
 
 
 def check_simulated(n_particles: int, seed: int, event_id: int) -> None:

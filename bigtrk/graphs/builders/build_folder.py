@@ -12,7 +12,7 @@ from rich.table import Table
 from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.reader import find_events, read_event
+from bigtrk.events.reader import find_events, is_colliderml, read_event
 from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder, build_with_record
 from bigtrk.graphs.builders.window_learning import learn_windows
 from bigtrk.graphs.builders.windows import Windows, builtin_windows, read_windows, write_windows
@@ -30,20 +30,23 @@ def build_folder(
     windows: Path | None = None,
     learn: bool = False,
     pt_min: float = 1.0,
+    names: list[str] | None = None,
 ) -> dict[str, Any]:
     """Builds a graph of each event of `events` in folder `out` by windows; returns the manifest.
 
-    `events`: a folder or zip archive of TrackML events. Layer pairs and cuts come from the file
-    `windows`, or with `learn` from the truth of the first events (particles above `pt_min` GeV),
-    else from the file shipped with bigtrk; they are written to `out`/windows.yaml.
+    `events`: a folder or zip archive of events. names: of those to take, all by default. Layer
+    pairs and cuts come from the file `windows`, or with `learn` from the truth of the first events
+    (particles above `pt_min` GeV), else from the file shipped with bigtrk; they are written to
+    `out`/windows.yaml.
 
     Raises:
         InputError: bad input, or options that exclude each other; graphs built before stay.
     """
     if windows and learn:
         raise InputError("give a windows file or learn windows from the events, not both")
-    chosen = _learned(events, find_events(events), pt_min) if learn else _given(windows)
-    manifest = build_with(events, out, WindowBuilder(chosen))
+    names = find_events(events) if names is None else names
+    chosen = _learned(events, names, pt_min) if learn else _given(windows)
+    manifest = build_with(events, out, WindowBuilder(chosen), names)
     write_windows(out / WINDOWS, chosen)
     return manifest
 
@@ -61,7 +64,8 @@ def build_with(
     """
     names = find_events(events) if names is None else names
     # Graphs of earlier versions, without the modules of hits, are made again.
-    parameters = {"from": "trackml", "modules": True, **builder.parameters}
+    source = "colliderml" if is_colliderml(events) else "trackml"
+    parameters = {"from": source, "modules": True, **builder.parameters}
     tasks = _tasks(events, names, builder)
     return fill_folder(out, tasks, len(names), parameters, "building graphs")
 

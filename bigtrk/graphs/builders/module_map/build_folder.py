@@ -18,25 +18,31 @@ MODULE_MAP = "module_map.safetensors"  # beside the graphs that were built with 
 
 
 def build_by_module_map(
-    events: Path, out: Path, file: Path | None, windows: MapWindows, pt_min: float
+    events: Path,
+    out: Path,
+    file: Path | None,
+    windows: MapWindows,
+    pt_min: float,
+    names: list[str] | None = None,
 ) -> dict[str, Any]:
     """Builds a graph of each event of `events` in folder `out` by a module map; returns the
     manifest.
 
-    The map is that of `file`, else it is learnt from the truth of all these events (particles above
-    `pt_min` GeV); it is written to `out`/module_map.safetensors.
+    names: the events to take, all of the folder by default. The map is that of `file`, else it is
+    learnt from the truth of all these events (particles above `pt_min` GeV); it is written to
+    `out`/module_map.safetensors.
 
     Raises:
         InputError: bad input; graphs built before stay.
     """
-    module_map = read_module_map(file) if file else _learnt(events, pt_min)
-    manifest = build_with(events, out, ModuleMapBuilder(module_map, windows))
+    names = find_events(events) if names is None else names
+    module_map = read_module_map(file) if file else _learnt(events, names, pt_min)
+    manifest = build_with(events, out, ModuleMapBuilder(module_map, windows), names)
     write_module_map(out / MODULE_MAP, module_map)
     return manifest
 
 
-def _learnt(events: Path, pt_min: float) -> ModuleMap:
-    names = find_events(events)
+def _learnt(events: Path, names: list[str], pt_min: float) -> ModuleMap:
     made = f"learned from {len(names)} events, {names[0]} to {names[-1]}, pT above {pt_min} GeV"
     module_map = learn_module_map(_read(events, names), made, pt_min)
     say(

@@ -1,0 +1,252 @@
+"""A bad ColliderML sample is told in one line: file, row and event, column, remedy."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.events.reader import find_events, read_event
+from tests.events.colliderml.samples import NO_PARTICLE, rows, write_sample
+from tests.programs import run_here
+
+FILE = "train-00000-of-00001.parquet"
+NAME = "event000090001"
+
+
+def refused(call: Callable[[], object], *parts: str) -> None:
+    with pytest.raises(InputError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def changed(values: Any, place: int, value: Any) -> list[Any]:
+    found = list(values)
+    found[place] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "change", "problem", "remedy"),
+    [
+        ("tracker_hits", "x", lambda v: changed(v, 2, np.nan), "x is nan at place 2", "correct"),
+        ("tracker_hits", "z", lambda v: changed(v, 0, -np.inf), "z is -inf at place 0", "correct"),
+        ("tracker_hits", "y", lambda v: changed(v, 1, None), "y is null at place 1", "correct"),
+        ("tracker_hits", "y", lambda _: None, "y is null", "write a list"),
+        ("tracker_hits", "z", lambda v: v[:-1], "z has 4 values where", "lists of one length"),
+        ("tracker_hits", "true_y", lambda v: v[:-2], "true_y has 3 values where", "one length"),
+        (
+            "tracker_hits",
+            "particle_id",
+            lambda v: changed(v, 3, 77),
+            "particle_id is 77 at place 3 of its list, a particle not in ",
+            f"add it there, or write {NO_PARTICLE}",
+        ),
+        (
+            "tracker_hits",
+            "particle_id",
+            lambda v: changed(v, 3, 2**63),
+            "particle_id is 9223372036854775808 at place 3",
+            "fetch the file again",
+        ),
+        ("particles", "particle_id", lambda _: [1, 0, 1], "particle_id is 1 again at", "once"),
+        ("particles", "px", lambda v: v[:-1], "px has 2 values where", "lists of one length"),
+        ("particles", "charge", lambda _: None, "charge is null", "write a list"),
+    ],
+)
+def test_a_bad_list(
+    tmp_path: Path,
+    table: str,
+    column: str,
+    change: Callable[[Any], Any],
+    problem: str,
+    remedy: str,
+) -> None:
+    hits, particles = rows()
+    bad = {"tracker_hits": hits, "particles": particles}[table][1]
+    bad[column] = change(bad[column])
+    write_sample(tmp_path, hits, particles)
+    where = f"{tmp_path / table / FILE}, row 2 (event 90001): "
+    refused(lambda: read_event(tmp_path, NAME), where, problem, remedy)
+    assert read_event(tmp_path, "event000090000").truth is not None
+
+
+def rewritten(path: Path, change: Callable[[pa.Table], pa.Table]) -> str:
+    table = change(pq.read_table(path))
+    pq.write_table(table, path)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("tracker_hits", "surface_id"), ("tracker_hits", "event_id")]
+)
+def test_a_missing_column(tmp_path: Path, table: str, column: str) -> None:
+    write_sample(tmp_path, *rows())
+    file = rewritten(tmp_path / table / FILE, lambda found: found.drop_columns([column]))
+    message = f"{file}: missing column {column}; ColliderML's {table} need event_id, "
+    refused(lambda: find_events(tmp_path), message, "fetch the file again")
+
+
+def test_particles_without_momenta(tmp_path: Path) -> None:
+    write_sample(tmp_path, *rows())
+    file = rewritten(tmp_path / "particles" / FILE, lambda t: t.drop_columns(["px", "py"]))
+    refused(lambda: read_event(tmp_path, NAME), f"{file}: missing column px, py; ", "rename")
+
+
+FLOATS = pa.list_(pa.float32())
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "problem"),
+    [
+        ("volume_id", pa.array([[1.0]] * 3, FLOATS), "holds list<item: float>, not a list of int"),
+        ("particle_id", pa.array([[1.0]] * 3, FLOATS), "holds list<item: float>, not a list of i"),
+        ("x", pa.array([[1]] * 3), "holds list<item: int64>, not a list of float32 or float64"),
+        ("x", pa.array([1.0] * 3), "holds double, not a list of float32 or float64"),
+        ("layer_id", pa.array([["2"]] * 3), "holds list<item: string>, not a list of integers"),
+        ("event_id", pa.array([1.0, 2.0, 3.0]), "holds double, not one integer per row"),
+        ("event_id", pa.array([[1], [2], [3]]), "holds list<item: int64>, not one integer per"),
+    ],
+)
+def test_a_column_of_another_type(
+    tmp_path: Path, column: str, values: pa.Array, problem: str
+) -> None:
+    write_sample(tmp_path, *rows())
+    file = rewritten(
+        tmp_path / "tracker_hits" / FILE,
+        lambda t: t.set_column(t.schema.get_field_index(column), column, values),
+    )
+    parts = f"{file}: column {column} {problem}".replace("item", "element"), "; convert it"
+    refused(lambda: read_event(tmp_path, NAME), *parts)
+
+
+@pytest.mark.parametrize(
+    ("events", "problem"),
+    [
+        ([5, None, 6], ", row 2: event_id is None, not a number from 0 to"),
+        ([-1, 5, 6], ", row 1: event_id is -1, not a number from 0 to"),
+        ([5, 6, 5], ", row 3 (event 5): event_id 5 is also that of "),
+    ],
+)
+def test_bad_numbers_of_events(tmp_path: Path, events: list[Any], problem: str) -> None:
+    write_sample(tmp_path, *rows())
+    file = rewritten(
+        tmp_path / "tracker_hits" / FILE,
+        lambda t: t.set_column(0, "event_id", pa.array(events, pa.int64())),
+    )
+    refused(lambda: find_events(tmp_path), f"{file}{problem}")
+
+
+def test_an_event_in_two_files(tmp_path: Path) -> None:
+    hits, particles = rows()
+    write_sample(tmp_path / "a", hits, particles)
+    write_sample(tmp_path / "b", hits[2:], particles[2:])
+    first, second = (tmp_path / which / "tracker_hits" / FILE for which in "ab")
+    message = f"{second}, row 1 (event 90007): event_id 90007 is also that of {first}, row 3; "
+    refused(lambda: find_events(tmp_path), message, "remove one of them")
+
+
+def test_an_event_without_particles(tmp_path: Path) -> None:
+    hits, particles = rows()
+    write_sample(tmp_path, hits, particles[:1])
+    message = f"{tmp_path}: no file of particles has event 90001, whose hits name theirs; fetch"
+    refused(lambda: read_event(tmp_path, NAME), message, "the folder that holds both")
+    (tmp_path / "particles" / FILE).unlink()
+    refused(lambda: read_event(tmp_path, NAME), message)
+    assert read_event(tmp_path, NAME, with_truth=False).truth is None
+
+
+def test_an_event_without_hits(tmp_path: Path) -> None:
+    hits, particles = rows()
+    hits[1] = {name: 90_001 if name == "event_id" else [] for name in hits[1]}
+    write_sample(tmp_path, hits, particles)
+    where = f"{tmp_path / 'tracker_hits' / FILE}, row 2 (event 90001): x is an empty list; remove"
+    refused(lambda: read_event(tmp_path, NAME), where)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 500, -9])
+def test_a_truncated_file(tmp_path: Path, kept: int) -> None:
+    write_sample(tmp_path, *rows())
+    path = tmp_path / "tracker_hits" / FILE
+    path.write_bytes(path.read_bytes()[:kept])
+    refused(lambda: find_events(tmp_path), f"{path}: not a readable Parquet file (", "fetch it")
+
+
+def test_a_damaged_page(tmp_path: Path) -> None:
+    """The footer is whole, the lists are not."""
+    write_sample(tmp_path, *rows())
+    path = tmp_path / "tracker_hits" / FILE
+    content = bytearray(path.read_bytes())
+    start = pq.read_metadata(path).row_group(0).column(1).file_offset or 4
+    content[start : start + 40] = bytes(40)
+    content[4:200] = bytes(196)
+    path.write_bytes(content)
+    refused(lambda: read_event(tmp_path, NAME), f"{path}: not a readable Parquet file (")
+
+
+def test_more_values_than_a_file_of_its_size_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hits, _ = rows()
+    hits[0] = {
+        name: value if name == "event_id" else np.zeros(200_000, np.uint8)
+        for name, value in hits[0].items()
+    }
+    write_sample(tmp_path, hits[:1], [])
+    assert len(read_event(tmp_path, with_truth=False).hits["x"]) == 200_000
+    monkeypatch.setattr("bigtrk.events.colliderml.rows.FREE_BYTES", 1 << 20)
+    (tmp_path / "tracker_hits" / FILE).touch()
+    refused(lambda: find_events(tmp_path), "says that it holds 2,400,001 values, more than")
+
+
+def test_no_rows_and_no_such_event(tmp_path: Path) -> None:
+    write_sample(tmp_path, *rows())
+    message = (
+        f"{tmp_path}: its files of tracker_hits have no event event7; name one of {NAME[:-1]}0"
+    )
+    refused(lambda: read_event(tmp_path, "event7"), message)
+    path = tmp_path / "tracker_hits" / FILE
+    refused(lambda: read_event(path), f"{path}: is one file of a sample; name the folder")
+    rewritten(path, lambda table: table.slice(0, 0))
+    refused(lambda: find_events(tmp_path), f"{tmp_path}: its files of tracker_hits have no rows")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("build csv out --from colliderml", "csv: holds no Parquet files of ColliderML's tracker"),
+        ("build absent out --from colliderml", "absent: holds no Parquet files of ColliderML's"),
+        ("build sample out --events 9-1", "--events 9-1: is not FIRST-LAST, such as 0-99"),
+        ("build sample out --events 5", "--events 5: is not FIRST-LAST"),
+        ("build sample out --events 1-2", "sample: none of its 3 events, event000090000 to "),
+        ("build sample out --from pyg --events 1-2", "--events is of events, not of graphs"),
+        ("build sample out", ", row 2 (event 90001): x is nan at place 0 of its list; correct"),
+        ("build sample out --learn-windows", ", row 2 (event 90001): x is nan at place 0"),
+    ],
+)
+def test_a_command_says_it_in_one_line_and_writes_nothing_by_halves(
+    command: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hits, particles = rows()
+    hits[1]["x"] = changed(hits[1]["x"], 0, np.nan)
+    write_sample(tmp_path / "sample", hits, particles)
+    (tmp_path / "csv").mkdir()
+    monkeypatch.chdir(tmp_path)
+    status, out, error = run_here(["bigtrk", *command.split()], monkeypatch, capsys)
+    last = error.strip().splitlines()[-1]
+    assert (status, out) == (2, "")
+    assert last.startswith("bigtrk: error: ")
+    assert message in last
+    written = [path.name for path in (tmp_path / "out").glob("*")]
+    assert written in ([], ["event000090000.safetensors"])

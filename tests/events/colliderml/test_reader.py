@@ -1,0 +1,205 @@
+"""Events of a ColliderML sample, against the lists that were written."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.events.reader import event_sizes, find_events, has_detectors, read_event
+from bigtrk.events.truth import hit_particles, particle_kinematics
+from tests.events.colliderml.samples import (
+    EVENTS,
+    HITS,
+    NO_PARTICLE,
+    PARTICLES,
+    an_event,
+    rows,
+    write_rows,
+    write_sample,
+)
+
+NAMES = [f"event{event:09d}" for event in EVENTS]
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    write_sample(tmp_path, *rows())
+    return tmp_path
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1, 1)])
+def test_every_value_is_the_one_written(sample: Path, order: tuple[int, ...]) -> None:
+    """In any order, also back to a row that was read before."""
+    assert find_events(sample) == NAMES
+    for place in order:
+        event = read_event(sample, NAMES[place])
+        hits, particles = rows()[0][place], rows()[1][place]
+        assert event.name == NAMES[place]
+        assert event.cells is None
+        assert event.hits["hit_id"].tolist() == list(range(5))
+        wanted = {"volume_id": "volume_id", "layer_id": "layer_id", "module_id": "surface_id"}
+        for ours, theirs in {**wanted, "x": "x", "y": "y", "z": "z"}.items():
+            assert event.hits[ours].tolist() == hits[theirs].tolist()
+            assert event.hits[ours].dtype in (np.float64, np.int64)
+        assert event.truth is not None
+        assert event.particles is not None
+        for axis in "xyz":
+            assert event.truth[f"t{axis}"].tolist() == hits[f"true_{axis}"].tolist()
+        numbers = [0 if p == NO_PARTICLE else int(p) + 1 for p in hits["particle_id"]]
+        assert event.truth["particle_id"].tolist() == numbers
+        assert event.particles["particle_id"].tolist() == [3, 2, 1]
+        renamed = {"q": "charge", "particle_type": "pdg_id", "nhits": "num_tracker_hits"}
+        for ours, theirs in {**renamed, **{n: n for n in ("px", "py", "pz", "vx", "vy")}}.items():
+            assert event.particles[ours].tolist() == particles[theirs].tolist()
+
+
+def test_momenta_are_those_of_the_particles(sample: Path) -> None:
+    event, particles = read_event(sample, NAMES[1]), rows()[1][1]
+    found = particle_kinematics(event)
+    pt = np.hypot(particles["px"].astype(float), particles["py"].astype(float))
+    assert found["particle_id"].tolist() == [1, 2, 3]
+    assert found["pt"].tolist() == pt[::-1].tolist()
+    assert hit_particles(event)[-1] == 0
+
+
+def test_hits_without_truth(tmp_path: Path) -> None:
+    """As the held-out events are: no true column, and no particles."""
+    hits, _ = rows()
+    for row in hits:
+        for name in ("particle_id", "true_x", "true_y", "true_z"):
+            del row[name]
+    write_sample(tmp_path, hits, [])
+    for with_truth in (True, False):
+        event = read_event(tmp_path, NAMES[0], with_truth)
+        assert (event.truth, event.particles) == (None, None)
+        assert event.hits["x"].tolist() == hits[0]["x"].tolist()
+
+
+def test_truth_that_is_not_wanted_may_be_bad(tmp_path: Path) -> None:
+    hits, _ = rows()
+    hits[0]["particle_id"] = None
+    write_sample(tmp_path, hits, [])
+    assert read_event(tmp_path, NAMES[0], with_truth=False).truth is None
+
+
+def test_a_particle_0_that_is_not_listed_is_none(tmp_path: Path) -> None:
+    """Ids are places in a list that begins with the colliding protons: hits have 0 for nobody."""
+    hits, particles = an_event(7)
+    hits["particle_id"] = [0, 2, 1, 0, 2]
+    write_sample(tmp_path, [hits], [particles])
+    assert hit_particles(read_event(tmp_path)).tolist() == [1, 3, 2, 1, 3]
+    particles = {
+        name: value if name == "event_id" else value[:2] for name, value in particles.items()
+    }
+    write_sample(tmp_path, [hits], [particles])
+    assert hit_particles(read_event(tmp_path)).tolist() == [0, 3, 2, 0, 3]
+
+
+@pytest.mark.parametrize(
+    ("hits", "particles", "named"),
+    [
+        ("tracker_hits.parquet", "particles.parquet", "."),
+        (
+            "data/ttbar_pu200_tracker_hits/train-0.parquet",
+            "data/ttbar_pu200_particles/train-0.parquet",
+            ".",
+        ),
+        (
+            "data/ttbar_pu200_tracker_hits/train-0.parquet",
+            "data/ttbar_pu200_particles/train-0.parquet",
+            "data/ttbar_pu200",
+        ),
+        (
+            "tt_pu0_tracker_hits/data/tt_pu0_tracker_hits/train-0.parquet",
+            "tt_pu0_particles/data/tt_pu0_particles/train-0.parquet",
+            "tt_pu0",
+        ),
+        (
+            "v1/reco/tracker_hits/hard.tt.v1.reco.tracker_hits.events0-9.parquet",
+            "v1/truth/particles/hard.tt.v1.truth.particles.events0-9.parquet",
+            "v1",
+        ),
+    ],
+)
+def test_files_are_found_by_their_names(
+    tmp_path: Path, hits: str, particles: str, named: str
+) -> None:
+    written = an_event(3)
+    write_rows(tmp_path / hits, [written[0]], HITS)
+    write_rows(tmp_path / particles, [written[1]], PARTICLES)
+    for other in ("calo_hits/train-0.parquet", "tracks/event000000003-tracks.parquet"):
+        (tmp_path / other).parent.mkdir()
+        (tmp_path / other).write_bytes(b"not read")
+    event = read_event(tmp_path / named)
+    assert event.name == "event000000003"
+    assert event.particles is not None
+    assert not has_detectors(tmp_path / named)
+
+
+def test_several_files_and_a_prefix_of_one_of_two_samples(tmp_path: Path) -> None:
+    for sample in ("tt_pu0", "tt_pu200"):
+        for shard in range(3):
+            found = [an_event(10 * shard + n) for n in (1, 0)]
+            for which, (table, types) in enumerate(
+                (("tracker_hits", HITS), ("particles", PARTICLES))
+            ):
+                path = tmp_path / f"{sample}_{table}" / f"train-{shard}.parquet"
+                write_rows(path, [each[which] for each in found], types)
+    names = [f"event{number:09d}" for number in (0, 1, 10, 11, 20, 21)]
+    assert find_events(tmp_path / "tt_pu200") == names
+    assert (
+        read_event(tmp_path / "tt_pu0", names[3]).hits["x"].tolist()
+        == an_event(11)[0]["x"].tolist()
+    )
+    assert find_events(tmp_path / "tt_pu200", range(1, 11)) == names[1:3]
+    with pytest.raises(InputError, match=r"none of its 6 events, event0+ to event0+21, has a num"):
+        find_events(tmp_path / "tt_pu200", range(30, 40))
+    with pytest.raises(InputError, match=r"event_id 1 is also that of .*name one, such as"):
+        find_events(tmp_path)
+
+
+def test_a_file_that_changes_is_read_again(sample: Path) -> None:
+    before = read_event(sample, NAMES[0])
+    hits, particles = rows()
+    hits[0]["x"] = hits[0]["x"][::-1]
+    write_sample(sample, hits, particles)
+    assert read_event(sample, NAMES[0]).hits["x"].tolist() == before.hits["x"].tolist()[::-1]
+
+
+def test_other_types_of_the_same_values(tmp_path: Path) -> None:
+    """Polars writes large lists; others' integers are signed, and floats double."""
+    types = {
+        name: pa.float64() if kind == pa.float32() else pa.int64()
+        for name, kind in {**HITS, **PARTICLES}.items()
+    }
+    hits, particles = an_event(1)
+    hits["particle_id"] = [0, 1, 2, 1, -1]
+    for table, row, names in (("tracker_hits", hits, HITS), ("particles", particles, PARTICLES)):
+        columns = {name: pa.array([list(row[name])], pa.large_list(types[name])) for name in names}
+        (tmp_path / table).mkdir()
+        pq.write_table(pa.table({"event_id": [1], **columns}), tmp_path / table / "a.parquet")
+    event = read_event(tmp_path)
+    assert event.hits["x"].tolist() == hits["x"].tolist()
+    assert hit_particles(event).tolist() == [1, 2, 3, 2, 0]
+
+
+def test_an_event_may_have_no_hits_where_truth_is_not_read(tmp_path: Path) -> None:
+    hits = {name: 4 if name == "event_id" else [] for name in an_event(4)[0]}
+    write_sample(tmp_path, [hits], [])
+    event = read_event(tmp_path, with_truth=False)
+    assert {len(column) for column in event.hits.values()} == {0}
+    assert event.hits["hit_id"].dtype == np.int64
+
+
+def test_sizes_are_the_mean_bytes_of_a_row_group(sample: Path) -> None:
+    """Two row groups: of the first two events, and of the last."""
+    file = pq.ParquetFile(next((sample / "tracker_hits").iterdir())).metadata
+    groups = [file.row_group(group) for group in range(2)]
+    packed = [
+        sum(group.column(c).total_compressed_size for c in range(group.num_columns))
+        for group in groups
+    ]
+    assert event_sizes(sample) == dict(zip(NAMES, [packed[0] // 2] * 2 + [packed[1]], strict=True))
