@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.events.event import Columns, Event
+from bigtrk.events.event import Columns, Event, event_name
 from bigtrk.events.reader import read_event
 from bigtrk.events.writer import write_table
 from bigtrk.graphs.event_graph import EventGraph
@@ -76,4 +76,4 @@ def write_gnn_graphs(graphs: Path, out: Path, score: Callable[[EventGraph], Tens
 
 
 def _event_file(folder: Path, number: int, stem: str) -> Path:
-    return folder / f"event{number:09d}-{stem}.csv"
+    return folder / f"{event_name(number)}-{stem}.csv"

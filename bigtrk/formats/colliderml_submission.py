@@ -9,11 +9,14 @@ import numpy as np
 
 from bigtrk.console import follow
 from bigtrk.errors import InputError
-from bigtrk.events.reader import read_event
+from bigtrk.events.colliderml.layout import stored_particle_ids
+from bigtrk.events.event import Event
+from bigtrk.events.reader import is_colliderml, read_event
 from bigtrk.events.truth import hit_particles
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.files import TRACKS_FILE, TrackSource, open_tracks
 from bigtrk.tracks.majority import majority_particles
+from bigtrk.tracks.overlaps import Ids
 from bigtrk.tracks.pairing import events_by_number
 from bigtrk.tracks.parquet_submission import SubmittedEvent, write_parquet_submission
 
@@ -75,12 +78,21 @@ def _rows(
     source: TrackSource, names: dict[int, str], events: Path, majority: bool, made: Submitted
 ) -> Iterator[SubmittedEvent]:
     """Yields events in ascending order, and counts them in `made`."""
+    by_place = is_colliderml(events)
     for number in follow(source.events, len(source.events), "submit"):
         event = read_event(events, names[number], with_truth=majority)
         hit_id = event.hits["hit_id"].astype(np.int64, copy=False)
         track_id = source.read(number).of_hits(hit_id)
-        claimed = majority_particles(track_id, hit_particles(event)) if majority else None
+        claimed = _claimed(event, track_id, by_place) if majority else None
         made.events += 1
         made.hits += len(hit_id)
         made.tracks += len(np.unique(track_id[track_id != NO_TRACK]))
         yield SubmittedEvent(number, hit_id, track_id, claimed)
+
+
+def _claimed(event: Event, track_id: Ids, by_place: bool) -> Ids:
+    """Returns the particle of each hit's track as the sample numbers it: from 0 if `by_place`,
+    where -1 is none.
+    """
+    named = majority_particles(track_id, hit_particles(event))
+    return stored_particle_ids(named).astype(np.int64) if by_place else named

@@ -18,6 +18,7 @@ from bigtrk.disk.parquet import read_integers
 from bigtrk.errors import InputError
 from bigtrk.events.archives import open_source
 from bigtrk.events.columns import TableSpec
+from bigtrk.events.event import event_name
 from bigtrk.events.tables import HEADER_LINES, parse_table
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.hit_tracks import HitTracks
@@ -92,7 +93,7 @@ def copy_as_trackml(tracks: Path, path: Path) -> None:
     source = open_tracks(tracks)
     found = ((number, source.read(number)) for number in source.events)
     write_submission(
-        path, ((f"event{number:09d}", one.hit_id, one.track_id) for number, one in found)
+        path, ((event_name(number), one.hit_id, one.track_id) for number, one in found)
     )
 
 

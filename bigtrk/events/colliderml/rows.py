@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from bigtrk.disk.unpacking import FREE_BYTES, MAX_RATIO
 from bigtrk.errors import InputError, one_line, reason
-from bigtrk.events.colliderml.layout import EVENT_ID, StoredFile
+from bigtrk.events.colliderml.layout import EVENT_ID, FLAGS, StoredFile
 from bigtrk.events.columns import TableSpec
 
 BUFFER_BYTES = 1 << 20  # read at once of each column; without, a whole group's packed bytes are
@@ -165,6 +165,8 @@ def _fits(kind: pa.DataType, name: str, is_id: bool) -> bool:
         return bool(pa.types.is_integer(kind))
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return False
+    if name in FLAGS:
+        return bool(pa.types.is_boolean(kind.value_type))
     if is_id:
         return bool(pa.types.is_integer(kind.value_type))
     return bool(pa.types.is_float32(kind.value_type) or pa.types.is_float64(kind.value_type))
@@ -173,6 +175,8 @@ def _fits(kind: pa.DataType, name: str, is_id: bool) -> bool:
 def _wanted(name: str, is_id: bool) -> str:
     if name == EVENT_ID:
         return "one integer per row"
+    if name in FLAGS:
+        return "a list of booleans per row"
     return f"a list of {'integers' if is_id else 'float32 or float64'} per row"
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bigtrk.events.colliderml.layout import particle_numbers
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_weights
 from bigtrk.records.score import ColliderMLMetrics, ColliderMLScore
@@ -13,8 +14,13 @@ from bigtrk.tracks.hit_tracks import HitTracks
 
 @dataclass
 class ColliderMLTask:
-    """The counts of the events so far: of all rows, and of those in tracks."""
+    """The counts of the events so far: of all rows, and of those in tracks.
 
+    by_place: events are of a ColliderML sample, which numbers particles from 0, as its submissions
+    do.
+    """
+
+    by_place: bool
     submitted: ColliderMLCounts = NOTHING
     in_tracks: ColliderMLCounts = NOTHING
 
@@ -24,6 +30,8 @@ class ColliderMLTask:
         Raises:
             InputError: the event has no truth.
         """
+        if self.by_place and tracks.claimed is not None:
+            tracks = replace(tracks, claimed=particle_numbers(tracks.claimed))
         self.submitted += count_submitted(event, tracks)
         self.in_tracks += count_submitted(event, tracks.in_tracks())
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from bigtrk.console import follow
 from bigtrk.errors import InputError, printable
 from bigtrk.events.event import Event
-from bigtrk.events.reader import read_event
+from bigtrk.events.reader import is_colliderml, read_event
 from bigtrk.records.score import EventScore, ScoreRecord
 from bigtrk.tracks.evaluation import JudgedTracks
 from bigtrk.tracks.files import open_tracks
@@ -35,7 +35,7 @@ def score_files(
     numbers = list(names if task else source.events)
     judged: list[JudgedTracks] = []
     scores: list[EventScore] = []
-    matchings, public = criteria.matchings(), ColliderMLTask()
+    matchings, public = criteria.matchings(), ColliderMLTask(is_colliderml(events))
     for number in follow(numbers, len(numbers), "score"):
         event = _read_with_truth(events, names[number])
         listed = source.read(number) if number in source.events else nothing_listed(str(tracks))
