@@ -21,8 +21,8 @@ PT_MIN = 1.0  # GeV
 
 @dataclass(frozen=True)
 class ColliderMLCounts:
-    """Counts of one event's submitted hits or, added up, of several events'; ids that
-    several have count once.
+    """Counts of one event's submitted hits or, added up, of several events'; ids that several have
+    count once.
 
     correct, submitted: weight of the hits in correct tracks, and of all listed. n_shared: particles
     with hits in several tracks, of the n_particles with listed hits. hard, claimed: ids of primary

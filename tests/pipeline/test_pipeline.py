@@ -128,7 +128,7 @@ def test_a_pipeline_is_submitted(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Its tracks are those of `bigtrk reconstruct`; an event that fails is not left out silently."""
+    """Its tracks are those of `bigtrk reconstruct`; one that fails is not left out silently."""
     monkeypatch.chdir(tmp_path)
     reconstructed(folder, folder / "hits", tmp_path / "made")
     command = ["bigtrk", "submit", str(folder / "out"), str(folder / "hits"), "mine.parquet"]
