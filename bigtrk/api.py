@@ -70,11 +70,12 @@ def simulate(
 
 
 def read_event(path: str | Path, name: str | None = None, with_truth: bool = True) -> Event:
-    """Reads one TrackML event, tables of columns: hits with x, y, z in mm, and cells, particles
-    and truth where they are known and `with_truth`.
+    """Reads one event, tables of columns: hits with x, y, z in mm, and cells, particles and truth
+    where they are known and `with_truth`.
 
-    path: a folder or zip archive that holds event `name` (which may be left out where there is only
-    one), a file of the event, or a prefix such as `DIR/event000001000`.
+    path: a folder or zip archive of TrackML files that holds event `name` (which may be left out
+    where there is only one), a file of the event, a prefix such as `DIR/event000001000`, or the
+    folder of a ColliderML sample.
 
     Raises:
         ValueError: there is no such event, or a table is damaged, incomplete or inconsistent.

@@ -21,7 +21,9 @@ from safetensors.torch import load, save
 from bigtrk.config import load_settings
 from bigtrk.disk.files import seal
 from bigtrk.errors import InputError
+from bigtrk.events.colliderml.writer import SampleWriter
 from bigtrk.events.event import Event
+from bigtrk.events.geometry import TRACKML_LAYERS
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
@@ -44,6 +46,8 @@ from partition.sectors import cut
 
 EVENT = "event000000001"
 TABLES = ("hits", "cells", "particles", "truth")
+SAMPLE_TABLES = ("tracker_hits", "particles")
+SAMPLE_FILE = "train-000000001-000000001.parquet"
 PARTS = 4
 
 
@@ -103,6 +107,25 @@ def read_events(folder: Path, content: bytes) -> Event:
         (events / name).write_bytes(good)
     (events / kinds[kind[0]]).write_bytes(content)
     return read_event(events)
+
+
+@cache
+def sample_seeds() -> list[bytes]:
+    """A file of hits and one of particles, first byte 0 and 1."""
+    with TemporaryDirectory() as folder:
+        SampleWriter(Path(folder), TRACKML_LAYERS, lambda _: an_event()).write([1])
+        files = (Path(folder) / table / SAMPLE_FILE for table in SAMPLE_TABLES)
+        return [bytes([kind]) + path.read_bytes() for kind, path in enumerate(files)]
+
+
+def read_sample(folder: Path, content: bytes) -> Event:
+    """First byte: which of the two files is spoiled, the last for all others."""
+    spoiled = min(content[0], len(SAMPLE_TABLES) - 1) if content else 0
+    for kind, seed in enumerate(sample_seeds()):
+        path = folder / "sample" / SAMPLE_TABLES[kind] / SAMPLE_FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content[1:] if kind == spoiled else seed[1:])
+    return read_event(folder / "sample")
 
 
 def event_seeds() -> list[bytes]:
@@ -354,6 +377,7 @@ def same(one: object, other: object) -> bool:
 
 READERS = {
     "event": Reader(event_seeds, read_events),
+    "sample": Reader(sample_seeds, read_sample),
     "graph": Reader(lambda: [b"\0" + graph_file(), b"\1" + graph_file()], read_graph),
     "sector": Reader(lambda: [b"\0" + sector_file(), b"\1" + sector_file()], read_sectors),
     "module map": Reader(lambda: [b"\0" + module_map_file(), b"\1" + module_map_file()], read_map),

@@ -36,7 +36,7 @@ def simulate(
     no_truth: Annotated[
         bool, typer.Option("--no-truth", help="what a detector measures, and not who made it")
     ] = False,
-    written: Annotated[
+    file_format: Annotated[
         EventFormat,
         typer.Option("--format", help="TrackML files, or ColliderML's Parquet: no cells"),
     ] = EventFormat.TRACKML,
@@ -45,7 +45,7 @@ def simulate(
     from bigtrk.events.simulation.production import simulate_folder
 
     numbers = range(first_event, first_event + events)
-    simulate_folder(out, numbers, particles, seed, detectors, not no_truth, written)
+    simulate_folder(out, numbers, particles, seed, detectors, not no_truth, file_format)
 
 
 From = Annotated[

@@ -65,9 +65,10 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
     """Reads and validates one event.
 
     `path` is a folder or zip archive that holds event `name` (which may be omitted where there
-    is only one), one of the event's files, or a prefix such as `DIR/event000001000`. Tables
-    other than hits are None where their file is absent; particles and truth are also where they are
-    not to be read (`with_truth`), and then the event may have no hits.
+    is only one), one of the event's files, a prefix such as `DIR/event000001000`, or the folder
+    of a ColliderML sample. Tables other than hits are None where their file is absent; particles
+    and truth are also where they are not to be read (`with_truth`), and then the event may have no
+    hits.
 
     Raises:
         InputError: there is no such event, or a table is damaged, incomplete or inconsistent.

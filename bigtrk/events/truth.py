@@ -132,7 +132,8 @@ def _truth(event: Event) -> Columns:
     if event.truth is None:
         raise InputError(
             f"{event.name}: has hits but no truth, so labels cannot be made; add "
-            f"{event.name}-truth.csv, or use the event for inference only"
+            f"{event.name}-truth.csv, or particle_id to ColliderML's hits, or use the event for "
+            "inference only"
         )
     return event.truth
 

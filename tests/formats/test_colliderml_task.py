@@ -31,7 +31,7 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Starts in a folder with the events of a sample, and tracks that are half right."""
     monkeypatch.chdir(tmp_path)
     numbers = range(90_000, 90_003)
-    simulate_folder(Path("events"), numbers, 60, 2, None, written=EventFormat.COLLIDERML)
+    simulate_folder(Path("events"), numbers, 60, 2, None, file_format=EventFormat.COLLIDERML)
     draw = np.random.default_rng(8)
     for name in find_events(Path("events")):
         event = read_event(Path("events"), name)

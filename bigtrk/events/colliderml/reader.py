@@ -62,21 +62,22 @@ def read_event(sample: Sample, name: str, with_truth: bool) -> Event:
     """
     spec = TRACKER_HITS if with_truth else MEASURED_HITS
     places = find_rows(sample.hits, spec)
-    numbers = {event_name(event): event for event in places}
-    if name not in numbers:
+    digits = name.removeprefix("event")
+    number = int(digits) if digits.isdecimal() else -1
+    if number not in places or event_name(number) != name:
         known = find_events(sample)
         raise InputError(
             f"{sample.path}: its files of tracker_hits have no event {name}; name one of "
             f"{known[0]} ... {known[-1]}"
         )
-    row = _read_row(places[numbers[name]], numbers[name], spec)
+    row = _read_row(places[number], number, spec)
     hits = {"hit_id": np.arange(row.length)}
     hits |= {column: row.columns[column] for column in ("x", "y", "z", *MODULE_IDS)}
     if with_truth and not row.length:
         row.fail("x", "is an empty list", "remove the row, or use the event for inference only")
     if "particle_id" not in row.columns:
         return Event(name, hits)
-    particles = _particles(sample, numbers[name])
+    particles = _particles(sample, number)
     return Event(name, hits, particles=particles.columns, truth=_truth(row, particles))
 
 

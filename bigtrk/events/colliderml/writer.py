@@ -45,6 +45,7 @@ class SampleWriter:
         for start in range(0, len(missing), EVENTS_PER_FILE):
             numbers = missing[start : start + EVENTS_PER_FILE]
             self._write_file(numbers, islice(made, len(numbers)))
+        next(made, None)  # it says that all are done when it is asked for one more
 
     def _remove_unfinished(self, missing: Sequence[int]) -> None:
         """Removes particles of `missing` events: what a writer leaves that is killed before it

@@ -30,13 +30,13 @@ def simulate_folder(
     seed: int,
     detectors: Path | None,
     with_truth: bool = True,
-    written: EventFormat = EventFormat.TRACKML,
+    file_format: EventFormat = EventFormat.TRACKML,
 ) -> None:
     """Writes the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
 
     `detectors` names a detectors.csv; without it the built-in TrackML-like geometry is used.
-    Without truth the hits and cells are the same, and nothing tells who made them. `written` is the
-    files' format; ColliderML's has no cells. Events that `out` already holds from the same
+    Without truth the hits and cells are the same, and nothing tells who made them. Of ColliderML's
+    files, the `file_format`, none has cells. Events that `out` already holds from the same
     simulation are kept.
 
     Raises:
@@ -55,12 +55,12 @@ def simulate_folder(
     }
     if not with_truth:
         parameters["truth"] = False
-    if written is not EventFormat.TRACKML:
-        parameters["format"] = written.value
+    if file_format is not EventFormat.TRACKML:
+        parameters["format"] = file_format.value
     _claim(out, parameters)
     write_detectors(out, layers)
     make = partial(_make, particles, seed, layers, with_truth)
-    if written is EventFormat.TRACKML:
+    if file_format is EventFormat.TRACKML:
         _write_trackml(out, events, make)
     else:
         SampleWriter(out, layers, make).write(events)

@@ -100,6 +100,7 @@ def _read_with_truth(folder: Path, events: Path, name: str) -> Event:
     if event.truth is None:
         raise InputError(
             f"{events}: {name} has no truth, by which losses could be told; add {name}-truth.csv, "
-            f"or make its tracks by 'bigtrk reconstruct {folder} {events} OUT'"
+            f"or particle_id to ColliderML's hits, or make its tracks by "
+            f"'bigtrk reconstruct {folder} {events} OUT'"
         )
     return event

@@ -64,6 +64,6 @@ def _read_with_truth(events: Path, name: str) -> Event:
     if event.truth is None:
         raise InputError(
             f"{events}: {name} has no truth, by which its tracks could be judged; add "
-            f"{name}-truth.csv, or leave its tracks out"
+            f"{name}-truth.csv, or particle_id to ColliderML's hits, or leave its tracks out"
         )
     return event

@@ -43,7 +43,8 @@ def an_event(event: int, n_hits: int = 5, n_particles: int = 3) -> tuple[dict[st
         float32 = rng.normal(0, 3, n_particles).astype(np.float32)
         particles[name] = float32 if kind == pa.float32() else rng.integers(0, 2, n_particles)
     particles["particle_id"] = np.arange(n_particles, dtype=np.uint64)[::-1]
-    particles["pdg_id"] = np.array([-211, 211, 13][:n_particles] or [])
+    particles["primary"] = particles["primary"] == 1
+    particles["pdg_id"] = np.array([-211, 211, 13][:n_particles])
     return hits, particles
 
 
