@@ -71,8 +71,8 @@ def _arrays(graph: EventGraph) -> Arrays:
 
 
 def _in_unit(column: NDArray[np.float32], unit: float) -> NDArray[np.float32]:
-    """Divides a column [N] by its unit, so that a reader who multiplies gets the column again: of
-    the float32 numbers beside the quotient, often one does where the quotient itself does not.
+    """Divides a column [N] by its unit, so that a reader who multiplies gets the column again, if
+    any float32 gives it: one beside the quotient often does where the quotient itself does not.
     """
     quotient = (column.astype(np.float64) / unit).astype(np.float32)
     for towards in (-np.inf, np.inf):

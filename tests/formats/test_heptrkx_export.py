@@ -39,6 +39,14 @@ def same(one: EventGraph, other: EventGraph) -> bool:
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
+def reachable(column: NDArray[np.float32], unit: float) -> NDArray[np.bool_]:
+    """Says which numbers a reader can get from any float32 at all, by trying those around."""
+    around = (column / unit).astype(np.float32).view(np.int32)[:, None] + np.arange(-4, 5)
+    tried = around.astype(np.int32).view(np.float32).astype(np.float64) * unit
+    found: NDArray[np.bool_] = (tried.astype(np.float32) == column[:, None]).any(axis=1)
+    return found
+
+
 def test_real_files_come_back(testdata: Path, tmp_path: Path) -> None:
     """Ids of nodes, edges and labels exactly; X to a unit in the last place, the graph exactly."""
     files = sorted((testdata / "data" / "heptrkx_graphs").glob("*.npz"))[:5]
@@ -64,7 +72,10 @@ def test_numbers_of_any_size_come_back(tmp_path: Path) -> None:
     incidence = dict.fromkeys(KEYS[2:], none)
     np.savez(first, X=x.astype(np.float32), y=none.astype(np.float32), **incidence)
     graph = read_heptrkx(first)
-    assert same(read_heptrkx(write_heptrkx(graph, tmp_path / "out")), graph)
+    again = read_heptrkx(write_heptrkx(graph, tmp_path / "out"))
+    # Some have two numbers of 32 bits that give them: eta is computed before they are rounded.
+    assert torch.equal(again.node_features[:, :3], graph.node_features[:, :3])
+    torch.testing.assert_close(again.node_features, graph.node_features, rtol=1e-6, atol=1e-6)
     mm = graph.node_features[:, 0].numpy()
     naive = (mm.astype(np.float64) / 1000).astype(np.float32)
     assert ((naive.astype(np.float64) * 1000).astype(np.float32) != mm).sum() > 100
@@ -98,9 +109,14 @@ def test_graphs_built_from_events(
         edges = sorted(zip(*ends, graph.y.double().tolist(), strict=True))
         assert labelled_edges(arrays) == edges
         assert len(edges) > 20
-        again = after.read(name)
-        columns = [graph.node_feature_names.index(column) for column in ("r", "phi", "z")]
-        assert torch.equal(again.node_features[:, :3], graph.node_features[:, columns])
+        again = after.read(name).node_features
+        for place, (column, unit) in enumerate((("r", 1000.0), ("phi", math.pi), ("z", 1000.0))):
+            before_it = graph.node_features[:, graph.node_feature_names.index(column)].numpy()
+            found = again[:, place].numpy()
+            can = reachable(before_it, unit)
+            np.testing.assert_array_equal(found[can], before_it[can])
+            np.testing.assert_array_max_ulp(found, before_it, maxulp=1)
+            assert can.mean() > 0.5
 
 
 @pytest.mark.parametrize(

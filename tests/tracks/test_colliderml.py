@@ -108,7 +108,7 @@ def random_rows(draw: Generator, truth: Truth) -> Rows:
     rows = []
     for hit in draw.permutation(listed).tolist():
         whose = truth.particle[hit] if hit < n_hits else 0
-        kept = [whose, whose, 10 * whose + 1, whose // 2, int(draw.integers(100, 200)), -1]
+        kept = [whose, whose, whose + 1, whose // 2, int(draw.integers(100, 200)), -1]
         named = [whose, -1, 0, int(draw.integers(1, 9))]
         rows.append((int(hit), kept[draw.integers(0, 6)], named[draw.integers(0, 4)]))
     return rows
