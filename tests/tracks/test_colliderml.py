@@ -126,7 +126,7 @@ def test_a_hundred_random_submissions() -> None:
             assert getattr(ours, name) == pytest.approx(other[name], abs=1e-6), name
             seen[name].append(other[name])
     for name, values in seen.items():
-        assert sum(0 < value < 1 for value in values) > 50, f"{name} says nothing of most"
+        assert sum(0 < value < 1 for value in values) > 40, f"{name} says too little"
 
 
 def test_ties_go_to_the_particle_listed_first() -> None:
