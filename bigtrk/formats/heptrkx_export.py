@@ -1,12 +1,8 @@
-"""Graphs in the HEPTrkX npz layout (see bigtrk.formats.heptrkx), exported.
-
-Shapes: N nodes.
-"""
+"""Graphs in the HEPTrkX npz layout (see bigtrk.formats.heptrkx), exported."""
 
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigtrk.console import follow
 from bigtrk.disk.files import write_atomically
@@ -60,30 +56,10 @@ def _arrays(graph: EventGraph) -> Arrays:
             f"{graph.name}: has no node feature {missing[0]!r}, and X holds r, phi and z; store it "
             "in the graph"
         )
-    places = [
-        _in_unit(graph.node_features[:, graph.node_feature_names.index(name)].numpy(), unit)
-        for name, unit in zip(COLUMNS, UNITS, strict=True)
-    ]
+    columns = [graph.node_feature_names.index(name) for name in COLUMNS]
+    # The float32 nearest to a quotient gives the column again, if any float32 does.
+    x = (graph.node_features[:, columns].numpy().astype(np.float64) / UNITS).astype(np.float32)
     source, destination = graph.edge_index.numpy()
     edges = np.arange(graph.n_edges)
     incidence = dict(zip(INCIDENCE, (destination, edges, source, edges), strict=True))
-    return {"X": np.stack(places, axis=1), "y": graph.y.numpy().astype(np.float32), **incidence}
-
-
-def _in_unit(column: NDArray[np.float32], unit: float) -> NDArray[np.float32]:
-    """Divides a column [N] by its unit, so that a reader who multiplies gets the column again, if
-    any float32 gives it: one beside the quotient often does where the quotient itself does not.
-    """
-    quotient = (column.astype(np.float64) / unit).astype(np.float32)
-    for towards in (-np.inf, np.inf):
-        beside = np.nextafter(quotient, np.float32(towards))
-        better = ~_gives(quotient, unit, column) & _gives(beside, unit, column)
-        quotient = np.where(better, beside, quotient)
-    return quotient
-
-
-def _gives(
-    quotient: NDArray[np.float32], unit: float, column: NDArray[np.float32]
-) -> NDArray[np.bool_]:
-    """Says where a reader gets the column."""
-    return (quotient.astype(np.float64) * unit).astype(np.float32) == column
+    return {"X": x, "y": graph.y.numpy().astype(np.float32), **incidence}

@@ -37,6 +37,7 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         event = read_event(Path("events"), name)
         assert event.truth is not None
         track_id = event.truth["particle_id"].astype(np.int64) % 997
+        track_id[track_id % 3 == 0] = -1
         wrong = draw.random(len(track_id))
         track_id[wrong < 0.2] = -1
         track_id[wrong > 0.8] //= 2

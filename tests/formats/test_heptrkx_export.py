@@ -64,7 +64,6 @@ def test_real_files_come_back(testdata: Path, tmp_path: Path) -> None:
 
 
 def test_numbers_of_any_size_come_back(tmp_path: Path) -> None:
-    """Of 32 bits divided and multiplied again, a tenth would be another number."""
     draw = np.random.default_rng(5)
     x = draw.uniform(-1, 1, (5000, 3)) * 10.0 ** draw.integers(-6, 1, (5000, 3))
     none = np.zeros(0, np.int64)
@@ -76,9 +75,6 @@ def test_numbers_of_any_size_come_back(tmp_path: Path) -> None:
     # Some have two numbers of 32 bits that give them: eta is computed before they are rounded.
     assert torch.equal(again.node_features[:, :3], graph.node_features[:, :3])
     torch.testing.assert_close(again.node_features, graph.node_features, rtol=1e-6, atol=1e-6)
-    mm = graph.node_features[:, 0].numpy()
-    naive = (mm.astype(np.float64) / 1000).astype(np.float32)
-    assert ((naive.astype(np.float64) * 1000).astype(np.float32) != mm).sum() > 100
 
 
 def test_graphs_built_from_events(

@@ -165,8 +165,8 @@ def _fits(kind: pa.DataType, name: str, is_id: bool) -> bool:
         return bool(pa.types.is_integer(kind))
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return False
-    if name in FLAGS:
-        return bool(pa.types.is_boolean(kind.value_type))
+    if name in FLAGS and pa.types.is_boolean(kind.value_type):
+        return True
     if is_id:
         return bool(pa.types.is_integer(kind.value_type))
     return bool(pa.types.is_float32(kind.value_type) or pa.types.is_float64(kind.value_type))
@@ -175,8 +175,6 @@ def _fits(kind: pa.DataType, name: str, is_id: bool) -> bool:
 def _wanted(name: str, is_id: bool) -> str:
     if name == EVENT_ID:
         return "one integer per row"
-    if name in FLAGS:
-        return "a list of booleans per row"
     return f"a list of {'integers' if is_id else 'float32 or float64'} per row"
 
 
