@@ -40,7 +40,7 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         track_id[track_id % 3 == 0] = -1
         wrong = draw.random(len(track_id))
         track_id[wrong < 0.2] = -1
-        track_id[wrong > 0.8] //= 2
+        track_id[wrong > 0.8] = draw.integers(1000, 1006, (wrong > 0.8).sum())
         write_tracks(Path("tracks"), name, event.hits["hit_id"].astype(np.int64), track_id)
     return tmp_path / "events"
 
