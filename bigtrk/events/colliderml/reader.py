@@ -4,6 +4,7 @@ A hit's id is its place in the lists of its event, from 0. Particles are numbere
 is noise here as everywhere: one more than in the sample.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -71,8 +72,7 @@ def read_event(sample: Sample, name: str, with_truth: bool) -> Event:
             f"{known[0]} ... {known[-1]}"
         )
     row = _read_row(places[number], number, spec)
-    hits = {"hit_id": np.arange(row.length)}
-    hits |= {column: row.columns[column] for column in ("x", "y", "z", *MODULE_IDS)}
+    hits = _columns(row, ("x", "y", "z", *MODULE_IDS))
     if with_truth and not row.length:
         row.fail("x", "is an empty list", "remove the row, or use the event for inference only")
     if "particle_id" not in row.columns:
@@ -130,6 +130,12 @@ def _values(values: pa.Array, name: str, spec: TableSpec, row: _Row) -> NDArray[
     return ids
 
 
+def _columns(row: _Row, names: Sequence[str]) -> Columns:
+    """Returns the ids of hits, and those of the named columns that there are."""
+    found: Columns = {"hit_id": np.arange(row.length)}
+    return found | {name: row.columns[name] for name in names if name in row.columns}
+
+
 def _truth(hits: _Row, particles: _Row) -> Columns:
     """Returns the truth of hits, whose particles all are listed."""
     particle = hits.columns["particle_id"].astype(np.int64, copy=False)
@@ -140,8 +146,7 @@ def _truth(hits: _Row, particles: _Row) -> Columns:
         problem = f"is {stored} at place {bad[0]} of its list, a particle not in {particles.where}"
         remedy = f"add it there, or write {np.iinfo(np.uint64).max}, which is no particle"
         hits.fail("particle_id", problem, remedy)
-    true = {name: hits.columns[name] for name in ("tx", "ty", "tz") if name in hits.columns}
-    return {"hit_id": np.arange(hits.length), "particle_id": particle, **true}
+    return _columns(hits, ("tx", "ty", "tz")) | {"particle_id": particle}
 
 
 def _particles(sample: Sample, event: int) -> _Row:

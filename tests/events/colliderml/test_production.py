@@ -19,9 +19,11 @@ from bigtrk.events.geometry import TRACKML_LAYERS
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation import production
 from bigtrk.events.simulation.production import simulate_folder
+from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import particle_kinematics
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.training.data.event_source import open_events
 from tests.events.colliderml.samples import HITS, PARTICLES
 
 COLLIDERML = EventFormat.COLLIDERML
@@ -79,8 +81,8 @@ def test_the_events_are_those_of_the_other_format(both: Path) -> None:
                 if wanted.dtype.kind == "f":
                     wanted = wanted.astype(np.float32)
                 assert np.array_equal(columns[column], wanted), (table, column)
-        pt = (particle_kinematics(event)["pt"] for event in (ours, theirs))
-        np.testing.assert_allclose(*pt, rtol=3e-7)
+        pt, wanted = (particle_kinematics(event)["pt"] for event in (ours, theirs))
+        assert pt.tolist() == pytest.approx(wanted.tolist(), rel=3e-7)
 
 
 def test_the_graphs_are_those_of_the_other_format(both: Path, tmp_path: Path) -> None:
@@ -105,6 +107,8 @@ def test_the_graphs_are_those_of_the_other_format(both: Path, tmp_path: Path) ->
         assert ours.particles is not None
         assert theirs.particles is not None
         torch.testing.assert_close(ours.particles.pt, theirs.particles.pt, rtol=1e-6, atol=0)
+        with pytest.raises(InputError, match="has no node feature 'cluster_count'; choose from r"):
+            open_events([tmp_path / "colliderml"])[0].check(["cluster_count"], ["dr"], False)
         # Ids of hits are places in lists, from 0; TrackML's begin at 1.
         assert ours.hit_id is not None
         assert theirs.hit_id is not None
@@ -174,7 +178,7 @@ def test_a_simulation_that_is_killed_is_finished(
 ) -> None:
     """In its second file; or between placing the second file's particles and its hits."""
     out = tmp_path / "out"
-    made = production.simulate_event
+    made = simulate_event
 
     def stopped(particles: int, seed: int, event_id: int, *rest: object) -> Event:
         if event_id == 12:

@@ -1,6 +1,7 @@
 """Events of a ColliderML sample, against the lists that were written."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -187,7 +188,7 @@ def test_other_types_of_the_same_values(tmp_path: Path) -> None:
 
 
 def test_an_event_may_have_no_hits_where_truth_is_not_read(tmp_path: Path) -> None:
-    hits = {name: 4 if name == "event_id" else [] for name in an_event(4)[0]}
+    hits: dict[str, Any] = {name: 4 if name == "event_id" else [] for name in an_event(4)[0]}
     write_sample(tmp_path, [hits], [])
     event = read_event(tmp_path, with_truth=False)
     assert {len(column) for column in event.hits.values()} == {0}
