@@ -1,6 +1,7 @@
 """Graphs in the HEPTrkX npz layout (see bigtrk.formats.heptrkx), exported."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ def write_heptrkx(graph: EventGraph, folder: Path) -> Path:
     Raises:
         InputError: it lacks labels, r, phi or z.
     """
-    arrays = _arrays(graph)
+    arrays: dict[str, Any] = {**_arrays(graph)}
     path = folder / f"{graph.name}.npz"
 
     def save(temporary: Path) -> None:

@@ -153,12 +153,17 @@ def _pairs(track_id: Ids, row: Ids, particle_id: Ids, weight: Floats) -> _Pairs:
         pair_track,
         pair_particle,
         hits,
-        np.bincount(pair, weight[row], minlength=len(keys)),
+        _sums(pair, weight[row], len(keys)),
         first,
         np.bincount(track, minlength=len(tracks)),
-        np.bincount(track, weight[row], minlength=len(tracks)),
-        np.bincount(particle, weight, minlength=len(particles)),
+        _sums(track, weight[row], len(tracks)),
+        _sums(particle, weight, len(particles)),
     )
+
+
+def _sums(group: Ids, weight: Floats, groups: int) -> Floats:
+    """Adds up the weight of each of so many groups, in the order of the rows."""
+    return np.bincount(group, weight, minlength=groups).astype(np.float64)
 
 
 def _correct_weight(pairs: _Pairs) -> float:

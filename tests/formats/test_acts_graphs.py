@@ -50,7 +50,7 @@ def test_the_scores_of_a_run(
         ids = graph.hit_id.tolist()
         edges = [(ids[a], ids[b]) for a, b in graph.edge_index.T.tolist()]
         assert [(int(row["edge0"]), int(row["edge1"])) for row in found] == edges
-        scores = np.float32([row["weight"] for row in found])
+        scores = np.array([float(row["weight"]) for row in found], np.float32)
         np.testing.assert_array_equal(scores, scorer(graph).numpy().astype(np.float32))
         assert len({row["weight"] for row in found}) > 1
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from tests.programs import run_here
 from tests.test_bad_input import one_line
 
-Arrays = dict[str, NDArray[np.generic]]
+Arrays = dict[str, Any]
 
 
 def loaded(path: Path) -> Arrays:
@@ -68,7 +69,7 @@ def test_numbers_of_any_size_come_back(tmp_path: Path) -> None:
     x = draw.uniform(-1, 1, (5000, 3)) * 10.0 ** draw.integers(-6, 1, (5000, 3))
     none = np.zeros(0, np.int64)
     first = tmp_path / "event000000001_g000.npz"
-    incidence = dict.fromkeys(KEYS[2:], none)
+    incidence: Arrays = dict.fromkeys(KEYS[2:], none)
     np.savez(first, X=x.astype(np.float32), y=none.astype(np.float32), **incidence)
     graph = read_heptrkx(first)
     again = read_heptrkx(write_heptrkx(graph, tmp_path / "out"))
