@@ -45,6 +45,8 @@ COMMANDS = [
     ),
     "bigtrk evaluate runs/0001 graphs --html evaluation.html --code own_code --json",
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
+    "bigtrk score mine.csv events --task colliderml",
+    "bigtrk submit mine.csv events mine.parquet --majority-particles --code own_code --json",
     "bigtrk report runs/0001 --html report.html --code own_code --json",
     "bigtrk build events truth --true-edges",
     "bigtrk/train.py data.train=[truth] model.name=embedding model.hidden=8 training.epochs=1",
@@ -72,6 +74,8 @@ COMMANDS = [
 ELSEWHERE = {
     "plan --calibrate": "tests/planning/test_calibration.py",
     "pipeline train": "tests/pipeline/test_pipeline.py",
+    "export tracks": "tests/formats/test_track_exports.py",
+    "export acts-graphs": "tests/formats/test_acts_graphs.py",
     "reconstruct": "tests/pipeline/test_pipeline.py",
     "scale": "tests/studies/scaling/test_series.py",
     "study": "tests/studies/test_sampling_study.py",
