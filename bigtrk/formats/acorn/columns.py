@@ -121,8 +121,8 @@ def _check_sizes(file: Path, tensors: dict[str, Tensor]) -> None:
     for what, count in (("hits", hits), ("true edges", true)):
         if edges and edges == count:
             raise InputError(
-                f"{file}: has as many {what} as edges ({edges}), and acorn's older names do not say "
-                f"which of them a column is of; save it with variable_with_prefix: true"
+                f"{file}: has as many {what} as edges ({edges}), and acorn's older names do not "
+                f"say which of them a column is of; save it with variable_with_prefix: true"
             )
 
 
