@@ -24,6 +24,6 @@ def test_the_commands_on_graphs(tmp_path: Path) -> None:
     run_in_one(trained, tmp_path)
     scored = load(tmp_path / "scored" / "valset" / "event000000003.pyg")
     assert torch.equal(scored["edge_index"], columns(3)["edge_index"])
-    assert ((0 < scored["edge_scores"]) & (scored["edge_scores"] < 1)).all()
+    assert ((scored["edge_scores"] > 0) & (scored["edge_scores"] < 1)).all()
     for_training = load(tmp_path / "mine" / "trainset" / "event000000001.pyg")
     assert "edge_scores" not in for_training
