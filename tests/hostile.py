@@ -326,6 +326,7 @@ def tracks_file() -> bytes:
         return write_tracks(Path(folder), EVENT, hit_id, hit_id // 4).read_bytes()
 
 
+@cache
 def acorn_seeds() -> list[bytes]:
     found = []
     with TemporaryDirectory() as folder:

@@ -65,12 +65,11 @@ def acorn_data(
     from torch_geometric.data import Data
 
     columns = own_columns(graph) if source is None else source.columns(graph)
-    if "event_id" not in columns:
-        columns["event_id"] = f"{event_number(graph.name):09d}"
+    event_id = _innermost(columns.get("event_id")) or f"{event_number(graph.name):09d}"
+    columns["event_id"] = event_id
     if scorer is not None:
-        columns |= _scored(graph, scorer)
-        # What makes tracks reads a list, as a DataLoader makes of the text.
-        columns["event_id"] = [_innermost(columns["event_id"])]
+        # A DataLoader makes a list of an event's id: what makes tracks reads such a list.
+        columns |= {**_scored(graph, scorer), "event_id": [event_id]}
     columns |= {OLDER[name]: column for name, column in columns.items() if name in OLDER}
     data = Data(num_nodes=graph.n_nodes)
     for name, column in columns.items():
@@ -92,10 +91,10 @@ def _scored(graph: EventGraph, scorer: Scorer) -> dict[str, Any]:
 
 
 def _innermost(event_id: Any) -> str:
-    """Returns the text of an event's id, which DataLoaders nest in lists."""
+    """Returns the text of an event's id, which DataLoaders nest in lists; "" of none."""
     while isinstance(event_id, list) and event_id:
         event_id = event_id[0]
-    return str(event_id)
+    return str(event_id) if isinstance(event_id, str | int) else ""
 
 
 def _place(folder: GraphFolder, event: str) -> Path:

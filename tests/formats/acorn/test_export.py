@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import GlobalStorage
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
@@ -62,8 +64,8 @@ def test_acorns_graphs_come_back_bit_for_bit(older: bool, batch: bool, tmp_path:
     found = load(path)
     assert found["num_nodes"] == 65
     expected = {name: one for name, one in content.items() if name not in MADE_ANEW}
-    if batch:  # as a DataLoader leaves them
-        expected |= {name: [expected[name]] for name in ("config", "event_id", "note")}
+    if batch:  # as a DataLoader leaves them; of the event's id it makes another list
+        expected |= {name: [expected[name]] for name in ("config", "note")}
     assert same({name: found[name] for name in expected}, expected)
     assert "edge_dr" not in found, "acorn computes it"
     # Importing it once more gives the same graph.
@@ -96,6 +98,9 @@ def test_scores_lie_on_acorns_own_edges(tmp_path: Path) -> None:
     assert found["event_id"] == ["000000002"], "its track building names files by the first"
     assert isinstance(found["config"], list)
     assert found["time_taken"] >= 0
+    # Nothing but tensors and plain values is in the file.
+    with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+        assert same(torch.load(path, weights_only=True).to_dict(), found)
 
 
 def test_our_graphs_for_acorn(tmp_path: Path) -> None:
