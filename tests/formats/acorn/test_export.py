@@ -144,9 +144,9 @@ def test_our_graphs_and_back(tmp_path: Path) -> None:
     expected = torch.where(turned, graph.edge_index.flip(0), graph.edge_index)
     assert torch.equal(back.edge_index, expected)
     assert turned.float().mean() < 0.05
-    assert torch.allclose(
-        back.edge_features[~turned, :4], graph.edge_features[~turned, :4], rtol=1e-3, atol=1e-4
-    )
+    # They are differences of coordinates that were rounded to float32.
+    errors = (back.edge_features - graph.edge_features)[~turned, :4].abs().amax(dim=0)
+    assert (errors <= torch.tensor([1e-3, 2e-6, 2e-3, 4e-6])).all()
     for name in ("y", "hit_id", "hit_weight", "modules"):
         assert same(getattr(back, name), getattr(graph, name)), name
     assert graph.particles is not None
@@ -202,8 +202,9 @@ def test_what_acorn_cannot_be_given(change: dict[str, Any], complaint: str, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) == ["graphs"]
 
 
-@pytest.mark.parametrize("scores", [torch.ones(3), torch.full((a_graph().n_edges,), torch.nan)])
-def test_bad_scores_are_named(scores: Tensor, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", ["length", "value"])
+def test_bad_scores_are_named(wrong: str, tmp_path: Path) -> None:
+    scores = torch.full((a_graph().n_edges - (wrong == "length"),), torch.nan)
     graphs = folder_of(tmp_path / "graphs", a_graph())
     with pytest.raises(InputError, match=r"event000000007: the model's scores \[\d+\] are not one"):
         export_acorn_folder(graphs, tmp_path / "out", lambda _: scores)

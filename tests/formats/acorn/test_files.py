@@ -2,6 +2,7 @@
 
 import builtins
 import gzip
+import io
 import os
 import pickle
 import struct
@@ -62,8 +63,8 @@ def hostile(trace: Path) -> dict[str, object]:
         "mkdir": Call(os.mkdir, str(trace)),
         "eval": Call(builtins.eval, made),
         "exec": Call(builtins.exec, made),
-        "getattr": Call(getattr, os, "mkdir"),
-        "getter": Call(attrgetter("mkdir"), os),
+        "getattr": Call(Call(getattr, Call(__import__, "os"), "mkdir"), str(trace)),
+        "getter": Call(attrgetter("mkdir"), Call(__import__, "os")),
         "torch function": Call(torch.ones, 3),
         "torch.load": Call(torch.load, str(trace)),
         "hub": Call(torch.hub.load, str(trace)),
@@ -114,8 +115,6 @@ def pickled_tensor(size: tuple[int, ...], stride: tuple[int, ...], offset: int =
         def persistent_id(self, obj: Any) -> Any:
             of_storage = isinstance(obj, Storage)
             return ("storage", torch.FloatStorage, "0", "cpu", 2**40) if of_storage else None
-
-    import io
 
     rebuilt = Call(torch._utils._rebuild_tensor_v2, Storage(), offset, size, stride, False, {})
     data = Data()
@@ -194,10 +193,6 @@ def text(path: Path) -> None:
 
 def empty(path: Path) -> None:
     path.write_bytes(b"")
-
-
-def no_graph(path: Path) -> None:
-    torch.save({"x": torch.ones(2)}, path)
 
 
 @pytest.mark.parametrize("harm", [cut, flipped, text, empty])

@@ -133,8 +133,11 @@ def without(name: str) -> dict[str, Any]:
     return {key: one for key, one in columns().items() if key != name}
 
 
-def test_what_a_file_may_lack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_file_may_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without eta and r it is computed; without truth a graph has none, which is said."""
+    monkeypatch.setattr("bigtrk.console._warned", set())
     known = read(tmp_path / "event000000001.pyg", columns())
     bare = {
         key: one for key, one in columns().items() if key not in ("hit_eta", "hit_r", "hit_phi")
