@@ -5,11 +5,13 @@ its code is imported with nothing in its place. Arguments: the name of a class o
 and its configuration as JSON.
 """
 
-import importlib.machinery
+import importlib
 import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,18 +39,18 @@ class Nothing(ModuleType):
         return MagicMock()
 
 
-class Absent:
+class Absent(MetaPathFinder, Loader):
     """Finds packages that are not installed and are not needed here."""
 
     def find_spec(
-        self, name: str, *_: Sequence[str] | ModuleType | None
-    ) -> importlib.machinery.ModuleSpec | None:
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Finds a package that nothing before found."""
-        if name.partition(".")[0] not in UNUSED:
-            return None
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        del path, target
+        known = fullname.partition(".")[0] in UNUSED
+        return ModuleSpec(fullname, self, is_package=True) if known else None
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
         return Nothing(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -77,14 +79,12 @@ def main() -> None:
     acorn = Path(os.environ["ACORN_PATH"])
     of_older_pandas(acorn)
     sys.path.insert(0, str(acorn))
-    sys.meta_path.append(Absent())  # type: ignore[arg-type]
+    sys.meta_path.append(Absent())
     # Its own __init__ imports every stage, with all that readers and trainings need.
     stages = ModuleType("acorn.stages")
     stages.__path__ = [str(acorn / "acorn" / "stages")]
     sys.modules["acorn.stages"] = stages
-    from acorn.stages import track_building
-
-    made = getattr(track_building, builder)
+    made = getattr(importlib.import_module("acorn.stages.track_building"), builder)
     made.infer(config)
     made.evaluate(config)
 

@@ -96,13 +96,11 @@ def test_a_plain_pickle_is_not_read(tmp_path: Path) -> None:
     assert not (tmp_path / "trace").exists()
 
 
-class Described:
+def archive_of(path: Path, description: bytes, values: bytes = b"") -> None:
     """An archive of torch.save around any pickle."""
-
-    def __init__(self, path: Path, description: bytes, values: bytes = b"") -> None:
-        with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("a/data.pkl", description)
-            archive.writestr("a/data/0", values)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/data.pkl", description)
+        archive.writestr("a/data/0", values)
 
 
 def pickled_tensor(size: tuple[int, ...], stride: tuple[int, ...], offset: int = 0) -> bytes:
@@ -125,7 +123,7 @@ def pickled_tensor(size: tuple[int, ...], stride: tuple[int, ...], offset: int =
 
 
 def test_a_tensor_within_its_values(tmp_path: Path) -> None:
-    Described(tmp_path / "a.pyg", pickled_tensor((2, 2), (2, 1)), bytes(16))
+    archive_of(tmp_path / "a.pyg", pickled_tensor((2, 2), (2, 1)), bytes(16))
     assert torch.equal(read_columns(tmp_path / "a.pyg")["hit_r"], torch.zeros(2, 2))
 
 
@@ -146,14 +144,14 @@ def test_a_tensor_within_its_values(tmp_path: Path) -> None:
 def test_a_tensor_larger_than_the_file(
     size: tuple[int, ...], stride: tuple[int, ...], offset: int, tmp_path: Path
 ) -> None:
-    Described(tmp_path / "a.pyg", pickled_tensor(size, stride, offset), bytes(16))
+    archive_of(tmp_path / "a.pyg", pickled_tensor(size, stride, offset), bytes(16))
     with pytest.raises(InputError, match=r"a\.pyg: is no graph .*(a tensor)"):
         read_columns(tmp_path / "a.pyg")
 
 
 def test_an_object_with_a_number_of_gigabytes(tmp_path: Path) -> None:
     """Python's own reader makes a table of all numbers up to the highest."""
-    Described(tmp_path / "a.pyg", b"\x80\x02}r" + struct.pack("<I", 2**31) + b".")
+    archive_of(tmp_path / "a.pyg", b"\x80\x02}r" + struct.pack("<I", 2**31) + b".")
     with pytest.raises(InputError, match=r"a\.pyg: is no graph .*number that is too high"):
         read_columns(tmp_path / "a.pyg")
 
@@ -170,7 +168,7 @@ def test_held_objects_stay_empty_shells(tmp_path: Path) -> None:
     of_function = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\x04\x00\x00\x00nameK\x01sb."
     of_both = b"\x80\x02ctorch_geometric.data\nData\nN}X\x05\x00\x00\x00stateK\x01s\x86b."
     for description in (of_class, of_function, of_both):
-        Described(tmp_path / "a.pyg", description)
+        archive_of(tmp_path / "a.pyg", description)
         with pytest.raises(InputError, match=r"a\.pyg: is no graph"):
             read_columns(tmp_path / "a.pyg")
     assert not hasattr(Held, "state")
