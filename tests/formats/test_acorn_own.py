@@ -33,7 +33,7 @@ pytestmark = [
     ),
 ]
 EVENTS, MIN_HITS, PT_MIN = 3, 3, 1.0
-MATCHING = Matching("ATLAS", "acorn", PT_MIN, MIN_HITS, hits_min=MIN_HITS)
+MATCHING = Matching("ATLAS", "acorn", pt_min=PT_MIN, min_track_length=MIN_HITS, hits_min=MIN_HITS)
 COUNTS = {
     "Number of particles": "n_particles",
     "Number of reconstructed particles": "n_reconstructed",

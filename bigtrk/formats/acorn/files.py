@@ -92,7 +92,7 @@ def read_columns(file: Path) -> dict[str, Any]:
     columns = inner.get("_mapping") if isinstance(inner, dict) else None
     if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns):
         raise InputError(f"{file}: holds no Data of PyTorch Geometric; name acorn's graphs")
-    if state.get("_num_graphs", 1) != 1:
+    if inner.get("_num_graphs", 1) != 1:
         raise InputError(f"{file}: holds several graphs; save each event by itself, as acorn does")
     return dict(columns)
 
