@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -18,12 +19,13 @@ from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
-from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
+from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
 from bigtrk.tracks.evaluation import listed_particles
 from bigtrk.tracks.hit_columns import scored_graph
 from bigtrk.tracks.matching import Matching, TrackMetrics, match_tracks, pooled
+from tests.formats.acorn.folders import folder_of
 from tests.programs import CHECKOUT
 
 pytestmark = [
@@ -32,7 +34,7 @@ pytestmark = [
         not os.environ.get("ACORN_PATH"), reason="ACORN_PATH does not name a copy of acorn"
     ),
 ]
-EVENTS, MIN_HITS, PT_MIN = 3, 3, 1.0
+EVENTS, MIN_HITS, PT_MIN = 3, 3, 0.3
 MATCHING = Matching("ATLAS", "acorn", pt_min=PT_MIN, min_track_length=MIN_HITS, hits_min=MIN_HITS)
 COUNTS = {
     "Number of particles": "n_particles",
@@ -46,7 +48,7 @@ def noisy(graph: EventGraph) -> Tensor:
     """Scores of a model that errs on some edges of either kind."""
     assert graph.y is not None
     noise = torch.rand(graph.n_edges, generator=torch.Generator().manual_seed(graph.n_edges))
-    return torch.where(graph.y, noise**0.1, noise**10).double().float().double()
+    return torch.where(graph.y, noise**0.5, noise**4).double()
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +73,7 @@ def graphs() -> list[EventGraph]:
 def test_its_tracks_are_as_many_as_ours(
     acorns: str, cuts: dict[str, Any], ours: BuilderName, graphs: list[EventGraph], tmp_path: Path
 ) -> None:
-    tasks = [GraphToMake(one.name, one.name, lambda one=one: as_it_is(one)) for one in graphs]
-    fill_folder(tmp_path / "graphs", tasks, EVENTS, {}, "graphs")
+    folder_of(tmp_path / "graphs", *graphs)
     export_acorn_folder(tmp_path / "graphs", tmp_path / "scored" / "testset", noisy)
     config = {
         "input_dir": str(tmp_path / "scored"),
@@ -89,7 +90,8 @@ def test_its_tracks_are_as_many_as_ours(
     found = counts_of(tmp_path / "tracks", acorns, config)
     expected = pooled([judged(graph, ours) for graph in graphs])
     assert found == {name: getattr(expected, ours) for name, ours in COUNTS.items()}
-    assert 0.5 < expected.efficiency < 1
+    assert 0 < expected.n_reconstructed < expected.n_particles
+    assert expected.n_matched < expected.n_tracks
 
 
 def counts_of(stage: Path, builder: str, config: dict[str, Any]) -> dict[str, int]:
@@ -116,5 +118,7 @@ def judged(graph: EventGraph, builder: BuilderName) -> TrackMetrics:
     event = whole_sector(graph)
     scores = noisy(graph)[event.edge_id]
     track_id = make_builder(builder, None)(scored_graph(event, scores), MIN_HITS)
+    if builder is BuilderName.WALK:  # hits in no track have one label there, which is judged too
+        track_id = np.where(track_id == NO_TRACK, track_id.max() + 1, track_id)
     particles = listed_particles(graph.particles)
     return match_tracks(track_id, graph.particle_id.numpy(), particles, MATCHING).metrics

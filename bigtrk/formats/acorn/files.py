@@ -86,15 +86,19 @@ def read_columns(file: Path) -> dict[str, Any]:
         raise
     except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
         raise _damaged(file, reason(error)) from None
-    state = saved.state if isinstance(saved, Held) else None
-    store = state.get("_store") if isinstance(state, dict) else None
-    inner = store.state if isinstance(store, Held) else None
-    columns = inner.get("_mapping") if isinstance(inner, dict) else None
+    store = _state(_state(saved).get("_store"))
+    columns = store.get("_mapping")
     if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns):
         raise InputError(f"{file}: holds no Data of PyTorch Geometric; name acorn's graphs")
-    if inner.get("_num_graphs", 1) != 1:
+    if store.get("_num_graphs", 1) != 1:
         raise InputError(f"{file}: holds several graphs; save each event by itself, as acorn does")
     return dict(columns)
+
+
+def _state(thing: Any) -> dict[Any, Any]:
+    """Returns what an object was to be built from, nothing of what is no such object."""
+    state = thing.state if isinstance(thing, Held) else None
+    return state if isinstance(state, dict) else {}
 
 
 def _saved(file: Path) -> Any:

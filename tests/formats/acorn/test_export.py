@@ -22,8 +22,8 @@ from bigtrk.formats.acorn.names import NEWER
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
 from tests.formats.acorn.events import OLDER, columns, in_older_names, load, write
+from tests.formats.acorn.folders import folder_of
 from tests.hostile import same
 
 MADE_ANEW = ("edge_dr", "dr", "batch", "ptr", "num_nodes")
@@ -37,12 +37,6 @@ def an_event() -> Event:
 @cache
 def a_graph() -> EventGraph:
     return build_graph(an_event(), WindowBuilder(builtin_windows()))
-
-
-def folder_of(folder: Path, *graphs: EventGraph) -> Path:
-    tasks = [GraphToMake(one.name, one.name, lambda one=one: as_it_is(one)) for one in graphs]
-    fill_folder(folder, tasks, len(tasks), {}, "graphs")
-    return folder
 
 
 def by_slope(graph: EventGraph) -> Tensor:
@@ -111,7 +105,8 @@ def test_our_graphs_for_acorn(tmp_path: Path) -> None:
     assert path.name == "event000000007.pyg"
     assert found["event_id"] == "000000007", "a text, as its edge classifier takes it"
     for axis in "xyz":
-        np.testing.assert_allclose(found[f"hit_{axis}"], event.hits[axis], rtol=1e-5, atol=1e-3)
+        expected = event.hits[axis].astype(np.float64)
+        np.testing.assert_allclose(found[f"hit_{axis}"], expected, rtol=1e-5, atol=1e-3)
     true = {tuple(pair) for pair in true_edges(event).T.tolist()}
     ends = found["track_edges"].T.tolist()
     assert {tuple(pair) for pair in ends} == true
@@ -227,8 +222,7 @@ def test_out_that_holds_something(tmp_path: Path) -> None:
 
 def test_a_folder_of_a_graph_that_leads_elsewhere(tmp_path: Path) -> None:
     for place in ("/tmp", "../..", "a\x1b"):
-        graphs, record = tmp_path / f"graphs{len(place)}", {"acorn_folder": place}
-        task = GraphToMake(a_graph().name, "s", lambda record=record: (a_graph(), record))
-        fill_folder(graphs, [task], 1, {}, "graphs")
+        graphs = tmp_path / f"graphs{len(place)}"
+        folder_of(graphs, a_graph(), acorn_folder=place)
         with pytest.raises(InputError, match="has no folder of acorn's"):
             export_acorn_folder(graphs, tmp_path / "out")
