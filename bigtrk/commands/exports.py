@@ -85,3 +85,25 @@ def export_heptrkx(
     from bigtrk.formats.heptrkx_export import export_heptrkx_folder
 
     say(f"{len(export_heptrkx_folder(graphs, out))} files are in {out}")
+
+
+@export.command("acorn")
+def export_acorn(
+    graphs: Annotated[Path, typer.Argument(help="folder of graphs")],
+    out: Annotated[Path, typer.Argument(help="new folder for acorn's .pyg files")],
+    run: Annotated[
+        Path | None, typer.Option(help="run of an edge model: also write its scores of the edges")
+    ] = None,
+    code: Code = None,
+) -> None:
+    """Hand graphs over to acorn: to its trainings or, with scores, to its track building.
+
+    Graphs that came from acorn go back with its own columns, edges and their order.
+    """
+    from bigtrk.formats.acorn.export_graphs import export_acorn_folder
+    from bigtrk.pipeline.scoring import load_scorer
+
+    allow_code(code or ())
+    scorer = None if run is None else load_scorer(run)
+    written = export_acorn_folder(graphs, out, scorer)
+    say(f"{len(written)} graphs in {out}")
