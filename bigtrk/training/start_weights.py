@@ -1,6 +1,7 @@
 """The weights that a training starts from: drawn by its seed, or those of another run."""
 
 from pathlib import Path
+from shlex import quote
 
 from torch import nn
 
@@ -42,7 +43,7 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
 
 def _check_same(run: Path, earlier: Configuration, configuration: Configuration) -> None:
     theirs, ours = _what_counts(earlier), _what_counts(configuration)
-    differ = [f"{key}={theirs[key]}" for key in theirs if ours.get(key) != theirs[key]]
+    differ = [quote(f"{key}={theirs[key]}") for key in theirs if ours.get(key) != theirs[key]]
     if differ:
         raise InputError(f"training.start_from={run}: its model is another; set {' '.join(differ)}")
 

@@ -122,14 +122,25 @@ class HyperParameters(BaseModel):
             raise ValueError(
                 f"node_scales: {len(self.node_scales)} of {len(self.node_features)} node_features"
             )
-        # acorn copies the hit's columns over its clusters' in strip end caps, by their places.
-        clusters = any(name not in NODE_FEATURES for name in self.node_features)
-        if clusters and tuple(self.node_features) != ACORN_NODE_FEATURES:
+        if any(name not in NODE_FEATURES for name in self.node_features):
+            self._check_clusters()
+        return self
+
+    def _check_clusters(self) -> None:
+        """Refuses what makes the columns of clusters other ones than in acorn, which by their
+        places copies the hit's over them in strip end caps, scaled.
+        """
+        if tuple(self.node_features) != ACORN_NODE_FEATURES:
             raise ValueError(
                 f"node_features: with clusters acorn reads {', '.join(ACORN_NODE_FEATURES)}, in "
                 f"this order"
             )
-        return self
+        n = len(NODE_FEATURES)
+        if self.node_scales != self.node_scales[:n] * 3:
+            raise ValueError(
+                "node_scales: acorn copies a hit's columns over its clusters' in strip end caps, "
+                "so these need the same scales"
+            )
 
     def scales(self) -> tuple[dict[str, float], dict[str, float]]:
         """Returns what each feature of nodes and of edges is divided by, in the model's order."""

@@ -85,10 +85,9 @@ def _model(file: Path, checkpoint: AcornCheckpoint, settings: HyperParameters) -
         for encoder, scales in zip(encoders, settings.scales(), strict=True):
             weight = encoder.get_parameter("mlp_0_weight")
             weight.copy_(read_as_ours(weight, scales))
-            if not weight.isfinite().all():
-                raise InputError(
-                    f"{file}: its weights times its node_scales are no float32 numbers"
-                )
+    for name, weight in model.named_parameters():
+        if not weight.isfinite().all():
+            raise InputError(f"{file}: {name} is beyond what float32 holds; look at its weights")
     return model
 
 

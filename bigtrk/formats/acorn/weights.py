@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, one_line
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.settings import InteractionGNNConfig
 
@@ -14,7 +14,8 @@ from bigtrk.models.settings import InteractionGNNConfig
 STRIDE = 3
 _TRANSFORM = "edge_output_transform"
 PT_HEAD = "decoder.pt_"
-NAME = re.compile(r"(\w+?)\.(?:(\d+)\.)?(\d+)\.(weight|bias)")
+# Names come with files from anywhere; no model has layers of more digits.
+NAME = re.compile(r"(\w+?)\.(?:(\d{1,3})\.)?(\d{1,3})\.(weight|bias)", re.ASCII)
 
 
 def load_acorn_weights(model: InteractionGNN, state: Mapping[str, Tensor]) -> None:
@@ -61,11 +62,12 @@ def our_name(name: str, config: InteractionGNNConfig) -> str | None:
     """
     match = NAME.fullmatch(name)
     if match is None or int(match[3]) % STRIDE:
-        raise InputError(f"acorn weights: {name} is no parameter of an InteractionGNN2")
+        raise _unknown(name)
     network, layer, k, kind = match[1], int(match[2] or 0), int(match[3]) // STRIDE, match[4]
     if (match[2] is None) == (network.endswith("_network") and not config.shared_weights):
         raise InputError(
-            f"acorn weights: {name} does not fit model.shared_weights={config.shared_weights}"
+            f"acorn weights: {one_line(name)} does not fit "
+            f"model.shared_weights={config.shared_weights}"
         )
     if network == "node_network" and layer + 1 == config.layers:
         return None
@@ -78,8 +80,12 @@ def our_name(name: str, config: InteractionGNNConfig) -> str | None:
         _TRANSFORM: ("decoder.transform", "decoder.output")[min(k, 1)],
     }.get(network)
     if ours is None:
-        raise InputError(f"acorn weights: {name} is no parameter of an InteractionGNN2")
+        raise _unknown(name)
     return f"{ours}_{kind}"
+
+
+def _unknown(name: str) -> InputError:
+    return InputError(f"acorn weights: {one_line(name)} is no parameter of an InteractionGNN2")
 
 
 def acorn_weights(state: Mapping[str, Tensor], config: InteractionGNNConfig) -> dict[str, Tensor]:
