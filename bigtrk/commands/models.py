@@ -54,7 +54,7 @@ def check_model(
 @import_model.command("acorn")
 def acorn(
     checkpoint: Annotated[Path, typer.Argument(help="a .ckpt of an InteractionGNN2")],
-    out: Annotated[Path, typer.Argument(help="folder for the run; must not be there yet")],
+    out: Annotated[Path, typer.Argument(help="new folder for the run")],
 ) -> None:
     """Make a run of the Interaction GNN in a checkpoint of acorn's, which is not run as code."""
     from bigtrk.formats.acorn.import_model import import_model as import_checkpoint

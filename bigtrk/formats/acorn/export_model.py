@@ -56,5 +56,6 @@ def _as_acorns(run: Path, stored: StoredModel) -> AcornCheckpoint:
 
 def _refusal(run: Path, why: str) -> InputError:
     return InputError(
-        f"{run}: {why}; write its scores for acorn instead: bigtrk export acorn {run} GRAPHS OUT"
+        f"{run}: {why}; write its scores for acorn instead: bigtrk export acorn GRAPHS OUT "
+        f"--run {run}"
     )

@@ -1,16 +1,12 @@
 """An Interaction GNN trained by acorn, brought in as a run: evaluated, trained on, exported."""
 
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from bigtrk.config import parse
-from bigtrk.disk.files import disk_errors, sync_folder
 from bigtrk.disk.folder_lock import FolderLock
+from bigtrk.disk.new_folder import new_folder
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.checkpoint import AcornCheckpoint, read_checkpoint
 from bigtrk.formats.acorn.hyper_parameters import HyperParameters
@@ -28,7 +24,7 @@ def import_model(file: Path, out: Path) -> StoredModel:
 
     Raises:
         InputError: the checkpoint cannot be read or is of a model that the Interaction GNN here is
-            not, `out` is there already, or the disk refuses; then there is no `out`.
+            not, `out` holds something already, or the disk refuses; then nothing is written.
     """
     stored = read_model(file)
     configuration = stored.configuration
@@ -41,7 +37,7 @@ def import_model(file: Path, out: Path) -> StoredModel:
         config=configuration.model_dump(mode="json"),
         measured=stored.measured,
     )
-    with _new_folder(out) as folder, FolderLock() as lock:
+    with new_folder(out) as folder, FolderLock() as lock:
         create_run(lock, folder, record)
         save_model(folder, stored.model.state_dict(), describe(configuration, [], stored.measured))
     return stored
@@ -89,18 +85,3 @@ def _model(file: Path, checkpoint: AcornCheckpoint, settings: HyperParameters) -
         if not weight.isfinite().all():
             raise InputError(f"{file}: {name} is beyond what float32 holds; look at its weights")
     return model
-
-
-@contextmanager
-def _new_folder(out: Path) -> Iterator[Path]:
-    """Yields a folder to be made beside `out`, and renames it to `out` if the block succeeds."""
-    if out.exists() or out.is_symlink():
-        raise InputError(f"{out}: is there already; name a folder that is not")
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        with disk_errors():
-            temporary.rename(out)
-            sync_folder(out.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

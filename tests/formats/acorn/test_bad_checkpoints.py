@@ -113,7 +113,7 @@ CASES: dict[str, tuple[Write, str]] = {
     ),
     "fewer features": (
         with_settings(node_features=TWELVE[:4], node_scales=UNITS[:4]),
-        "node_encoder.mlp_0_weight has shape [8, 12], the model [8, 4]",
+        "node_encoder.mlp_0_weight has shape [16, 12], the model [16, 4]",
     ),
     "unknown feature": (
         with_settings(node_features=["r", "lx"], node_scales=[1.0, 1.0]),
@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Write, str]] = {
     ),
     "unequal layers": (with_settings(n_edge_decoder_layers=3), "are 2, 2, 3"),
     "half recurrent": (with_settings(node_net_recurrent=True), "or of neither"),
-    "other width": (with_settings(hidden=60_000), "has shape [8, 12], the model [60000, 12]"),
+    "other width": (with_settings(hidden=60_000), "has shape [16, 12], the model [60000, 12]"),
     "text for a width": (with_settings(hidden="wide"), "hidden"),
 }
 
@@ -164,6 +164,7 @@ def test_what_is_there_is_kept(
     file, out = good(tmp_path / "good.ckpt"), tmp_path / "out"
     if there == "folder":
         out.mkdir()
+        (out / "run.json").write_text("precious")
     elif there == "file":
         out.write_text("precious")
     else:
@@ -173,7 +174,7 @@ def test_what_is_there_is_kept(
         ["bigtrk", "import-model", "acorn", str(file), str(out)], monkeypatch, capsys
     )
     assert status == 2
-    assert f"{out}: is there already" in error
+    assert f"{out}: holds something already" in error
     assert sorted(tmp_path.iterdir()) == before
 
 

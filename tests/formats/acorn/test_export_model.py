@@ -136,7 +136,9 @@ def test_what_acorn_cannot_hold_is_refused(
     assert (status, printed) == (2, "")
     assert error.startswith(f"bigtrk: error: {run}: ")
     assert said in error
-    assert f"write its scores for acorn instead: bigtrk export acorn {run}" in error
+    assert (
+        f"write its scores for acorn instead: bigtrk export acorn GRAPHS OUT --run {run}" in error
+    )
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == [run]
 

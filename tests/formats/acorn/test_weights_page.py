@@ -1,4 +1,4 @@
-"""The commands of docs/acorn.md that import, train on and export a model of acorn's, in its order."""
+"""The commands of docs/acorn.md that import, train on and export a model of acorn's, in order."""
 
 import re
 from dataclasses import replace
@@ -34,7 +34,7 @@ def test_the_commands_run(tmp_path: Path) -> None:
     write_manifest(tmp_path / "graphs", "graphs", {}, ["event000000000", "event000000001"])
     model = "model: {hidden: 128, layers: 8, mlp_layers: 3}"
     assert model in block("yaml")
-    smaller = block("yaml").replace(model, "model: {hidden: 8, layers: 2, mlp_layers: 2}")
+    smaller = block("yaml").replace(model, "model: {hidden: 16, layers: 2, mlp_layers: 2}")
     (tmp_path / "tuned.yaml").write_text(smaller)
     run_in_one(block("sh").splitlines(), tmp_path)
     exported = torch.load(tmp_path / "tuned.ckpt", weights_only=True)
