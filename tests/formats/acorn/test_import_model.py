@@ -135,7 +135,8 @@ def test_acorns_own_model_gives_its_own_logits(
         ["bigtrk", "evaluate", "run", "graphs", "--json"], monkeypatch, capsys
     )
     assert status == 0
-    print(said); raise SystemError(said)
+    found_loss = json.loads(said)["edge_metrics"]["loss"]
+    assert found_loss == pytest.approx(golden["out.loss"].item(), rel=1e-5)
     status, said, _ = run_here(["bigtrk", "report", "run"], monkeypatch, capsys)
     assert status == 0
 
