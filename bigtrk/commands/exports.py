@@ -107,3 +107,18 @@ def export_acorn(
     scorer = None if run is None else load_scorer(run)
     written = export_acorn_folder(graphs, out, scorer)
     say(f"{len(written)} graphs in {out}")
+
+
+@export.command("acorn-model")
+def acorn_model(
+    run: Annotated[Path, typer.Argument(help="run folder of an Interaction GNN")],
+    out: Annotated[Path, typer.Argument(help="the .ckpt to write; must not be there yet")],
+) -> None:
+    """Write the model that a run ended with as a checkpoint of acorn's InteractionGNN2.
+
+    It must read the 12 node features that acorn's models read.
+    """
+    from bigtrk.formats.acorn.export_model import export_model
+
+    export_model(run, out)
+    say(f"{out}: a checkpoint for acorn")
