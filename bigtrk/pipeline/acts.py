@@ -24,15 +24,24 @@ def export_to_acts(run: Path, out: Path) -> list[str]:
         InputError: `run` has no model that ACTS can be given, or `out` holds something else.
     """
     check_out(out)
-    return export_stages(_of_pipeline(run) if is_pipeline(run) else [_of_run(run)], out)
+    return export_stages(stages_of(run), out)
+
+
+def stages_of(run: Path) -> list[Stage]:
+    """Loads the trained model of a run, or those of all stages of a pipeline.
+
+    Raises:
+        InputError: `run` has no model that ACTS can be given.
+    """
+    return _of_pipeline(run) if is_pipeline(run) else [_of_run(run)]
 
 
 def _of_pipeline(folder: Path) -> list[Stage]:
     names = (EMBEDDING, FILTER, CLASSIFIER)
-    trained = load_pipeline(folder)
     configurations = [model_configuration(folder / name) for name in names]
     for name, configuration in zip(names, configurations, strict=True):
         check_exportable(str(folder / name), configuration)
+    trained = load_pipeline(folder)
     of_stages = (trained.embedding, trained.filter, trained.classifier)
     radii, cuts = (trained.radius, None, None), (None, trained.cut, _cut(configurations[-1]))
     return [
