@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from bigtrk.disk.files import unlinked
 from bigtrk.disk.whole_folder import whole_folder
 from bigtrk.errors import InputError
 from bigtrk.formats.acts.forms import forms_of
@@ -18,10 +19,10 @@ def check_out(out: Path) -> None:
     """Checks that models can be written to `out`, which holds nothing or an earlier export.
 
     Raises:
-        InputError: what writes ONNX is not installed, or `out` holds something else.
+        InputError: what writes ONNX is not installed, or `out` is a link or holds something else.
     """
     check_packages()
-    if not out.exists():
+    if not unlinked(out).exists():
         return
     if not out.is_dir():
         raise InputError(f"{out}: is a file; name a folder for the models")

@@ -47,7 +47,7 @@ def write_onnx(form: Form, path: Path) -> None:
             input_names=list(form.inputs),
             output_names=[OUTPUT],
             opset_version=OPSET,
-            dynamic_shapes=...,
+            dynamic_shapes=form.dynamic,
             dynamo=True,
             external_data=False,
             verbose=False,
