@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bigtrk.formats.acts.columns import EDGE_SCALES
 from bigtrk.formats.acts.forms import EDGE_ATTR
+from bigtrk.formats.acts.model_files import deprecations_ignored
 from bigtrk.formats.acts.stage import Stage
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
@@ -47,7 +48,8 @@ def open_onnx(file: Path) -> Exported:
 
 def open_torchscript(file: Path) -> Exported:
     """Opens a TorchScript file, to be run in inference mode as ACTS does."""
-    module = torch.jit.load(file).eval()
+    with deprecations_ignored():
+        module = torch.jit.load(file).eval()
 
     def run(*tensors: Tensor) -> Tensor:
         with torch.inference_mode():
@@ -115,7 +117,7 @@ def ours(graph: EventGraph, stage: Stage) -> Tensor:
     if isinstance(model, Embedding):
         return made
     logits = torch.empty(graph.n_edges, 1)
-    logits[sector.edge_id] = made.reshape(graph.n_edges, -1)[:, :1]  # a head for pT gives others
+    logits[sector.edge_id] = made[:, :1] if made.dim() == 2 else made[:, None]  # without pT
     return logits
 
 

@@ -49,10 +49,9 @@ MODELS: dict[str, dict[str, Any]] = {
 MEASURED = {"my_column": (300.0, 20.0)}
 
 
-def stage(settings: dict[str, Any], name: str = "model", seed: int = 0) -> Stage:
+def stage(settings: dict[str, Any], name: str = "model") -> Stage:
     """A model with random weights, of which the last are large: logits are of order ten."""
-    configuration = Configuration.model_validate({**settings})
-    configuration.training.seed = seed
+    configuration = Configuration.model_validate(settings)
     model = build_model(configuration).eval()
     with torch.no_grad():
         for parameter, values in model.named_parameters():

@@ -65,7 +65,7 @@ class Hits(nn.Module):
 @dataclass(frozen=True)
 class Form:
     """A form of a model. suffix: of the names of its files. inputs: an example of each tensor that
-    it is called with, by name; dynamic: which of their dimensions differ from call to call.
+    it is called with, by name; dynamic: what those dimensions count that differ from call to call.
     """
 
     suffix: str
@@ -74,10 +74,9 @@ class Form:
 
     @property
     def dynamic(self) -> dict[str, dict[int, str]]:
-        return {name: _DYNAMIC[name] for name in self.inputs}
-
-
-_DYNAMIC = {"x": {0: "nodes"}, "edge_index": {1: "edges"}, "edge_attr": {0: "edges"}}
+        counted = {"x": {0: "nodes"}, "edge_index": {1: "edges"}, "edge_attr": {0: "edges"}}
+        output = {0: "edges" if "edge_index" in self.inputs else "nodes"}
+        return {**{name: counted[name] for name in self.inputs}, OUTPUT: output}
 
 
 def forms_of(stage: Stage) -> list[Form]:
