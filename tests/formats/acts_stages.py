@@ -50,13 +50,13 @@ MEASURED = {"my_column": (300.0, 20.0)}
 
 
 def stage(settings: dict[str, Any], name: str = "model") -> Stage:
-    """A model with random weights, of which the last are large: logits are of order ten."""
+    """A model with random weights, of which the last are large: logits are of order one."""
     configuration = Configuration.model_validate(settings)
     model = build_model(configuration).eval()
     with torch.no_grad():
         for parameter, values in model.named_parameters():
             if parameter.endswith("output_weight"):
-                values *= 30
+                values *= 10
     measured = {key: MEASURED[key] for key in MEASURED if key in configuration.data.node_features}
     return Stage(name, model, configuration.data, MeasuredScales(nodes=measured), cut=0.3)
 

@@ -130,7 +130,7 @@ def test_a_run(
 ) -> None:
     """The README.md names the cut that the run's validation chose, or that of its settings."""
     run = made / "mine" / name
-    command = ["bigtrk", "export", "acts", str(run), str(tmp_path / "out")]
+    command = ["bigtrk", "export", "acts", str(run), str(tmp_path / "out"), "--code", "own_code"]
     assert run_here(command, monkeypatch, capsys)[0] == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", *FILES[name]]
     text, epochs = (tmp_path / "out" / "README.md").read_text(), (run / "metrics.jsonl").read_text()

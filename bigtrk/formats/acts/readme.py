@@ -37,8 +37,9 @@ x has these columns, in this order, each divided by its scale:
 _EDGES = """
 edge_attr has {attributes}, computed from the scaled columns, as
 ACTS's `ModuleMapCuda` does: phi wraps at 1, and the two slopes are 0 where dr is 0. Models that
-read it take edges as they come, from the inner hit to the outer one. Those that do not order the
-two hits of an edge by their distance from the origin, and compute the same themselves.
+read it take edges as they come, from the inner hit to the outer one. Those that do not, for graphs
+of `TorchMetricLearning`, order the two hits of an edge by their distance from the origin, and
+compute the same themselves.
 
 ## Cuts
 
