@@ -122,3 +122,19 @@ def acorn_model(
 
     export_model(run, out)
     say(f"{out}: a checkpoint for acorn")
+
+
+@export.command("acts")
+def acts(
+    run: Annotated[
+        Path, typer.Argument(help="run of an edge model or an embedding, or folder of a pipeline")
+    ],
+    out: Annotated[Path, typer.Argument(help="folder for the models and the README.md of them")],
+    code: Code = None,
+) -> None:
+    """Write trained models as ACTS's GNN plugin loads them: ONNX and TorchScript."""
+    from bigtrk.pipeline.acts import export_to_acts
+
+    allow_code(code or ())
+    written = export_to_acts(run, out)
+    say(f"{out}: {', '.join(written)}")

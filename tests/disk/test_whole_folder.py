@@ -1,0 +1,62 @@
+"""A folder is either absent or whole, and replaced at once."""
+
+from pathlib import Path
+
+import pytest
+
+from bigtrk.disk.whole_folder import whole_folder
+from bigtrk.errors import InputError
+
+
+def fill(path: Path, name: str) -> None:
+    with whole_folder(path) as folder:
+        (folder / name).write_text(name)
+        assert not (path / name).exists()
+
+
+def names(path: Path) -> list[str]:
+    return sorted(one.relative_to(path).as_posix() for one in path.rglob("*"))
+
+
+def test_it_is_made_and_replaced(tmp_path: Path) -> None:
+    fill(tmp_path / "some" / "out", "one")
+    fill(tmp_path / "some" / "out", "two")
+    assert names(tmp_path) == ["some", "some/out", "some/out/two"]
+
+
+def test_it_is_left_where_writing_fails(tmp_path: Path) -> None:
+    def failing(path: Path) -> None:
+        with whole_folder(path) as folder:
+            (folder / "two").write_text("")
+            raise OSError("full")
+
+    fill(tmp_path / "out", "one")
+    for name in ("out", "absent"):
+        with pytest.raises(OSError, match="full"):
+            failing(tmp_path / name)
+    assert names(tmp_path) == ["out", "out/one"]
+
+
+def test_it_is_put_back_where_renaming_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "out", "one")
+    rename = Path.rename
+
+    def refusing(self: Path, target: Path) -> Path:
+        if self.name.endswith(".tmp"):
+            raise OSError("refused")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", refusing)
+    with pytest.raises(OSError, match="refused"):
+        fill(tmp_path / "out", "two")
+    assert names(tmp_path) == ["out", "out/one"]
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "there")
+    with pytest.raises(InputError, match="out: is a symbolic link"):
+        fill(tmp_path / "out", "one")
+    assert names(tmp_path) == ["out", "there"]
