@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bigtrk.console import follow
 from bigtrk.disk.files import write_atomically
-from bigtrk.disk.new_folder import new_folder
+from bigtrk.disk.folders import new_folder
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.names import OLDER, SCORES
 from bigtrk.formats.acorn.own_columns import own_columns

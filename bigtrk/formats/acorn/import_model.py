@@ -6,7 +6,7 @@ import torch
 
 from bigtrk.config import parse
 from bigtrk.disk.folder_lock import FolderLock
-from bigtrk.disk.new_folder import new_folder
+from bigtrk.disk.folders import new_folder
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.checkpoint import AcornCheckpoint, read_checkpoint
 from bigtrk.formats.acorn.hyper_parameters import HyperParameters

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bigtrk.disk.files import sync_folder, unlinked
+from bigtrk.errors import InputError
 
 
 @contextmanager
@@ -29,10 +30,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     temporary.mkdir()
     try:
         yield temporary
-        for file in temporary.iterdir():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
-        sync_folder(temporary)
+        _sync(temporary)
         if path.exists():
             path.rename(aside)
         temporary.rename(path)
@@ -42,3 +40,27 @@ def whole_folder(path: Path) -> Iterator[Path]:
             aside.rename(path)
         for left in (temporary, aside):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def _sync(folder: Path) -> None:
+    """Makes all below a folder survive a power loss."""
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            sync_folder(path)
+        else:
+            with path.open("rb") as handle:
+                os.fsync(handle.fileno())
+    sync_folder(folder)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields as `whole_folder` does, for a folder that is new or empty.
+
+    Raises:
+        InputError: something is at `path` already, and is left as it was.
+    """
+    if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise InputError(f"{path}: holds something already; name a new folder, or remove it")
+    with whole_folder(path) as temporary:
+        yield temporary

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.disk.whole_folder import whole_folder
+from bigtrk.disk.folders import new_folder, whole_folder
 from bigtrk.errors import InputError
 
 
@@ -16,6 +16,13 @@ def fill(path: Path, name: str) -> None:
 
 def names(path: Path) -> list[str]:
     return sorted(one.relative_to(path).as_posix() for one in path.rglob("*"))
+
+
+def test_what_is_below_it_comes_along(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "out") as folder:
+        (folder / "deep").mkdir()
+        (folder / "deep" / "one").write_text("1")
+    assert names(tmp_path) == ["out", "out/deep", "out/deep/one"]
 
 
 def test_it_is_made_and_replaced(tmp_path: Path) -> None:
@@ -60,3 +67,19 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="out: is a symbolic link"):
         fill(tmp_path / "out", "one")
     assert names(tmp_path) == ["out", "there"]
+
+
+def test_what_is_there_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    for name in ("file", "full", "link"):
+        with (
+            pytest.raises(InputError, match=rf"{name}: holds something already; name a new"),
+            new_folder(tmp_path / name),
+        ):
+            pass
+    assert (tmp_path / "full" / "a").read_text() == "mine"
+    assert list((tmp_path / "empty").iterdir()) == []
