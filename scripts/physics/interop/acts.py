@@ -1,0 +1,99 @@
+"""Checks of the models that are exported for ACTS."""
+
+from pathlib import Path
+from time import perf_counter
+
+import bigtrk
+from bigtrk.api import Graphs
+from bigtrk.pipeline.acts import export_to_acts, stages_of
+from scripts.physics.as_acts import OPEN, calls, ours, parity
+from scripts.physics.interop.check import Check, Found, Material
+from scripts.physics.stitched_tracks import changed_hits
+from tests.formats.acts_stages import hits_and_edges
+
+KEYS = {"onnx": "onnx", "pt": "torchscript"}
+SIZES = ((0, 0), (2, 1), (2, 2), (200, 1000), (20_000, 1_000_000))
+WORST, CHANGED_HITS = 1e-5, 1e-4
+
+
+def exported(run: Path, material: Material) -> Path:
+    """Returns the folder of a run's exported models."""
+    out = material.folder / f"acts_{run.name}"
+    if not out.exists():
+        export_to_acts(run, out)
+    return out
+
+
+def sizes(run: Path, material: Material) -> Found:
+    """Compares logits on random hits with 0 to a million edges."""
+    graphs = (hits_and_edges(*size, seed) for seed, size in enumerate(SIZES))
+    return _named(parity(run, exported(run, material), graphs))
+
+
+def on(graphs: Graphs, run: Path, material: Material) -> Found:
+    """Compares logits on the graphs of events."""
+    return _named(parity(run, exported(run, material), graphs))
+
+
+def _named(worst: dict[str, float]) -> Found:
+    assert max(worst.values()) < WORST
+    return {KEYS[kind]: value for kind, value in worst.items()}
+
+
+def tracks(graphs: Graphs, material: Material) -> Found:
+    """Counts the hits whose track by an exported model's scores is of other hits than by ours."""
+    run = material.classifier
+    folder, [stage] = exported(run, material), stages_of(run)
+    model = bigtrk.load_model(run)
+    changed, hits = 0, 0
+    for graph in graphs:
+        expected = bigtrk.build_tracks(graph, model.score(graph), "walk")
+        for suffix, tensors, _ in calls(graph, stage):
+            for kind, open_file in OPEN.items():
+                logits = open_file(folder / f"{stage.name}{suffix}.{kind}")(*tensors)
+                scores = logits[:, 0].double().sigmoid()
+                made = bigtrk.build_tracks(graph, scores, "walk")
+                changed, hits = changed + changed_hits(expected, made), hits + len(made)
+    assert changed <= CHANGED_HITS * hits
+    return {"changed_hits": changed / hits}
+
+
+def seconds(material: Material) -> Found:
+    """Measures an event in ONNX Runtime, on one thread, and in ours; it can fail by its values
+    alone.
+    """
+    run, graph = material.classifier, material.graphs[0]
+    folder, [stage] = exported(run, material), stages_of(run)
+    suffix, tensors, told = list(calls(graph, stage))[-1]
+    runtime = OPEN["onnx"](folder / f"{stage.name}{suffix}.onnx")
+    found: Found = {}
+    for name, call in (
+        ("onnx_s", lambda: runtime(*tensors)),
+        ("ours_s", lambda: ours(told, stage)),
+    ):
+        call()
+        start = perf_counter()
+        call()
+        found[name] = perf_counter() - start
+    return found
+
+
+CHECKS = (
+    Check("ACTS: the classifier on 0 to 1,000,000 edges", lambda m: sizes(m.classifier, m)),
+    Check("ACTS: the filter on 0 to 1,000,000 edges", lambda m: sizes(m.filter, m)),
+    Check("ACTS: the embedding", lambda m: on(m.graphs, m.embedding, m)),
+    Check("ACTS: the classifier on simulated graphs", lambda m: on(m.graphs, m.classifier, m)),
+    Check(
+        "ACTS: the classifier on event 1000",
+        lambda m: on(m.real_graphs, m.classifier, m),
+        real=True,
+    ),
+    Check(
+        "ACTS: the classifier on HEPTrkX graphs",
+        lambda m: on(m.heptrkx_graphs, m.classifier, m),
+        real=True,
+    ),
+    Check("ACTS: tracks of simulated graphs", lambda m: tracks(m.graphs, m)),
+    Check("ACTS: tracks of event 1000", lambda m: tracks(m.real_graphs, m), real=True),
+    Check("ACTS: time of an event", seconds),
+)
