@@ -9,7 +9,7 @@ import typer
 import bigtrk
 from bigtrk.commands.exports import export
 from bigtrk.commands.graphs import build, simulate
-from bigtrk.commands.models import check_model
+from bigtrk.commands.models import check_model, import_model
 from bigtrk.commands.pipelines import (
     evaluate_stages,
     filter_graphs,
@@ -337,6 +337,7 @@ app.command("check-model")(check_model)
 app.command("filter")(filter_graphs)
 app.add_typer(pipeline, name="pipeline")
 app.add_typer(export, name="export")
+app.add_typer(import_model, name="import-model")
 app.command()(reconstruct)
 app.command()(infer)
 app.command()(scale)

@@ -25,6 +25,10 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
+from bigtrk.formats.acorn.checkpoint import AcornCheckpoint, write_checkpoint
+from bigtrk.formats.acorn.hyper_parameters import of_model
+from bigtrk.formats.acorn.import_model import read_model
+from bigtrk.formats.acorn.weights import acorn_weights
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.formats.pyg import read_pyg
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
@@ -36,6 +40,8 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
 from bigtrk.graphs.storage.tensor_files import digest, metadata
+from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.tracks.files import open_tracks, write_tracks
 from bigtrk.train import DEFAULT
 from bigtrk.training.data.event_source import open_events
@@ -304,6 +310,27 @@ def read_data(folder: Path, content: bytes) -> object:
     return read_pyg(path)
 
 
+@cache
+def checkpoint_file() -> bytes:
+    config = InteractionGNNConfig(hidden=2, layers=2)
+    settings = of_model(config, ["dr", "dz"])
+    model = InteractionGNN(config, len(settings.node_features), len(settings.edge_features))
+    made = AcornCheckpoint(settings.content(), acorn_weights(model.state_dict(), config))
+    with TemporaryDirectory() as folder:
+        write_checkpoint(Path(folder) / "a.ckpt", made)
+        return (Path(folder) / "a.ckpt").read_bytes()
+
+
+def read_acorn_model(folder: Path, content: bytes) -> object:
+    """First byte as in `read_data`."""
+    path, agrees = folder / "a.ckpt", content[:1]
+    path.write_bytes(content[1:])
+    if agrees and agrees[0] % 2:
+        with_true_checksums(path)
+    stored = read_model(path)
+    return [stored.model.state_dict(), stored.configuration, stored.measured]
+
+
 def with_true_checksums(path: Path) -> None:
     """Writes a zip archive again, each member as it can be read."""
     content = io.BytesIO(path.read_bytes())
@@ -361,6 +388,9 @@ READERS = {
     "configuration": Reader(configuration_seeds, read_configuration),
     "heptrkx": Reader(heptrkx_seeds, read_npz),
     "pyg": Reader(pyg_seeds, read_data),
+    "acorn model": Reader(
+        lambda: [b"\0" + checkpoint_file(), b"\1" + checkpoint_file()], read_acorn_model
+    ),
     "tracks": Reader(track_seeds, read_track_file),
 }
 
