@@ -8,7 +8,7 @@ from bigtrk.formats.acorn.checkpoint import AcornCheckpoint, write_checkpoint
 from bigtrk.formats.acorn.hyper_parameters import ACORN_NODE_FEATURES, of_model
 from bigtrk.formats.acorn.scales import read_as_acorns
 from bigtrk.formats.acorn.weights import acorn_weights
-from bigtrk.graphs.features import EDGE_FEATURES, SCALES
+from bigtrk.graphs.features import EDGE_FEATURES, SCALES, Scale
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.training.model_files import StoredModel, load_model
 
@@ -39,12 +39,17 @@ def _as_acorns(run: Path, stored: StoredModel) -> AcornCheckpoint:
             f"reads {', '.join(data.node_features)} of nodes, where acorn's models read "
             f"{', '.join(ACORN_NODE_FEATURES)}, in this order",
         )
-    if unknown := [name for name in data.edge_features if name not in EDGE_FEATURES]:
-        raise _refusal(run, f"reads {unknown[0]} of edges, which acorn does not compute")
+    read = set(data.edge_features)
+    if not read <= set(EDGE_FEATURES) or len(read) < len(data.edge_features):
+        raise _refusal(
+            run,
+            f"reads {', '.join(data.edge_features)} of edges, where acorn's models read some of "
+            f"{', '.join(EDGE_FEATURES)}, each once",
+        )
     settings = of_model(model.config, data.edge_features)
     node_scales, of_edges = settings.scales()
     weights = model.state_dict()
-    known = {**stored.measured.nodes, **SCALES}
+    known: dict[str, Scale] = {**stored.measured.nodes, **SCALES}
     for kind, acorns in (("node", node_scales), ("edge", of_edges)):
         weight, bias = f"{kind}_encoder.mlp_0_weight", f"{kind}_encoder.mlp_0_bias"
         ours = [known[name] for name in acorns]

@@ -52,7 +52,10 @@ def last_good(run: Path) -> Found:
         except InputError as error:
             damaged[folder.name] = str(error)
     if not damaged:
-        raise InputError(f"{run}: holds no checkpoint to resume from; start it anew")
+        raise InputError(
+            f"{run}: holds no checkpoint to resume from; start it anew, or a training from the "
+            f"weights of a run that has ended (training.start_from)"
+        )
     said = "; ".join(f"{name}: {damage}" for name, damage in damaged.items())
     raise InputError(f"{run}: no checkpoint is undamaged ({said}); start it anew")
 

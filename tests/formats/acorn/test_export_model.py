@@ -35,7 +35,8 @@ def trained(run: Path, **sections: Any) -> StoredModel:
             name: (0.3 * i - 1, 0.5 + i)
             for i, name in enumerate(CLUSTERS)
             if name in configuration.data.node_features
-        }
+        },
+        edges=dict.fromkeys({"length"} & {*configuration.data.edge_features}, (0.0, 2.0)),
     )
     model = build_model(configuration)
     run.mkdir()
@@ -117,6 +118,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "reads r, phi, z, eta of nodes, where acorn's models read r, phi, z, eta, cluster_r_1",
     ),
     "another order": ({"data": {"node_features": TWELVE[::-1]}}, "in this order"),
+    "an edge feature twice": (
+        {"data": {"node_features": TWELVE, "edge_features": ["dr", "dz", "dr"]}},
+        "reads dr, dz, dr of edges, where acorn's models read some of dr, dphi, dz",
+    ),
+    "another edge feature": (
+        {"data": {"node_features": TWELVE, "edge_features": ["dr", "length"]}},
+        "reads dr, length of edges, where acorn's models read some of dr, dphi, dz",
+    ),
     "our own feature": (
         {"data": {"node_features": [*TWELVE[:11], "cos_phi"]}},
         "where acorn's models read",

@@ -12,11 +12,13 @@ from safetensors import safe_open
 from torch import Tensor
 
 import bigtrk
+from bigtrk.errors import InputError
 from bigtrk.formats.acorn.import_model import import_model, read_model
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.model_files import load_model
 from tests.formats.acorn.acorn_model import (
     TWELVE,
@@ -163,6 +165,8 @@ def test_the_folder_is_a_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["acorn"]
     files = sorted(path.name for path in (tmp_path / "runs" / "acorn").iterdir())
     assert files == ["config.json", "model.safetensors", "run.json"]
+    with pytest.raises(InputError, match=r"no checkpoint to resume from.*training\.start_from"):
+        last_good(tmp_path / "runs" / "acorn")
     stored = load_model(tmp_path / "runs" / "acorn")
     assert stored.trained_on == frozenset()
     assert stored.measured.nodes["cluster_phi_2"] == (0.0, math.pi)
