@@ -27,9 +27,9 @@ from bigtrk.events import reader
 from bigtrk.events.event import Event as Event
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders import builder as graph_builders
-from bigtrk.graphs.builders.build_folder import build_with
+from bigtrk.graphs.builders.build_folder import build_with, windows_of
 from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder
-from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.builders.windows import find_windows
 from bigtrk.graphs.event_graph import EventGraph as EventGraph
 from bigtrk.graphs.sector import Sector as Sector
 from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder, graph_digest
@@ -51,13 +51,21 @@ Name = TypeVar("Name", bound=StrEnum)
 
 
 def simulate(
-    folder: str | Path, events: int = 8, particles: int = 1000, seed: int = 0, first_event: int = 0
+    folder: str | Path,
+    events: int = 8,
+    particles: int = 1000,
+    seed: int = 0,
+    first_event: int = 0,
+    detectors: str | Path = "trackml",
 ) -> None:
     """Simulates `events` events of so many particles each and writes them to `folder` as TrackML
     files, as `bigtrk simulate` does. What is there already is kept.
 
+    detectors: `trackml`, `odd` (the Open Data Detector), or a detectors.csv.
+
     Raises:
-        ValueError: the folder holds something else, or a number is out of range, such as no events.
+        ValueError: the folder holds something else, a number is out of range, such as no events, or
+            there is no such detector.
     """
     for name, value, least in (
         ("events", events, 1),
@@ -66,7 +74,8 @@ def simulate(
         ("first_event", first_event, 0),
     ):
         _check_least(name, value, least)
-    simulate_folder(Path(folder), range(first_event, first_event + events), particles, seed, None)
+    numbers = range(first_event, first_event + events)
+    simulate_folder(Path(folder), numbers, particles, seed, detectors)
 
 
 def read_event(path: str | Path, name: str | None = None, with_truth: bool = True) -> Event:
@@ -88,8 +97,11 @@ def build_graph(event: Event, builder: GraphBuilder | None = None) -> EventGraph
     after another. With truth, y [E] says which it has.
 
     builder: what chooses the pairs, by default the windows that `bigtrk build` uses.
+
+    Raises:
+        ValueError: without a builder, of an event in a detector that no windows are shipped for.
     """
-    return graph_builders.build_graph(event, builder or WindowBuilder(builtin_windows()))
+    return graph_builders.build_graph(event, builder or WindowBuilder(find_windows(None, event)))
 
 
 def build_graphs(
@@ -102,7 +114,7 @@ def build_graphs(
         ValueError: an event is damaged, or the folder holds something else; graphs written before
             stay.
     """
-    build_with(Path(events), Path(folder), builder or WindowBuilder(builtin_windows()))
+    build_with(Path(events), Path(folder), builder or WindowBuilder(windows_of(Path(events))))
     return open_graphs(folder)
 
 

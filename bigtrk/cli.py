@@ -9,7 +9,7 @@ import typer
 import bigtrk
 from bigtrk.commands.exports import export
 from bigtrk.commands.graphs import build, simulate
-from bigtrk.commands.models import check_model
+from bigtrk.commands.models import check_model, import_model
 from bigtrk.commands.pipelines import (
     evaluate_stages,
     filter_graphs,
@@ -17,11 +17,13 @@ from bigtrk.commands.pipelines import (
     pipeline,
     reconstruct,
     report_pipelines,
+    submit,
 )
 from bigtrk.commands.studies import scale, study
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.errors import InputError
 from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.tracks.task_names import Task
 from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:
@@ -199,10 +201,11 @@ def score(
     tracks: Annotated[
         Path,
         typer.Argument(
-            help="folder of event<id>-tracks.parquet, one such file, or a TrackML submission CSV"
+            help="folder of event<id>-tracks.parquet, one such file, or a submission: parquet, or "
+            "TrackML's CSV"
         ),
     ],
-    events: Annotated[Path, typer.Argument(help="folder or zip of TrackML events with truth")],
+    events: Annotated[Path, typer.Argument(help="folder or zip of events with truth")],
     pt_min: Annotated[
         float, typer.Option(min=0, help="GeV; particles a track finder must find")
     ] = 1.0,
@@ -211,6 +214,10 @@ def score(
         float,
         typer.Option(min=0, max=1, help="share of hits that makes a match; 0.5: more than half"),
     ] = 0.5,
+    task: Annotated[
+        Task | None,
+        typer.Option(help="of a public arena: its metrics, too; all of EVENTS count"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge tracks from anywhere by the truth of their events.
@@ -221,7 +228,8 @@ def score(
     from bigtrk.tracks.matching import Criteria
     from bigtrk.training.evaluation.score_files import score_files
 
-    found = score_files(tracks, events, Criteria(min_hits, pt_min, matching_fraction))
+    criteria = Criteria(min_hits, pt_min, matching_fraction)
+    found = score_files(tracks, events, criteria, task)
     print_result(found.model_dump(mode="json"), as_json, lambda: show_score(found, console))
 
 
@@ -337,8 +345,10 @@ app.command("check-model")(check_model)
 app.command("filter")(filter_graphs)
 app.add_typer(pipeline, name="pipeline")
 app.add_typer(export, name="export")
+app.add_typer(import_model, name="import-model")
 app.command()(reconstruct)
 app.command()(infer)
+app.command()(submit)
 app.command()(scale)
 app.command()(study)
 

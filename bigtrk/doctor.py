@@ -42,6 +42,8 @@ REQUIRED = {
 }
 OPTIONAL = {
     "nvidia-ml-py": "power and energy of NVIDIA devices",
+    "onnx": "bigtrk export acts",
+    "onnxscript": "bigtrk export acts",
     "tensorboard": "run.loggers=[tensorboard]",
     "wandb": "run.loggers=[wandb]",
 }

@@ -40,6 +40,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "training.checkpoint_every": [1],
     "training.norms_every": [0, 1],
     "training.pt_weight": [0.0, 0.3],
+    "training.start_from": ["start"],
     "training.loss": [f"{FUNCTIONS}:squared"],
     "training.focal_gamma": [0.0, 2.0],
     "run.folder": ["run"],

@@ -27,6 +27,11 @@ from bigtrk.events.geometry import TRACKML_LAYERS
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
+from bigtrk.formats.acorn.checkpoint import AcornCheckpoint, write_checkpoint
+from bigtrk.formats.acorn.hyper_parameters import of_model
+from bigtrk.formats.acorn.import_graphs import read_acorn
+from bigtrk.formats.acorn.import_model import read_model
+from bigtrk.formats.acorn.weights import acorn_weights
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.formats.pyg import read_pyg
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
@@ -38,11 +43,15 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
 from bigtrk.graphs.storage.tensor_files import digest, metadata
+from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.settings import InteractionGNNConfig
 from bigtrk.tracks.files import open_tracks, write_tracks
 from bigtrk.train import DEFAULT
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
+from tests.formats.acorn.events import columns
+from tests.formats.acorn.events import write as write_acorn
 
 EVENT = "event000000001"
 TABLES = ("hits", "cells", "particles", "truth")
@@ -327,6 +336,27 @@ def read_data(folder: Path, content: bytes) -> object:
     return read_pyg(path)
 
 
+@cache
+def checkpoint_file() -> bytes:
+    config = InteractionGNNConfig(hidden=2, layers=2)
+    settings = of_model(config, ["dr", "dz"])
+    model = InteractionGNN(config, len(settings.node_features), len(settings.edge_features))
+    made = AcornCheckpoint(settings.content(), acorn_weights(model.state_dict(), config))
+    with TemporaryDirectory() as folder:
+        write_checkpoint(Path(folder) / "a.ckpt", made)
+        return (Path(folder) / "a.ckpt").read_bytes()
+
+
+def read_acorn_model(folder: Path, content: bytes) -> object:
+    """First byte as in `read_data`."""
+    path, agrees = folder / "a.ckpt", content[:1]
+    path.write_bytes(content[1:])
+    if agrees and agrees[0] % 2:
+        with_true_checksums(path)
+    stored = read_model(path)
+    return [stored.model.state_dict(), stored.configuration, stored.measured]
+
+
 def with_true_checksums(path: Path) -> None:
     """Writes a zip archive again, each member as it can be read."""
     content = io.BytesIO(path.read_bytes())
@@ -344,6 +374,25 @@ def tracks_file() -> bytes:
     hit_id = np.arange(30)
     with TemporaryDirectory() as folder:
         return write_tracks(Path(folder), EVENT, hit_id, hit_id // 4).read_bytes()
+
+
+@cache
+def acorn_seeds() -> list[bytes]:
+    found = []
+    with TemporaryDirectory() as folder:
+        for batch in (False, True):
+            path = write_acorn(Path(folder) / "a.pyg", columns(), batch)
+            found += [bytes([kind]) + path.read_bytes() for kind in range(2)]
+    return found
+
+
+def read_acorn_file(folder: Path, content: bytes) -> object:
+    """First byte odd: the archive's checksums agree, as an attacker would write it."""
+    path, agrees = folder / f"{EVENT}.pyg", content[:1]
+    path.write_bytes(content[1:])
+    if agrees and agrees[0] % 2:
+        with_true_checksums(path)
+    return read_acorn(path, EVENT)
 
 
 def track_seeds() -> list[bytes]:
@@ -385,6 +434,10 @@ READERS = {
     "configuration": Reader(configuration_seeds, read_configuration),
     "heptrkx": Reader(heptrkx_seeds, read_npz),
     "pyg": Reader(pyg_seeds, read_data),
+    "acorn": Reader(acorn_seeds, read_acorn_file),
+    "acorn model": Reader(
+        lambda: [b"\0" + checkpoint_file(), b"\1" + checkpoint_file()], read_acorn_model
+    ),
     "tracks": Reader(track_seeds, read_track_file),
 }
 

@@ -101,6 +101,10 @@ def test_a_bad_event(
     [
         (["bigtrk", "build", "absent", "graphs"], "absent"),
         (["bigtrk", "build", "absent", "graphs", "--from", "heptrkx"], "absent"),
+        (
+            ["bigtrk", "simulate", "events", "--detectors", "absent"],
+            "absent: is neither a detector that is built in (trackml, odd) nor a file",
+        ),
         (["bigtrk-partition", "absent", "sectors", "--parts", "2"], "absent: no such folder"),
         (["bigtrk", "evaluate", "absent", "graphs"], "absent"),
         (["bigtrk", "report", "absent"], "absent"),

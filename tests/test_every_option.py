@@ -15,6 +15,8 @@ from bigtrk.cost.machine_constants import DEFAULTS
 from bigtrk.planning.event_sizes import PAPERS
 from bigtrk.tracks.builders.names import BuilderName
 from partition import cli as partition_cli
+from tests.formats.acorn.events import columns
+from tests.formats.acorn.events import write as write_acorn
 from tests.programs import run_in_one
 from tests.test_bad_input import write_heptrkx
 
@@ -25,6 +27,8 @@ COMMANDS = [
     "bigtrk simulate sample --events 2 --particles 40 --format colliderml",
     "bigtrk simulate csv --events 1 --particles 40 --format trackml",
     "bigtrk build sample parquet --from colliderml --events 0-0",
+    "bigtrk simulate odd --events 1 --particles 40 --detectors odd",
+    "bigtrk build odd odd_graphs --windows odd",
     "bigtrk build events learned --learn-windows --pt-min 0.5",
     "bigtrk build events graphs --from trackml --windows learned/windows.yaml --json",
     "bigtrk build events mapped --learn-module-map --module-map-windows minmax",
@@ -32,6 +36,9 @@ COMMANDS = [
     "--module-map-windows sigma",
     "bigtrk build npz heptrkx --from heptrkx",
     "bigtrk build data pyg --from pyg --node-features r,phi,z --edge-features dr",
+    "bigtrk build stage acorn --from acorn --pt-unit mev",
+    "bigtrk build stage acorn --from acorn --pt-unit gev",
+    "bigtrk export acorn acorn back",
     "bigtrk-partition graphs sectors --parts 2 --method metis --seed 1 --workers 1",
     "bigtrk-partition graphs wedges --max-edges 50 --method wedges --json",
     "bigtrk/train.py data.train=[graphs] model.hidden=8 model.layers=1 training.epochs=1",
@@ -43,6 +50,8 @@ COMMANDS = [
     ),
     "bigtrk evaluate runs/0001 graphs --html evaluation.html --code own_code --json",
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
+    "bigtrk score mine.csv events --task colliderml",
+    "bigtrk submit mine.csv events mine.parquet --majority-particles --code own_code --json",
     "bigtrk report runs/0001 --html report.html --code own_code --json",
     "bigtrk build events truth --true-edges",
     "bigtrk/train.py data.train=[truth] model.name=embedding model.hidden=8 training.epochs=1",
@@ -50,6 +59,7 @@ COMMANDS = [
     "bigtrk build events nearer --embedding runs/0002 --radius 0.01",
     "bigtrk filter runs/0001 graphs thinned --efficiency 0.99 --code own_code",
     "bigtrk filter runs/0001 graphs cut --cut 0.4 --json",
+    "bigtrk export acorn graphs scored --run runs/0001 --code own_code",
     "bigtrk infer runs/0001 graphs tracks --builder walk --score-cut 0.2 --min-hits 4 --json",
     "bigtrk infer runs/0001 graphs tracks --builder components --max-edges 1000000",
     "bigtrk infer runs/0001 graphs tracks --builder junction_removal --precision float64",
@@ -68,8 +78,11 @@ COMMANDS = [
 ]
 # What takes minutes or starts ranks of its own, and the tests of it.
 ELSEWHERE = {
+    "export acts": "tests/formats/test_acts_export.py",
     "plan --calibrate": "tests/planning/test_calibration.py",
     "pipeline train": "tests/pipeline/test_pipeline.py",
+    "export tracks": "tests/formats/test_track_exports.py",
+    "export acts-graphs": "tests/formats/test_acts_graphs.py",
     "reconstruct": "tests/pipeline/test_pipeline.py",
     "scale": "tests/studies/scaling/test_series.py",
     "study": "tests/studies/test_sampling_study.py",
@@ -113,7 +126,7 @@ def _with_values(flag: str, annotation: Any) -> list[str]:
 def test_no_option_is_left_out() -> None:
     used = [line.replace("bigtrk-partition", "bigtrk partition", 1) for line in COMMANDS]
     for command, wanted in (*options(cli.app), *options(partition_cli.app)):
-        lines = " ".join(f"{line} " for line in used if line.split()[1] == command)
+        lines = " ".join(f"{line} " for line in used if line.startswith(f"bigtrk {command} "))
         for option in wanted:
             if command not in ELSEWHERE and f"{command} {option}" not in ELSEWHERE:
                 assert f" {option} " in lines, f"{command} {option} runs in no test"
@@ -128,6 +141,7 @@ def write_pyg(folder: Path) -> None:
 def test_every_option_runs(tmp_path: Path) -> None:
     write_heptrkx(tmp_path / "npz")
     write_pyg(tmp_path / "data")
+    write_acorn(tmp_path / "stage" / "event000000001.pyg", columns())
     (tmp_path / "mine.csv").write_text("event_id,hit_id,track_id\n0,1,0\n0,2,0\n")
     run_in_one(COMMANDS, tmp_path)
     for page in ("report.html", "evaluation.html"):

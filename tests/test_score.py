@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bigtrk.events.writer import write_event
 from bigtrk.tracks.files import write_submission, write_tracks
+from bigtrk.tracks.parquet_submission import SubmittedEvent, write_parquet_submission
 from tests.programs import run_here
 from tests.test_bad_input import one_line
-from tests.tracks.judged_events import FIRST, FIRST_SCORE, FIRST_TRACKS, columns, write_events
+from tests.tracks.judged_events import (
+    FIRST,
+    FIRST_PARTICLES,
+    FIRST_SCORE,
+    FIRST_TRACKS,
+    FIRST_WEIGHTS,
+    SECOND,
+    columns,
+    event,
+    write_events,
+)
 
 FILE = f"{FIRST}-tracks.parquet"
 HEAD = "event_id,hit_id,track_id\n"
@@ -139,6 +152,113 @@ def test_files_of_others_end_in_one_line(
     message = one_line(errors)
     assert all(part in message for part in named), message
     assert tracks in message
+
+
+SUBMITTED = {"event_id": pa.array([21, 21, 21]), "hit_id": pa.array([1, 2, 3])}
+BAD_SUBMISSIONS: dict[str, tuple[dict[str, pa.Array], list[str]]] = {
+    "again": ({"hit_id": pa.array([1, 2, 1])}, ["row 3: hit 1 is listed again", "keep one row"]),
+    "unknown hit": ({"hit_id": pa.array([1, 2, 99])}, ["row 3: hit 99 is not in the event"]),
+    "unknown event": (
+        {"event_id": pa.array([21, 23, 22])},
+        ["row 2: these are tracks of event 23, which", "does not hold"],
+    ),
+    "no tracks": ({"track_id": None}, ["missing column track_id; the table needs event_id, hit_"]),
+    "no events": ({"event_id": None}, ["missing column event_id"]),
+    "texts": ({"track_id": pa.array(["a", "b", "c"])}, ["track_id holds string, not integers"]),
+    "floats": ({"hit_id": pa.array([1.0, 2.0, 3.5])}, ["hit_id holds double, not integers"]),
+    "blank": ({"track_id": pa.array([0, None, 0])}, ["row 2: track_id is blank"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SUBMISSIONS)
+def test_bad_parquet_submissions_end_in_one_line(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spoiled, named = BAD_SUBMISSIONS[case]
+    events = write_events(tmp_path / "events")
+    path = tmp_path / "mine.parquet"
+    columns = SUBMITTED | {"track_id": pa.array([0, 0, 0])} | spoiled
+    pq.write_table(pa.table({name: one for name, one in columns.items() if one is not None}), path)
+    command = ["bigtrk", "score", str(path), str(events), "--task", "colliderml"]
+    status, out, errors = run_here(command, monkeypatch, capsys)
+    assert (status, out) == (2, "")
+    message = one_line(errors)
+    assert all(part in message for part in (*named, str(path))), message
+
+
+def test_the_public_task_beside_the_strict_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of two events the second is left out: no public metric but the last one minds."""
+    monkeypatch.chdir(tmp_path)
+    write_events(Path("events"))
+    first = SubmittedEvent(21, *columns(FIRST_TRACKS), np.array([7, 7, 7, 0, 0, 0, 0, 0]))
+    write_parquet_submission(Path("mine.parquet"), [first], claimed=True)
+    command = ["bigtrk", "score", "mine.parquet", "events", "--task", "colliderml"]
+    found = json.loads(run_here([*command, "--json"], monkeypatch, capsys)[1])
+    # Track 0 has 3 of the 4 hits of particle 7 and 1 of 8, track 5 two of particle 8 and noise,
+    # track -1 noise. Particle 8 and noise are in two tracks. Hit 4, of weight 1/8, is not listed.
+    correct = FIRST_SCORE + 0
+    assert found["colliderml"] == {
+        "submitted": {
+            "trackml_eff": correct / (1 - 0.125),
+            "fake_rate": 0,
+            "dup_rate": 2 / 3,
+            # Both events have particles 7 and 8, whose ids the package takes for two.
+            "physics_eff_pt1": 1 / 2,
+        },
+        "in_tracks": {
+            "trackml_eff": correct / (1 - 0.125),
+            "fake_rate": 0,
+            "dup_rate": 1 / 3,
+            "physics_eff_pt1": 1 / 2,
+        },
+    }
+    assert found["trackml_score"] == FIRST_SCORE / 2
+    assert [event["event"] for event in found["events"]] == [FIRST, SECOND]
+    assert found["events_without_tracks"] == 1
+    strict = found["matching"][1]
+    assert (strict["style"], strict["mode"]) == ("ATLAS", "strict")
+    assert (strict["n_particles"], strict["n_reconstructed"]) == (3, 2)
+    status, text, _ = run_here(command, monkeypatch, capsys)
+    assert status == 0
+    assert text.startswith("ColliderML's tracking task, its own metrics\n")
+    assert "1 of the events are not in the submission, and judged" in text
+    without = json.loads(run_here([*command[:4], "--json"], monkeypatch, capsys)[1])
+    assert without["colliderml"] is None
+    assert [event["event"] for event in without["events"]] == [FIRST]
+
+
+def test_hits_weigh_the_same_where_the_truth_does_not_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = event(FIRST, FIRST_PARTICLES, FIRST_WEIGHTS)
+    assert plain.truth is not None
+    truth = {name: column for name, column in plain.truth.items() if name != "weight"}
+    write_event(replace(plain, truth=truth), Path("events"))
+    write_tracks(Path("mine"), FIRST, *columns(FIRST_TRACKS))
+    command = ["bigtrk", "score", "mine", "events", "--json", "--task", "colliderml"]
+    found = json.loads(run_here(command, monkeypatch, capsys)[1])
+    assert found["trackml_score"] == 5 / 9
+    assert found["colliderml"]["submitted"]["trackml_eff"] == 6 / 8, "of 8 hits listed"
+    assert found["colliderml"]["in_tracks"]["trackml_eff"] == 5 / 7
+    assert json.loads(run_here(command[:5], monkeypatch, capsys)[1])["trackml_score"] is None
+
+
+def test_an_empty_submission_scores_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_events(Path("events"))
+    write_parquet_submission(Path("mine.parquet"), [], claimed=False)
+    command = ["bigtrk", "score", "mine.parquet", "events", "--task", "colliderml", "--json"]
+    status, text, _ = run_here(command, monkeypatch, capsys)
+    found = json.loads(text)
+    assert status == 0
+    assert set(found["colliderml"]["submitted"].values()) == {0}
+    assert found["trackml_score"] == 0
+    assert run_here(command[:4], monkeypatch, capsys)[0] == 0, "and without a task no event counts"
 
 
 def test_track_ids_as_large_as_they_go_are_tracks(

@@ -9,6 +9,7 @@ import typer
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
 from bigtrk.events.formats import EventFormat
+from bigtrk.formats.acorn.names import PtUnit
 from bigtrk.graphs.builders.module_map.names import MapWindows
 from bigtrk.user_code import Code, allow_code
 
@@ -20,6 +21,7 @@ class Source(StrEnum):
     COLLIDERML = "colliderml"
     HEPTRKX = "heptrkx"
     PYG = "pyg"
+    ACORN = "acorn"
 
 
 def simulate(
@@ -31,8 +33,8 @@ def simulate(
         int, typer.Option(min=0, help="number of the first event; runs tell events by their names")
     ] = 0,
     detectors: Annotated[
-        Path | None, typer.Option(help="a detectors.csv instead of the built-in geometry")
-    ] = None,
+        str, typer.Option(help="trackml, odd (the Open Data Detector), or a detectors.csv")
+    ] = "trackml",
     no_truth: Annotated[
         bool, typer.Option("--no-truth", help="what a detector measures, and not who made it")
     ] = False,
@@ -51,7 +53,8 @@ def simulate(
 From = Annotated[
     Source,
     typer.Option(
-        "--from", help="events of TrackML or ColliderML, HEPTrkX npz graphs, files of PyG's Data"
+        "--from",
+        help="events of TrackML or ColliderML; graphs of HEPTrkX, PyG's Data, or acorn",
     ),
 ]
 Range = Annotated[
@@ -71,6 +74,10 @@ Efficiency = Annotated[
     float | None,
     typer.Option(help="with --embedding: as near as keeps so many target edges; 0.99"),
 ]
+Unit = Annotated[
+    PtUnit | None,
+    typer.Option(help="with --from acorn: of pT, where files do not say which reader made them"),
+]
 Columns = Annotated[
     str | None, typer.Option(help="with --from pyg: names of these columns, such as r,phi,z")
 ]
@@ -82,7 +89,8 @@ def build(
     source: From = Source.TRACKML,
     event_range: Range = None,
     windows: Annotated[
-        Path | None, typer.Option(help="windows file; built-in ones without it")
+        str | None,
+        typer.Option(help="trackml, odd or a windows file; those of the events' detector without"),
     ] = None,
     learn_windows: Annotated[
         bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
@@ -106,6 +114,7 @@ def build(
     ] = False,
     node_features: Columns = None,
     edge_features: Columns = None,
+    pt_unit: Unit = None,
     code: Code = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
 ) -> None:
@@ -128,9 +137,11 @@ def build(
         raise InputError("--events is of events, not of graphs that are there; leave it out")
     if source is not Source.PYG and (node_features or edge_features):
         raise InputError("--node-features and --edge-features are of --from pyg; give it, too")
+    if source is not Source.ACORN and pt_unit:
+        raise InputError("--pt-unit is of --from acorn; give it, too")
     names = None if imported else _chosen(events, source, event_range)
     if imported:
-        manifest = _import_graphs(source, events, out, node_features, edge_features)
+        manifest = _import_graphs(source, events, out, node_features, edge_features, pt_unit)
     elif embedding is not None:
         manifest = build_radius_graphs(events, out, embedding, radius, efficiency, names)
     elif by_map:
@@ -174,19 +185,27 @@ def _check_one(ways: list[bool]) -> None:
     if sum(ways) > 1:
         raise InputError(
             "windows, --module-map, --learn-module-map, --embedding, --true-edges and --from "
-            "heptrkx or pyg (whose graphs have edges already) exclude each other; give one"
+            "heptrkx, pyg or acorn (whose graphs have edges already) exclude each other; give one"
         )
 
 
 def _import_graphs(
-    source: Source, graphs: Path, out: Path, node_features: str | None, edge_features: str | None
+    source: Source,
+    graphs: Path,
+    out: Path,
+    node_features: str | None,
+    edge_features: str | None,
+    pt_unit: PtUnit | None,
 ) -> dict[str, Any]:
     """Imports graphs that have edges already; returns the manifest of `out`."""
+    from bigtrk.formats.acorn.import_graphs import import_acorn_folder
     from bigtrk.formats.heptrkx import import_heptrkx_folder
     from bigtrk.formats.pyg import import_pyg_folder
 
     if source is Source.HEPTRKX:
         return import_heptrkx_folder(graphs, out)
+    if source is Source.ACORN:
+        return import_acorn_folder(graphs, out, pt_unit)
     return import_pyg_folder(graphs, out, _names(node_features), _names(edge_features))
 
 

@@ -1,13 +1,19 @@
-"""The command of the `bigtrk` program that checks a model: check-model."""
+"""The commands of the `bigtrk` program that check models and import them."""
 
 import json
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bigtrk.console import console
+from bigtrk.console import console, say
+
+import_model = typer.Typer(
+    help="Make runs of models that other software trained: to evaluate, train on and export.",
+    no_args_is_help=True,
+)
 
 
 def check_model(
@@ -43,3 +49,16 @@ def check_model(
         show_proof(proof, console)
     print(json.dumps(proof.summary()))
     raise typer.Exit(0 if proof.exact else 1)
+
+
+@import_model.command("acorn")
+def acorn(
+    checkpoint: Annotated[Path, typer.Argument(help="a .ckpt of an InteractionGNN2")],
+    out: Annotated[Path, typer.Argument(help="new folder for the run")],
+) -> None:
+    """Make a run of the Interaction GNN in a checkpoint of acorn's, which is not run as code."""
+    from bigtrk.formats.acorn.import_model import import_model as import_checkpoint
+
+    model = import_checkpoint(checkpoint, out).model
+    n_parameters = sum(parameter.numel() for parameter in model.parameters())
+    say(f"{out}: a model of {n_parameters:,} parameters")

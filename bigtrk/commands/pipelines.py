@@ -161,24 +161,79 @@ def infer(
     _make_tracks(lambda ranks: infer_folder(run, graphs, out, made, options, ranks), as_json)
 
 
+def submit(
+    run: Annotated[
+        Path,
+        typer.Argument(help="folder of a pipeline, or of tracks that are made already"),
+    ],
+    events: Annotated[Path, typer.Argument(help="folder or zip of events")],
+    out: Annotated[Path, typer.Argument(help="file to write, such as mine.parquet")],
+    majority_particles: Annotated[
+        bool,
+        typer.Option(
+            "--majority-particles",
+            help="also name the particle of each track, by the truth of EVENTS",
+        ),
+    ] = False,
+    code: Code = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write tracks as a submission to ColliderML's tracking task: a row for each hit.
+
+    Of a pipeline, they are made first, in a folder beside OUT: mine-tracks for mine.parquet. Ranks
+    share that: torchrun --nproc-per-node 4 -m bigtrk submit ...
+    """
+    from bigtrk.formats.colliderml_submission import check_submission_name, submit_tracks
+    from bigtrk.parallel.ranks import discover
+    from bigtrk.pipeline.reconstruct import reconstruct_folder
+    from bigtrk.records.pipeline_folder import is_pipeline
+
+    allow_code(code or ())
+    check_submission_name(out)
+    tracks = run
+    if is_pipeline(run):
+        tracks = out.with_name(f"{out.stem}-tracks")
+        made = _made_together(
+            lambda ranks: reconstruct_folder(run, events, tracks, MakingOptions(), ranks)
+        )
+        if made.failed and not discover().is_first:
+            raise typer.Exit(2)
+        if made.failed:
+            raise InputError(
+                f"{tracks}: {len(made.failed)} of the events have no tracks; correct them, or "
+                f"submit the others by 'bigtrk submit {tracks} {events} {out}'"
+            )
+    if discover().is_first:
+        found = submit_tracks(tracks, events, out, majority_particles)
+        print_result(found.as_json(), as_json, lambda: say(f"{out}: {found}"))
+
+
 def _make_tracks(make: "Callable[[Ranks], TracksMade]", as_json: bool) -> None:
     """Makes tracks on all ranks; the first prints what became of the events, with exit status 2
     where one failed.
     """
-    from bigtrk.parallel.host import configure_process
-    from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.tracks_folder import show_tracks
 
+    made = _made_together(make)
+    if discover().is_first:
+        print_result(made.as_json(), as_json, lambda: show_tracks(made, console))
+        if made.failed:
+            raise typer.Exit(2)
+
+
+def _made_together(make: "Callable[[Ranks], TracksMade]") -> "TracksMade":
+    """Makes tracks on all ranks."""
+    from bigtrk.parallel.host import configure_process
+    from bigtrk.parallel.process_group import process_group
+    from bigtrk.parallel.ranks import discover
+
     ranks = discover()
 
-    def made_together() -> "TracksMade":
+    def made() -> "TracksMade":
         configure_process(ranks)
         with process_group(ranks):
             return make(ranks)
 
-    made = exit_on_bad_input("bigtrk", made_together, rank=ranks.rank)
-    if ranks.is_first:
-        print_result(made.as_json(), as_json, lambda: show_tracks(made, console))
-        if made.failed:
-            raise typer.Exit(2)
+    found: TracksMade = exit_on_bad_input("bigtrk", made, rank=ranks.rank)
+    return found

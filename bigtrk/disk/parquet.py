@@ -3,7 +3,8 @@
 Shapes: M rows of the file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigtrk.disk.files import read_bytes
+from bigtrk.disk.files import check_file, read_bytes
 from bigtrk.disk.unpacking import limit_of
 from bigtrk.errors import InputError, one_line, reason
 
@@ -29,23 +30,70 @@ def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) 
             lacks a column, or one holds other values than whole numbers below 2^63.
     """
     content = read_bytes(path)
-    try:
+    with _damage_told(path):
         file = pq.ParquetFile(pa.BufferReader(content))
         names = _present(file.schema_arrow, required, optional, path)
-        # A few bytes can stand for any number of equal rows.
-        if (rows := file.metadata.num_rows) * len(names) * 8 > limit_of(len(content)):
-            raise InputError(
-                f"{path}: says that it holds {rows:,} rows, more than {len(content):,} bytes "
-                "should unpack to; write it again without compression and dictionaries"
-            )
+        _check_size(file.metadata.num_rows, names, len(content), path)
         table = file.read(columns=names, use_threads=False)
         return {name: _integers(table.column(name), name, path) for name in names}
+
+
+class IntegerGroups:
+    """Columns of integers of a parquet file that need not fit memory: as `read_integers` does it,
+    but a group of rows at a time.
+
+    first_row [G + 1]: the row at which each group begins, counted from 0, and where the last ends.
+
+    Raises:
+        InputError: as of `read_integers`.
+    """
+
+    def __init__(self, path: Path, required: Sequence[str], optional: Sequence[str]) -> None:
+        check_file(path)
+        self._path = path
+        with _damage_told(path):
+            self._file = pq.ParquetFile(path)
+            self._names = _present(self._file.schema_arrow, required, optional, path)
+            metadata, size = self._file.metadata, path.stat().st_size
+            rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+            for group in rows:
+                _check_size(group, self._names, size, path)
+        self.first_row: Int64 = np.cumsum([0, *rows])
+
+    def read(self, group: int, names: Sequence[str] | None = None) -> dict[str, Int64]:
+        """Reads a group's columns, each [M] int64: all that the file has, or those of `names`.
+
+        Raises:
+            InputError: the group is damaged, or a value is no whole number below 2^63.
+        """
+        wanted = self._names if names is None else list(names)
+        first = int(self.first_row[group])
+        with _damage_told(self._path):
+            table = self._file.read_row_group(group, columns=wanted, use_threads=False)
+            return {name: _integers(table.column(name), name, self._path, first) for name in wanted}
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    try:
+        yield
     except InputError:
         raise
     except Exception as error:  # Arrow promises no one kind for damage
         raise InputError(
             f"{path}: not a readable parquet file ({reason(error)}); write it again"
         ) from None
+
+
+def _check_size(rows: int, names: Sequence[str], packed: int, path: Path) -> None:
+    """Refuses more rows than a file should hold: a few bytes can stand for any number of equal
+    ones.
+    """
+    if rows * len(names) * 8 > limit_of(packed):
+        raise InputError(
+            f"{path}: says that it holds {rows:,} rows, more than {packed:,} bytes should unpack "
+            "to; write it again without compression and dictionaries"
+        )
 
 
 def _present(
@@ -69,14 +117,15 @@ def _present(
     return present
 
 
-def _integers(column: pa.ChunkedArray, name: str, path: Path) -> Int64:
+def _integers(column: pa.ChunkedArray, name: str, path: Path, first: int = 0) -> Int64:
+    """Returns a column of which row 0 is the file's row `first`."""
     if column.null_count:
-        row = int(np.flatnonzero(column.is_null().to_numpy())[0])
+        row = first + int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise InputError(f"{path}, row {row + 1}: {name} is blank; write a whole number")
     values = column.to_numpy()
     if values.dtype == np.uint64 and len(large := np.flatnonzero(values > LARGEST)):
+        row = first + int(large[0])
         raise InputError(
-            f"{path}, row {large[0] + 1}: {name} is {values[large[0]]}, beyond int64; number "
-            "them from 0"
+            f"{path}, row {row + 1}: {name} is {values[large[0]]}, beyond int64; number them from 0"
         )
     return np.array(values, np.int64)

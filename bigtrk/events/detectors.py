@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from bigtrk.errors import InputError
 from bigtrk.events.columns import MODULE_IDS
@@ -14,7 +15,13 @@ from bigtrk.events.geometry import (
     Int64,
     layers_from_rows,
 )
-from bigtrk.events.simulation.material import layer_thickness
+from bigtrk.events.open_data_detector import (
+    ODD_LAYERS,
+    ODD_STRUCTURE,
+    is_open_data_detector,
+)
+from bigtrk.events.reader import DETECTORS_FILE, read_detectors
+from bigtrk.events.simulation.material import STRUCTURE, layer_thickness
 from bigtrk.events.tables import FIX_VALUES, fail_at
 from bigtrk.events.writer import write_table
 
@@ -31,13 +38,34 @@ LIMITS = {
 }
 # Rows of modules are further apart than this, modules of one row closer together (mm).
 ROW_SPACING = 5.0
+# The sensors of a double-sided module lie behind each other to within this (mm).
+SAME_PLACE = 1.0
+BUILT_IN = {"trackml": TRACKML_LAYERS, "odd": ODD_LAYERS}
+
+
+def find_layers(detector: str | Path) -> DetectorLayers:
+    """Finds the layers of a detector that is built in, by its name, or of a detectors.csv.
+
+    Raises:
+        InputError: there is no such name and no such file, or the file describes no detector.
+    """
+    if str(detector) in BUILT_IN:
+        return BUILT_IN[str(detector)]
+    path = Path(detector)
+    if not path.exists() and not path.name.startswith(DETECTORS_FILE):
+        raise InputError(
+            f"{detector}: is neither a detector that is built in ({', '.join(BUILT_IN)}) nor a "
+            f"file; name one of them or a {DETECTORS_FILE}"
+        )
+    return layers_from_detectors(read_detectors(path))
 
 
 def layers_from_detectors(detectors: Columns) -> DetectorLayers:
-    """Derives the layers that a table of modules forms, sorted by volume, then layer.
+    """Derives the layers that a table of modules forms, sorted by volume, layer, then sensor.
 
     A layer is a cylinder where its modules face outwards, a disc where they face along z. Its
-    material, of which the table says nothing, is that of its volume in TrackML's detector.
+    material, of which the table says nothing, is that of its volume in the Open Data Detector,
+    where the volumes are of that, else in TrackML's.
 
     Raises:
         InputError: the table is empty, or a row describes no module of a detector; names the row.
@@ -47,13 +75,15 @@ def layers_from_detectors(detectors: Columns) -> DetectorLayers:
     keys = np.unique(np.stack([volume, layer], axis=1), axis=0)
     if len(keys) == 0:
         raise InputError("detectors.csv: the table has no modules; export it again")
+    structure = ODD_STRUCTURE if is_open_data_detector(volume) else STRUCTURE
     rows = []
     for volume_id, layer_id in keys:
         members = (volume == volume_id) & (layer == layer_id)
         modules = {name: column[members].astype(np.float64) for name, column in detectors.items()}
-        row = _layer_row(modules)
-        material = layer_thickness(int(volume_id), modules["module_t"].mean())
-        rows.append((volume_id, layer_id, *row, material))
+        for sensors in _by_side(modules):
+            row = _layer_row(sensors)
+            material = layer_thickness(int(volume_id), sensors["module_t"].mean(), structure)
+            rows.append((volume_id, layer_id, *row, material))
     return layers_from_rows(rows)
 
 
@@ -72,9 +102,33 @@ def _check_modules(detectors: Columns) -> None:
             fail_at("detectors.csv", int(wrong[0]), problem, FIX_VALUES)
 
 
+def _is_barrel(modules: dict[str, Float64]) -> bool:
+    return bool(np.abs(modules["rot_zw"]).mean() < 0.5)
+
+
+def _by_side(modules: dict[str, Float64]) -> list[dict[str, Float64]]:
+    """Splits the modules of a layer by their place among those that lie behind each other: a table
+    per sensor of double-sided modules, one table of all others.
+    """
+    radius = np.hypot(modules["cx"], modules["cy"])
+    is_barrel = _is_barrel(modules)
+    across = radius if is_barrel else modules["cz"]
+    # Seen along the normal, sensors of one module are at one point.
+    scale = radius.mean() / radius if is_barrel else np.ones_like(radius)
+    depth = modules["cz"] if is_barrel else np.zeros_like(radius)
+    points = np.stack([modules["cx"] * scale, modules["cy"] * scale, depth], axis=1)
+    first, second = cKDTree(points).query_pairs(SAME_PLACE, output_type="ndarray").T
+    outer = np.where(across[first] > across[second], first, second)
+    side = np.bincount(outer, minlength=len(radius))
+    return [
+        {name: column[side == place] for name, column in modules.items()}
+        for place in range(side.max() + 1)
+    ]
+
+
 def _layer_row(modules: dict[str, Float64]) -> tuple[float, ...]:
     radius = np.hypot(modules["cx"], modules["cy"])
-    is_barrel = bool(np.abs(modules["rot_zw"]).mean() < 0.5)
+    is_barrel = _is_barrel(modules)
     across, along = (radius, modules["cz"]) if is_barrel else (modules["cz"], radius)
     n_rows = 1 + int((np.diff(np.sort(along)) > ROW_SPACING).sum())
     # Sides alternate from column to column, so their number is even.
@@ -108,7 +162,7 @@ def module_table(layers: DetectorLayers = TRACKML_LAYERS) -> Columns:
     return {
         "volume_id": layers.volume_id[layer],
         "layer_id": layers.layer_id[layer],
-        "module_id": 1 + row * layers.n_phi[layer] + column,
+        "module_id": layers.module_id(layer, column, row),
         "cx": radius * np.cos(phi),
         "cy": radius * np.sin(phi),
         "cz": np.where(barrel, along, across),

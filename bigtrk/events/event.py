@@ -18,7 +18,7 @@ class Event:
     hits: hit_id [N] int64, x y z [N] float64 (mm), volume_id layer_id module_id [N] int64.
     cells: hit_id ch0 ch1 [C] int64, value [C] float64.
     particles: particle_id [P] int64, vx vy vz (mm) px py pz (GeV) q [P] float64 and, where known,
-    particle_type (PDG code) nhits [P] int64.
+    particle_type (PDG code) nhits primary (1, else 0) [P] int64.
     truth: hit_id particle_id [T] int64 and, where known, tx ty tz (mm) tpx tpy tpz (GeV) weight.
     """
 

@@ -3,15 +3,17 @@
 A layer's modules form `n_rows` rows (along z in the barrel, along r on a disc) of `n_phi`
 columns. Even columns lie `gap` outside the layer's position, odd ones `gap` inside, and
 neighbours overlap by OVERLAP of their pitch, so that a track can leave two hits on one layer.
+A layer of double-sided modules is two rows of the table, one per sensor.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.events.simulation.material import layer_thickness
+from bigtrk.events.simulation.material import STRUCTURE, layer_thickness
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -57,6 +59,22 @@ class DetectorLayers:
         """Returns half of the angle a module covers, overlap included, [L] (rad)."""
         return np.pi / self.n_phi * (1 + OVERLAP)
 
+    @property
+    def modules_before(self) -> Int64:
+        """Returns the number of modules that earlier rows hold of the same layer, [L]: those of the
+        other sensor of double-sided ones.
+        """
+        counts = self.n_phi * self.n_rows
+        same = (self.volume_id[:, None] == self.volume_id) & (
+            self.layer_id[:, None] == self.layer_id
+        )
+        before: Int64 = (np.tril(same, -1) * counts).sum(axis=1)
+        return before
+
+    def module_id(self, layer: Int64, column: Int64, row: Int64) -> Int64:
+        """Returns the number of modules within their layer, from 1: [M], [M], [M] -> [M]."""
+        return 1 + self.modules_before[layer] + row * self.n_phi[layer] + column
+
     def surface(self, layer: Int64, column: Int64) -> Float64:
         """Returns radius or z of the modules in `column` of `layer`: [M], [M] -> [M] (mm)."""
         side = 1.0 - 2.0 * (column % 2)
@@ -89,7 +107,13 @@ class DetectorLayers:
         return np.where(self.is_barrel[layer], self.surface(layer, column), centre)
 
 
-class _Volume(NamedTuple):
+class Volume(NamedTuple):
+    """The layers of one volume, numbered 2, 4, 6 ... as ACTS does; units as in DetectorLayers.
+
+    positions n_phi: by layer; low high and what follows n_phi: of each of them. sensors (mm): where
+    the sensors of a module lie, from the layer's position.
+    """
+
     volume_id: int
     is_barrel: bool
     positions: tuple[float, ...]
@@ -101,44 +125,41 @@ class _Volume(NamedTuple):
     thickness: float
     pitch_u: float
     pitch_v: float
+    sensors: tuple[float, ...] = (0.0,)
 
 
-_PIXEL_DISCS = (600.0, 700.0, 820.0, 960.0, 1100.0, 1300.0, 1500.0)
-_STRIP_DISCS = (1220.0, 1500.0, 1800.0, 2150.0, 2550.0, 2950.0)
-
-
-def _end_caps(left: int, right: _Volume) -> tuple[_Volume, _Volume]:
-    """Returns both end caps; TrackML numbers discs by ascending z on either side."""
+def end_caps(left: int, right: Volume) -> tuple[Volume, Volume]:
+    """Returns both end caps, the one at negative z as volume `left`; discs are numbered by
+    ascending z on either side.
+    """
     mirrored = tuple(-z for z in reversed(right.positions))
     return right._replace(volume_id=left, positions=mirrored), right
 
 
-def _barrel(volume_id: int, radii: tuple[float, ...], half_length: float, *rest: Any) -> _Volume:
-    return _Volume(volume_id, True, radii, -half_length, half_length, *rest)
+def barrel(volume_id: int, radii: tuple[float, ...], half_length: float, *rest: Any) -> Volume:
+    """Returns a barrel of cylinders from -`half_length` to `half_length`; rest: n_phi and on."""
+    return Volume(volume_id, True, radii, -half_length, half_length, *rest)
 
 
-# Read off the data set's detectors.csv (layers_from_detectors gives the same table).
-_PIXEL_SENSOR = (0.15, 0.05, 0.05625)
-_SHORT_STRIPS = (0.25, 0.08, 1.2)
-_VOLUMES = (
-    _barrel(8, (32, 72, 116, 172), 491, (16, 32, 52, 78), 14, 0.25, *_PIXEL_SENSOR),
-    _barrel(13, (260, 360, 500, 660), 1084, (40, 56, 78, 102), 21, 1.5, *_SHORT_STRIPS),
-    _barrel(17, (820, 1020), 1084, (120, 152), 21, 1.5, 0.35, 0.12, 10.8),
-    *_end_caps(7, _Volume(9, False, _PIXEL_DISCS, 30, 176, (54,) * 7, 2, 2.5, *_PIXEL_SENSOR)),
-    *_end_caps(12, _Volume(14, False, _STRIP_DISCS, 240, 700, (56,) * 6, 3, 4.5, *_SHORT_STRIPS)),
-    *_end_caps(
-        16, _Volume(18, False, _STRIP_DISCS, 750, 1020, (48,) * 6, 2, 5.5, 0.35, 0.12, 10.4)
-    ),
-)
+def layers_of(
+    volumes: Iterable[Volume], structure: Mapping[int, float] = STRUCTURE
+) -> DetectorLayers:
+    """Makes the table of all layers of `volumes`, by volume, then layer, then sensor.
+
+    structure: by volume_id what each sensor has of supports, cables and cooling, as mm of silicon.
+    """
+    return layers_from_rows(
+        [row for volume in sorted(volumes) for row in _rows_of(volume, structure)]
+    )
 
 
-def _layers_of(volume: _Volume) -> list[tuple[float, ...]]:
-    # TrackML numbers the layers of a volume 2, 4, 6, ...
-    volume_id, is_barrel, positions, low, high, n_phi, *sizes = volume
-    sizes.append(layer_thickness(volume_id, volume.thickness))
+def _rows_of(volume: Volume, structure: Mapping[int, float]) -> list[tuple[float, ...]]:
+    volume_id, is_barrel, positions, low, high, n_phi, *sizes, sensors = volume
+    sizes.append(layer_thickness(volume_id, volume.thickness, structure))
     return [
-        (volume_id, 2 * place + 2, is_barrel, positions[place], low, high, n_phi[place], *sizes)
-        for place in range(len(positions))
+        (volume_id, 2 * i + 2, is_barrel, position + sensor, low, high, n_phi[i], *sizes)
+        for i, position in enumerate(positions)
+        for sensor in sensors
     ]
 
 
@@ -160,6 +181,20 @@ def layers_from_rows(rows: list[tuple[float, ...]]) -> DetectorLayers:
     return DetectorLayers(*(c.astype(kind) for c, kind in zip(columns, kinds, strict=True)))
 
 
-TRACKML_LAYERS = layers_from_rows(
-    [row for volume in sorted(_VOLUMES) for row in _layers_of(volume)]
+_PIXEL_DISCS = (600.0, 700.0, 820.0, 960.0, 1100.0, 1300.0, 1500.0)
+_STRIP_DISCS = (1220.0, 1500.0, 1800.0, 2150.0, 2550.0, 2950.0)
+# Read off the data set's detectors.csv (layers_from_detectors gives the same table).
+_PIXEL_SENSOR = (0.15, 0.05, 0.05625)
+_SHORT_STRIPS = (0.25, 0.08, 1.2)
+TRACKML_LAYERS = layers_of(
+    (
+        barrel(8, (32, 72, 116, 172), 491, (16, 32, 52, 78), 14, 0.25, *_PIXEL_SENSOR),
+        barrel(13, (260, 360, 500, 660), 1084, (40, 56, 78, 102), 21, 1.5, *_SHORT_STRIPS),
+        barrel(17, (820, 1020), 1084, (120, 152), 21, 1.5, 0.35, 0.12, 10.8),
+        *end_caps(7, Volume(9, False, _PIXEL_DISCS, 30, 176, (54,) * 7, 2, 2.5, *_PIXEL_SENSOR)),
+        *end_caps(12, Volume(14, False, _STRIP_DISCS, 240, 700, (56,) * 6, 3, 4.5, *_SHORT_STRIPS)),
+        *end_caps(
+            16, Volume(18, False, _STRIP_DISCS, 750, 1020, (48,) * 6, 2, 5.5, 0.35, 0.12, 10.4)
+        ),
+    )
 )

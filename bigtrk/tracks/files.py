@@ -1,4 +1,4 @@
-"""Tracks on disk: a parquet file of each event, or one TrackML submission of many events.
+"""Tracks on disk: a parquet file of each event, or one submission of many events.
 
 Shapes: M rows of a file, N hits of an event.
 """
@@ -18,10 +18,12 @@ from bigtrk.disk.parquet import read_integers
 from bigtrk.errors import InputError
 from bigtrk.events.archives import open_source
 from bigtrk.events.columns import TableSpec
+from bigtrk.events.event import event_name
 from bigtrk.events.tables import HEADER_LINES, parse_table
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.hit_tracks import HitTracks
 from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.parquet_submission import ParquetSubmission
 
 EVENT_NAME = re.compile(r"event(\d{1,18})")  # so many digits fit int64
 TRACKS_FILE = re.compile(r"(event\d{1,18})-tracks\.parquet")
@@ -82,6 +84,19 @@ def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None
     write_atomically(path, write)
 
 
+def copy_as_trackml(tracks: Path, path: Path) -> None:
+    """Writes the tracks of `tracks` (see `open_tracks`) as one TrackML submission, atomically.
+
+    Raises:
+        InputError: there are none, or they are damaged; nothing is written.
+    """
+    source = open_tracks(tracks)
+    found = ((number, source.read(number)) for number in source.events)
+    write_submission(
+        path, ((event_name(number), one.hit_id, one.track_id) for number, one in found)
+    )
+
+
 def _with_tracks_of_one(track_id: Ids) -> Ids:
     """Gives each hit in no track a track of its own: [N] -> [N]."""
     alone = track_id == NO_TRACK
@@ -103,8 +118,9 @@ class TrackSource:
 
 def open_tracks(path: Path) -> TrackSource:
     """Finds the tracks of a folder of event<id>-tracks.parquet, of one such file (both with
-    columns hit_id and track_id, event_id is optional), or of a TrackML submission CSV (event_id,
-    hit_id, track_id; may be packed by gzip). A submission is read at once, a folder event by event.
+    columns hit_id and track_id, event_id is optional), or of a submission with event_id, hit_id and
+    track_id: a parquet file of another name, or TrackML's CSV, which gzip may have packed. A CSV is
+    read at once, all else event by event.
 
     Raises:
         InputError: there are none, two files are of one event, or the submission is damaged.
@@ -112,12 +128,17 @@ def open_tracks(path: Path) -> TrackSource:
     if not path.exists():
         raise InputError(
             f"{path}: no such file or folder; name a folder of event<id>-tracks.parquet, one such "
-            "file, or a TrackML submission CSV"
+            "file, or a submission (parquet or TrackML's CSV)"
         )
     if path.is_dir():
         return _open_files(path, sorted(path.iterdir()))
     check_file(path)
-    return _open_files(path, [path]) if path.suffix == ".parquet" else _open_submission(path)
+    if path.suffix != ".parquet":
+        return _open_csv(path)
+    if TRACKS_FILE.fullmatch(path.name):
+        return _open_files(path, [path])
+    submission = ParquetSubmission(path)
+    return TrackSource(submission.events, submission.read)
 
 
 def _open_files(path: Path, found: list[Path]) -> TrackSource:
@@ -149,7 +170,7 @@ def _read_parquet(path: Path, number: int) -> HitTracks:
     return HitTracks(columns["hit_id"], columns["track_id"], str(path), row).checked()
 
 
-def _open_submission(path: Path) -> TrackSource:
+def _open_csv(path: Path) -> TrackSource:
     columns = parse_table(open_source(path.parent).read(path.name), SUBMISSION, str(path))
     event_id, hit_id, track_id = (columns[name].astype(np.int64) for name in SUBMISSION.ids)
     by_event = np.argsort(event_id, kind="stable")

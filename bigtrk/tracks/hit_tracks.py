@@ -16,13 +16,15 @@ from bigtrk.tracks.overlaps import Ids
 @dataclass(frozen=True)
 class HitTracks:
     """The listed hits of one event and their tracks: hit_id, track_id [M] int64 (NO_TRACK: in no
-    track). file, row [M]: where each is listed, for messages.
+    track). file, row [M]: where each is listed, for messages. claimed [M] int64: the particle that
+    made most of the hit's track, as the file says; None where it does not.
     """
 
     hit_id: Ids
     track_id: Ids
     file: str
     row: Ids
+    claimed: Ids | None = None
 
     def checked(self) -> "HitTracks":
         """Returns itself.
@@ -62,5 +64,17 @@ class HitTracks:
         track_id[order[np.searchsorted(hit_id[order], self.hit_id)]] = self.track_id
         return track_id
 
+    def in_tracks(self) -> "HitTracks":
+        """Returns the hits that are in a track."""
+        kept = self.track_id != NO_TRACK
+        claimed = None if self.claimed is None else self.claimed[kept]
+        return HitTracks(self.hit_id[kept], self.track_id[kept], self.file, self.row[kept], claimed)
+
     def _fail(self, row: int, problem: str, remedy: str) -> NoReturn:
         raise InputError(f"{self.file}, row {self.row[row]}: {problem}; {remedy}")
+
+
+def nothing_listed(file: str) -> HitTracks:
+    """Returns what a file that leaves an event out says of it."""
+    none = np.empty(0, np.int64)
+    return HitTracks(none, none, file, none)

@@ -82,7 +82,28 @@ def model_configuration(run: Path) -> Configuration:
     Raises:
         InputError: what the folder says of it is missing or damaged.
     """
-    return _configuration(run, _description(run))
+    return _configuration(run, read_description(run))
+
+
+def read_description(run: Path) -> Description:
+    """Reads what a run folder says of its trained model.
+
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    path = run / DESCRIPTION
+    if not path.exists():
+        raise InputError(
+            f"{path}: no such file, which a run writes when its training ends; name the folder of "
+            f"a run that has"
+        )
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != "bigtrk model":
+        raise InputError(
+            f"{path}: does not describe a bigtrk model; name the folder of a run whose training "
+            f"has ended"
+        )
+    return parse(Description, content, str(path))
 
 
 def load_model(run: Path) -> StoredModel:
@@ -92,7 +113,7 @@ def load_model(run: Path) -> StoredModel:
         InputError: its files are missing, damaged, or do not fit each other.
     """
     path, weights = run / DESCRIPTION, run / WEIGHTS
-    description = _description(run)
+    description = read_description(run)
     configuration = _configuration(run, description)
     check_measured(str(path), configuration.data, description.measured)
     _check_scales(path, configuration, description.scales)
@@ -162,19 +183,3 @@ def _check_scales(path: Path, configuration: Configuration, scales: Mapping[str,
 
 def _configuration(run: Path, description: Description) -> Configuration:
     return parse(Configuration, description.configuration, str(run / DESCRIPTION))
-
-
-def _description(run: Path) -> Description:
-    path = run / DESCRIPTION
-    if not path.exists():
-        raise InputError(
-            f"{path}: no such file, which a run writes when its training ends; name the folder of "
-            f"a run that has"
-        )
-    content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != "bigtrk model":
-        raise InputError(
-            f"{path}: does not describe a bigtrk model; name the folder of a run whose training "
-            f"has ended"
-        )
-    return parse(Description, content, str(path))

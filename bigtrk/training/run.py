@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
+
+from torch import nn
 
 from bigtrk.console import say
 from bigtrk.disk.folder_lock import FolderLock
@@ -30,7 +33,7 @@ from bigtrk.training.data.events import Events
 from bigtrk.training.data.measured_scales import measure_scales
 from bigtrk.training.degree_histogram import with_degrees
 from bigtrk.training.losses.loss_check import check_loss
-from bigtrk.training.model_files import build_model, describe
+from bigtrk.training.model_files import build_model, describe, read_description
 from bigtrk.training.monitoring.announce import EpochLines, announce
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
@@ -40,6 +43,7 @@ from bigtrk.training.out_of_memory import report_out_of_memory
 from bigtrk.training.run_folder import create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
+from bigtrk.training.start_weights import earlier_events, starting_model
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps
 from bigtrk.training.steps.routed_step import RoutedStep
@@ -82,8 +86,7 @@ def _fit(
     with traced("finding the checkpoint"):
         found = find_checkpoint(configuration, ranks, events, resume) if resume else None
     with traced("building the model"):
-        model = together(lambda: build_model(configuration)).to(ranks.device)
-        check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
+        model = _build(configuration, ranks, resume)
     together(lambda: check_loss(configuration.training.loss, ranks.device))
     with traced("choosing the steps"):
         steps = choose_steps(configuration, ranks, events.train)
@@ -92,6 +95,7 @@ def _fit(
     world = make_world(ranks, _num_parts(steps, events, ranks))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = _scales(configuration, ranks, events, resume)
+    described = together(lambda: _describe(configuration, events, measured))
     maker = together(lambda: BatchMaker(configuration, world, measured))
     with traced("making the engine"):
         engine, engine_name = make_engine(
@@ -127,17 +131,41 @@ def _fit(
             f"--resume {folder}"
         )
     with traced("writing the model"):
-        _save_model(trainer, folder, lock, measured)
+        _save_model(trainer, folder, lock, described)
     return folder
+
+
+def _build(configuration: Configuration, ranks: Ranks, resume: Path | None) -> nn.Module:
+    """Makes the model on the device of `ranks`; one to resume gets its weights later."""
+    make = build_model if resume else starting_model
+    model = together(lambda: make(configuration)).to(ranks.device)
+    check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
+    return model
 
 
 def _scales(
     configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None
 ) -> MeasuredScales:
-    """Measures the scales of features that have none of their own, once in a run."""
-    if resume is None:
-        return measure_scales(configuration.data, events.train, ranks)
-    return on_first_rank(lambda: recorded_scales(resume, configuration))
+    """Measures the scales of features that have none of their own, once in a run; weights that
+    were trained before go on with theirs.
+    """
+    start = configuration.training.start_from
+    if resume:
+        return on_first_rank(lambda: recorded_scales(resume, configuration))
+    if start:
+        return on_first_rank(lambda: read_description(start).measured)
+    return measure_scales(configuration.data, events.train, ranks)
+
+
+def _describe(
+    configuration: Configuration, events: Events, measured: MeasuredScales
+) -> dict[str, Any]:
+    """Describes the model that the training will have made, which also knows the events that
+    trained the weights it starts from.
+    """
+    own = (source.origin for source in events.train)
+    trained_on = dict.fromkeys((*earlier_events(configuration), *own))
+    return describe(configuration, list(trained_on), measured)
 
 
 def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
@@ -184,13 +212,14 @@ def _open_folder(
     return resume
 
 
-def _save_model(trainer: Trainer, folder: Path, lock: FolderLock, measured: MeasuredScales) -> None:
+def _save_model(
+    trainer: Trainer, folder: Path, lock: FolderLock, described: dict[str, Any]
+) -> None:
     weights = trainer.engine.weights()
-    trained_on = [source.origin for source in trainer.events.train]
 
     def save() -> None:
         lock.check()
-        save_model(folder, weights, describe(trainer.configuration, trained_on, measured))
+        save_model(folder, weights, described)
         say(f"model and record in {folder}")
 
     on_first_rank(save)

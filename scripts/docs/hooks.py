@@ -1,5 +1,5 @@
-"""Adds to the site what mkdocs.yml does not name: references made from the program, pages of the
-checkout's root, where people look for them, and every page of docs/adding.
+"""Adds to the site references made from the program, the examples, pages of the checkout's root,
+where people look for them, and, what mkdocs.yml does not name, every page of docs/adding.
 """
 
 from pathlib import Path
@@ -8,6 +8,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from scripts.docs.command_reference import command_reference
+from scripts.docs.example_pages import example_pages
 from scripts.docs.settings_reference import settings_reference
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds pages that are made here; mkdocs calls it before it reads any."""
-    pages = {"settings.md": settings_reference(), "commands.md": command_reference()}
+    made = {"settings.md": settings_reference(), "commands.md": command_reference()}
+    pages = made | example_pages()
     for name, source in FROM_THE_ROOT.items():
         pages[name] = (ROOT / source).read_text().replace("](docs/", "](")
     for name, content in pages.items():

@@ -140,3 +140,18 @@ def balance(found: Any) -> Table:
 
 def _launch(row: Any) -> tuple[str, int, int]:
     return row["kind"], row["ranks"], row["per_rank"]
+
+
+def large_event(found: Any) -> Table:
+    """Lists the seconds and the memory of each stage of a large event, from simulation to
+    training.
+    """
+    seconds, gib = found["summary"]["seconds"], found["summary"]["gib"]
+    stages = [[name, f"{seconds[name]:.0f} s", f"{gib[name]:.1f} GiB"] for name in found["stages"]]
+    steps = f"training, {len(found['steps'])} steps"
+    ranks = [
+        [f"{steps}, {name}", f"{seconds['train']:.0f} s", f"{held:.1f} GiB"]
+        for name, held in gib.items()
+        if name not in found["stages"]
+    ]
+    return Table(("", "time", "memory"), [*stages, *ranks])

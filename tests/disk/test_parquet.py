@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bigtrk.disk.parquet import read_integers
+from bigtrk.disk.parquet import IntegerGroups, read_integers
 from bigtrk.errors import InputError
 
 
@@ -71,3 +71,29 @@ def test_more_rows_than_a_file_of_its_size_holds_are_not_unpacked(
     monkeypatch.setattr("bigtrk.disk.unpacking.FREE_BYTES", 1 << 20)
     with pytest.raises(InputError, match="says that it holds 1,000,000 rows, more than"):
         read(tmp_path / "x", table)
+
+
+def test_groups_are_read_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    table = pa.table({"a": pa.array(range(5)), "b": pa.array([0, 0, 0, 0, 2**63], pa.uint64())})
+    pq.write_table(table, path, row_group_size=2)
+    groups = IntegerGroups(path, ["a", "b"], optional=["c"])
+    assert groups.first_row.tolist() == [0, 2, 4, 5]
+    assert {name: column.tolist() for name, column in groups.read(1).items()} == {
+        "a": [2, 3],
+        "b": [0, 0],
+    }
+    assert list(groups.read(2, ["a"])) == ["a"]
+    with pytest.raises(InputError, match="row 5: b is 9223372036854775808, beyond int64"):
+        groups.read(2)
+
+
+def test_a_group_of_more_rows_than_its_bytes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x"
+    pq.write_table(pa.table({"a": pa.array(np.zeros(1_000_000, np.int64))}), path)
+    assert IntegerGroups(path, ["a"], optional=[]).first_row.tolist() == [0, 1_000_000]
+    monkeypatch.setattr("bigtrk.disk.unpacking.FREE_BYTES", 1 << 20)
+    with pytest.raises(InputError, match="says that it holds 1,000,000 rows, more than"):
+        IntegerGroups(path, ["a"], optional=[])

@@ -22,9 +22,10 @@ from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.reports import read_run
 from bigtrk.train import validate
-from bigtrk.training.model_files import build_model
+from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.named_code import code_named
 from bigtrk.training.run import fit
+from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import allow_code
 from partition.sectors import cut
@@ -62,7 +63,9 @@ def graph(seed: int) -> EventGraph:
 
 
 def write_events(folder: Path) -> None:
-    """Two events as `graphs`, in two `sectors` each, and as `true edges`, a third `held back`."""
+    """Two events as `graphs`, in two `sectors` each, and as `true edges`, a third `held back`; and
+    a run to `start` from.
+    """
     *trained, held = [graph(seed) for seed in range(3)]
     true = [replace(one, y=torch.ones(one.n_edges, dtype=torch.bool)) for one in trained]
     folders = (("graphs", trained, None), ("held back", [held], None), ("true edges", true, 1.0))
@@ -76,6 +79,8 @@ def write_events(folder: Path) -> None:
         of_sectors = {"nodes": one.n_nodes, "edges": one.n_edges, "source_digests": digests}
         write_sectors(folder / "sectors", cut(one, random_parts(one, 2, 2), 2), of_sectors)
     write_manifest(folder / "sectors", "sectors", {}, [one.name for one in trained])
+    start = load_settings(Configuration, None, Value("training.seed", 1, {}).overrides(**SMALL))
+    save_model(folder / "start", build_model(start).state_dict(), describe(start, []))
 
 
 def stand_in(name: str, **content: Any) -> None:

@@ -9,12 +9,14 @@ from pydantic import BaseModel
 from bigtrk import cli
 from bigtrk.training.settings import Configuration
 from scripts.docs.command_reference import Command, command_reference, commands
+from scripts.docs.example_pages import EXAMPLES, example_pages
 from scripts.docs.settings_reference import Section, sections, settings_reference
 from tests.programs import CHECKOUT
 from tests.test_every_option import options
 
 DOCS = CHECKOUT / "docs"
-MADE = ("settings.md", "commands.md", "contributing.md", "changes.md")  # by scripts/docs/hooks.py
+# By scripts/docs/hooks.py.
+MADE = ("settings.md", "commands.md", "contributing.md", "changes.md", *example_pages())
 UNITS = {
     "",
     "GeV",
@@ -78,7 +80,27 @@ def test_links_of_a_page_stay_in_the_site(page: Path) -> None:
     for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
         target = (page.parent / link).resolve()
         assert target.is_relative_to(DOCS), f"{link} leads out of the site"
-        assert target.is_file() or target.name in MADE, f"{link} leads nowhere"
+        there = target.relative_to(DOCS).as_posix()
+        assert target.is_file() or there in MADE, f"{link} leads nowhere"
+
+
+@pytest.mark.parametrize("name", sorted(example_pages()))
+def test_a_page_of_an_example_has_its_whole_text(name: str) -> None:
+    page = example_pages()[name]
+    _, *cells = (EXAMPLES / f"{Path(name).stem}.py").read_text().split("\n# %%")
+    lines = [line for cell in cells for line in cell.splitlines()[1:] if line.strip("# ")]
+    assert lines
+    assert [line for line in lines if line.removeprefix("# ") not in page] == []
+    assert page.startswith("# ")
+    assert len(re.findall("^```", page, re.MULTILINE)) % 2 == 0
+    for picture in re.findall(r"!\[.*\]\(\.\./(.*)\)", page):
+        assert (DOCS / picture).stat().st_size < 300_000
+
+
+def test_every_example_has_a_page() -> None:
+    examples = {f"examples/{path.name}" for path in EXAMPLES.glob("*.py")}
+    nets = {"examples/pyg_nets.py"}  # a module of networks, no notebook
+    assert {name.replace(".md", ".py") for name in example_pages()} == examples - nets
 
 
 def test_the_commands_are_all_that_the_program_has() -> None:

@@ -114,9 +114,10 @@ def test_two_files_of_one_event_are_told_apart_by_nobody(tmp_path: Path) -> None
 def test_nothing_to_judge_is_said(tmp_path: Path, name: str | None) -> None:
     if name:
         (tmp_path / name).touch()
-    for path in {tmp_path, tmp_path / (name or "")}:
-        with pytest.raises(InputError, match="holds no tracks of an event, as event000001000-trac"):
-            open_tracks(path)
+        with pytest.raises(InputError, match=f"{name}: not a readable parquet file"):
+            open_tracks(tmp_path / name)
+    with pytest.raises(InputError, match="holds no tracks of an event, as event000001000-trac"):
+        open_tracks(tmp_path)
     with pytest.raises(InputError, match="absent: no such file or folder; name a folder"):
         open_tracks(tmp_path / "absent")
 

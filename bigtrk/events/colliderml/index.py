@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from bigtrk.disk.parquet_footer import values_of_groups
 from bigtrk.disk.unpacking import FREE_BYTES, MAX_RATIO
 from bigtrk.errors import InputError, one_line
-from bigtrk.events.colliderml.layout import EVENT_ID, StoredFile
+from bigtrk.events.colliderml.layout import EVENT_ID, FLAGS, StoredFile
 from bigtrk.events.colliderml.rows import Place, damage_told
 from bigtrk.events.columns import TableSpec
 
@@ -96,6 +96,8 @@ def _fits(kind: pa.DataType, name: str, is_id: bool) -> bool:
         return bool(pa.types.is_integer(kind))
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
         return False
+    if name in FLAGS and pa.types.is_boolean(kind.value_type):
+        return True
     if is_id:
         return bool(pa.types.is_integer(kind.value_type))
     return bool(pa.types.is_float32(kind.value_type) or pa.types.is_float64(kind.value_type))

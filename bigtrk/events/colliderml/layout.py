@@ -34,8 +34,9 @@ PARTICLES = TableSpec(
     stems=("particles",),
     ids=("particle_id",),
     floats=("vx", "vy", "vz", "px", "py", "pz", "charge"),
-    optional_ids=("pdg_id", "num_tracker_hits"),
+    optional_ids=("pdg_id", "num_tracker_hits", "primary"),
 )
+FLAGS = ("primary",)  # may be booleans; 0 or 1 here
 # The names that these columns have in an `Event`; others keep theirs.
 OURS = {
     "surface_id": "module_id",

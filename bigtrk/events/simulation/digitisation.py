@@ -11,6 +11,9 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 STRIP_PITCH = 1.0  # mm; modules of a longer pitch_v are strips, whose cells read 1
+# mm; a hit of a longer strip is put into its middle: an error of a third of its length would leave
+# the module.
+LONG_STRIP = 20.0
 
 
 def merge_deposits(deposits: Deposits, layers: DetectorLayers) -> tuple[Int64, Int64]:
@@ -33,7 +36,9 @@ def merge_deposits(deposits: Deposits, layers: DetectorLayers) -> tuple[Int64, I
 def measure(
     deposits: Deposits, hit: Int64, layers: DetectorLayers, rng: np.random.Generator
 ) -> tuple[Float64, Float64]:
-    """Measures u and v of each hit, [N] (mm): the charge's mean, with error pitch / sqrt(12)."""
+    """Measures u and v of each hit, [N] (mm): the charge's mean, with error pitch / sqrt(12), but
+    for v of long strips the middle of the strip.
+    """
     weight = np.bincount(hit, deposits.charge)
     layer = np.zeros(len(weight), dtype=np.int64)
     layer[hit] = deposits.layer
@@ -41,7 +46,16 @@ def measure(
     for true, pitch in ((deposits.u, layers.pitch_u), (deposits.v, layers.pitch_v)):
         mean = np.bincount(hit, deposits.charge * true) / weight
         measured.append(mean + rng.normal(size=len(mean)) * pitch[layer] / np.sqrt(12))
-    return measured[0], measured[1]
+    middle = _middle_of_strip(mean, layer, layers)
+    return measured[0], np.where(layers.pitch_v[layer] > LONG_STRIP, middle, measured[1])
+
+
+def _middle_of_strip(v: Float64, layer: Int64, layers: DetectorLayers) -> Float64:
+    """Returns the middle of the strip, within its module, that each v is on: [N] -> [N] (mm)."""
+    half, pitch = layers.row_length[layer] / 2, layers.pitch_v[layer]
+    start = np.floor(_in_cells(v, half, pitch)) * pitch
+    middle: Float64 = (start + np.minimum(start + pitch, 2 * half)) / 2 - half
+    return middle
 
 
 def to_global(

@@ -4,6 +4,8 @@ Formulas are those of the PDG review "Passage of particles through matter" (R. L
 Prog. Theor. Exp. Phys. 2022, 083C01, chapter 34), for pions, with all material taken for silicon.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,9 +30,11 @@ Z_OVER_A, EXCITATION, ELECTRON_MASS, BETHE = (
 )  # GeV, cm^2
 
 
-def layer_thickness(volume_id: int, sensor: float) -> float:
+def layer_thickness(
+    volume_id: int, sensor: float, structure: Mapping[int, float] = STRUCTURE
+) -> float:
     """Returns the radiation lengths of a layer met at right angles; sensor: its thickness in mm."""
-    return (sensor + STRUCTURE.get(volume_id, STRUCTURE_PER_SENSOR * sensor)) / RADIATION_LENGTH
+    return (sensor + structure.get(volume_id, STRUCTURE_PER_SENSOR * sensor)) / RADIATION_LENGTH
 
 
 def scattering_angle(momentum: Float64, thickness: Float64) -> Float64:

@@ -29,11 +29,14 @@ MAX_VERTICES = 2000  # the id has 12 bits for the vertex; the first keeps an int
 PION = 211
 
 
-def generate_particles(n_particles: int, rng: np.random.Generator) -> Columns:
+def generate_particles(
+    n_particles: int, rng: np.random.Generator, beam_sigma_z: float = BEAM_SIGMA_Z
+) -> Columns:
     """Generates a particle table without nhits: P = `n_particles` rows, ascending by particle_id.
 
     pT falls as (1 + pT / 1.75 GeV)^-6 from 0.1 GeV; some particles, soft ones above all, start at
-    a secondary vertex, displaced roughly along their own direction.
+    a secondary vertex, displaced roughly along their own direction. beam_sigma_z (mm): the spread
+    of the primary vertices along the beam.
     """
     vertices = min(max(1, n_particles // PARTICLES_PER_VERTEX), MAX_VERTICES)
     vertex = np.sort(rng.integers(vertices, size=n_particles))
@@ -43,7 +46,7 @@ def generate_particles(n_particles: int, rng: np.random.Generator) -> Columns:
     phi = rng.uniform(-np.pi, np.pi, n_particles)
     edge = ndtr(MAX_ETA / ETA_SIGMA)
     eta = ETA_SIGMA * ndtri(rng.uniform(1 - edge, edge, n_particles))
-    x, y, z = _vertices(vertex, vertices, rng)
+    x, y, z = _vertices(vertex, vertices, beam_sigma_z, rng)
     dx, dy, dz = _displacements(pt, phi, eta, displaced, rng)
     charge = rng.choice([-1.0, 1.0], n_particles)
     return {
@@ -60,9 +63,9 @@ def generate_particles(n_particles: int, rng: np.random.Generator) -> Columns:
 
 
 def _vertices(
-    vertex: NDArray[np.int64], vertices: int, rng: np.random.Generator
+    vertex: NDArray[np.int64], vertices: int, sigma_z: float, rng: np.random.Generator
 ) -> tuple[Float64, Float64, Float64]:
-    sigmas = np.array([[BEAM_SIGMA_XY], [BEAM_SIGMA_XY], [BEAM_SIGMA_Z]])
+    sigmas = np.array([[BEAM_SIGMA_XY], [BEAM_SIGMA_XY], [sigma_z]])
     x, y, z = rng.normal(size=(3, vertices)) * sigmas
     return x[vertex], y[vertex], z[vertex]
 

@@ -12,11 +12,10 @@ from bigtrk.console import follow
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.events.colliderml.writer import SampleWriter
-from bigtrk.events.detectors import layers_from_detectors, write_detectors
+from bigtrk.events.detectors import find_layers, write_detectors
 from bigtrk.events.event import Event, event_name
 from bigtrk.events.formats import EventFormat
-from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
-from bigtrk.events.reader import read_detectors
+from bigtrk.events.geometry import DetectorLayers
 from bigtrk.events.simulation.simulate import check_simulated, simulate_event
 from bigtrk.events.writer import write_event
 
@@ -28,13 +27,14 @@ def simulate_folder(
     events: Sequence[int],
     particles: int,
     seed: int,
-    detectors: Path | None,
+    detectors: str | Path | None,
     with_truth: bool = True,
     file_format: EventFormat = EventFormat.TRACKML,
 ) -> None:
     """Writes the numbered `events`, each of `particles` particles, and detectors.csv.gz to `out`.
 
-    `detectors` names a detectors.csv; without it the built-in TrackML-like geometry is used.
+    `detectors` names a detectors.csv, or a detector that is built in: `trackml`, which is meant
+    without it, or `odd`, the Open Data Detector.
     Without truth the hits and cells are the same, and nothing tells who made them. Of ColliderML's
     files, the `file_format`, none has cells. Events that `out` already holds from the same
     simulation are kept.
@@ -46,7 +46,7 @@ def simulate_folder(
     if not events:
         raise InputError("cannot simulate 0 events: ask for 1 or more")
     check_simulated(particles, seed, min(events))
-    layers = layers_from_detectors(read_detectors(detectors)) if detectors else TRACKML_LAYERS
+    layers = find_layers(detectors or "trackml")
     parameters = {
         "bigtrk": __version__,
         "particles": particles,

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE, Columns, Event, event_name
 from bigtrk.events.geometry import TRACKML_LAYERS, DetectorLayers
+from bigtrk.events.open_data_detector import ODD_BEAM_SIGMA_Z, is_open_data_detector
 from bigtrk.events.simulation.deposits import (
     NO_PARTICLE,
     Deposits,
@@ -14,7 +15,7 @@ from bigtrk.events.simulation.deposits import (
     particle_deposits,
 )
 from bigtrk.events.simulation.digitisation import fired_cells, measure, merge_deposits, to_global
-from bigtrk.events.simulation.particles import generate_particles
+from bigtrk.events.simulation.particles import BEAM_SIGMA_Z, generate_particles
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -46,17 +47,20 @@ def simulate_event(
 ) -> Event:
     """Simulates an event of `n_particles`, the same for the same (seed, event_id).
 
-    About eight signal hits per particle and 17 % noise. Particles scatter and lose energy in the
-    layers' material. Not simulated: decays in flight, secondary particles, turns of a helix beyond
-    the first half. Floats have six digits, as TrackML's have, so that writing and reading the event
-    changes nothing.
+    About eight signal hits per particle and 17 % noise, from a beam spot as long as in TrackML's
+    events (5.5 mm) or, in the Open Data Detector, in ColliderML's (55.5 mm). Particles scatter and
+    lose energy in the layers' material. Not simulated: decays in flight, secondary particles, turns
+    of a helix beyond the first half. Floats have six digits, as TrackML's have, so that writing and
+    reading the event changes nothing.
 
     Raises:
         InputError: n_particles is less than 1, or seed or event_id is negative.
     """
     check_simulated(n_particles, seed, event_id)
     rng = np.random.default_rng([seed, event_id])
-    particles = generate_particles(n_particles, rng)
+    is_odd = is_open_data_detector(detector.volume_id)
+    beam_sigma_z = ODD_BEAM_SIGMA_Z if is_odd else BEAM_SIGMA_Z
+    particles = generate_particles(n_particles, rng, beam_sigma_z)
     signal = particle_deposits(particles, detector, rng)
     deposits = concatenate(signal, noise_deposits(signal, NOISE_SHARE, detector, rng))
     hit, leading = merge_deposits(deposits, detector)
@@ -85,7 +89,7 @@ def _hit_table(lead: Deposits, u: Float64, v: Float64, detector: DetectorLayers)
         "z": z,
         "volume_id": detector.volume_id[lead.layer],
         "layer_id": detector.layer_id[lead.layer],
-        "module_id": 1 + lead.row * detector.n_phi[lead.layer] + lead.column,
+        "module_id": detector.module_id(lead.layer, lead.column, lead.row),
     }
 
 

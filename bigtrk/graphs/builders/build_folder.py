@@ -15,7 +15,7 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import find_events, is_colliderml, read_event
 from bigtrk.graphs.builders.builder import GraphBuilder, WindowBuilder, build_with_record
 from bigtrk.graphs.builders.window_learning import learn_windows
-from bigtrk.graphs.builders.windows import Windows, builtin_windows, read_windows, write_windows
+from bigtrk.graphs.builders.windows import Windows, find_windows, write_windows
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.fill_folder import GraphToMake, Make, event_digest, fill_folder
 from bigtrk.graphs.storage.manifest import MANIFEST, WINDOWS
@@ -27,7 +27,7 @@ EVENTS_TO_LEARN_FROM = 20
 def build_folder(
     events: Path,
     out: Path,
-    windows: Path | None = None,
+    windows: str | Path | None = None,
     learn: bool = False,
     pt_min: float = 1.0,
     names: list[str] | None = None,
@@ -36,8 +36,8 @@ def build_folder(
 
     `events`: a folder or zip archive of events. names: of those to take, all by default. Layer
     pairs and cuts come from the file `windows`, or with `learn` from the truth of the first events
-    (particles above `pt_min` GeV), else from the file shipped with bigtrk; they are written to
-    `out`/windows.yaml.
+    (particles above `pt_min` GeV), else from the file shipped for the detector of the first event,
+    or for the one that `windows` names (`trackml`, `odd`); they are written to `out`/windows.yaml.
 
     Raises:
         InputError: bad input, or options that exclude each other; graphs built before stay.
@@ -45,7 +45,7 @@ def build_folder(
     if windows and learn:
         raise InputError("give a windows file or learn windows from the events, not both")
     names = find_events(events) if names is None else names
-    chosen = _learned(events, names, pt_min) if learn else _given(windows)
+    chosen = _learned(events, names, pt_min) if learn else windows_of(events, names, windows)
     manifest = build_with(events, out, WindowBuilder(chosen), names)
     write_windows(out / WINDOWS, chosen)
     return manifest
@@ -70,8 +70,16 @@ def build_with(
     return fill_folder(out, tasks, len(names), parameters, "building graphs")
 
 
-def _given(path: Path | None) -> Windows:
-    return read_windows(path) if path else builtin_windows()
+def windows_of(
+    events: Path, names: list[str] | None = None, given: str | Path | None = None
+) -> Windows:
+    """Finds the windows for events of a folder or zip archive by the first of them, `names` or all
+    of it (`find_windows`).
+
+    Raises:
+        InputError: it has no events, or a bad first one, or there are no such windows.
+    """
+    return find_windows(given, read_event(events, (names or find_events(events))[0]))
 
 
 def _learned(events: Path, names: list[str], pt_min: float) -> Windows:

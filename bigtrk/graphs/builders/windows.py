@@ -6,11 +6,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import yaml
 from pydantic import AfterValidator, Field, FiniteFloat, model_validator
 
 from bigtrk.config import Settings, load_settings
 from bigtrk.disk.files import write_atomically
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.events.open_data_detector import is_open_data_detector
 
 
 def _ascending(interval: tuple[float, float]) -> tuple[float, float]:
@@ -21,7 +25,8 @@ def _ascending(interval: tuple[float, float]) -> tuple[float, float]:
 
 Layer = tuple[int, int]  # volume_id, layer_id
 Interval = Annotated[tuple[FiniteFloat, FiniteFloat], AfterValidator(_ascending)]
-BUILTIN = "windows_trackml.yaml"
+# The detectors that windows are shipped for.
+SHIPPED = {"trackml": "windows_trackml.yaml", "odd": "windows_odd.yaml"}
 
 
 class LayerPair(Settings):
@@ -56,6 +61,11 @@ class Windows(Settings):
             known.add((pair.inner, pair.outer))
         return self
 
+    @property
+    def volumes(self) -> set[int]:
+        """Returns the volumes that some pair has a layer in."""
+        return {layer[0] for pair in self.pairs for layer in (pair.inner, pair.outer)}
+
     def digest(self) -> str:
         """Returns the SHA-256 of the pairs and their cuts."""
         return hashlib.sha256(self.model_dump_json(exclude={"made"}).encode()).hexdigest()
@@ -70,10 +80,45 @@ def read_windows(path: Path) -> Windows:
     return load_settings(Windows, path)
 
 
-def builtin_windows() -> Windows:
-    """Returns the windows for the TrackML detector that are shipped with bigtrk."""
-    with resources.as_file(resources.files("bigtrk.graphs.builders") / BUILTIN) as path:
+def builtin_windows(detector: str = "trackml") -> Windows:
+    """Returns the windows for a detector of SHIPPED that are shipped with bigtrk."""
+    files = resources.files("bigtrk.graphs.builders")
+    with resources.as_file(files / SHIPPED[detector]) as path:
         return read_windows(path)
+
+
+def find_windows(given: str | Path | None, event: Event) -> Windows:
+    """Finds the windows for events like `event`: those that are shipped for a detector, by its
+    name, or a file's; by default those shipped for the detector in whose volumes the hits are.
+
+    Raises:
+        InputError: there is no such file, or the windows know none, or by default not all, of the
+            volumes that the event has hits in.
+    """
+    volumes = event.hits["volume_id"].astype(np.int64)
+    if given is None:
+        windows = builtin_windows("odd" if is_open_data_detector(volumes) else "trackml")
+    else:
+        windows = _named(given)
+    unknown = sorted(set(volumes.tolist()) - windows.volumes)
+    if unknown and (given is None or windows.volumes.isdisjoint(volumes.tolist())):
+        raise InputError(
+            f"{event.name}: has hits in volumes {', '.join(map(str, unknown))}, of which the "
+            f"{f'windows {given}' if given else 'shipped windows'} know nothing; learn them from "
+            "the events with --learn-windows, or give those of this detector with --windows"
+        )
+    return windows
+
+
+def _named(given: str | Path) -> Windows:
+    if str(given) in SHIPPED:
+        return builtin_windows(str(given))
+    if not Path(given).exists():
+        raise InputError(
+            f"{given}: is neither a detector that windows are shipped for ({', '.join(SHIPPED)}) "
+            "nor a file; name one of them, or the windows.yaml of a folder of graphs"
+        )
+    return read_windows(Path(given))
 
 
 def write_windows(path: Path, windows: Windows) -> None:

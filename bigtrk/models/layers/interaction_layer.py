@@ -59,7 +59,7 @@ class InteractionLayer(Perceptrons):
     ) -> None:
         super().__init__()
         parts, sums = (2 if concatenate else 1), (2 if in_out else 1)
-        self._activations, self._in_out = activations(layers), in_out
+        self.activations, self._in_out = activations(layers), in_out
         self.add_mlp("edge_mlp", 3 * parts * hidden, hidden, layers)
         if has_node_update:
             self.add_mlp("node_mlp", (sums + parts) * hidden, hidden, layers)
@@ -76,7 +76,7 @@ class InteractionLayer(Perceptrons):
         [n_owned, H] and edges [E, H]; with a `head` no nodes, and its results for edges [E, 1 or
         2].
         """
-        edge, node, weights = self._activations, self._activations, self.weights("edge_mlp")
+        edge, node, weights = self.activations, self.activations, self.weights("edge_mlp")
         if head is None:
             weights += self.weights("node_mlp")
         else:

@@ -50,12 +50,12 @@ class Encoder(Perceptrons):
 
     def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
         super().__init__()
-        self._activations = activations(layers)
+        self.activations = activations(layers)
         self.add_mlp("mlp", n_inputs, hidden, layers)
 
     def forward(self, features: list[Tensor], work: Workspace) -> list[Tensor]:
         weights = self.weights()
-        return [Encode.apply(work, self._activations, values, *weights) for values in features]
+        return [Encode.apply(work, self.activations, values, *weights) for values in features]
 
 
 class Regressor(Perceptrons):
@@ -63,11 +63,11 @@ class Regressor(Perceptrons):
 
     def __init__(self, n_inputs: int, hidden: int, layers: int, n_outputs: int) -> None:
         super().__init__()
-        self._activations = [*activations(layers)[:-1], "norm", "linear"]
+        self.activations = [*activations(layers)[:-1], "norm", "linear"]
         self.add_mlp("mlp", n_inputs, hidden, layers)
         self.add_linear("output", hidden, n_outputs)
 
     def forward(self, inputs: list[Tensor], work: Workspace) -> list[Tensor]:
         """Maps inputs [M, n_inputs] of each sector to [M, n_outputs] in the workspace's type."""
         weights = self.weights()
-        return [Encode.apply(work, self._activations, rows, *weights) for rows in inputs]
+        return [Encode.apply(work, self.activations, rows, *weights) for rows in inputs]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
-from bigtrk.records.score import EventScore, ScoreRecord
+from bigtrk.records.score import ColliderMLMetrics, ColliderMLScore, EventScore, ScoreRecord
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table, at_width, show_table
 from bigtrk.reports.evaluation.tables import (
@@ -14,6 +14,12 @@ from bigtrk.reports.evaluation.tables import (
     score_note,
 )
 
+COLLIDERML_COLUMNS = ("rows", "trackml_eff", "fake_rate", "dup_rate", "physics_eff_pt1")
+COLLIDERML_RULES = (
+    "As ColliderML's package defines them: trackml_eff is over the weight of the hits submitted, "
+    "not of all; track -1 is a track like any other; physics_eff_pt1 takes the submission's word "
+    "(majority_particle_id) for what was found. Strict figures are below."
+)
 LONGEST_TABLE = 10  # events, of six rows each; --json has them all
 RULES = (
     "strict: noise never matches. acorn: noise matches like a particle, as in GNN4ITk's tool. "
@@ -35,7 +41,22 @@ def score_tables(record: ScoreRecord) -> list[Table]:
     title = f"Tracks of {whose}, {figures.count(n_hits)} hits"
     rows = tuple(map(matching_cells, record.matching))
     overall = Table(title, TRACK_COLUMNS, rows, (*_notes(record), RULES), text_columns=2)
-    return [overall] if n_events == 1 else [overall, _by_event(record)]
+    public = [_colliderml(record.colliderml)] if record.colliderml else []
+    return [*public, overall] if n_events == 1 else [*public, overall, _by_event(record)]
+
+
+def _colliderml(score: ColliderMLScore) -> Table:
+    """Makes the table of the public metrics."""
+    rows = (
+        ("as submitted", *_metric_cells(score.submitted)),
+        ("without those of track -1", *_metric_cells(score.in_tracks)),
+    )
+    title = "ColliderML's tracking task, its own metrics"
+    return Table(title, COLLIDERML_COLUMNS, rows, (COLLIDERML_RULES,))
+
+
+def _metric_cells(metrics: ColliderMLMetrics) -> tuple[str, ...]:
+    return tuple(f"{getattr(metrics, name):.4f}" for name in COLLIDERML_COLUMNS[1:])
 
 
 def _notes(record: ScoreRecord) -> Iterator[str]:
@@ -52,7 +73,12 @@ def _notes(record: ScoreRecord) -> Iterator[str]:
         )
     if not any(match.n_particles for match in record.matching):
         yield NO_PARTICLES
-    if record.events_without_tracks:
+    if record.events_without_tracks and record.colliderml:
+        yield (
+            f"{record.events_without_tracks} of the events are not in the submission, and judged "
+            "as events without a track."
+        )
+    elif record.events_without_tracks:
         yield (
             f"Not judged, since no tracks are given: {record.events_without_tracks} more of the "
             "events."

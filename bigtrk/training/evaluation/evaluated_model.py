@@ -27,6 +27,7 @@ from bigtrk.training.model_files import (
 from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.run_folder import CHECKPOINTS, DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
+from bigtrk.training.start_weights import earlier_events
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def _read_unfinished(run: Path, weights: dict[str, Tensor]) -> _Unfinished:
         return found
 
     found = read_newest(run, read)
-    trained_on = frozenset(source.origin for source in _training_events(run, configuration, found))
+    own = (source.origin for source in _training_events(run, configuration, found))
+    trained_on = frozenset((*own, *earlier_events(configuration)))
     if found.complaint:
         complain(found.complaint)
     complain(

@@ -2,11 +2,23 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.builders.windows import Windows, builtin_windows, read_windows, write_windows
+from bigtrk.events.event import Event
+from bigtrk.events.geometry import TRACKML_LAYERS
+from bigtrk.events.open_data_detector import ODD_LAYERS
+from bigtrk.graphs.builders.windows import (
+    SHIPPED,
+    Windows,
+    builtin_windows,
+    find_windows,
+    read_windows,
+    write_windows,
+)
 
 ROW = (
     "{inner: [8, 2], outer: [8, 4], edges: 3, "
@@ -19,8 +31,13 @@ def written(path: Path, *rows: str) -> Path:
     return path
 
 
-def test_round_trip(tmp_path: Path) -> None:
-    windows = builtin_windows()
+def hits_in(volumes: NDArray[np.int64]) -> Event:
+    return Event("event000000007", {"volume_id": volumes})
+
+
+@pytest.mark.parametrize("detector", SHIPPED)
+def test_round_trip(tmp_path: Path, detector: str) -> None:
+    windows = builtin_windows(detector)
     path = tmp_path / "windows.yaml"
     write_windows(path, windows)
     assert read_windows(path) == windows
@@ -58,3 +75,41 @@ def test_bad_windows_are_named(tmp_path: Path, rows: list[str], complaint: str) 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.yaml"):
         read_windows(tmp_path / "none.yaml")
+
+
+def test_shipped_windows_are_those_of_the_events_detector(tmp_path: Path) -> None:
+    trackml, odd = builtin_windows("trackml"), builtin_windows("odd")
+    layers = {"trackml": TRACKML_LAYERS, "odd": ODD_LAYERS}
+    for name, windows in (("trackml", trackml), ("odd", odd)):
+        volumes = layers[name].volume_id
+        assert windows.volumes == set(volumes.tolist())
+        assert (
+            find_windows(None, hits_in(volumes)) == find_windows(name, hits_in(volumes)) == windows
+        )
+    # An event may lack hits anywhere, and TrackML's long strips have numbers of ODD's pixels.
+    assert find_windows(None, hits_in(np.array([16, 17]))) == trackml
+    assert find_windows(None, hits_in(np.array([], dtype=np.int64))) == trackml
+    assert find_windows(None, hits_in(np.array([29]))) == odd
+    own = written(tmp_path / "own.yaml", ROW)
+    assert find_windows(own, hits_in(np.array([8, 13]))) == read_windows(own)
+
+
+@pytest.mark.parametrize(
+    ("given", "volumes", "complaint"),
+    [
+        (None, [8, 99, 77], "event000000007: has hits in volumes 77, 99, of which the shipped"),
+        (None, [8, 24], "volumes 24, of which the shipped windows know nothing"),
+        (
+            "odd",
+            [8, 9],
+            r"volumes 8, 9, of which the windows odd know nothing; learn them .*--learn",
+        ),
+        ("trackml", [24, 29], "of which the windows trackml know nothing"),
+        ("nope", [8], r"nope: is neither .* shipped for \(trackml, odd\) nor a file; name one"),
+    ],
+)
+def test_events_of_another_detector_are_refused(
+    given: str | None, volumes: list[int], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        find_windows(given, hits_in(np.array(volumes)))

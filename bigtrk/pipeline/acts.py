@@ -1,0 +1,75 @@
+"""What a run, or each stage of a pipeline, has trained, handed over to ACTS."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from bigtrk.errors import InputError
+from bigtrk.formats.acts.export import check_out, export_stages
+from bigtrk.formats.acts.stage import Stage, check_exportable
+from bigtrk.pipeline.build import EFFICIENCY as OF_RADIUS
+from bigtrk.pipeline.embedding import radius_for
+from bigtrk.pipeline.filtering import EFFICIENCY as OF_CUT
+from bigtrk.pipeline.scoring import cut_for
+from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, load_pipeline
+from bigtrk.records.pipeline_folder import is_pipeline
+from bigtrk.training.model_files import load_model, model_configuration
+from bigtrk.training.settings import Configuration
+
+
+def export_to_acts(run: Path, out: Path) -> list[str]:
+    """Writes the trained model of a run, or those of all stages of a pipeline, to folder `out` as
+    ACTS loads them; returns the names of the files.
+
+    Raises:
+        InputError: `run` has no model that ACTS can be given, or `out` holds something else.
+    """
+    check_out(out)
+    return export_stages(stages_of(run), out)
+
+
+def stages_of(run: Path) -> list[Stage]:
+    """Loads the trained model of a run, or those of all stages of a pipeline.
+
+    Raises:
+        InputError: `run` has no model that ACTS can be given.
+    """
+    return _of_pipeline(run) if is_pipeline(run) else [_of_run(run)]
+
+
+def _of_pipeline(folder: Path) -> list[Stage]:
+    names = (EMBEDDING, FILTER, CLASSIFIER)
+    configurations = [model_configuration(folder / name) for name in names]
+    for name, configuration in zip(names, configurations, strict=True):
+        check_exportable(str(folder / name), configuration)
+    trained = load_pipeline(folder)
+    of_stages = (trained.embedding, trained.filter, trained.classifier)
+    radii, cuts = (trained.radius, None, None), (None, trained.cut, _cut(configurations[-1]))
+    return [
+        Stage(name, stage.model, stage.features.data, stage.features.measured, cut, radius)
+        for name, stage, cut, radius in zip(names, of_stages, cuts, radii, strict=True)
+    ]
+
+
+def _of_run(run: Path) -> Stage:
+    """Names a run's stage by what its model can be; validations chose cut and radius, if any."""
+    check_exportable(str(run), model_configuration(run))
+    stored = load_model(run)
+    configuration = stored.configuration
+    parts = stored.model.eval(), configuration.data, stored.measured
+    if configuration.model.kind == "hit":
+        return Stage(EMBEDDING, *parts, radius=_radius(run))
+    if not configuration.model.scores_alone:
+        return Stage(CLASSIFIER, *parts, cut=_cut(configuration))
+    with suppress(InputError):
+        return Stage(FILTER, *parts, cut=cut_for(run, OF_CUT))
+    return Stage(FILTER, *parts, cut=_cut(configuration))
+
+
+def _radius(run: Path) -> float | None:
+    with suppress(InputError):
+        return radius_for(run, OF_RADIUS)
+    return None
+
+
+def _cut(configuration: Configuration) -> float:
+    return configuration.training.edge_cut

@@ -1,0 +1,32 @@
+"""Runs a command of `bigtrk` in this process, and records the seconds and bytes that it took.
+
+    python scripts/bench/record_process.py RECORD COMMAND ARGUMENT...
+
+Each rank of a launcher writes RECORD/RANK.json, a process without one RECORD/0.json. The bytes are
+the largest memory that the process had, with all that the command imported.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from bigtrk import cli
+from bigtrk.disk.files import write_json
+from scripts.bench.bench_reconstruct import peak_memory
+
+
+def main() -> None:
+    start = time.perf_counter()
+    record, sys.argv = Path(sys.argv[1]), ["bigtrk", *sys.argv[2:]]
+    try:
+        cli.main()
+    except SystemExit as end:
+        if end.code:
+            raise
+    took = {"seconds": time.perf_counter() - start, "bytes": peak_memory()}
+    write_json(record / f"{os.environ.get('RANK', '0')}.json", took)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""A model of acorn's, imported, gives for our features what acorn gives for its own."""
+
+import json
+import math
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+import bigtrk
+from bigtrk.formats.acorn.import_model import import_model, read_model
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import EDGE_FEATURES
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.training.model_files import load_model
+from tests.formats.acorn.acorn_model import (
+    TWELVE,
+    UNITS,
+    AcornModel,
+    checkpoint,
+    hits,
+    lightning_settings,
+    our_scores,
+    settings,
+)
+from tests.programs import run_here
+
+Golden = dict[str, Tensor]
+FOUR = ["r", "phi", "z", "eta"]
+ROUNDED = [1000.0, 3.14, 1000.0, 1.0]
+# Node features, their scales and the widest azimuth: acorn turns dphi at its scale, not at pi.
+SCALES: dict[str, tuple[list[str], list[float], float]] = {
+    "usual": (TWELVE, UNITS, math.pi),
+    "rounded pi": (TWELVE, ROUNDED * 3, 1.5),
+    "odd": (TWELVE, [250.0, 2.0, 400.0, 3.0] * 3, 1.0),
+    "no clusters": (FOUR, UNITS[:4], math.pi),
+    "no eta, not scaled": (["r", "phi", "z"], [1.0, 1.0, 1.0], 0.5),
+    "prefixed": ([f"hit_{name}" for name in TWELVE], UNITS, math.pi),
+}
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize(("concat", "in_out"), list(product((True, False), repeat=2)))
+def test_all_options_give_acorns_scores(
+    concat: bool, in_out: bool, scales: str, tmp_path: Path
+) -> None:
+    names, units, widest = SCALES[scales]
+    edges = ["dz", "phislope", "dphi"] if scales == "odd" else list(EDGE_FEATURES)
+    if scales == "prefixed":
+        edges = [f"edge_{name}" for name in edges]
+    options = product((True, False), (True, False), (1, 3), (1, 3))
+    for seed, (recurrent, checkpointing, iterations, layers) in enumerate(options):
+        content = settings(
+            node_features=names,
+            node_scales=units,
+            edge_features=edges,
+            n_graph_iters=iterations,
+            **dict.fromkeys(("n_node_net_layers", "n_edge_net_layers"), layers),
+            n_edge_decoder_layers=layers,
+            concat=concat,
+            in_out_diff_agg=in_out,
+            node_net_recurrent=recurrent,
+            edge_net_recurrent=recurrent,
+            checkpointing=checkpointing,
+        )
+        acorn, graph = AcornModel.drawn(seed, content), hits(seed, widest)
+        stored = read_model(checkpoint(tmp_path / "a.ckpt", content, acorn.state_dict()))
+        expected = acorn.scores(graph)
+        assert expected.std() > 1e-3, "scores that do not differ show nothing"
+        torch.testing.assert_close(our_scores(stored, graph), expected, rtol=0, atol=1e-6)
+
+
+def test_pi_for_3_14_would_be_noticed(tmp_path: Path) -> None:
+    content = settings(node_scales=ROUNDED * 3)
+    acorn, graph = AcornModel.drawn(0, content), hits(0, 1.5)
+    read_as_pi = settings(node_scales=UNITS)
+    stored = read_model(checkpoint(tmp_path / "a.ckpt", read_as_pi, acorn.state_dict()))
+    assert (our_scores(stored, graph) - acorn.scores(graph)).abs().max() > 1e-5
+
+
+@pytest.fixture(scope="module")
+def golden(testdata: Path) -> Golden:
+    path = testdata / "golden/interaction_gnn/acorn_interaction_gnn2.safetensors"
+    with safe_open(path, framework="pt") as opened:
+        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+
+
+@pytest.fixture(scope="module")
+def golden_checkpoint(testdata: Path, golden: Golden, tmp_path_factory: Any) -> Path:
+    """A model that acorn made, as a file. It has no scales: its inputs were drawn as if scaled."""
+    path = testdata / "golden/interaction_gnn/acorn_interaction_gnn2.safetensors"
+    with safe_open(path, framework="pt") as opened:
+        content = {**json.loads(opened.metadata()["hparams"]), "node_scales": UNITS}
+    state = {name[6:]: x for name, x in golden.items() if name.startswith("param.")}
+    return checkpoint(tmp_path_factory.mktemp("golden") / "golden.ckpt", content, state)
+
+
+def golden_graph(golden: Golden) -> EventGraph:
+    """The inputs of acorn's model in mm and rad."""
+    of_edges = torch.tensor([1000.0, math.pi, 1000.0, 1.0, math.pi / 1000.0, math.pi])
+    return EventGraph(
+        name="golden",
+        node_feature_names=tuple(TWELVE),
+        edge_feature_names=EDGE_FEATURES,
+        node_features=golden["in.node_features"] * torch.tensor(UNITS),
+        edge_index=golden["in.edge_index"],
+        edge_features=golden["in.edge_features"] * of_edges,
+        y=golden["in.y"].bool(),
+    )
+
+
+def test_acorns_own_model_gives_its_own_logits(
+    golden: Golden,
+    golden_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Through the commands, as a user would: imported, scored in Python, evaluated, reported."""
+    monkeypatch.chdir(tmp_path)
+    command = ["bigtrk", "import-model", "acorn", str(golden_checkpoint), "run"]
+    status, said, _ = run_here(command, monkeypatch, capsys)
+    assert (status, said) == (0, "run: a model of 11,969 parameters\n")
+    graph, logits = golden_graph(golden), golden["out.logits"]
+    found = bigtrk.load_model("run").score(graph)
+    torch.testing.assert_close(found, logits.sigmoid().double(), rtol=0, atol=1e-6)
+    write_graph(Path("graphs"), graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
+    write_manifest(Path("graphs"), "graphs", {}, [graph.name])
+    status, said, _ = run_here(
+        ["bigtrk", "evaluate", "run", "graphs", "--json"], monkeypatch, capsys
+    )
+    assert status == 0
+    found_loss = json.loads(said)["edge_metrics"]["loss"]
+    assert found_loss == pytest.approx(golden["out.loss"].item(), rel=1e-5)
+    status, said, _ = run_here(["bigtrk", "report", "run"], monkeypatch, capsys)
+    assert status == 0
+
+
+def test_what_lightning_writes_beside_the_weights_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its class of settings, paths and counters are named in the file, and none is loaded."""
+    content = settings()
+    acorn = AcornModel.drawn(0, content)
+    state, graph = acorn.state_dict(), hits(0)
+    kept = lightning_settings(monkeypatch, content)
+    file = checkpoint(tmp_path / "a.ckpt", kept, state)
+    monkeypatch.undo()
+    expected = acorn.scores(graph)
+    torch.testing.assert_close(our_scores(read_model(file), graph), expected, rtol=0, atol=1e-6)
+
+
+def test_the_folder_is_a_run(tmp_path: Path) -> None:
+    content = settings()
+    acorn, graph = AcornModel.drawn(0, content), hits(0)
+    file = checkpoint(tmp_path / "a.ckpt", content, acorn.state_dict())
+    import_model(file, tmp_path / "runs" / "acorn")
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["acorn"]
+    files = sorted(path.name for path in (tmp_path / "runs" / "acorn").iterdir())
+    assert files == ["config.json", "model.safetensors", "run.json"]
+    stored = load_model(tmp_path / "runs" / "acorn")
+    assert stored.trained_on == frozenset()
+    assert stored.measured.nodes["cluster_phi_2"] == (0.0, math.pi)
+    torch.testing.assert_close(our_scores(stored, graph), acorn.scores(graph), rtol=0, atol=1e-6)

@@ -1,0 +1,47 @@
+"""The commands of docs/acorn.md that import, train on and export a model of acorn's, in order."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from tests.formats.acorn.acorn_model import AcornModel, checkpoint, hits, settings
+from tests.programs import CHECKOUT, run_in_one
+
+PAGE = (CHECKOUT / "docs" / "acorn.md").read_text()
+WEIGHTS = PAGE[PAGE.index("## Weights") :].partition("\n## ")[0]
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", WEIGHTS, flags=re.DOTALL)
+    return str(found)
+
+
+def test_the_commands_run(tmp_path: Path) -> None:
+    """On a smaller model, in one process."""
+    content = settings(n_graph_iters=2)
+    checkpoint(tmp_path / "gnn.ckpt", content, AcornModel.drawn(0, content).state_dict())
+    for seed in range(2):
+        graph = hits(seed)
+        columns = graph.node_features.float(), graph.edge_features.float()
+        graph = replace(graph, node_features=columns[0], edge_features=columns[1])
+        record = {"nodes": graph.n_nodes, "edges": graph.n_edges}
+        write_graph(tmp_path / "graphs", graph, record)
+    write_manifest(tmp_path / "graphs", "graphs", {}, ["event000000000", "event000000001"])
+    model = "model: {hidden: 128, layers: 8, mlp_layers: 3}"
+    assert model in block("yaml")
+    smaller = block("yaml").replace(model, "model: {hidden: 16, layers: 2, mlp_layers: 2}")
+    (tmp_path / "tuned.yaml").write_text(smaller)
+    run_in_one(block("sh").splitlines(), tmp_path)
+    exported = torch.load(tmp_path / "tuned.ckpt", weights_only=True)
+    assert exported["hyper_parameters"]["n_graph_iters"] == 2
+
+
+@pytest.mark.parametrize("key", settings())
+def test_every_setting_of_a_model_is_on_the_page(key: str) -> None:
+    of_training = ("stage", "model", "lr", "n_node_encoder_layers")
+    assert key in of_training or f"`{key}`" in WEIGHTS
