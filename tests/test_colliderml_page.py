@@ -29,7 +29,7 @@ def test_the_page(
     for command in "".join(blocks).splitlines():
         if CACHE in command:
             lay_like_the_cache(tmp_path / "sample", tmp_path)
-        small = command.replace("--particles 500", "--particles 60").split()
+        small = re.sub(r"--particles \d+", "--particles 60", command).split()
         status, _, error = run_here(small, monkeypatch, capsys)
         assert status == 0, error
     (script,) = re.findall(r"```python\n(.*?)```", READING, flags=re.DOTALL)

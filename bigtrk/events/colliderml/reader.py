@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
+from bigtrk.events.colliderml.index import find_rows
 from bigtrk.events.colliderml.layout import (
     MEASURED_HITS,
     OURS,
@@ -21,7 +22,7 @@ from bigtrk.events.colliderml.layout import (
     Sample,
     particle_numbers,
 )
-from bigtrk.events.colliderml.rows import Place, find_rows, read_row
+from bigtrk.events.colliderml.rows import Place, read_row
 from bigtrk.events.columns import MODULE_IDS, TableSpec
 from bigtrk.events.event import NOISE, Columns, Event, event_name
 
@@ -39,8 +40,8 @@ def find_events(sample: Sample) -> list[str]:
 
 
 def event_sizes(sample: Sample) -> dict[str, int]:
-    """Returns the bytes of the hits of each event by name, the mean over the events that are packed
-    together: a measure of the work before an event is read.
+    """Returns the bytes of the hits of each event by name, the mean over the events of a row
+    group: a measure of the work before an event is read.
 
     Raises:
         InputError: as of `find_events`.

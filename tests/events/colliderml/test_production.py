@@ -16,6 +16,7 @@ from bigtrk.events.colliderml.tables import detector_codes
 from bigtrk.events.event import Event
 from bigtrk.events.formats import EventFormat
 from bigtrk.events.geometry import TRACKML_LAYERS
+from bigtrk.events.open_data_detector import ODD_LAYERS
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation import production
 from bigtrk.events.simulation.production import simulate_folder
@@ -146,6 +147,8 @@ def test_what_trackml_has_no_column_for(both: Path) -> None:
 def test_the_codes_of_detectors() -> None:
     volumes = (7, 8, 9, 12, 13, 14, 16, 17, 18)
     assert detector_codes(TRACKML_LAYERS) == dict(zip(volumes, count(), strict=False))
+    volumes = (16, 17, 18, 23, 24, 25, 28, 29, 30)
+    assert detector_codes(ODD_LAYERS) == dict(zip(volumes, count(), strict=False))
 
 
 def test_events_are_added_and_those_there_are_kept(tmp_path: Path) -> None:
