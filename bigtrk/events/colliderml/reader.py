@@ -39,8 +39,8 @@ def find_events(sample: Sample) -> list[str]:
 
 
 def event_sizes(sample: Sample) -> dict[str, int]:
-    """Returns the bytes of the hits of each event by name, the mean over the events that are packed
-    together: a measure of the work before an event is read.
+    """Returns the bytes of the hits of each event by name, the mean over the events of a row
+    group: a measure of the work before an event is read.
 
     Raises:
         InputError: as of `find_events`.

@@ -11,10 +11,10 @@ from functools import lru_cache
 from itertools import islice
 from threading import Lock
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bigtrk.disk.parquet_footer import values_of_groups
 from bigtrk.disk.unpacking import FREE_BYTES, MAX_RATIO
 from bigtrk.errors import InputError, one_line, reason
 from bigtrk.events.colliderml.layout import EVENT_ID, FLAGS, StoredFile
@@ -30,7 +30,7 @@ LAST_EVENT = 10**18 - 1
 class Place:
     """The place of an event: row `row` of row group `group` of a file, row `number` of the file.
 
-    columns: those to read. size: the group's packed bytes per row.
+    columns: those to read. size: the group's bytes per row.
     """
 
     file: StoredFile
@@ -124,7 +124,8 @@ def find_rows(files: tuple[StoredFile, ...], spec: TableSpec) -> dict[int, Place
 
 
 def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
-    with _damage(file):
+    with _damage(file), file.path.open("rb") as handle:
+        _check_values(values_of_groups(handle), file)
         opened = pq.ParquetFile(file.path)
         columns = _present(opened.schema_arrow, spec, file)
         column = opened.read([EVENT_ID], use_threads=False).column(EVENT_ID)
@@ -132,10 +133,22 @@ def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
     number = 0
     events = _event_ids(column, file)
     for group, found in enumerate(groups):
-        size = _packed_bytes(found, file) // max(found.num_rows, 1)
+        size = found.total_byte_size // max(found.num_rows, 1)
         for row in range(found.num_rows):
             yield events[number], Place(file, columns, group, row, number, size)
             number += 1
+
+
+def _check_values(groups: list[int], file: StoredFile) -> None:
+    """Refuses row groups of more values than their file's bytes should unpack to, since a few bytes
+    can stand for any number of equal values.
+    """
+    most = max(groups, default=0)
+    if most * WIDEST > max(FREE_BYTES, MAX_RATIO * file.size):
+        raise InputError(
+            f"{file.path}: says that it holds {most:,} values, more than {file.size:,} bytes "
+            "should unpack to; write it again without compression and dictionaries"
+        )
 
 
 def _present(schema: pa.Schema, spec: TableSpec, file: StoredFile) -> tuple[str, ...]:
@@ -187,20 +200,3 @@ def _event_ids(column: pa.ChunkedArray, file: StoredFile) -> list[int]:
                 f"{LAST_EVENT}; number the events"
             )
     return [event for event in events if event is not None]
-
-
-def _packed_bytes(group: pq.RowGroupMetaData, file: StoredFile) -> int:
-    """Returns a row group's packed bytes.
-
-    Raises:
-        InputError: it says that it holds more values than its file's bytes should unpack to, since
-            a few bytes can stand for any number of equal values.
-    """
-    columns = [group.column(number) for number in range(group.num_columns)]
-    values = sum(column.num_values for column in columns)
-    if values * WIDEST > max(FREE_BYTES, MAX_RATIO * file.size):
-        raise InputError(
-            f"{file.path}: says that it holds {values:,} values, more than {file.size:,} bytes "
-            "should unpack to; write it again without compression and dictionaries"
-        )
-    return int(np.sum([column.total_compressed_size for column in columns], dtype=np.int64))

@@ -11,7 +11,7 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events, read_event
-from tests.events.colliderml.samples import NO_PARTICLE, rows, write_sample
+from tests.events.colliderml.samples import HITS, NO_PARTICLE, rows, write_sample
 from tests.programs import run_here
 
 FILE = "train-00000-of-00001.parquet"
@@ -189,6 +189,18 @@ def test_a_damaged_page(tmp_path: Path) -> None:
     content[4:200] = bytes(196)
     path.write_bytes(content)
     refused(lambda: read_event(tmp_path, NAME), f"{path}: not a readable Parquet file (")
+
+
+def test_a_footer_that_contradicts_itself(tmp_path: Path) -> None:
+    """Asking Arrow for a column of such a footer ends the process: values that may be missing are
+    said to be always there, but were counted as the former are.
+    """
+    write_sample(tmp_path, *rows())
+    path = tmp_path / "tracker_hits" / FILE
+    content = path.read_bytes()
+    assert content.count(b"\x25\x02\x18\x07element") == len(HITS)
+    path.write_bytes(content.replace(b"\x25\x02\x18\x07element", b"\x25\x00\x18\x07element"))
+    refused(lambda: read_event(tmp_path, NAME), f"{path}: not a readable Parquet file (Definition")
 
 
 def test_more_values_than_a_file_of_its_size_holds(
