@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
+from bigtrk.events.colliderml.index import find_rows
 from bigtrk.events.colliderml.layout import (
     MEASURED_HITS,
     OURS,
@@ -21,7 +22,7 @@ from bigtrk.events.colliderml.layout import (
     Sample,
     particle_numbers,
 )
-from bigtrk.events.colliderml.rows import Place, find_rows, read_row
+from bigtrk.events.colliderml.rows import Place, read_row
 from bigtrk.events.columns import MODULE_IDS, TableSpec
 from bigtrk.events.event import NOISE, Columns, Event, event_name
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from bigtrk.console import follow
 from bigtrk.disk.files import atomic_path
 from bigtrk.errors import InputError, reason
+from bigtrk.events.colliderml.index import find_rows
 from bigtrk.events.colliderml.layout import EVENT_ID, MEASURED_HITS, find_sample
-from bigtrk.events.colliderml.rows import find_rows
 from bigtrk.events.colliderml.tables import HIT_TYPES, PARTICLE_TYPES, hit_lists, particle_lists
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.geometry import DetectorLayers

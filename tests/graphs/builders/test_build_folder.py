@@ -25,6 +25,7 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of
 from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
 from tests.distributed.graphs import random_graph
+from tests.programs import run_here
 
 NAMES = ["event000000001", "event000000002", "event000000003"]
 
@@ -66,6 +67,21 @@ def test_builds_every_event(tmp_path: Path, events: Path) -> None:
     assert torch.equal(graph.edge_index, expected.edge_index)
     assert {name: folder.record(NAMES[1])[name] for name in record} == record
     assert read_windows(out / "windows.yaml") == builtin_windows()
+
+
+def test_a_wider_range_keeps_the_graphs_of_a_narrow_one(
+    tmp_path: Path,
+    events: Path,
+    built: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for numbers, names in (("2-2", NAMES[1:2]), ("0-2", NAMES[:2]), ("2-9", NAMES[1:])):
+        build = ["bigtrk", "build", str(events), "graphs", "--events", numbers]
+        assert run_here(build, monkeypatch, capsys)[0] == 0
+        assert GraphFolder(tmp_path / "graphs").events == names
+    assert built == [NAMES[1], NAMES[0], NAMES[2]]
 
 
 def test_true_edges_are_looked_for_once_per_event(
