@@ -19,6 +19,7 @@ from bigtrk.errors import InputError, one_line, reason
 Int64 = NDArray[np.int64]
 
 LARGEST = np.iinfo(np.int64).max
+NONE = np.iinfo(np.uint64).max
 
 
 def read_integers(path: Path, required: Sequence[str], optional: Sequence[str]) -> dict[str, Int64]:
@@ -43,14 +44,22 @@ class IntegerGroups:
     but a group of rows at a time.
 
     first_row [G + 1]: the row at which each group begins, counted from 0, and where the last ends.
+    or_none: columns in which -1 stands for none; where they are unsigned, 2^64 - 1 does.
 
     Raises:
         InputError: as of `read_integers`.
     """
 
-    def __init__(self, path: Path, required: Sequence[str], optional: Sequence[str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        required: Sequence[str],
+        optional: Sequence[str],
+        or_none: Sequence[str] = (),
+    ) -> None:
         check_file(path)
         self._path = path
+        self._or_none = or_none
         with _damage_told(path):
             self._file = pq.ParquetFile(path)
             self._names = _present(self._file.schema_arrow, required, optional, path)
@@ -70,7 +79,12 @@ class IntegerGroups:
         first = int(self.first_row[group])
         with _damage_told(self._path):
             table = self._file.read_row_group(group, columns=wanted, use_threads=False)
-            return {name: _integers(table.column(name), name, self._path, first) for name in wanted}
+            return {
+                name: _integers(
+                    table.column(name), name, self._path, first, or_none=name in self._or_none
+                )
+                for name in wanted
+            }
 
 
 @contextmanager
@@ -117,13 +131,16 @@ def _present(
     return present
 
 
-def _integers(column: pa.ChunkedArray, name: str, path: Path, first: int = 0) -> Int64:
-    """Returns a column of which row 0 is the file's row `first`."""
+def _integers(
+    column: pa.ChunkedArray, name: str, path: Path, first: int = 0, or_none: bool = False
+) -> Int64:
+    """Returns a column of which row 0 is the file's row `first`; or_none: NONE becomes -1."""
     if column.null_count:
         row = first + int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise InputError(f"{path}, row {row + 1}: {name} is blank; write a whole number")
     values = column.to_numpy()
-    if values.dtype == np.uint64 and len(large := np.flatnonzero(values > LARGEST)):
+    none = (values == NONE) & or_none
+    if values.dtype == np.uint64 and len(large := np.flatnonzero((values > LARGEST) & ~none)):
         row = first + int(large[0])
         raise InputError(
             f"{path}, row {row + 1}: {name} is {values[large[0]]}, beyond int64; number them from 0"

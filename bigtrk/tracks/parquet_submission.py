@@ -63,7 +63,7 @@ class ParquetSubmission:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rows = IntegerGroups(path, IDS, optional=(CLAIMED,))
+        self._rows = IntegerGroups(path, IDS, optional=(CLAIMED,), or_none=("track_id", CLAIMED))
         self._groups: dict[int, list[int]] = {}
         self._last: tuple[int, dict[str, Ids]] = (-1, {})
         first_row: dict[int, int] = {}

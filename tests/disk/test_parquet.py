@@ -88,6 +88,16 @@ def test_groups_are_read_one_by_one(tmp_path: Path) -> None:
         groups.read(2)
 
 
+def test_none_of_an_unsigned_column_is_minus_one(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    none = pa.array([3, 2**64 - 1], pa.uint64())
+    pq.write_table(pa.table({"a": none, "b": none}), path)
+    found = IntegerGroups(path, ["a", "b"], optional=[], or_none=["a"])
+    assert found.read(0, ["a"])["a"].tolist() == [3, -1]
+    with pytest.raises(InputError, match="row 2: b is 18446744073709551615, beyond int64"):
+        found.read(0)
+
+
 def test_a_group_of_more_rows_than_its_bytes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

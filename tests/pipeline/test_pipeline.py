@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -120,37 +119,6 @@ def test_hits_without_truth_become_tracks(
         )
         assert strict["efficiency"] > 0.6
         assert strict["fake_rate"] < 0.3
-
-
-def test_a_pipeline_is_submitted(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Its tracks are those of `bigtrk reconstruct`; one that fails is not left out silently."""
-    monkeypatch.chdir(tmp_path)
-    reconstructed(folder, folder / "hits", tmp_path / "made")
-    command = ["bigtrk", "submit", str(folder / "out"), str(folder / "hits"), "mine.parquet"]
-    status, text, _ = run_here(command, monkeypatch, capsys)
-    assert status == 0
-    assert text.startswith("mine.parquet: 2 events, ")
-    rows = pq.read_table("mine.parquet").to_pylist()
-    made = open_tracks(tmp_path / "made")
-    for number in (10, 11):
-        expected = made.read(number)
-        own = {row["hit_id"]: row["track_id"] for row in rows if row["event_id"] == number}
-        assert own == dict(zip(expected.hit_id.tolist(), expected.track_id.tolist(), strict=True))
-    assert [*open_tracks(tmp_path / "mine-tracks").events] == [10, 11]
-
-    shutil.copytree(folder / "hits", "hits")
-    next(Path("hits").glob("event000000010-hits.*")).write_bytes(b"not a table")
-    command[3:] = ["hits", "other.parquet"]
-    status, _, errors = run_here(command, monkeypatch, capsys)
-    assert status == 2
-    named = "other-tracks: 1 of the events have no tracks; correct them, or submit the others by "
-    assert f"{named}'bigtrk submit other-tracks hits other.parquet'" in one_line(errors)
-    assert not Path("other.parquet").exists()
 
 
 def test_another_threshold_makes_other_tracks(

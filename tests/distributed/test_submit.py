@@ -1,0 +1,83 @@
+"""`bigtrk submit` of a pipeline: the tracks of `bigtrk reconstruct`, on one rank and on two."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from bigtrk.events.formats import EventFormat
+from bigtrk.events.reader import read_event
+from bigtrk.events.simulation.production import simulate_folder
+from bigtrk.events.simulation.simulate import simulate_event
+from bigtrk.events.writer import write_event
+from bigtrk.studies.launch import torchrun_environment
+from bigtrk.tracks.files import open_tracks
+from tests.distributed.pipelines import write_pipeline
+from tests.programs import CHECKOUT, run_here
+from tests.test_bad_input import one_line
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Starts in a folder with a pipeline and hits of a ColliderML sample without truth."""
+    monkeypatch.chdir(tmp_path)
+    simulate_folder(
+        Path("hits"), range(2), 60, 3, None, with_truth=False, file_format=EventFormat.COLLIDERML
+    )
+    write_pipeline(Path("pipeline"), read_event(Path("hits"), "event000000000"))
+    return tmp_path
+
+
+def test_two_ranks_submit_what_one_does(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submit = ["bigtrk", "submit", "pipeline", "hits", "mine.parquet"]
+    status, text, errors = run_here(submit, monkeypatch, capsys)
+    assert status == 0, errors
+    assert text.startswith("mine.parquet: 2 events, ")
+    made = run_here(["bigtrk", "reconstruct", "pipeline", "hits", "made"], monkeypatch, capsys)
+    assert made[0] == 0
+    rows, tracks = pq.read_table("mine.parquet").to_pylist(), open_tracks(Path("made"))
+    for number in (0, 1):
+        listed = tracks.read(number)
+        own = [(row["hit_id"], row["track_id"]) for row in rows if row["event_id"] == number]
+        n_hits = len(read_event(Path("hits"), f"event{number:09d}", with_truth=False).hits["x"])
+        assert [hit for hit, _ in own] == list(range(n_hits))
+        found = dict(zip(listed.hit_id.tolist(), listed.track_id.tolist(), strict=True))
+        assert own == [(hit, found.get(hit, -1)) for hit in range(n_hits)]
+
+    ranks = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
+    done = subprocess.run(
+        [*ranks, "-m", "bigtrk", "submit", "pipeline", "hits", "both.parquet"],
+        cwd=home,
+        env={**torchrun_environment(), "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout == text.replace("mine", "both")
+    assert Path("both.parquet").read_bytes() == Path("mine.parquet").read_bytes()
+
+
+def test_an_event_that_fails_is_not_left_out_silently(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(2):
+        write_event(simulate_event(60, seed=3, event_id=number), home / "events")
+    next(Path("events").glob("event000000001-hits.*")).write_bytes(b"not a table")
+    command = ["bigtrk", "submit", "pipeline", "events", "mine.parquet"]
+    status, out, errors = run_here(command, monkeypatch, capsys)
+    assert (status, out) == (2, "")
+    message = one_line(errors)
+    named = "mine-tracks: 1 of the events have no tracks; correct them, or submit the others by "
+    assert named in message
+    assert not Path("mine.parquet").exists()
+    others = message.split("'")[1]
+    assert others == "bigtrk submit mine-tracks events mine.parquet"
+    status, text, errors = run_here(others.split(), monkeypatch, capsys)
+    assert status == 0, errors
+    assert text.endswith("tracks; 1 events without tracks are left out\n")
