@@ -1,11 +1,9 @@
 """Checks of acorn's graphs and checkpoints, in and out."""
 
-import json
 from itertools import product
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 import bigtrk
@@ -21,13 +19,12 @@ from scripts.physics.interop.check import Check, Found, Material
 from tests.formats.acorn.acorn_model import (
     AcornModel,
     checkpoint,
-    golden_checkpoint,
-    golden_graph,
     hits,
     our_scores,
     settings,
 )
 from tests.formats.acorn.events import columns, in_older_names, load, write
+from tests.formats.acorn.golden import golden_checkpoint, golden_graph, read_golden
 from tests.hostile import same
 
 ACORN = "acorn"
@@ -96,13 +93,9 @@ def scores_on_acorns_edges(material: Material) -> Found:
 def golden(material: Material) -> Found:
     """Compares the logits of a model that acorn made, imported, with acorn's own."""
     assert material.testdata is not None
-    file = material.testdata / "golden/interaction_gnn/acorn_interaction_gnn2.safetensors"
-    with safe_open(file, framework="pt") as opened:
-        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        hyper_parameters = json.loads(opened.metadata()["hparams"])
-    path = golden_checkpoint(material.folder / "golden.ckpt", hyper_parameters, tensors)
-    import_model(path, material.folder / "golden")
-    found = bigtrk.load_model(material.folder / "golden").score(golden_graph(tensors))
+    run, tensors = material.folder / "golden", read_golden(material.testdata)
+    import_model(golden_checkpoint(material.testdata, run.with_suffix(".ckpt")), run)
+    found = bigtrk.load_model(run).score(golden_graph(tensors))
     return {ACORN: _relative(found.logit(), tensors["out.logits"].double())}
 
 

@@ -4,17 +4,13 @@ import json
 import math
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from torch import Tensor
 
 import bigtrk
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.import_model import import_model, read_model
-from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
@@ -30,9 +26,9 @@ from tests.formats.acorn.acorn_model import (
     our_scores,
     settings,
 )
+from tests.formats.acorn.golden import golden_checkpoint, golden_graph, read_golden
 from tests.programs import run_here
 
-Golden = dict[str, Tensor]
 FOUR = ["r", "phi", "z", "eta"]
 ROUNDED = [1000.0, 3.14, 1000.0, 1.0]
 # Node features, their scales and the widest azimuth: acorn turns dphi at its scale, not at pi.
@@ -85,47 +81,17 @@ def test_pi_for_3_14_would_be_noticed(tmp_path: Path) -> None:
     assert (our_scores(stored, graph) - acorn.scores(graph)).abs().max() > 1e-5
 
 
-@pytest.fixture(scope="module")
-def golden(testdata: Path) -> Golden:
-    path = testdata / "golden/interaction_gnn/acorn_interaction_gnn2.safetensors"
-    with safe_open(path, framework="pt") as opened:
-        return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-
-
-@pytest.fixture(scope="module")
-def golden_checkpoint(testdata: Path, golden: Golden, tmp_path_factory: Any) -> Path:
-    """A model that acorn made, as a file. It has no scales: its inputs were drawn as if scaled."""
-    path = testdata / "golden/interaction_gnn/acorn_interaction_gnn2.safetensors"
-    with safe_open(path, framework="pt") as opened:
-        content = {**json.loads(opened.metadata()["hparams"]), "node_scales": UNITS}
-    state = {name[6:]: x for name, x in golden.items() if name.startswith("param.")}
-    return checkpoint(tmp_path_factory.mktemp("golden") / "golden.ckpt", content, state)
-
-
-def golden_graph(golden: Golden) -> EventGraph:
-    """The inputs of acorn's model in mm and rad."""
-    of_edges = torch.tensor([1000.0, math.pi, 1000.0, 1.0, math.pi / 1000.0, math.pi])
-    return EventGraph(
-        name="golden",
-        node_feature_names=tuple(TWELVE),
-        edge_feature_names=EDGE_FEATURES,
-        node_features=golden["in.node_features"] * torch.tensor(UNITS),
-        edge_index=golden["in.edge_index"],
-        edge_features=golden["in.edge_features"] * of_edges,
-        y=golden["in.y"].bool(),
-    )
-
-
 def test_acorns_own_model_gives_its_own_logits(
-    golden: Golden,
-    golden_checkpoint: Path,
+    testdata: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Through the commands, as a user would: imported, scored in Python, evaluated, reported."""
     monkeypatch.chdir(tmp_path)
-    command = ["bigtrk", "import-model", "acorn", str(golden_checkpoint), "run"]
+    golden = read_golden(testdata)
+    file = golden_checkpoint(testdata, tmp_path / "golden.ckpt")
+    command = ["bigtrk", "import-model", "acorn", str(file), "run"]
     status, said, _ = run_here(command, monkeypatch, capsys)
     assert (status, said) == (0, "run: a model of 11,969 parameters\n")
     graph, logits = golden_graph(golden), golden["out.logits"]
