@@ -135,7 +135,7 @@ def test_builtin_windows_serve_simulated_events() -> None:
 
 
 def test_windows_are_learnt_for_the_open_data_detector() -> None:
-    """Hits of the other sensor of a double-sided module are of the same layer: no pair joins them."""
+    """Hits of the other sensor of a double-sided module are of its layer: no pair joins them."""
     events = [simulate_event(1000, seed=12, event_id=i, detector=ODD_LAYERS) for i in range(3)]
     windows = learn_windows(events, "", 0.97)
     reached, _ = efficiency(events[1:], windows)
