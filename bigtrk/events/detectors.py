@@ -107,23 +107,28 @@ def _is_barrel(modules: dict[str, Float64]) -> bool:
 
 
 def _by_side(modules: dict[str, Float64]) -> list[dict[str, Float64]]:
-    """Splits the modules of a layer by their place among those that lie behind each other: a table
-    per sensor of double-sided modules, one table of all others.
+    """Splits the modules of a layer: those behind which there is another one, the outer sensors of
+    double-sided modules, are a table of their own.
     """
     radius = np.hypot(modules["cx"], modules["cy"])
     is_barrel = _is_barrel(modules)
     across = radius if is_barrel else modules["cz"]
-    # Seen along the normal, sensors of one module are at one point.
+    # Seen along the normal, the sensors of a module are at one point.
     scale = radius.mean() / radius if is_barrel else np.ones_like(radius)
     depth = modules["cz"] if is_barrel else np.zeros_like(radius)
     points = np.stack([modules["cx"] * scale, modules["cy"] * scale, depth], axis=1)
-    first, second = cKDTree(points).query_pairs(SAME_PLACE, output_type="ndarray").T
-    outer = np.where(across[first] > across[second], first, second)
-    side = np.bincount(outer, minlength=len(radius))
-    return [
-        {name: column[side == place] for name, column in modules.items()}
-        for place in range(side.max() + 1)
-    ]
+    outer = across > across[_partners(points)]
+    tables = [{name: column[side] for name, column in modules.items()} for side in (~outer, outer)]
+    return tables if outer.any() else tables[:1]
+
+
+def _partners(points: Float64) -> Int64:
+    """Finds the nearest other one of `points` [M, 3] within SAME_PLACE, [M]; itself if none is."""
+    every = np.arange(len(points))
+    _, nearest = cKDTree(points).query(points, k=2, distance_upper_bound=SAME_PLACE)
+    other = np.where(nearest[:, 0] == every, nearest[:, 1], nearest[:, 0])
+    partner: Int64 = np.where(other < len(points), other, every)
+    return partner
 
 
 def _layer_row(modules: dict[str, Float64]) -> tuple[float, ...]:

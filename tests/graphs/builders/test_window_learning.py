@@ -8,7 +8,7 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.open_data_detector import ODD_LAYERS
+from bigtrk.events.open_data_detector import ODD_LAYERS, VOLUMES
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import hit_particles, particle_kinematics, true_edges
@@ -132,6 +132,16 @@ def test_builtin_windows_serve_simulated_events() -> None:
     _, record = build_with_record(event, WindowBuilder(windows))
     assert record["target_efficiency"] > 0.98
     assert record["edges"] < 500_000
+
+
+def test_windows_are_learnt_for_the_open_data_detector() -> None:
+    """Hits of the other sensor of a double-sided module are of its layer: no pair joins them."""
+    events = [simulate_event(1000, seed=12, event_id=i, detector=ODD_LAYERS) for i in range(3)]
+    windows = learn_windows(events, "", 0.97)
+    reached, _ = efficiency(events[1:], windows)
+    assert 0.965 < reached < 0.995
+    assert all(pair.inner != pair.outer for pair in windows.pairs)
+    assert windows.volumes == set(VOLUMES)
 
 
 def test_builtin_windows_serve_events_of_the_open_data_detector() -> None:
