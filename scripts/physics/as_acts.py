@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ Exported = Callable[..., Tensor]  # an exported model: ACTS's tensors -> what it
 
 def open_onnx(file: Path) -> Exported:
     """Opens an ONNX file with the options of ACTS's OnnxEdgeClassifier."""
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -108,7 +109,8 @@ def ours(graph: EventGraph, stage: Stage) -> Tensor:
     """Returns what a stage's trained model gives in float32: logits [E, 1] in the order of the
     graph's edges, or places [N, D].
     """
-    model, features = deepcopy(stage.model), load_features(stage.data, stage.measured)
+    model: Any = deepcopy(stage.model)
+    features = load_features(stage.data, stage.measured)
     model.config = model.config.model_copy(update={"precision": "fp32"})
     sector = features.computed.of(whole_sector(graph))
     x, edges = features.of_nodes(sector), features.of_edges(sector)

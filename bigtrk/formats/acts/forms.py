@@ -31,7 +31,8 @@ class AttributedEdges(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
         """Computes logits [E, 1] of x [N, F], edge_index [2, E] and edge_attr [E, 6]."""
         nodes, edges = self.nodes(x), self.edges(edge_attr)
-        return self.network(nodes, edges, edge_index[0], edge_index[1])
+        made: Tensor = self.network(nodes, edges, edge_index[0], edge_index[1])
+        return made
 
 
 class BareEdges(nn.Module):
@@ -47,7 +48,8 @@ class BareEdges(nn.Module):
         """Computes logits [E, 1] of x [N, F] and edge_index [2, E]."""
         source, destination = outwards(x, edge_index)
         edges = self.edges(edge_attributes(x, source, destination))
-        return self.network(self.nodes(x), edges, source, destination)
+        made: Tensor = self.network(self.nodes(x), edges, source, destination)
+        return made
 
 
 class Hits(nn.Module):
@@ -59,7 +61,8 @@ class Hits(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Embeds hits: x [N, F] -> [N, D]."""
-        return self.network(self.nodes(x))
+        made: Tensor = self.network(self.nodes(x))
+        return made
 
 
 @dataclass(frozen=True)
