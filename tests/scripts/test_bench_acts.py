@@ -5,7 +5,7 @@ from pathlib import Path
 from bigtrk.formats.acts.export import export_stages
 from scripts.bench.bench_acts import measured
 from scripts.physics.as_acts import OPEN
-from tests.formats.acts_stages import MODELS, hits_and_edges, stage
+from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 
 
 def test_every_form_is_measured(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from scripts.physics.as_acts import (
     given_x,
     ours,
 )
-from tests.formats.acts_stages import MODELS, hits_and_edges, stage
+from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 from tests.programs import CHECKOUT
 
 CLOSE = 1e-5
