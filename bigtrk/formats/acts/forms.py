@@ -85,14 +85,14 @@ class Form:
 def forms_of(stage: Stage) -> list[Form]:
     """Makes the forms of a trained model, for inference."""
     nodes = NodeFeatures(stage.columns, stage.data.node_features)
-    x = torch.rand(3, len(stage.columns.names))
+    x = torch.zeros(3, len(stage.columns.names))
     if isinstance(stage.model, Embedding):
         network = stage.model.network
         embed = Hits(nodes, perceptron(network.weights(), network.activations))
         return [Form("", embed.eval(), {"x": x})]
     edges, classify = EdgeFeatures(stage.data.edge_features), _classifier(stage)
     bare = {"x": x, "edge_index": torch.tensor([[0, 1, 0, 2], [1, 2, 2, 0]])}
-    attributed = {**bare, "edge_attr": torch.rand(4, len(EDGE_SCALES))}
+    attributed = {**bare, "edge_attr": torch.zeros(4, len(EDGE_SCALES))}
     return [
         Form("", BareEdges(nodes, edges, classify).eval(), bare),
         Form(EDGE_ATTR, AttributedEdges(nodes, edges, classify).eval(), attributed),

@@ -54,7 +54,7 @@ compute the same themselves.
 {cuts}
 """
 _RADIUS = """
-Hits are joined within {radius:.6g} of each other in the embedding{why}.
+Hits are joined within {radius!r} of each other in the embedding{why}.
 """
 _CONFIGURATION = """
 ## Configuration
@@ -77,7 +77,7 @@ def readme(stages: Sequence[Stage]) -> str:
         opset=OPSET,
         output=OUTPUT,
     )
-    cuts = [f"| {stage.name} | {stage.cut:.6g} |" for stage in stages if stage.cut is not None]
+    cuts = [f"| {stage.name} | {stage.cut!r} |" for stage in stages if stage.cut is not None]
     if cuts:
         text += _EDGES.format(attributes=", ".join(EDGE_SCALES), cuts="\n".join(cuts))
     for stage in stages:
