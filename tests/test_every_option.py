@@ -78,7 +78,7 @@ COMMANDS = [
 ]
 # What takes minutes or starts ranks of its own, and the tests of it.
 ELSEWHERE = {
-    "export acts": "tests/formats/test_acts_export.py",
+    "export acts": "tests/formats/acts/test_export.py",
     "plan --calibrate": "tests/planning/test_calibration.py",
     "pipeline train": "tests/pipeline/test_pipeline.py",
     "export tracks": "tests/formats/test_track_exports.py",

@@ -7,9 +7,9 @@ from bigtrk.errors import InputError
 from bigtrk.formats.acts.export import check_out, export_stages
 from bigtrk.formats.acts.stage import Stage, check_exportable
 from bigtrk.pipeline.build import EFFICIENCY as OF_RADIUS
-from bigtrk.pipeline.embedding import radius_for
+from bigtrk.pipeline.embedding import Embedding, radius_for
 from bigtrk.pipeline.filtering import EFFICIENCY as OF_CUT
-from bigtrk.pipeline.scoring import cut_for
+from bigtrk.pipeline.scoring import EdgeScorer, cut_for
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, load_pipeline
 from bigtrk.records.pipeline_folder import is_pipeline
 from bigtrk.training.model_files import load_model, model_configuration
@@ -42,12 +42,17 @@ def _of_pipeline(folder: Path) -> list[Stage]:
     for name, configuration in zip(names, configurations, strict=True):
         check_exportable(str(folder / name), configuration)
     trained = load_pipeline(folder)
-    of_stages = (trained.embedding, trained.filter, trained.classifier)
-    radii, cuts = (trained.radius, None, None), (None, trained.cut, _cut(configurations[-1]))
     return [
-        Stage(name, stage.model, stage.features.data, stage.features.measured, cut, radius)
-        for name, stage, cut, radius in zip(names, of_stages, cuts, radii, strict=True)
+        _stage(EMBEDDING, trained.embedding, radius=trained.radius),
+        _stage(FILTER, trained.filter, cut=trained.cut),
+        _stage(CLASSIFIER, trained.classifier, cut=_cut(configurations[-1])),
     ]
+
+
+def _stage(
+    name: str, of: Embedding | EdgeScorer, cut: float | None = None, radius: float | None = None
+) -> Stage:
+    return Stage(name, of.model, of.features.data, of.features.measured, cut, radius)
 
 
 def _of_run(run: Path) -> Stage:

@@ -3,16 +3,20 @@
 Shapes: N hits, E edges, F columns of x, D dimensions of an embedding.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from bigtrk.api import build_tracks
 from bigtrk.formats.acts.columns import EDGE_SCALES
 from bigtrk.formats.acts.forms import EDGE_ATTR
 from bigtrk.formats.acts.model_files import deprecations_ignored
@@ -24,13 +28,14 @@ from bigtrk.models.embedding import Embedding
 from bigtrk.models.protocol import no_exchange
 from bigtrk.pipeline.acts import stages_of
 from bigtrk.training.data.model_features import load_features
+from scripts.physics.stitched_tracks import changed_hits
 
 Exported = Callable[..., Tensor]  # an exported model: ACTS's tensors -> what it gives
 
 
 def open_onnx(file: Path) -> Exported:
     """Opens an ONNX file with the options of ACTS's OnnxEdgeClassifier."""
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -108,7 +113,8 @@ def ours(graph: EventGraph, stage: Stage) -> Tensor:
     """Returns what a stage's trained model gives in float32: logits [E, 1] in the order of the
     graph's edges, or places [N, D].
     """
-    model, features = deepcopy(stage.model), load_features(stage.data, stage.measured)
+    model: Any = deepcopy(stage.model)
+    features = load_features(stage.data, stage.measured)
     model.config = model.config.model_copy(update={"precision": "fp32"})
     sector = features.computed.of(whole_sector(graph))
     x, edges = features.of_nodes(sector), features.of_edges(sector)
@@ -159,6 +165,35 @@ def parity(run: Path, models: Path, graphs: Iterable[EventGraph]) -> dict[str, f
                     made = opened(models / f"{stage.name}{suffix}.{kind}")(*tensors)
                     worst[kind] = max(worst[kind], difference(made, expected))
     return worst
+
+
+def changed_tracks(
+    run: Path,
+    models: Path,
+    graphs: Iterable[EventGraph],
+    builder: str,
+    score_cut: float | None = None,
+) -> dict[str, float]:
+    """Returns the share of hits whose track is of other hits by the scores of exported files than
+    by those of the trained model of edges, the last of a run or a pipeline: by the kind of file and
+    the suffix of its form, such as onnx and onnx_edge_attr.
+
+    builder, score_cut: as build_tracks takes them.
+    """
+    stage, opened = stages_of(run)[-1], cache(_open)
+    n_hits, changed = 0, Counter[str]()
+
+    def tracks(graph: EventGraph, logits: Tensor) -> NDArray[np.int64]:
+        return build_tracks(graph, logits[:, 0].double().sigmoid(), builder, score_cut)
+
+    for graph in graphs:
+        expected = tracks(graph, ours(graph, stage))
+        n_hits += len(expected)
+        for suffix, tensors, _ in calls(graph, stage):
+            for kind in OPEN:
+                logits = opened(models / f"{stage.name}{suffix}.{kind}")(*tensors)
+                changed[kind + suffix] += changed_hits(expected, tracks(graph, logits))
+    return {form: count / max(n_hits, 1) for form, count in changed.items()}
 
 
 def _open(file: Path) -> Exported:

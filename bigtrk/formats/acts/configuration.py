@@ -85,7 +85,7 @@ _CLASSIFIER = """
             TorchEdgeClassifier(
                 level=level,
                 modelPath=str(models / "{file}.pt"),
-                cut={cut:.6g},
+                cut={cut!r},
                 nChunks=1,
                 undirected=False,
                 useEdgeFeatures={attributed},
@@ -119,7 +119,7 @@ def configuration(stages: Sequence[Stage]) -> str:
     return _BEHIND_AN_EMBEDDING.format(
         embedding=first.name,
         dimensions=first.model.config.dimensions,
-        radius=f"{RADIUS if first.radius is None else first.radius:.6g}",
+        radius=repr(RADIUS if first.radius is None else first.radius),
         selected=_selected(first, list(scales)),
         **common,
     )

@@ -18,6 +18,10 @@ from bigtrk.graphs.features import FROM_PHI, SCALES
 class NodeFeatures(nn.Module):
     """Makes the node features that a model reads, of order one, from x: [N, F] -> [N, chosen]."""
 
+    column: Tensor
+    factor: Tensor
+    shift: Tensor
+
     def __init__(self, columns: NodeColumns, chosen: Sequence[str]) -> None:
         super().__init__()
         names = [*columns.names, *FROM_PHI]  # as `forward` joins them
@@ -37,6 +41,9 @@ class NodeFeatures(nn.Module):
 
 class EdgeFeatures(nn.Module):
     """Makes the edge features that a model reads, of order one, from ACTS's: [E, 6] -> [E, G]."""
+
+    column: Tensor
+    factor: Tensor
 
     def __init__(self, chosen: Sequence[str]) -> None:
         super().__init__()

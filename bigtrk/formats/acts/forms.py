@@ -31,7 +31,8 @@ class AttributedEdges(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
         """Computes logits [E, 1] of x [N, F], edge_index [2, E] and edge_attr [E, 6]."""
         nodes, edges = self.nodes(x), self.edges(edge_attr)
-        return self.network(nodes, edges, edge_index[0], edge_index[1])
+        made: Tensor = self.network(nodes, edges, edge_index[0], edge_index[1])
+        return made
 
 
 class BareEdges(nn.Module):
@@ -47,7 +48,8 @@ class BareEdges(nn.Module):
         """Computes logits [E, 1] of x [N, F] and edge_index [2, E]."""
         source, destination = outwards(x, edge_index)
         edges = self.edges(edge_attributes(x, source, destination))
-        return self.network(self.nodes(x), edges, source, destination)
+        made: Tensor = self.network(self.nodes(x), edges, source, destination)
+        return made
 
 
 class Hits(nn.Module):
@@ -59,7 +61,8 @@ class Hits(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Embeds hits: x [N, F] -> [N, D]."""
-        return self.network(self.nodes(x))
+        made: Tensor = self.network(self.nodes(x))
+        return made
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,14 @@ class Form:
 def forms_of(stage: Stage) -> list[Form]:
     """Makes the forms of a trained model, for inference."""
     nodes = NodeFeatures(stage.columns, stage.data.node_features)
-    x = torch.rand(3, len(stage.columns.names))
+    x = torch.zeros(3, len(stage.columns.names))
     if isinstance(stage.model, Embedding):
         network = stage.model.network
         embed = Hits(nodes, perceptron(network.weights(), network.activations))
         return [Form("", embed.eval(), {"x": x})]
     edges, classify = EdgeFeatures(stage.data.edge_features), _classifier(stage)
     bare = {"x": x, "edge_index": torch.tensor([[0, 1, 0, 2], [1, 2, 2, 0]])}
-    attributed = {**bare, "edge_attr": torch.rand(4, len(EDGE_SCALES))}
+    attributed = {**bare, "edge_attr": torch.zeros(4, len(EDGE_SCALES))}
     return [
         Form("", BareEdges(nodes, edges, classify).eval(), bare),
         Form(EDGE_ATTR, AttributedEdges(nodes, edges, classify).eval(), attributed),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from zipfile import ZipFile, ZipInfo
 
 import torch
 
@@ -31,6 +32,17 @@ def write_torchscript(form: Form, path: Path) -> None:
     """
     with deprecations_ignored():
         torch.jit.script(form.module).save(path)
+    _drop_places(path)
+
+
+def _drop_places(path: Path) -> None:
+    """Drops what a TorchScript file tells of the code's place on this machine."""
+    with ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            if not name.endswith(".debug_pkl"):
+                archive.writestr(ZipInfo(name), content)
 
 
 def write_onnx(form: Form, path: Path) -> None:

@@ -27,8 +27,9 @@ def perceptron(weights: Sequence[Tensor], activations: Sequence[Activation]) -> 
 
 
 def _activated(activation: Activation, width: int) -> list[nn.Module]:
-    norm = nn.LayerNorm(width, eps=EPS, elementwise_affine=False)
-    return {"norm": [norm, nn.ReLU()], "relu": [nn.ReLU()], "linear": []}[activation]
+    if activation == "norm":
+        return [nn.LayerNorm(width, eps=EPS, elementwise_affine=False), nn.ReLU()]
+    return [nn.ReLU()] if activation == "relu" else []
 
 
 def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
@@ -62,7 +63,8 @@ class EdgeUpdate(nn.Module):
     def forward(self, x: Tensor, e: Tensor, source: Tensor, destination: Tensor) -> Tensor:
         of_nodes = self.of_source(x).index_select(0, source)
         of_nodes = of_nodes + self.of_destination(x).index_select(0, destination)
-        return self.rest(self.of_edge(e) + of_nodes)
+        made: Tensor = self.rest(self.of_edge(e) + of_nodes)
+        return made
 
 
 class NodeUpdate(nn.Module):
@@ -75,9 +77,10 @@ class NodeUpdate(nn.Module):
 
     def forward(self, x: Tensor, e: Tensor, source: Tensor, destination: Tensor) -> Tensor:
         incoming, outgoing = summed(e, destination, x), summed(e, source, x)
-        if self.in_out:
-            return self.network(torch.cat([incoming, outgoing, x], 1))
-        return self.network(torch.cat([incoming + outgoing, x], 1))
+        inputs = [incoming, outgoing] if self.in_out else [incoming + outgoing]
+        inputs.append(x)
+        made: Tensor = self.network(torch.cat(inputs, 1))
+        return made
 
 
 def summed(values: Tensor, ends: Tensor, x: Tensor) -> Tensor:
@@ -111,13 +114,12 @@ class PlainGNN(nn.Module):
         self.node_encoder = perceptron(nodes.weights(), nodes.activations)
         self.edge_encoder = perceptron(edges.weights(), edges.activations)
         width = config.hidden * (2 if config.concatenate else 1)
-        layers = [*model.layers[:-1]]
-        if config.shared_weights:
-            layers = [model.layers[0]] * (config.layers - 1)
+        distinct = [layer for layer in model.layers if isinstance(layer, InteractionLayer)]
+        *layers, last = distinct * config.layers if config.shared_weights else distinct
         steps = {layer: InteractionStep(layer, width, config.in_out) for layer in layers}
         self.steps = nn.ModuleList(steps[layer] for layer in layers)
         *shared, weight, bias = model.decoder.weights()
-        last, decoder = model.layers[-1], [*shared, weight[:1], bias[:1]]  # row 1 is of the pT
+        decoder = [*shared, weight[:1], bias[:1]]  # row 1 is of the pT
         self.last = EdgeUpdate(
             last.weights("edge_mlp") + decoder,
             last.activations + model.decoder.activations,
@@ -135,4 +137,5 @@ class PlainGNN(nn.Module):
             x, e = step(x, e, source, destination)
         if self.concatenate:
             x, e = torch.cat([x, first_x], 1), torch.cat([e, first_e], 1)
-        return self.last(x, e, source, destination)
+        made: Tensor = self.last(x, e, source, destination)
+        return made

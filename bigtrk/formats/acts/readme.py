@@ -26,6 +26,12 @@ Each is there as `.onnx` (opset {opset}, standard operators, one output called `
 `.pt` (TorchScript). x, edge_attr and what is given are float32, edge_index is int64. N and E differ
 from call to call and may be 0. Models of edges give logits: ACTS applies the sigmoid itself.
 
+| file | model | features of hits | features of edges |
+|---|---|---|---|
+{models}
+
+The models make these features of x, and bring them to the scales that they were trained with.
+
 ## Columns
 
 x has these columns, in this order, each divided by its scale:
@@ -48,7 +54,7 @@ compute the same themselves.
 {cuts}
 """
 _RADIUS = """
-Hits are joined within {radius:.6g} of each other in the embedding{why}.
+Hits are joined within {radius!r} of each other in the embedding{why}.
 """
 _CONFIGURATION = """
 ## Configuration
@@ -65,9 +71,13 @@ def readme(stages: Sequence[Stage]) -> str:
     files = [row for stage in stages for row in _files(stage)]
     columns = [_column(name, scale) for name, scale in joined_scales(stages).items()]
     text = TITLE + _TEXT.format(
-        files="\n".join(files), columns="\n".join(columns), opset=OPSET, output=OUTPUT
+        files="\n".join(files),
+        models="\n".join(map(_model, stages)),
+        columns="\n".join(columns),
+        opset=OPSET,
+        output=OUTPUT,
     )
-    cuts = [f"| {stage.name} | {stage.cut:.6g} |" for stage in stages if stage.cut is not None]
+    cuts = [f"| {stage.name} | {stage.cut!r} |" for stage in stages if stage.cut is not None]
     if cuts:
         text += _EDGES.format(attributes=", ".join(EDGE_SCALES), cuts="\n".join(cuts))
     for stage in stages:
@@ -85,6 +95,12 @@ def _files(stage: Stage) -> list[str]:
         f"| {stage.name} | {ends} | logits [E, 1] |",
         f"| {stage.name}{EDGE_ATTR} | {ends}, edge_attr [E, {len(EDGE_SCALES)}] | logits [E, 1] |",
     ]
+
+
+def _model(stage: Stage) -> str:
+    edges = [] if isinstance(stage.model, Embedding) else stage.data.edge_features
+    read = [", ".join(names) for names in (stage.data.node_features, edges)]
+    return f"| {stage.name} | {type(stage.model).__name__} | {read[0]} | {read[1]} |"
 
 
 def _column(name: str, scale: float) -> str:

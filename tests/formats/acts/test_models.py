@@ -31,7 +31,8 @@ from scripts.physics.as_acts import (
     given_x,
     ours,
 )
-from tests.formats.acts_stages import MODELS, hits_and_edges, stage
+from tests.formats.acts.stages import MODELS, hits_and_edges, stage
+from tests.programs import CHECKOUT
 
 CLOSE = 1e-5
 SIZES = ((0, 0), (5, 0), (1, 1), (2, 1), (3, 2), (120, 1000))
@@ -185,6 +186,13 @@ def test_hits_at_one_distance_are_ordered_by_row() -> None:
     # Row 1 is nearer or farther than row 0 by how float32 rounds 0.3 and 0.4: not at all.
     assert source.tolist() == [0, 0, 0, 1]
     assert destination.tolist() == [2, 2, 1, 1]
+
+
+def test_files_do_not_tell_where_they_were_made(exported: tuple[Stage, Path]) -> None:
+    for file in exported[1].iterdir():
+        content = file.read_bytes()
+        assert str(CHECKOUT).encode() not in content
+        assert str(Path(torch.__file__).parent).encode() not in content
 
 
 @pytest.mark.slow  # a graph of a whole event takes a minute

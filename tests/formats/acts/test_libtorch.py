@@ -12,7 +12,7 @@ from torch.utils.cpp_extension import include_paths, library_paths
 from bigtrk.formats.acts.forms import forms_of
 from bigtrk.formats.acts.model_files import write_torchscript
 from scripts.physics.as_acts import calls, difference, ours
-from tests.formats.acts_stages import MODELS, hits_and_edges, stage
+from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 
 SOURCE = Path(__file__).parent / "libtorch" / "run_as_acts.cpp"
 # ACTS is compiled in this or a later standard; those of torch's own headers ask for it.
@@ -41,13 +41,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(program: Path, model: Path, tensors: tuple[Tensor, ...], folder: Path) -> Tensor:
     """Runs a model on ACTS's tensors, of which x gets a column that the model does not select."""
-    x, ends, edge_attr = (*tensors, None, None)[:3]
+    x, *others = tensors
     wide = torch.cat([x, torch.full((len(x), 1), torch.nan)], dim=1)
-    for name, tensor in (("x", wide), ("edge_index", ends), ("edge_attr", edge_attr)):
-        if tensor is not None:
-            (folder / name).write_bytes(tensor.contiguous().numpy().tobytes())
-    edges = -1 if ends is None else ends.shape[1]
-    attributes = 0 if edge_attr is None else edge_attr.shape[1]
+    for name, tensor in zip(("x", "edge_index", "edge_attr"), (wide, *others), strict=False):
+        (folder / name).write_bytes(tensor.contiguous().numpy().tobytes())
+    edges = others[0].shape[1] if others else -1
+    attributes = others[1].shape[1] if len(others) > 1 else 0
     sizes = (*wide.shape, x.shape[1], edges, attributes)
     command = [str(program), str(model), str(folder), *map(str, sizes)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

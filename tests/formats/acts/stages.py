@@ -56,7 +56,7 @@ def stage(settings: dict[str, Any], name: str = "model") -> Stage:
     with torch.no_grad():
         for parameter, values in model.named_parameters():
             if parameter.endswith("output_weight"):
-                values *= 10
+                values.mul_(10)
     measured = {key: MEASURED[key] for key in MEASURED if key in configuration.data.node_features}
     return Stage(name, model, configuration.data, MeasuredScales(nodes=measured), cut=0.3)
 

@@ -1,0 +1,92 @@
+"""What cannot be exported, or not there, is told in one line, and nothing is written."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.formats.acts import model_files
+from tests.programs import run_here
+from tests.test_bad_input import one_line
+
+
+def attention(folder: Path) -> None:
+    describe(folder, lambda content: content.update(model={"name": "attention"}))
+
+
+def other_edges(folder: Path) -> None:
+    describe(folder, lambda content: content["data"].update(edge_features=["dr", "curvature"]))
+
+
+def describe(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / "mine" / "classifier" / "config.json"
+    content = json.loads(path.read_text())
+    change(content["configuration"])
+    path.write_text(json.dumps(content))
+
+
+def a_file(folder: Path) -> None:
+    (folder / "out").write_text("")
+
+
+def another(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "notes.txt").write_text("")
+
+
+def not_ours(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "model.onnx").write_text("")
+
+
+def a_link(folder: Path) -> None:
+    (folder / "out").symlink_to(folder / "graphs")
+
+
+def no_filter(folder: Path) -> None:
+    (folder / "mine" / "filter" / "model.safetensors").unlink()
+
+
+def no_package(_: Path) -> None: ...
+
+
+CASES: list[tuple[str, Callable[[Path], None] | None, str]] = [
+    ("absent", None, "absent/config.json: no such file, which a run writes when its training ends"),
+    ("graphs", None, "graphs/config.json: no such file"),
+    ("mine/classifier", attention, "its model (attention) has no form that ACTS loads; export one"),
+    ("mine", attention, "mine/classifier: its model (attention) has no form that ACTS loads"),
+    ("mine/classifier", other_edges, "reads the edge feature 'curvature', which ACTS does not"),
+    ("mine", no_filter, "mine: its stage filter/model.safetensors is missing"),
+    ("mine", a_file, "out: is a file; name a folder for the models"),
+    ("mine", another, "out: holds something else, such as notes.txt; name another folder"),
+    ("mine", not_ours, "out: holds something else, such as model.onnx; name another folder"),
+    ("mine/filter", a_link, "out: is a symbolic link"),
+    ("mine", no_package, "onnx is not installed; pip install 'bigtrk[onnx]'"),
+]
+
+
+@pytest.mark.parametrize(("run", "change", "told"), CASES, ids=[told for _, _, told in CASES])
+def test_bad_input_is_told_in_one_line(
+    run: str,
+    change: Callable[[Path], None] | None,
+    told: str,
+    made: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = shutil.copytree(made, tmp_path / "made")
+    if change:
+        change(folder)
+    if change is no_package:
+        monkeypatch.setattr(model_files, "find_spec", lambda _: None)
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    command = ["bigtrk", "export", "acts", run, "out"]
+    status, said, errors = run_here(command, monkeypatch, capsys)
+    assert (status, said) == (2, "")
+    assert told in one_line(errors)
+    assert sorted(folder.iterdir()) == before
