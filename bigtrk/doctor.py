@@ -43,7 +43,6 @@ REQUIRED = {
 OPTIONAL = {
     "nvidia-ml-py": "power and energy of NVIDIA devices",
     "onnx": "bigtrk export acts",
-    "onnxscript": "bigtrk export acts",
     "tensorboard": "run.loggers=[tensorboard]",
     "wandb": "run.loggers=[wandb]",
 }

@@ -35,7 +35,7 @@ Exported = Callable[..., Tensor]  # an exported model: ACTS's tensors -> what it
 
 def open_onnx(file: Path) -> Exported:
     """Opens an ONNX file with the options of ACTS's OnnxEdgeClassifier."""
-    import onnxruntime  # type: ignore[import-untyped]
+    import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

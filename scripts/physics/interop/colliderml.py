@@ -8,19 +8,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from colliderml.tasks.tracking import metrics as public
-from tests.tracks.colliderml_tables import NAMES, judged, random_rows, random_truth, theirs
 
 import bigtrk
 from bigtrk.api import Graphs
 from bigtrk.events.formats import EventFormat
 from bigtrk.events.reader import find_events, read_event
 from bigtrk.events.simulation.production import simulate_folder
+from bigtrk.events.truth import hit_particles, hit_weights
 from bigtrk.formats.colliderml_submission import submit_tracks
 from bigtrk.tracks.files import event_number, write_tracks
 from bigtrk.tracks.matching import Criteria
 from bigtrk.tracks.task_names import Task
 from bigtrk.training.evaluation.score_files import score_files
 from scripts.physics.interop.check import EVENTS, PARTICLES, Check, Found, Material
+from tests.tracks.colliderml_tables import NAMES, judged, random_rows, random_truth, theirs
 
 COLLIDERML = "colliderml"
 SUBMISSIONS, HITS, MOST_SECONDS = 100, 250_000, 2.0
@@ -81,11 +82,15 @@ def _truth(events: Path) -> pa.Table:
     """Returns the hits of all events as the package takes them: a row each."""
     tables = []
     for name in find_events(events):
-        truth = read_event(events, name).truth
-        assert truth is not None
-        columns = {key: truth[key] for key in ("hit_id", "particle_id", "weight")}
-        number = np.full(len(truth["hit_id"]), event_number(name))
-        tables.append(pa.table({"event_id": number, **columns}))
+        event = read_event(events, name)
+        weight = hit_weights(event)
+        columns = {
+            "event_id": np.full(len(event.hits["hit_id"]), event_number(name)),
+            "hit_id": event.hits["hit_id"],
+            "particle_id": hit_particles(event),
+            **({} if weight is None else {"weight": weight}),
+        }
+        tables.append(pa.table(columns))
     return pa.concat_tables(tables)
 
 
