@@ -19,18 +19,21 @@ from bigtrk.graphs.storage.manifest import (
     read_manifest,
     write_manifest,
 )
-from bigtrk.graphs.storage.tensor_files import SectionFile, digest
+from bigtrk.graphs.storage.tensor_files import Section, SectionFile, digest
 
 Make = Callable[[], tuple[EventGraph, dict[str, Any]]]  # a graph and its record
 
 
 @dataclass(frozen=True)
 class GraphToMake:
-    """One graph to make. `source` is a digest of what it is made from."""
+    """One graph to make. `source` is a digest of what it is made from. beside: called when it is
+    made, gives sections of what its source knows and a graph has no place for.
+    """
 
     event: str
     source: str
     make: Make
+    beside: Callable[[], dict[str, Section]] = dict
 
 
 def fill_folder(
@@ -51,7 +54,7 @@ def fill_folder(
         made_from = {**parameters, "source": task.source}
         if not _is_made(out, task.event, made_from):
             graph, record = task.make()
-            write_graph(out, graph, {**record, "made_from": made_from})
+            write_graph(out, graph, {**record, "made_from": made_from}, task.beside())
         events.append(task.event)
     return write_manifest(out, "graphs", parameters, events)
 

@@ -1,5 +1,6 @@
 """A folder of event graphs: one file per event and a manifest."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,15 @@ from bigtrk.graphs.storage.manifest import describe, file_of
 from bigtrk.graphs.storage.tensor_files import Section, SectionFile, write_sections
 
 
-def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path:
+def write_graph(
+    folder: Path,
+    graph: EventGraph,
+    record: dict[str, Any],
+    beside: Mapping[str, Section] | None = None,
+) -> Path:
     """Writes one graph to its file in `folder`, atomically; returns the path.
 
+    beside: sections of what the graph's source knows and a graph has no place for.
     `record` is JSON-able and comes back from `GraphFolder.record` with these keys added: event,
     node_feature_names, edge_feature_names, scales of these features, nodes, edges.
     """
@@ -29,7 +36,7 @@ def write_graph(folder: Path, graph: EventGraph, record: dict[str, Any]) -> Path
         "edges": graph.n_edges,
     }
     path = file_of(folder, graph.name)
-    write_sections(path, graph_sections(graph), {**record, **names})
+    write_sections(path, {**graph_sections(graph), **(beside or {})}, {**record, **names})
     return path
 
 
@@ -57,13 +64,15 @@ class GraphFolder(EventFolder):
 
 
 def check_graph(opened: SectionFile) -> None:
-    """Refuses a file that holds anything but a graph.
+    """Refuses a file that holds anything but a graph, and what is kept beside it, whole.
 
     Raises:
-        InputError: the file is no graph.
+        InputError: the file is no graph, or a section of it is damaged.
     """
     parse(GraphEntry, describe(opened), str(opened.path))
     _graph(opened)
+    for beside in opened.digests.keys() - {"graph", "particles"}:
+        opened.read(beside)
 
 
 def _graph(opened: SectionFile) -> EventGraph:

@@ -14,6 +14,7 @@ from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.features import SCALES
+from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
 
@@ -54,6 +55,23 @@ def test_round_trip(tmp_path: Path) -> None:
     folder = write_folder(tmp_path, graph)
     assert folder.events == [graph.name]
     assert_same(folder.read(graph.name), graph)
+
+
+def test_what_lies_beside_a_graph(tmp_path: Path) -> None:
+    """It is read by its section; a file in which it is damaged is made again."""
+    graph, own = a_graph(), {"lot": torch.arange(50)}
+    task = GraphToMake(graph.name, "source", lambda: (graph, {}), lambda: {"mine": own})
+    fill_folder(tmp_path / "graphs", [task], 1, {}, "graphs")
+    folder, path = GraphFolder(tmp_path / "graphs"), file_of(tmp_path / "graphs", graph.name)
+    assert_same(folder.read(graph.name), graph)
+    assert torch.equal(folder.open(graph.name).read("mine")["lot"], own["lot"])
+    whole = path.read_bytes()
+    at = whole.index(own["lot"].numpy().tobytes())
+    path.write_bytes(whole[:at] + b"\1" + whole[at + 1 :])
+    with pytest.raises(InputError, match="section 'mine' does not match its checksum"):
+        folder.open(graph.name).read("mine")
+    fill_folder(tmp_path / "graphs", [task], 1, {}, "graphs")
+    assert torch.equal(folder.open(graph.name).read("mine")["lot"], own["lot"])
 
 
 def test_what_is_unknown_stays_unknown(tmp_path: Path) -> None:
