@@ -25,6 +25,7 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
+from bigtrk.formats.acorn.import_graphs import read_acorn
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.formats.pyg import read_pyg
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
@@ -41,6 +42,8 @@ from bigtrk.train import DEFAULT
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration
 from partition.sectors import cut
+from tests.formats.acorn.events import columns
+from tests.formats.acorn.events import write as write_acorn
 
 EVENT = "event000000001"
 TABLES = ("hits", "cells", "particles", "truth")
@@ -323,6 +326,25 @@ def tracks_file() -> bytes:
         return write_tracks(Path(folder), EVENT, hit_id, hit_id // 4).read_bytes()
 
 
+@cache
+def acorn_seeds() -> list[bytes]:
+    found = []
+    with TemporaryDirectory() as folder:
+        for batch in (False, True):
+            path = write_acorn(Path(folder) / "a.pyg", columns(), batch)
+            found += [bytes([kind]) + path.read_bytes() for kind in range(2)]
+    return found
+
+
+def read_acorn_file(folder: Path, content: bytes) -> object:
+    """First byte odd: the archive's checksums agree, as an attacker would write it."""
+    path, agrees = folder / f"{EVENT}.pyg", content[:1]
+    path.write_bytes(content[1:])
+    if agrees and agrees[0] % 2:
+        with_true_checksums(path)
+    return read_acorn(path, EVENT)
+
+
 def track_seeds() -> list[bytes]:
     return [b"\0" + tracks_file(), b"\1event_id,hit_id,track_id\n1,1,0\n1,2,0\n2,1,7\n"]
 
@@ -361,6 +383,7 @@ READERS = {
     "configuration": Reader(configuration_seeds, read_configuration),
     "heptrkx": Reader(heptrkx_seeds, read_npz),
     "pyg": Reader(pyg_seeds, read_data),
+    "acorn": Reader(acorn_seeds, read_acorn_file),
     "tracks": Reader(track_seeds, read_track_file),
 }
 

@@ -15,6 +15,8 @@ from bigtrk.cost.machine_constants import DEFAULTS
 from bigtrk.planning.event_sizes import PAPERS
 from bigtrk.tracks.builders.names import BuilderName
 from partition import cli as partition_cli
+from tests.formats.acorn.events import columns
+from tests.formats.acorn.events import write as write_acorn
 from tests.programs import run_in_one
 from tests.test_bad_input import write_heptrkx
 
@@ -29,6 +31,9 @@ COMMANDS = [
     "--module-map-windows sigma",
     "bigtrk build npz heptrkx --from heptrkx",
     "bigtrk build data pyg --from pyg --node-features r,phi,z --edge-features dr",
+    "bigtrk build stage acorn --from acorn --pt-unit mev",
+    "bigtrk build stage acorn --from acorn --pt-unit gev",
+    "bigtrk export acorn acorn back",
     "bigtrk-partition graphs sectors --parts 2 --method metis --seed 1 --workers 1",
     "bigtrk-partition graphs wedges --max-edges 50 --method wedges --json",
     "bigtrk/train.py data.train=[graphs] model.hidden=8 model.layers=1 training.epochs=1",
@@ -47,6 +52,7 @@ COMMANDS = [
     "bigtrk build events nearer --embedding runs/0002 --radius 0.01",
     "bigtrk filter runs/0001 graphs thinned --efficiency 0.99 --code own_code",
     "bigtrk filter runs/0001 graphs cut --cut 0.4 --json",
+    "bigtrk export acorn graphs scored --run runs/0001 --code own_code",
     "bigtrk infer runs/0001 graphs tracks --builder walk --score-cut 0.2 --min-hits 4 --json",
     "bigtrk infer runs/0001 graphs tracks --builder components --max-edges 1000000",
     "bigtrk infer runs/0001 graphs tracks --builder junction_removal --precision float64",
@@ -110,7 +116,7 @@ def _with_values(flag: str, annotation: Any) -> list[str]:
 def test_no_option_is_left_out() -> None:
     used = [line.replace("bigtrk-partition", "bigtrk partition", 1) for line in COMMANDS]
     for command, wanted in (*options(cli.app), *options(partition_cli.app)):
-        lines = " ".join(f"{line} " for line in used if line.split()[1] == command)
+        lines = " ".join(f"{line} " for line in used if line.startswith(f"bigtrk {command} "))
         for option in wanted:
             if command not in ELSEWHERE and f"{command} {option}" not in ELSEWHERE:
                 assert f" {option} " in lines, f"{command} {option} runs in no test"
@@ -125,6 +131,7 @@ def write_pyg(folder: Path) -> None:
 def test_every_option_runs(tmp_path: Path) -> None:
     write_heptrkx(tmp_path / "npz")
     write_pyg(tmp_path / "data")
+    write_acorn(tmp_path / "stage" / "event000000001.pyg", columns())
     (tmp_path / "mine.csv").write_text("event_id,hit_id,track_id\n0,1,0\n0,2,0\n")
     run_in_one(COMMANDS, tmp_path)
     for page in ("report.html", "evaluation.html"):

@@ -64,6 +64,7 @@ CHECKED = [
     ("manifest", 1),
     ("heptrkx", 0),
     ("pyg", 0),
+    ("acorn", 0),
 ]
 
 

@@ -8,6 +8,7 @@ import typer
 
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
+from bigtrk.formats.acorn.names import PtUnit
 from bigtrk.graphs.builders.module_map.names import MapWindows
 from bigtrk.user_code import Code, allow_code
 
@@ -18,6 +19,7 @@ class Source(StrEnum):
     TRACKML = "trackml"
     HEPTRKX = "heptrkx"
     PYG = "pyg"
+    ACORN = "acorn"
 
 
 def simulate(
@@ -44,7 +46,7 @@ def simulate(
 
 From = Annotated[
     Source,
-    typer.Option("--from", help="TrackML files, HEPTrkX npz graphs, files of PyG's Data"),
+    typer.Option("--from", help="TrackML files, HEPTrkX npz graphs, PyG's Data, acorn's graphs"),
 ]
 PtMin = Annotated[
     float,
@@ -59,6 +61,10 @@ Radius = Annotated[float | None, typer.Option(min=0, max=1e6, help="with --embed
 Efficiency = Annotated[
     float | None,
     typer.Option(help="with --embedding: as near as keeps so many target edges; 0.99"),
+]
+Unit = Annotated[
+    PtUnit | None,
+    typer.Option(help="with --from acorn: of pT, where files do not say which reader made them"),
 ]
 Columns = Annotated[
     str | None, typer.Option(help="with --from pyg: names of these columns, such as r,phi,z")
@@ -94,6 +100,7 @@ def build(
     ] = False,
     node_features: Columns = None,
     edge_features: Columns = None,
+    pt_unit: Unit = None,
     code: Code = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
 ) -> None:
@@ -113,8 +120,10 @@ def build(
         raise InputError("--module-map-windows is of --module-map; give its file, too, or learn it")
     if source is not Source.PYG and (node_features or edge_features):
         raise InputError("--node-features and --edge-features are of --from pyg; give it, too")
+    if source is not Source.ACORN and pt_unit:
+        raise InputError("--pt-unit is of --from acorn; give it, too")
     if imported:
-        manifest = _import_graphs(source, events, out, node_features, edge_features)
+        manifest = _import_graphs(source, events, out, node_features, edge_features, pt_unit)
     elif embedding is not None:
         manifest = build_radius_graphs(events, out, embedding, radius, efficiency)
     elif by_map:
@@ -135,19 +144,27 @@ def _check_one(ways: list[bool]) -> None:
     if sum(ways) > 1:
         raise InputError(
             "windows, --module-map, --learn-module-map, --embedding, --true-edges and --from "
-            "heptrkx or pyg (whose graphs have edges already) exclude each other; give one"
+            "heptrkx, pyg or acorn (whose graphs have edges already) exclude each other; give one"
         )
 
 
 def _import_graphs(
-    source: Source, graphs: Path, out: Path, node_features: str | None, edge_features: str | None
+    source: Source,
+    graphs: Path,
+    out: Path,
+    node_features: str | None,
+    edge_features: str | None,
+    pt_unit: PtUnit | None,
 ) -> dict[str, Any]:
     """Imports graphs that have edges already; returns the manifest of `out`."""
+    from bigtrk.formats.acorn.import_graphs import import_acorn_folder
     from bigtrk.formats.heptrkx import import_heptrkx_folder
     from bigtrk.formats.pyg import import_pyg_folder
 
     if source is Source.HEPTRKX:
         return import_heptrkx_folder(graphs, out)
+    if source is Source.ACORN:
+        return import_acorn_folder(graphs, out, pt_unit)
     return import_pyg_folder(graphs, out, _names(node_features), _names(edge_features))
 
 

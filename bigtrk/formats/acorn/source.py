@@ -1,0 +1,82 @@
+"""What an imported graph keeps of acorn's file, so that it can be handed back as it was.
+
+It lies beside the graph, in a section of its file: the columns as acorn had them, in its precision
+and by its newer names, which edges were turned, and plain values such as config. Left out is what
+the graph has (edges, their truth), and the features of edges, which acorn computes where a file has
+none.
+
+Shapes: N hits, E edges.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from bigtrk.disk.safe_yaml import parse_yaml
+from bigtrk.errors import InputError
+from bigtrk.formats.acorn.columns import AcornColumns
+from bigtrk.formats.acorn.names import EDGE_COLUMNS, EDGES
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.tensor_files import Section, SectionFile
+
+SECTION = "acorn"
+_COLUMN = "column/"
+_TURNED = "turned"
+_PLAIN = "plain"
+_IN_GRAPH = ("edge_index", *(EDGES + name for name in EDGE_COLUMNS))
+
+
+@dataclass(frozen=True)
+class AcornSource:
+    """What acorn knew of a graph. turned [E] bool: edges whose ends were exchanged."""
+
+    tensors: dict[str, Tensor]
+    turned: Tensor
+    plain: dict[str, Any]
+
+    def columns(self, graph: EventGraph) -> dict[str, Any]:
+        """Returns acorn's columns of the graph by their newer names, its edges as acorn had them:
+        in the same order and directions.
+        """
+        edges = torch.where(self.turned, graph.edge_index.flip(0), graph.edge_index)
+        truth = {} if graph.y is None else {f"{EDGES}y": graph.y}
+        return {"config": [], **self.plain, "edge_index": edges, **truth, **self.tensors}
+
+
+def kept_columns(columns: AcornColumns, turned: Tensor) -> Section:
+    """Returns the section that keeps what acorn knew: turned [E] bool, as in AcornSource."""
+    kept = {name: one for name, one in columns.tensors.items() if name not in _IN_GRAPH}
+    if f"{EDGES}y" in kept and kept[f"{EDGES}y"].dtype is torch.bool:
+        del kept[f"{EDGES}y"]
+    text = yaml.safe_dump(columns.plain, sort_keys=False).encode()
+    plain = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    return {**{_COLUMN + name: one for name, one in kept.items()}, _TURNED: turned, _PLAIN: plain}
+
+
+def read_source(opened: SectionFile) -> AcornSource | None:
+    """Reads what acorn knew of a graph from the graph's file; None of a graph from elsewhere.
+
+    Raises:
+        InputError: the section is damaged.
+    """
+    if SECTION not in opened.digests:
+        return None
+    content = opened.read(SECTION)
+    remedy = "import acorn's graphs again"
+    turned, text = content.get(_TURNED), content.get(_PLAIN)
+    if turned is None or text is None or turned.shape != (opened.record["edges"],):
+        raise InputError(f"{opened.path}: does not say what acorn knew of its graph; {remedy}")
+    try:
+        plain = parse_yaml(text.numpy().tobytes().decode())
+        assert isinstance(plain, dict)
+    except (ValueError, AssertionError):
+        raise InputError(f"{opened.path}: acorn's config cannot be read; {remedy}") from None
+    columns = {
+        name.removeprefix(_COLUMN): tensor
+        for name, tensor in content.items()
+        if name.startswith(_COLUMN)
+    }
+    return AcornSource(columns, turned, plain)

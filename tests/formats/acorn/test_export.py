@@ -1,0 +1,228 @@
+"""Graphs handed to acorn: its own come back bit for bit, with scores on its own edges."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import GlobalStorage
+
+from bigtrk.errors import InputError
+from bigtrk.events.event import Event
+from bigtrk.events.simulation.simulate import simulate_event
+from bigtrk.events.truth import true_edges
+from bigtrk.formats.acorn.export_graphs import acorn_data, export_acorn_folder
+from bigtrk.formats.acorn.import_graphs import import_acorn_folder, read_acorn
+from bigtrk.formats.acorn.names import NEWER
+from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
+from bigtrk.graphs.builders.windows import builtin_windows
+from bigtrk.graphs.event_graph import EventGraph
+from tests.formats.acorn.events import OLDER, columns, in_older_names, load, write
+from tests.formats.acorn.folders import folder_of
+from tests.hostile import same
+
+MADE_ANEW = ("edge_dr", "dr", "batch", "ptr", "num_nodes")
+
+
+@cache
+def an_event() -> Event:
+    return simulate_event(40, seed=5, event_id=7)
+
+
+@cache
+def a_graph() -> EventGraph:
+    return build_graph(an_event(), WindowBuilder(builtin_windows()))
+
+
+def by_slope(graph: EventGraph) -> Tensor:
+    """Scores that tell edges apart, whatever their direction."""
+    return torch.sigmoid(graph.edge_features[:, 0].abs().double() / 50 - 2)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("older", [False, True])
+def test_acorns_graphs_come_back_bit_for_bit(older: bool, batch: bool, tmp_path: Path) -> None:
+    content = in_older_names(columns(1)) if older else columns(1)
+    content["mine"] = torch.randn(7, generator=torch.Generator().manual_seed(0))
+    content["weights"] = torch.rand(150)
+    content["note"] = "kept"
+    original = write(tmp_path / "stage" / "valset" / "event000000001.pyg.gz", content, batch)
+    import_acorn_folder(tmp_path / "stage", tmp_path / "graphs")
+    (path,) = export_acorn_folder(tmp_path / "graphs", tmp_path / "back")
+    assert path == tmp_path / "back" / "valset" / "event000000001.pyg"
+    found = load(path)
+    assert found["num_nodes"] == 65
+    expected = {name: one for name, one in content.items() if name not in MADE_ANEW}
+    if batch:  # as a DataLoader leaves them; of the event's id it makes another list
+        expected |= {name: [expected[name]] for name in ("config", "note")}
+    assert same({name: found[name] for name in expected}, expected)
+    assert "edge_dr" not in found, "acorn computes it"
+    # Importing it once more gives the same graph.
+    again = read_acorn(path, "event000000001").graph
+    assert same(again, read_acorn(original, "event000000001").graph)
+
+
+def test_both_names_of_a_column_take_the_room_of_one(tmp_path: Path) -> None:
+    import_acorn_folder(write(tmp_path / "event000000001.pyg", columns(1)), tmp_path / "graphs")
+    (path,) = export_acorn_folder(tmp_path / "graphs", tmp_path / "back")
+    found = load(path)
+    for newer, older in OLDER.items():
+        if newer in found:
+            assert found[newer].data_ptr() == found[older].data_ptr()
+    assert OLDER.items() <= {newer: older for older, newer in NEWER.items()}.items()
+
+
+def test_scores_lie_on_acorns_own_edges(tmp_path: Path) -> None:
+    content = columns(2)
+    import_acorn_folder(write(tmp_path / "event000000002.pyg", content), tmp_path / "graphs")
+    (path,) = export_acorn_folder(tmp_path / "graphs", tmp_path / "scored", by_slope)
+    found = load(path)
+    assert torch.equal(found["edge_index"], content["edge_index"]), "order and directions"
+    r = content["hit_r"].numpy()
+    a, b = content["edge_index"].numpy()
+    expected = 1 / (1 + np.exp(2 - np.abs(r[a] - r[b]) / 50))
+    assert found["edge_scores"].dtype is torch.float32
+    np.testing.assert_allclose(found["edge_scores"].numpy(), expected, rtol=1e-5)
+    assert torch.equal(found["scores"], found["edge_scores"])
+    assert found["event_id"] == ["000000002"], "its track building names files by the first"
+    assert isinstance(found["config"], list)
+    assert found["time_taken"] >= 0
+    # Nothing but tensors and plain values is in the file.
+    with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+        assert same(torch.load(path, weights_only=True).to_dict(), found)
+
+
+def test_our_graphs_for_acorn(tmp_path: Path) -> None:
+    """Truth is that of the event, also of edges that are not in the graph."""
+    graph, event = a_graph(), an_event()
+    (path,) = export_acorn_folder(folder_of(tmp_path / "graphs", graph), tmp_path / "out")
+    found = load(path)
+    assert path.name == "event000000007.pyg"
+    assert found["event_id"] == "000000007", "a text, as its edge classifier takes it"
+    for axis in "xyz":
+        expected = event.hits[axis].astype(np.float64)
+        np.testing.assert_allclose(found[f"hit_{axis}"], expected, rtol=1e-5, atol=1e-3)
+    true = {tuple(pair) for pair in true_edges(event).T.tolist()}
+    ends = found["track_edges"].T.tolist()
+    assert {tuple(pair) for pair in ends} == true
+    assert len(ends) == len(true)
+    edges = [tuple(pair) for pair in found["edge_index"].T.tolist()]
+    places = [edges.index(tuple(pair)) if tuple(pair) in edges else -1 for pair in ends]
+    assert found["track_to_edge_map"].tolist() == places
+    assert -1 in places
+    assert sorted(one for one in places if one >= 0) == found["edge_y"].nonzero()[:, 0].tolist()
+    assert event.particles is not None
+    listed = event.particles["particle_id"].tolist()
+    momenta = np.hypot(event.particles["px"], event.particles["py"]).tolist()
+    for one, pt in zip(
+        found["track_particle_id"].tolist(), found["track_particle_pt"].tolist(), strict=True
+    ):
+        assert pt == pytest.approx(momenta[listed.index(one)], rel=1e-6)
+
+
+def test_our_graphs_and_back(tmp_path: Path) -> None:
+    """All but what acorn's format has no place for: particles without a true edge."""
+    graph = a_graph()
+    (path,) = export_acorn_folder(folder_of(tmp_path / "graphs", graph), tmp_path / "out")
+    back = read_acorn(path, graph.name).graph
+    for name in graph.node_feature_names:
+        column, other = graph.node_feature_names.index(name), back.node_feature_names.index(name)
+        assert torch.equal(graph.node_features[:, column], back.node_features[:, other])
+    r, z = graph.node_features[:, 0].double(), graph.node_features[:, 2].double()
+    distance = r**2 + z**2
+    turned = distance[graph.edge_index[0]] > distance[graph.edge_index[1]]
+    expected = torch.where(turned, graph.edge_index.flip(0), graph.edge_index)
+    assert torch.equal(back.edge_index, expected)
+    assert turned.float().mean() < 0.05
+    # They are differences of coordinates that were rounded to float32.
+    errors = (back.edge_features - graph.edge_features)[~turned, :4].abs().amax(dim=0)
+    assert (errors <= torch.tensor([1e-3, 2e-6, 2e-3, 4e-6])).all()
+    for name in ("y", "hit_id", "hit_weight", "modules"):
+        assert same(getattr(back, name), getattr(graph, name)), name
+    assert graph.particles is not None
+    assert back.particles is not None
+    assert graph.particle_id is not None
+    assert back.particle_id is not None
+    kept = torch.isin(graph.particle_id, back.particles.particle_id)
+    assert torch.equal(back.particle_id, torch.where(kept, graph.particle_id, 0))
+    rows = graph.particles.rows_of(back.particles.particle_id)
+    for name in ("pt", "eta", "vertex", "nhits"):
+        assert torch.equal(getattr(back.particles, name), getattr(graph.particles, name)[rows])
+
+
+def test_without_modules_true_edges_are_those_of_the_graph() -> None:
+    graph = replace(a_graph(), modules=None)
+    data = acorn_data(graph)
+    assert graph.y is not None
+    assert torch.equal(data["track_edges"], graph.edge_index[:, graph.y])
+    assert torch.equal(data["track_to_edge_map"], graph.y.nonzero()[:, 0])
+
+
+def test_an_event_without_edges_or_tracks() -> None:
+    none: dict[str, Any] = {
+        "edge_index": torch.empty(2, 0, dtype=torch.int64),
+        "edge_features": torch.empty(0, 6),
+        "y": torch.empty(0, dtype=torch.bool),
+    }
+    data = acorn_data(replace(a_graph(), **none))
+    assert (data["track_to_edge_map"] == -1).all()
+    noise = torch.zeros_like(torch.arange(a_graph().n_nodes))
+    assert acorn_data(replace(a_graph(), **none, particle_id=noise))["track_edges"].shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"y": None}, "event000000007: knows no y; build the graph from events with truth"),
+        ({"particles": None}, "event000000007: knows no particles"),
+        ({"hit_id": None}, "event000000007: knows no hit_id"),
+        ({"name": "event7_g000"}, "event7_g000: this name of an event has no number"),
+        ({"node_feature_names": ("a", "phi", "z", "eta")}, "has no node feature 'r'"),
+    ],
+)
+def test_what_acorn_cannot_be_given(change: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    """Nothing is written, neither of the events before the bad one."""
+    first = replace(a_graph(), name="event000000001")
+    bad = replace(a_graph(), **({"name": "event000000007"} | change))
+    if "node_feature_names" in change:
+        bad = replace(bad, node_features=bad.node_features[:, :4])
+    graphs = folder_of(tmp_path / "graphs", first, bad)
+    with pytest.raises(InputError, match=complaint):
+        export_acorn_folder(graphs, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["graphs"]
+
+
+@pytest.mark.parametrize("wrong", ["length", "value"])
+def test_bad_scores_are_named(wrong: str, tmp_path: Path) -> None:
+    scores = torch.full((a_graph().n_edges - (wrong == "length"),), torch.nan)
+    graphs = folder_of(tmp_path / "graphs", a_graph())
+    with pytest.raises(InputError, match=r"event000000007: the model's scores \[\d+\] are not one"):
+        export_acorn_folder(graphs, tmp_path / "out", lambda _: scores)
+    assert not (tmp_path / "out").exists()
+
+
+def test_out_that_holds_something(tmp_path: Path) -> None:
+    graphs = folder_of(tmp_path / "graphs", a_graph())
+    for name in ("file", "folder"):
+        out = tmp_path / name
+        if name == "file":
+            out.write_text("mine")
+        else:
+            (out / "trainset").mkdir(parents=True)
+        with pytest.raises(InputError, match=rf"{name}: holds something already; name a new"):
+            export_acorn_folder(graphs, out)
+    (tmp_path / "empty").mkdir()
+    assert len(export_acorn_folder(graphs, tmp_path / "empty")) == 1
+
+
+def test_a_folder_of_a_graph_that_leads_elsewhere(tmp_path: Path) -> None:
+    for place in ("/tmp", "../..", "a\x1b"):
+        graphs = tmp_path / f"graphs{len(place)}"
+        folder_of(graphs, a_graph(), acorn_folder=place)
+        with pytest.raises(InputError, match="has no folder of acorn's"):
+            export_acorn_folder(graphs, tmp_path / "out")

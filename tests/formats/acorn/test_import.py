@@ -1,0 +1,219 @@
+"""acorn's graphs as ours: orientation, truth, units and ids, and refusals by name."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bigtrk.errors import InputError
+from bigtrk.formats.acorn.import_graphs import import_acorn_folder, read_acorn
+from bigtrk.formats.acorn.names import PtUnit
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.manifest import file_of
+from bigtrk.training.data.event_source import open_events
+from tests.formats.acorn.events import IDS, LAYERS, columns, in_older_names, write
+from tests.hostile import same
+from tests.programs import run_here
+
+
+def read(path: Path, content: dict[str, Any], **options: Any) -> EventGraph:
+    return read_acorn(write(path, content, **options), path.name.split(".")[0]).graph
+
+
+def test_an_event_against_plain_loops(tmp_path: Path) -> None:
+    content = columns(seed=3)
+    graph = read(tmp_path / "event000000003.pyg", content)
+    r, z = content["hit_r"].tolist(), content["hit_z"].tolist()
+    phi = content["hit_phi"].tolist()
+    turned = 0
+    for edge, (a, b) in enumerate(content["edge_index"].T.tolist()):
+        inner, outer = (a, b) if r[a] ** 2 + z[a] ** 2 <= r[b] ** 2 + z[b] ** 2 else (b, a)
+        turned += inner != a
+        assert graph.edge_index[:, edge].tolist() == [inner, outer], "in acorn's order"
+        dphi = (phi[outer] - phi[inner] + np.pi) % (2 * np.pi) - np.pi
+        expected = [r[outer] - r[inner], dphi, z[outer] - z[inner]]
+        assert graph.edge_features[edge, :3].tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert 20 < turned < 130, "both kinds are tested"
+    particle = [0] * len(r)
+    for (a, b), one in zip(
+        content["track_edges"].T.tolist(), content["track_particle_id"].tolist(), strict=True
+    ):
+        particle[a] = particle[b] = one
+    assert graph.particle_id is not None
+    assert graph.particle_id.tolist() == particle
+    assert graph.hit_id is not None
+    assert graph.hit_id.tolist() == list(range(1, len(r) + 1)), "TrackML counts from 1"
+    assert graph.y is not None
+    assert torch.equal(graph.y, content["edge_y"])
+    names = ("r", "phi", "z", "eta", "cluster_r_1")
+    assert graph.node_feature_names == names
+    for column, name in enumerate(names):
+        assert torch.equal(graph.node_features[:, column], content[f"hit_{name}"].float())
+
+
+@pytest.mark.parametrize("reader", ["TrackMLReader", "AthenaRootReader", "ActsReader"])
+def test_particles_in_the_units_of_their_reader(reader: str, tmp_path: Path) -> None:
+    graph = read(tmp_path / "event000000001.pyg", columns(reader=reader))
+    table = graph.particles
+    assert table is not None
+    assert table.particle_id.tolist() == IDS.tolist()
+    assert table.pt.tolist() == [0.5 + 0.25 * one for one in range(len(IDS))]
+    assert table.nhits.tolist() == [LAYERS] * len(IDS)
+    assert graph.hit_id is not None
+    assert int(graph.hit_id[0]) == (reader == "TrackMLReader")
+
+
+def test_a_unit_that_the_file_does_not_say(tmp_path: Path) -> None:
+    path = write(tmp_path / "event1.pyg", columns(reader="MyReader"))
+    with pytest.raises(InputError, match=r"event1\.pyg: config.*model.*--pt-unit mev or gev"):
+        read_acorn(path, "event1")
+    for unit, of_first in ((PtUnit.GEV, 0.5), (PtUnit.MEV, 0.0005)):
+        table = read_acorn(path, "event1", unit).graph.particles
+        assert table is not None
+        assert float(table.pt[0]) == pytest.approx(of_first)
+
+
+@pytest.mark.parametrize("name", ["event000000001.pyg", "event000000001.pyg.gz"])
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("older", [False, True])
+def test_every_way_to_save_an_event(name: str, batch: bool, older: bool, tmp_path: Path) -> None:
+    expected = read(tmp_path / "plain" / "event000000001.pyg", columns())
+    content = in_older_names(columns()) if older else columns()
+    assert same(read(tmp_path / name, content, batch=batch), expected)
+
+
+def test_a_stage_with_its_sub_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage, out = tmp_path / "stage", tmp_path / "graphs"
+    write(stage / "trainset" / "event000000001.pyg", columns(1))
+    write(stage / "trainset" / "mine_event000000002-graph.pyg", columns(2))
+    write(stage / "valset" / "event000000003.pyg.gz", columns(3), batch=True)
+    command = ["bigtrk", "build", "--from", "acorn", str(stage), str(out)]
+    status, _, error = run_here(command, monkeypatch, capsys)
+    assert status == 0, error
+    graphs = GraphFolder(out)
+    assert graphs.events == ["event000000001", "event000000002", "event000000003"]
+    first = file_of(out, "event000000001").stat().st_mtime_ns
+    assert run_here(command, monkeypatch, capsys)[0] == 0
+    assert file_of(out, "event000000001").stat().st_mtime_ns == first, "unchanged: kept"
+    open_events([out])[0].check(["r", "cluster_r_1"], ["dr"], with_pt=True)
+    assert run_here([*command, "--pt-unit", "gev"], monkeypatch, capsys)[0] == 0
+    status, _, error = run_here(
+        ["bigtrk", "build", *command[4:], "--pt-unit", "gev"], monkeypatch, capsys
+    )
+    assert (status, "--pt-unit is of --from acorn" in error) == (2, True)
+
+
+def test_events_of_one_name(tmp_path: Path) -> None:
+    for folder in ("trainset", "valset"):
+        write(tmp_path / "stage" / folder / "event000000001.pyg", columns())
+    with pytest.raises(
+        InputError, match=r"valset/event000000001\.pyg: is of the same event as .*trainset"
+    ):
+        import_acorn_folder(tmp_path / "stage", tmp_path / "graphs")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: holds no \.pyg or \.pyg\.gz files"):
+        import_acorn_folder(tmp_path / "empty", tmp_path / "graphs")
+    assert not (tmp_path / "graphs").exists()
+
+
+def test_out_that_holds_something_else(tmp_path: Path) -> None:
+    write(tmp_path / "stage" / "event000000001.pyg", columns())
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"out: holds something else, such as notes\.txt"):
+        import_acorn_folder(tmp_path / "stage", tmp_path / "out")
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: one for key, one in columns().items() if key != name}
+
+
+def test_what_a_file_may_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without eta and r it is computed; without truth a graph has none, which is said."""
+    monkeypatch.setattr("bigtrk.console._warned", set())
+    known = read(tmp_path / "event000000001.pyg", columns())
+    bare = {
+        key: one for key, one in columns().items() if key not in ("hit_eta", "hit_r", "hit_phi")
+    }
+    computed = read(tmp_path / "event000000001.pyg", bare)
+    assert torch.allclose(computed.node_features[:, :4], known.node_features[:, :4], rtol=1e-6)
+    assert read(tmp_path / "event000000001.pyg", without("edge_y")).y is None
+    graph = read(tmp_path / "event000000001.pyg", without("track_particle_id"))
+    assert (graph.particle_id, graph.particles) == (None, None)
+    assert "event000000001.pyg: has no track_particle_id" in capsys.readouterr().err
+    graph = read(tmp_path / "event000000001.pyg", without("track_particle_pt"))
+    assert graph.particles is not None
+    assert graph.particles.pt.isnan().all()
+    assert "has no track_particle_pt (pt)" in capsys.readouterr().err
+    counted = read(tmp_path / "event000000001.pyg", without("track_particle_nhits")).particles
+    assert counted is not None
+    assert counted.nhits.tolist() == [LAYERS] * len(IDS)
+
+
+def changed(name: str, row: int, value: float) -> dict[str, Any]:
+    content = columns()
+    content[name] = content[name].clone()
+    content[name].view(-1)[row] = value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (without("edge_index"), r"has no edge_index; name the folder of a later stage"),
+        (without("hit_z"), r"has no hit_z \(z\); add it to feature_sets\.hit_features"),
+        (
+            {k: v for k, v in without("hit_r").items() if k != "hit_x"},
+            r"has no hit_r \(r\); add it",
+        ),
+        (changed("hit_phi", 4, np.nan), r"hit_phi \(phi\) of hit 4 is nan"),
+        (changed("hit_z", 4, np.inf), r"hit_z \(z\) of hit 4 is inf"),
+        (changed("hit_phi", 2, 7.0), r"hit_phi \(phi\) of hit 2 is 7\.0, not within 3\.1"),
+        (
+            changed("edge_index", 5, 9999),
+            r"edge_index of edge 5 ends at hit 9999, but there are 65",
+        ),
+        (changed("edge_index", 5, -1), r"edge_index of edge 5 ends at hit -1"),
+        (changed("track_edges", 5, 9999), r"track_edges ends outside of the 65 hits"),
+        ({**columns(), "edge_y": torch.ones(3)}, r"edge_y \(y\) has shape \[3\] for 150 edges"),
+        ({**columns(), "edge_y": torch.full((150,), 2)}, r"edge_y \(y\) of edge 0 is 2, neither"),
+        ({**columns(), "hit_r": torch.ones(3)}, r"hit_r \(r\) has shape \[3\] for 65 hits"),
+        ({**columns(), "edge_index": torch.ones(2, 3)}, r"edge_index is torch\.float32 \[2, 3\]"),
+        ({**columns(), "track_particle_id": torch.ones(45)}, r"track_particle_id .*loses ids"),
+        ({**columns(), "track_particle_pt": torch.ones(4)}, r"track_particle_pt \(pt\) has shape"),
+        ({**columns(), "pt": torch.ones(45)}, r"pt and track_particle_pt, acorn's two names"),
+    ],
+)
+def test_bad_columns_are_named(content: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "event000000001.pyg", content)
+    with pytest.raises(InputError, match=rf"event000000001\.pyg: {complaint}") as said:
+        import_acorn_folder(path, tmp_path / "graphs")
+    assert "\n" not in str(said.value)
+    assert not (tmp_path / "graphs").exists()
+
+
+@pytest.mark.parametrize(("count", "what"), [(65, "hits"), (45, "true edges")])
+def test_older_names_of_equal_lengths(count: int, what: str, tmp_path: Path) -> None:
+    content = columns()
+    for name in ("edge_index", "edge_y", "edge_dr"):
+        content[name] = content[name][..., :count].contiguous()
+    read(tmp_path / "newer" / "event000000001.pyg", content)
+    with pytest.raises(InputError, match=rf"has as many {what} as edges \({count}\)"):
+        read(tmp_path / "event000000001.pyg", in_older_names(content))
+
+
+def test_a_graph_before_edges_are_made(tmp_path: Path) -> None:
+    """There y is a coordinate in the older scheme, not the truth of edges."""
+    content = in_older_names(columns())
+    hits = ("hit_id", "x", "z", "r", "phi", "eta", "config", "event_id", "track_edges")
+    read_only = {name: content[name] for name in hits} | {"y": columns()["hit_y"]}
+    path = write(tmp_path / "event000000001-graph.pyg", read_only)
+    with pytest.raises(InputError, match=r"has no edge_index; name the folder of a later stage"):
+        read_acorn(path, "event000000001")
