@@ -136,8 +136,6 @@ def _plain(value: Any, budget: Iterator[int]) -> Any:
     next(budget)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, Tensor):
-        return value.tolist() if value.numel() == 1 else f"a tensor {list(value.shape)}"
     if isinstance(value, Held):
         value = value.items
     if isinstance(value, dict):

@@ -8,6 +8,7 @@ imported, and every tensor is checked against the bytes that the archive has for
 
 import gzip
 import io
+import math
 import pickle
 import pickletools
 import zlib
@@ -81,18 +82,24 @@ def read_columns(file: Path) -> dict[str, Any]:
     """
     check_file(file)
     try:
-        saved = _saved(file)
+        return _columns(file, _saved(file))
     except InputError:
         raise
     except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
         raise _damaged(file, reason(error)) from None
+
+
+def _columns(file: Path, saved: Any) -> dict[str, Any]:
+    """Takes the columns out of a saved graph; of those that are tensors makes tensors."""
     store = _state(_state(saved).get("_store"))
     columns = store.get("_mapping")
     if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns):
         raise InputError(f"{file}: holds no Data of PyTorch Geometric; name acorn's graphs")
     if store.get("_num_graphs", 1) != 1:
         raise InputError(f"{file}: holds several graphs; save each event by itself, as acorn does")
-    return dict(columns)
+    return {
+        name: one.tensor() if isinstance(one, Described) else one for name, one in columns.items()
+    }
 
 
 def _state(thing: Any) -> dict[Any, Any]:
@@ -141,23 +148,48 @@ def _check_numbers(description: bytes) -> None:
             raise ValueError("an object has a number that is too high")
 
 
-class _Rebuild:
-    """Makes tensors, in place of torch's function, which trusts the sizes that it is given."""
+class _Storage:
+    """The values of tensors [their number], which a pickle cannot change."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+
+class Described:
+    """A tensor as the pickle describes it: torch's own would obey what else a pickle may say."""
+
+    __slots__ = ("offset", "size", "storage", "stride")
+
+    def __init__(self, storage: Any, offset: Any, size: Any, stride: Any, *_: object) -> None:
+        self.storage, self.offset, self.size, self.stride = storage, offset, size, stride
+
+    def tensor(self) -> Tensor:
+        """Makes the tensor.
+
+        Raises:
+            ValueError: its size is none, or larger than its values.
+        """
+        size, stride, counts = self.size, self.stride, [self.offset, *self.size, *self.stride]
+        if len(size) != len(stride) or not all(type(one) is int and one >= 0 for one in counts):
+            raise ValueError("the size of a tensor is no size")
+        values: Tensor = self.storage.values
+        last = self.offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        elements = math.prod(size)
+        if elements and max(elements, last + 1) > len(values):
+            raise ValueError("a tensor is larger than what the file has of it")
+        return values.as_strided(size, stride, self.offset) if elements else values.new_empty(size)
+
+
+class _Describe:
+    """Describes tensors, in place of torch's function. A pickle could change a class, not this."""
 
     __slots__ = ()
 
-    def __call__(self, storage: Tensor, offset: int, size: Any, stride: Any, *_: object) -> Tensor:
-        """Makes a tensor of its storage, offset, size and stride, whatever else is said of it."""
-        counts = [offset, *size, *stride]
-        if len(size) != len(stride) or not all(type(one) is int and one >= 0 for one in counts):
-            raise ValueError("the size of a tensor is no size")
-        elements = 1
-        for length in size:
-            elements *= length
-        last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        if elements and max(elements, last + 1) > len(storage):
-            raise ValueError("a tensor is larger than what the file has of it")
-        return storage.as_strided(size, stride, offset) if elements else storage.new_empty(size)
+    def __call__(self, *said: Any) -> Described:
+        """Describes a tensor by its storage, offset, size, stride and what else is said of it."""
+        return Described(*said)
 
 
 class _Reader(pickle.Unpickler):
@@ -166,13 +198,13 @@ class _Reader(pickle.Unpickler):
     def __init__(self, file: Path, archive: ZipFile, folder: str, description: bytes) -> None:
         super().__init__(io.BytesIO(description))
         self._file, self._archive, self._folder = file, archive, folder
-        self._storages: dict[str, Tensor] = {}
+        self._storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         """Gives what stands for a name in the pickle; nothing is imported."""
         place = f"{module}.{name}"
         if place == _TENSOR:
-            return _Rebuild()
+            return _Describe()
         if place in _STORAGES:
             return _STORAGES[place]
         if place == _ORDERED:
@@ -184,15 +216,15 @@ class _Reader(pickle.Unpickler):
             f"file says; save the graph without it"
         )
 
-    def persistent_load(self, pid: Any) -> Tensor:
-        """Gives the values of a storage: [its elements]."""
+    def persistent_load(self, pid: Any) -> _Storage:
+        """Gives the values of tensors."""
         _, dtype, key, *_ = pid
         if not isinstance(dtype, torch.dtype) or not isinstance(key, str):
             raise ValueError("a tensor has no values of a known type")
         if key not in self._storages:
             content, _ = read_member(self._file, self._archive, self._folder + key)
-            self._storages[key] = _values(content, dtype)
-        if self._storages[key].dtype != dtype:
+            self._storages[key] = _Storage(_values(content, dtype))
+        if self._storages[key].values.dtype != dtype:
             raise ValueError("two tensors of different types share their values")
         return self._storages[key]
 
