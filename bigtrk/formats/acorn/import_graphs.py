@@ -88,17 +88,24 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEve
             message names the column and what to do in acorn.
     """
     columns = read_acorn_columns(file)
+    # What is beyond float32 or no number is for a training to say, if it reads the column.
+    with np.errstate(over="ignore", invalid="ignore"):
+        graph, turned = _graph(columns, name, pt_unit)
+    beside = {SECTION: kept_columns(columns, turned)}
+    return AcornEvent(graph, _quality(graph, columns), beside)
+
+
+def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[EventGraph, Tensor]:
+    """Returns the graph, and which of its edges were turned [E] bool."""
     hits = hit_features(columns)
     n_hits = len(hits["r"])
     edges, turned = _outwards(_edges(columns, n_hits), hits)
     particle_id = particles_of_hits(columns, n_hits)
-    with np.errstate(over="ignore"):  # of a column that is beyond float32, as training will say
-        node_features = as_tensor(hits)
     graph = EventGraph(
         name=name,
         node_feature_names=tuple(hits),
         edge_feature_names=EDGE_FEATURES,
-        node_features=node_features,
+        node_features=as_tensor(hits),
         edge_index=torch.from_numpy(edges),
         edge_features=as_tensor(edge_columns(hits, edges)),
         y=_labels(columns, edges.shape[1]),
@@ -108,8 +115,7 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEve
         modules=hit_modules(columns, n_hits),
         particles=None if particle_id is None else particle_table(columns, particle_id, pt_unit),
     )
-    beside = {SECTION: kept_columns(columns, torch.from_numpy(turned))}
-    return AcornEvent(graph, _quality(graph, columns), beside)
+    return graph, torch.from_numpy(turned)
 
 
 def _quality(graph: EventGraph, columns: AcornColumns) -> dict[str, Any]:
