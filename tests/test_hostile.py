@@ -65,6 +65,7 @@ CHECKED = [
     ("heptrkx", 0),
     ("pyg", 0),
     ("acorn model", 0),
+    ("acorn", 0),
 ]
 
 

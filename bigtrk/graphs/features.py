@@ -61,7 +61,8 @@ def edge_columns(nodes: Mapping[str, Floats], edge_index: Ints) -> dict[str, Flo
     source, destination = edge_index
     dr, dz, deta = (nodes[c][destination] - nodes[c][source] for c in ("r", "z", "eta"))
     dphi = wrapped(nodes["phi"][destination] - nodes["phi"][source])
-    slope = np.divide(dphi, dr, out=np.zeros_like(dr), where=dr != 0)
+    with np.errstate(over="ignore"):  # of a tiny dr, clamped below
+        slope = np.divide(dphi, dr, out=np.zeros_like(dr), where=dr != 0)
     phislope = np.clip(slope, -PHISLOPE_LIMIT, PHISLOPE_LIMIT)
     mean_r = (nodes["r"][destination] + nodes["r"][source]) / 2
     columns = (dr, dphi, dz, deta, phislope, mean_r * phislope)

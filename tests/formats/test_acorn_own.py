@@ -1,6 +1,7 @@
-"""acorn's own track building and evaluation, on what is exported to it."""
+"""acorn's own track building, evaluation and reading for a training, on what is exported to it."""
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -18,7 +19,9 @@ from bigtrk.formats.acorn.export_graphs import export_acorn_folder
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.sector import whole_sector
+from bigtrk.graphs.target import Target, target_edges
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
@@ -87,16 +90,44 @@ def test_its_tracks_are_as_many_as_ours(
         "plots": {"tracking_efficiency": {"variables": {}}},
         **cuts,
     }
-    found = counts_of(tmp_path / "tracks", acorns, config)
+    run_acorn(acorns, config)
     expected = pooled([judged(graph, ours) for graph in graphs])
-    assert found == {name: getattr(expected, ours) for name, ours in COUNTS.items()}
+    assert counts_of(tmp_path / "tracks") == {
+        name: getattr(expected, ours) for name, ours in COUNTS.items()
+    }
     assert 0 < expected.n_reconstructed < expected.n_particles
 
 
-def counts_of(stage: Path, builder: str, config: dict[str, Any]) -> dict[str, int]:
-    """What acorn writes that it found."""
+def test_its_trainings_read_our_graphs(graphs: list[EventGraph], tmp_path: Path) -> None:
+    """The target edges of its weighting are ours, and so are the features that it computes."""
+    graph = graphs[0]
+    folder_of(tmp_path / "graphs", graph)
+    export_acorn_folder(tmp_path / "graphs", tmp_path / "stage" / "trainset")
+    target = {"y": True, "pt": [PT_MIN, 1e9], "nhits": [MIN_HITS, 1e9]}
+    config = {
+        "input_dir": str(tmp_path / "stage"),
+        "stage_dir": str(tmp_path),
+        "node_features": ["r", "phi", "z", "eta"],
+        "node_scales": [1000.0, math.pi, 1000.0, 1.0],
+        "edge_features": list(EDGE_FEATURES),
+        "weighting": [{"weight": 3.0, "conditions": target}],
+    }
+    run_acorn("GraphDataset", config)
+    read = torch.load(tmp_path / "read.pt")
+    wanted = Target(pt_min=PT_MIN, hits_min=MIN_HITS)
+    assert graph.y is not None
+    ours = target_edges(graph.y, graph.edge_index, graph.particle_id, graph.particles, wanted)
+    assert torch.equal(read["weights"] == 3.0, ours)
+    assert 0 < ours.sum() < graph.y.sum()
+    scales = torch.tensor([1000.0, math.pi, 1000.0, 1.0, math.pi / 1000.0, math.pi])
+    theirs = torch.stack([read[name] for name in EDGE_FEATURES], dim=1)
+    assert torch.allclose(graph.edge_features / scales, theirs.float(), rtol=1e-3, atol=1e-5)
+
+
+def run_acorn(name: str, config: dict[str, Any]) -> None:
+    """Runs acorn in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.oracle.acorn_program", builder, json.dumps(config)],
+        [sys.executable, "-m", "tests.oracle.acorn_program", name, json.dumps(config)],
         cwd=CHECKOUT,
         # Newer versions of torch read no more than tensors unless they are told to.
         env={**os.environ, "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"},
@@ -105,6 +136,10 @@ def counts_of(stage: Path, builder: str, config: dict[str, Any]) -> dict[str, in
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def counts_of(stage: Path) -> dict[str, int]:
+    """What acorn writes that it found."""
     said = (stage / "results_summary_ATLAS.txt").read_text()
     pattern = "^({}): (\\d+)$".format("|".join(COUNTS))
     return {name: int(count) for name, count in re.findall(pattern, said, flags=re.MULTILINE)}

@@ -17,6 +17,7 @@ from bigtrk.graphs.coordinates import Floats, cylindrical, with_eta, wrapped
 from bigtrk.graphs.features import (
     EDGE_FEATURES,
     NODE_FEATURES,
+    PHISLOPE_LIMIT,
     SCALES,
     as_tensor,
     cluster_columns,
@@ -70,6 +71,13 @@ def test_normalised_edge_features_are_acorns() -> None:
         assert row == pytest.approx(expected, rel=1e-5, abs=1e-6)
     assert clamped, "the clamp was reached"
     assert (features[:, 0] == 0).any(), "dr = 0 was reached"
+
+
+def test_a_slope_beyond_all_numbers_is_clamped() -> None:
+    """Hits that are 1e-310 mm apart in r."""
+    nodes = with_eta(np.array([0.0, 1e-310]), np.array([0.0, 1.0]), np.array([5.0, 5.0]))
+    columns = edge_columns(nodes, np.array([[0], [1]]))
+    assert columns["phislope"].tolist() == [PHISLOPE_LIMIT]
 
 
 def test_cluster_features_against_pandas(testdata: Path) -> None:

@@ -1,8 +1,9 @@
-"""Runs acorn's own track building and evaluation: python -m tests.oracle.acorn_program.
+"""Runs acorn's own track building and evaluation, or reading of graphs for a training: python -m
+tests.oracle.acorn_program.
 
 Needs a copy of acorn at ACORN_PATH. What acorn needs for plots and trainings alone may be absent:
-its code is imported with nothing in its place. Arguments: the name of a class of track builders,
-and its configuration as JSON.
+its code is imported with nothing in its place. Arguments: the name of a class of track builders or
+GraphDataset, and its configuration as JSON.
 """
 
 import importlib
@@ -18,6 +19,7 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pandas as pd
+import torch
 
 UNUSED = (
     *("atlasify", "matplotlib", "seaborn", "sklearn", "wandb", "trackml", "uproot", "awkward"),
@@ -73,20 +75,44 @@ def of_older_pandas(acorn: Path) -> None:
     pd.Series.value_counts = value_counts
 
 
-def main() -> None:
+def stub(acorn: Path, *packages: str) -> None:
+    """Leaves out what packages import themselves: all that readers and trainings need."""
+    for package in packages:
+        module = ModuleType(package)
+        module.__path__ = [str(acorn / package.replace(".", "/"))]
+        sys.modules[package] = module
+
+
+def build_tracks(builder: str, config: dict[str, Any]) -> None:
     """Builds tracks and evaluates them; acorn writes what it found to its stage_dir."""
-    builder, config = sys.argv[1], json.loads(sys.argv[2])
+    made = getattr(importlib.import_module("acorn.stages.track_building"), builder)
+    made.infer(config)
+    made.evaluate(config)
+
+
+def read_for_training(config: dict[str, Any]) -> None:
+    """Writes what a training of acorn's reads of a trainset's first event: edges' weights and
+    features.
+    """
+    stage = importlib.import_module("acorn.stages.edge_classifier.edge_classifier_stage")
+    event = stage.GraphDataset(config["input_dir"], "trainset", 1, "fit", config).get(0)
+    read = {name: event[name] for name in ("weights", *config["edge_features"])}
+    torch.save(read, Path(config["stage_dir"]) / "read.pt")
+
+
+def main() -> None:
+    """Runs what the first argument names."""
+    name, config = sys.argv[1], json.loads(sys.argv[2])
     acorn = Path(os.environ["ACORN_PATH"])
     of_older_pandas(acorn)
     sys.path.insert(0, str(acorn))
     sys.meta_path.append(Absent())
-    # Its own __init__ imports every stage, with all that readers and trainings need.
-    stages = ModuleType("acorn.stages")
-    stages.__path__ = [str(acorn / "acorn" / "stages")]
-    sys.modules["acorn.stages"] = stages
-    made = getattr(importlib.import_module("acorn.stages.track_building"), builder)
-    made.infer(config)
-    made.evaluate(config)
+    stub(acorn, "acorn.stages", "acorn.stages.edge_classifier")
+    stub(acorn, "acorn.stages.graph_construction", "acorn.stages.graph_construction.models")
+    if name == "GraphDataset":
+        read_for_training(config)
+    else:
+        build_tracks(name, config)
 
 
 if __name__ == "__main__":

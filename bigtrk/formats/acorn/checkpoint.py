@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bigtrk.disk.files import atomic_path, check_file
 from bigtrk.errors import InputError, one_line, reason
-from bigtrk.formats.acorn.restricted import Held, read_archive
+from bigtrk.formats.acorn.restricted import Held, made, read_archive
 
 _REMEDY = "name a checkpoint (.ckpt) of an acorn training"
 _WITHOUT = "save its state_dict and hyper_parameters alone"
@@ -47,25 +47,19 @@ def read_checkpoint(file: Path) -> AcornCheckpoint:
         InputError: it is missing, damaged, no checkpoint of Lightning or one with code in it, or a
             weight is not finite.
     """
-    content = _content(file)
-    parts = []
-    for key in ("hyper_parameters", "state_dict"):
-        part = content.get(key) if isinstance(content, dict) else None
-        part = part.items if isinstance(part, Held) else part  # Lightning's AttributeDict
-        if not isinstance(part, dict) or not all(isinstance(name, str) for name in part):
-            raise InputError(f"{file}: has no {key}; {_REMEDY}")
-        parts.append(part)
-    settings, weights = parts
+    settings, weights = _parts(file)
     for name, tensor in weights.items():
         _check(tensor, f"{file}: state_dict: {one_line(name)}")
-    return AcornCheckpoint(settings, dict(weights))
+    return AcornCheckpoint(settings, weights)
 
 
-def _content(file: Path) -> Any:
+def _parts(file: Path) -> list[dict[str, Any]]:
+    """Returns the settings and the weights as the file has them."""
     check_file(file)
     try:
         with ZipFile(file) as archive:
-            return read_archive(file, archive, _HELD, _WITHOUT)
+            content = read_archive(file, archive, _HELD, _WITHOUT)
+            return [_part(file, content, key) for key in ("hyper_parameters", "state_dict")]
     except InputError:
         raise
     except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
@@ -73,6 +67,14 @@ def _content(file: Path) -> Any:
             f"{file}: is no checkpoint that torch.save wrote, or damaged ({reason(error)}); "
             f"{_REMEDY}"
         ) from None
+
+
+def _part(file: Path, content: Any, key: str) -> dict[str, Any]:
+    part = content.get(key) if isinstance(content, dict) else None
+    part = part.items if isinstance(part, Held) else part  # Lightning's AttributeDict
+    if not isinstance(part, dict) or not all(isinstance(name, str) for name in part):
+        raise InputError(f"{file}: has no {key}; {_REMEDY}")
+    return made(part)
 
 
 def _check(tensor: Any, what: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bigtrk.console import warn_once
 from bigtrk.errors import InputError, one_line
 from bigtrk.formats.acorn.files import read_columns
 from bigtrk.formats.acorn.names import HITS, NEWER, OLDER, SCORES, is_older
@@ -73,9 +74,13 @@ def read_acorn_columns(file: Path) -> AcornColumns:
     named = _in_newer_names(file, tensors)
     if is_older(tensors):
         _check_sizes(file, named)
+    others = {name: one for name, one in raw.items() if name not in tensors}
+    for name in [name for name, one in others.items() if isinstance(one, Held) and not one.items]:
+        warn_once(name, f"{file}: {one_line(name)} is of a class that is not read, and left out")
+        del others[name]
     budget = iter(range(MOST_VALUES))
     try:
-        plain = {name: _plain(one, budget) for name, one in raw.items() if type(one) is not Tensor}
+        plain = {name: _plain(one, budget) for name, one in others.items()}
     except (StopIteration, RecursionError):
         raise InputError(
             f"{file}: holds more values than a graph; save its columns alone"
@@ -132,8 +137,6 @@ def _plain(value: Any, budget: Iterator[int]) -> Any:
     next(budget)
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, Tensor):
-        return value.tolist() if value.numel() == 1 else f"a tensor {list(value.shape)}"
     if isinstance(value, Held):
         value = value.items
     if isinstance(value, dict):

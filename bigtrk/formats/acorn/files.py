@@ -10,7 +10,7 @@ from zipfile import ZipFile
 from bigtrk.disk.files import check_file, read_bytes
 from bigtrk.disk.unpacking import gunzip, limit_of
 from bigtrk.errors import InputError, reason
-from bigtrk.formats.acorn.restricted import Held, read_archive
+from bigtrk.formats.acorn.restricted import Held, made, read_archive
 
 _GZIP = b"\x1f\x8b"
 _WITHOUT = "save the graph without it"
@@ -34,18 +34,22 @@ def read_columns(file: Path) -> dict[str, Any]:
     """
     check_file(file)
     try:
-        saved = _saved(file)
+        return _columns(file, _saved(file))
     except InputError:
         raise
     except Exception as error:  # zipfile, zlib and pickle promise no one kind for damage
         raise _damaged(file, reason(error)) from None
+
+
+def _columns(file: Path, saved: Any) -> dict[str, Any]:
+    """Takes the columns out of a saved graph; of those that are tensors makes tensors."""
     store = _state(_state(saved).get("_store"))
     columns = store.get("_mapping")
     if not isinstance(columns, dict) or not all(isinstance(name, str) for name in columns):
         raise InputError(f"{file}: holds no Data of PyTorch Geometric; name acorn's graphs")
     if store.get("_num_graphs", 1) != 1:
         raise InputError(f"{file}: holds several graphs; save each event by itself, as acorn does")
-    return dict(columns)
+    return made(columns)
 
 
 def _state(thing: Any) -> dict[Any, Any]:
@@ -58,14 +62,17 @@ def _saved(file: Path) -> Any:
     with file.open("rb") as handle:
         packed = handle.read(2) == _GZIP
     if not packed:
-        with ZipFile(file) as archive:
-            return read_archive(file, archive, _HELD, _WITHOUT)
+        return _in_archive(file, ZipFile(file))
     content = read_bytes(file)
     try:
         unpacked = gunzip(content, limit_of(len(content)), str(file))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(file, reason(error)) from None
-    with ZipFile(io.BytesIO(unpacked)) as archive:
+    return _in_archive(file, ZipFile(io.BytesIO(unpacked)))
+
+
+def _in_archive(file: Path, archive: ZipFile) -> Any:
+    with archive:
         return read_archive(file, archive, _HELD, _WITHOUT)
 
 

@@ -20,21 +20,26 @@ from bigtrk.formats.acorn.event_names import events_of, graph_files
 from bigtrk.formats.acorn.hits import hit_features, hit_ids, hit_modules, hit_weights
 from bigtrk.formats.acorn.names import EDGES, PtUnit
 from bigtrk.formats.acorn.source import SECTION, kept_columns
-from bigtrk.formats.acorn.truth import particle_table, particles_of_hits
+from bigtrk.formats.acorn.truth import TRUE_EDGES_OF, particle_table, particles_of_hits
+from bigtrk.graphs.builders.assembly import TARGET_HITS, TARGET_PT, shares
 from bigtrk.graphs.coordinates import Floats, Ints
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
 from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
 from bigtrk.graphs.storage.tensor_files import Section
+from bigtrk.graphs.target import Target, target_edges
 
 _MAKE_EDGES = "name the folder of a later stage of acorn, whose graphs have edges"
 
 
 @dataclass(frozen=True)
 class AcornEvent:
-    """A graph that acorn saved. beside: what it needs to be handed back (`source.py`)."""
+    """A graph that acorn saved. record: how good it is, as far as its truth says. beside: what it
+    needs to be handed back (`source.py`).
+    """
 
     graph: EventGraph
+    record: dict[str, Any]
     beside: dict[str, Section]
 
 
@@ -61,15 +66,13 @@ def _task(event: str, file: Path, folder: str, pt_unit: PtUnit | None) -> GraphT
     check_file(file)
     source = hashlib.sha256(file.read_bytes()).hexdigest()
     read = cache(lambda: read_acorn(file, event, pt_unit))
+    place = {"acorn_folder": folder}  # such as trainset: graphs go back to where they were
     return GraphToMake(
-        event, source, lambda: _with_folder(read().graph, folder), lambda: read().beside
+        event,
+        source,
+        lambda: (read().graph, {**read().record, **place}),
+        lambda: read().beside,
     )
-
-
-def _with_folder(graph: EventGraph, folder: str) -> tuple[EventGraph, dict[str, Any]]:
-    """Returns a graph and its record, which knows the sub-folder that it is from: trainset, say."""
-    graph, record = as_it_is(graph)
-    return graph, {**record, "acorn_folder": folder}
 
 
 def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEvent:
@@ -85,17 +88,24 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEve
             message names the column and what to do in acorn.
     """
     columns = read_acorn_columns(file)
+    # What is beyond float32 or no number is for a training to say, if it reads the column.
+    with np.errstate(over="ignore", invalid="ignore"):
+        graph, turned = _graph(columns, name, pt_unit)
+    beside = {SECTION: kept_columns(columns, turned)}
+    return AcornEvent(graph, _quality(graph, columns), beside)
+
+
+def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[EventGraph, Tensor]:
+    """Returns the graph, and which of its edges were turned [E] bool."""
     hits = hit_features(columns)
     n_hits = len(hits["r"])
     edges, turned = _outwards(_edges(columns, n_hits), hits)
     particle_id = particles_of_hits(columns, n_hits)
-    with np.errstate(over="ignore"):  # of a column that is beyond float32, as training will say
-        node_features = as_tensor(hits)
     graph = EventGraph(
         name=name,
         node_feature_names=tuple(hits),
         edge_feature_names=EDGE_FEATURES,
-        node_features=node_features,
+        node_features=as_tensor(hits),
         edge_index=torch.from_numpy(edges),
         edge_features=as_tensor(edge_columns(hits, edges)),
         y=_labels(columns, edges.shape[1]),
@@ -105,7 +115,25 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEve
         modules=hit_modules(columns, n_hits),
         particles=None if particle_id is None else particle_table(columns, particle_id, pt_unit),
     )
-    return AcornEvent(graph, {SECTION: kept_columns(columns, torch.from_numpy(turned))})
+    return graph, torch.from_numpy(turned)
+
+
+def _quality(graph: EventGraph, columns: AcornColumns) -> dict[str, Any]:
+    """Returns counts and quality of a graph by acorn's true edges, as `bigtrk build` records them;
+    its purity alone where particles are not known.
+    """
+    if graph.y is None or graph.particles is None:
+        return as_it_is(graph)[1]
+    target = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
+
+    def n_target(true: Tensor, edges: Tensor) -> int:
+        chosen = target_edges(true, edges, graph.particle_id, graph.particles, target)
+        return int(chosen.sum())
+
+    true = columns.tensors[TRUE_EDGES_OF]
+    in_event = n_target(torch.ones(true.shape[1], dtype=torch.bool), true)
+    found, in_graph = int(graph.y.sum()), n_target(graph.y, graph.edge_index)
+    return shares(found, in_graph, graph.n_edges, true.shape[1], in_event)
 
 
 def _edges(columns: AcornColumns, n_hits: int) -> Ints:

@@ -87,6 +87,17 @@ def read_archive(file: Path, archive: ZipFile, held: tuple[str, ...], remedy: st
     return _Reader(file, archive, f"{folder}data/", description, held, remedy).load()
 
 
+def made(columns: dict[str, Any]) -> dict[str, Any]:
+    """Makes tensors of those values that describe one.
+
+    Raises:
+        ValueError: one has no size, or is larger than its values.
+    """
+    return {
+        name: one.tensor() if isinstance(one, Described) else one for name, one in columns.items()
+    }
+
+
 def _check_numbers(description: bytes) -> None:
     """Refuses a pickle that numbers an object beyond those it has: a table of all numbers up to
     there would be made for it.
@@ -96,21 +107,48 @@ def _check_numbers(description: bytes) -> None:
             raise ValueError("an object has a number that is too high")
 
 
-class _Rebuild:
-    """Makes tensors, in place of torch's function, which trusts the sizes that it is given."""
+class _Storage:
+    """The values of tensors [their number], which a pickle cannot change."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+
+class Described:
+    """A tensor as the pickle describes it: torch's own would obey what else a pickle may say."""
+
+    __slots__ = ("offset", "size", "storage", "stride")
+
+    def __init__(self, storage: Any, offset: Any, size: Any, stride: Any, *_: object) -> None:
+        self.storage, self.offset, self.size, self.stride = storage, offset, size, stride
+
+    def tensor(self) -> Tensor:
+        """Makes the tensor.
+
+        Raises:
+            ValueError: its size is none, or larger than its values.
+        """
+        size, stride, counts = self.size, self.stride, [self.offset, *self.size, *self.stride]
+        if len(size) != len(stride) or not all(type(one) is int and one >= 0 for one in counts):
+            raise ValueError("the size of a tensor is no size")
+        values: Tensor = self.storage.values
+        last = self.offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        elements = math.prod(size)
+        if elements and max(elements, last + 1) > len(values):
+            raise ValueError("a tensor is larger than what the file has of it")
+        return values.as_strided(size, stride, self.offset) if elements else values.new_empty(size)
+
+
+class _Describe:
+    """Describes tensors, in place of torch's function. A pickle could change a class, not this."""
 
     __slots__ = ()
 
-    def __call__(self, storage: Tensor, offset: int, size: Any, stride: Any, *_: object) -> Tensor:
-        """Makes a tensor of its storage, offset, size and stride, whatever else is said of it."""
-        counts = [offset, *size, *stride]
-        if len(size) != len(stride) or not all(type(one) is int and one >= 0 for one in counts):
-            raise ValueError("the size of a tensor is no size")
-        elements = math.prod(size)
-        last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        if elements and max(elements, last + 1) > len(storage):
-            raise ValueError("a tensor is larger than what the file has of it")
-        return storage.as_strided(size, stride, offset) if elements else storage.new_empty(size)
+    def __call__(self, *said: Any) -> Described:
+        """Describes a tensor by its storage, offset, size, stride and what else is said of it."""
+        return Described(*said)
 
 
 class _Reader(pickle.Unpickler):
@@ -128,13 +166,13 @@ class _Reader(pickle.Unpickler):
         super().__init__(io.BytesIO(description))
         self._file, self._archive, self._folder = file, archive, folder
         self._held, self._remedy = held, remedy
-        self._storages: dict[str, Tensor] = {}
+        self._storages: dict[str, _Storage] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         """Gives what stands for a name in the pickle; nothing is imported."""
         place = f"{module}.{name}"
         if place == _TENSOR:
-            return _Rebuild()
+            return _Describe()
         if place in _STORAGES:
             return _STORAGES[place]
         if place == _ORDERED:
@@ -146,15 +184,15 @@ class _Reader(pickle.Unpickler):
             f"file says; {self._remedy}"
         )
 
-    def persistent_load(self, pid: Any) -> Tensor:
-        """Gives the values of a storage: [its elements]."""
+    def persistent_load(self, pid: Any) -> _Storage:
+        """Gives the values of tensors."""
         _, dtype, key, *_ = pid
         if not isinstance(dtype, torch.dtype) or not isinstance(key, str):
             raise ValueError("a tensor has no values of a known type")
         if key not in self._storages:
             content, _ = read_member(self._file, self._archive, self._folder + key)
-            self._storages[key] = _values(content, dtype)
-        if self._storages[key].dtype != dtype:
+            self._storages[key] = _Storage(_values(content, dtype))
+        if self._storages[key].values.dtype != dtype:
             raise ValueError("two tensors of different types share their values")
         return self._storages[key]
 

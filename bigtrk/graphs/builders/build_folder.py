@@ -157,6 +157,8 @@ def _advice(parameters: dict[str, Any]) -> str:
             "the radius is too small, or the embedding is for another detector or beam spot; give "
             "a larger --radius or --efficiency, or train one with these events"
         )
+    if parameters.get("from") == "acorn":
+        return "acorn's graph construction left them out, or its filter's cut is too high"
     return (
         "the windows are for another detector or beam spot; --learn-windows makes fitting ones of "
         "these events"

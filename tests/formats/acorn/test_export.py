@@ -1,8 +1,10 @@
 """Graphs handed to acorn: its own come back bit for bit, with scores on its own edges."""
 
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,32 @@ def test_acorns_graphs_come_back_bit_for_bit(older: bool, batch: bool, tmp_path:
     # Importing it once more gives the same graph.
     again = read_acorn(path, "event000000001").graph
     assert same(again, read_acorn(original, "event000000001").graph)
+
+
+def test_what_lightning_leaves_in_a_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its dictionary comes back as a plain one; other objects are left out, which is said."""
+    for name in ("pytorch_lightning", "torch_sparse"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    settings = class_of("pytorch_lightning", "AttributeDict", dict)
+    sparse = class_of("torch_sparse", "SparseTensor", object)
+    content = columns(1)
+    content["config"].append(settings(model="InteractionGNN", hidden=128))
+    content["adjacency"] = sparse()
+    import_acorn_folder(write(tmp_path / "event000000001.pyg", content), tmp_path / "graphs")
+    assert "adjacency is of a class that is not read" in capsys.readouterr().err
+    (path,) = export_acorn_folder(tmp_path / "graphs", tmp_path / "back")
+    found = load(path)
+    assert found["config"] == [columns(1)["config"][0], {"model": "InteractionGNN", "hidden": 128}]
+    assert "adjacency" not in found
+
+
+def class_of(module: str, name: str, base: type) -> type:
+    """A class in a module that is not installed."""
+    made = type(name, (base,), {"__module__": module})
+    setattr(sys.modules[module], name, made)
+    return made
 
 
 def test_both_names_of_a_column_take_the_room_of_one(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.files import read_columns
-from bigtrk.formats.acorn.restricted import Held
+from bigtrk.formats.acorn.restricted import Described, Held
 from tests.formats.acorn.events import columns, in_older_names, write
 from tests.hostile import same
 
@@ -50,7 +50,7 @@ class Call:
     """A pickle that calls something when it is read."""
 
     def __init__(self, call: Callable[..., object], *arguments: object) -> None:
-        self.made_by = (call, arguments)
+        self.made_by: tuple[object, ...] = (call, arguments)
 
     def __reduce__(self) -> Any:
         return self.made_by
@@ -107,7 +107,9 @@ def archive_of(path: Path, description: bytes, values: bytes = b"") -> None:
         archive.writestr("a/data/0", values)
 
 
-def pickled_tensor(size: tuple[int, ...], stride: tuple[int, ...], offset: int = 0) -> bytes:
+def pickled_tensor(
+    size: tuple[int, ...], stride: tuple[int, ...], offset: int = 0, state: object = None
+) -> bytes:
     """A Data of one tensor of 16 bytes, of which the pickle says any size."""
 
     class Storage:
@@ -119,6 +121,7 @@ def pickled_tensor(size: tuple[int, ...], stride: tuple[int, ...], offset: int =
             return ("storage", torch.FloatStorage, "0", "cpu", 2**40) if of_storage else None
 
     rebuilt = Call(torch._utils._rebuild_tensor_v2, Storage(), offset, size, stride, False, {})
+    rebuilt.made_by = (*rebuilt.made_by, state)
     data = Data()
     data["hit_r"] = rebuilt
     stream = io.BytesIO()
@@ -129,6 +132,17 @@ def pickled_tensor(size: tuple[int, ...], stride: tuple[int, ...], offset: int =
 def test_a_tensor_within_its_values(tmp_path: Path) -> None:
     archive_of(tmp_path / "a.pyg", pickled_tensor((2, 2), (2, 1)), bytes(16))
     assert torch.equal(read_columns(tmp_path / "a.pyg")["hit_r"], torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("state", [(True, None, {}), (None, {"size": (4,)}), {"size": (4,)}])
+def test_a_tensor_that_the_pickle_changes(state: object, tmp_path: Path) -> None:
+    """A tensor of torch obeys a pickle that gives it gradients, or memory of any size."""
+    archive_of(tmp_path / "a.pyg", pickled_tensor((2, 2), (2, 1), state=state), bytes(16))
+    try:
+        found = read_columns(tmp_path / "a.pyg")["hit_r"]
+    except InputError:
+        return
+    assert torch.equal(found, torch.zeros(4))
 
 
 @pytest.mark.parametrize(
@@ -171,11 +185,15 @@ def test_held_objects_stay_empty_shells(tmp_path: Path) -> None:
     of_class = b"\x80\x02ctorch_geometric.data\nData\n}X\x05\x00\x00\x00stateK\x01sb."
     of_function = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n}X\x04\x00\x00\x00nameK\x01sb."
     of_both = b"\x80\x02ctorch_geometric.data\nData\nN}X\x05\x00\x00\x00stateK\x01s\x86b."
-    for description in (of_class, of_function, of_both):
+    names = b"N}X\x06\x00\x00\x00tensorK\x01s\x86b."  # as a state of slots
+    of_slots = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n" + names
+    of_type = b"\x80\x02ccollections\nOrderedDict\n" + names
+    for description in (of_class, of_function, of_both, of_slots, of_type):
         archive_of(tmp_path / "a.pyg", description)
         with pytest.raises(InputError, match=r"a\.pyg: is no graph"):
             read_columns(tmp_path / "a.pyg")
     assert not hasattr(Held, "state")
+    assert callable(Described.tensor)
 
 
 def cut(path: Path) -> None:

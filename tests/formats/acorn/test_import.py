@@ -108,6 +108,20 @@ def test_a_stage_with_its_sub_folders(
     assert (status, "--pt-unit is of --from acorn" in error) == (2, True)
 
 
+def test_how_good_a_graph_is(tmp_path: Path) -> None:
+    """Counted by acorn's true edges, of which the event's fourth is not built."""
+    stage = write(tmp_path / "event000000001.pyg", columns())
+    record = import_acorn_folder(stage, tmp_path / "graphs")["events"]["event000000001"]
+    assert (record["true_edges"], record["target_edges"]) == (45, 35), "7 of 9 above 1 GeV"
+    assert record["edge_efficiency"] == 44 / 45
+    assert record["target_efficiency"] == 1, "the lost one is of the first particle"
+    assert record["purity"] == 44 / 150
+    bare = write(tmp_path / "event000000002.pyg", without("track_particle_id"))
+    record = import_acorn_folder(bare, tmp_path / "bare")["events"]["event000000002"]
+    assert record["purity"] == 44 / 150
+    assert "target_edges" not in record
+
+
 def test_events_of_one_name(tmp_path: Path) -> None:
     for folder in ("trainset", "valset"):
         write(tmp_path / "stage" / folder / "event000000001.pyg", columns())
@@ -217,3 +231,15 @@ def test_a_graph_before_edges_are_made(tmp_path: Path) -> None:
     path = write(tmp_path / "event000000001-graph.pyg", read_only)
     with pytest.raises(InputError, match=r"has no edge_index; name the folder of a later stage"):
         read_acorn(path, "event000000001")
+
+
+def test_values_that_are_no_numbers(tmp_path: Path) -> None:
+    """In columns that a training need not read: a signalling NaN, and one beyond float32."""
+    content = columns()
+    for name in ("hit_cluster_r_1", "track_particle_pt"):
+        content[name] = content[name].clone()
+        content[name].view(torch.int64)[0] = 0x7FF0000000000001
+        content[name][1] = 1e300
+    graph = read(tmp_path / "event000000001.pyg", content)
+    assert graph.node_features[0, 4].isnan()
+    assert graph.node_features[1, 4].isinf()
