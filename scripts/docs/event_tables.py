@@ -1,4 +1,4 @@
-"""Tables of events: how like a real one simulated ones are."""
+"""Tables of events: how like a real one simulated ones are, and what is exchanged of them."""
 
 from typing import Any
 
@@ -45,3 +45,20 @@ def _residual(row: Any) -> str:
 
 def _hits_of(volume: str) -> str:
     return "hits" if volume == "all" else f"hits in volume {volume}"
+
+
+def interop(found: Any) -> Table:
+    """Lists what became of each check of what is exchanged with other software."""
+    return Table(
+        ("check", "", "found"),
+        [[one["name"], _outcome(one), _found(one["found"])] for one in found["outcomes"]],
+        texts=3,
+    )
+
+
+def _outcome(one: Any) -> str:
+    return "skipped" if one["skipped"] else "failed" if one["failed"] else "passed"
+
+
+def _found(values: dict[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:.1g}" for name, value in values.items())

@@ -56,6 +56,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "graph_builders": ("graph_builders", stage_tables.graph_builders),
     "hot_path": ("hot_path", cost_tables.hot_path),
     "hot_path_sizes": ("hot_path", cost_tables.hot_path_sizes),
+    "interop": ("interop", event_tables.interop),
     "large_event": ("large_event", parallel_tables.large_event),
     "parity_matrix": ("parity_matrix", parallel_tables.parity_matrix),
     "parity_models": ("parity_models", parallel_tables.parity_models),

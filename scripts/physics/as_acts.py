@@ -4,7 +4,7 @@ Shapes: N hits, E edges, F columns of x, D dimensions of an embedding.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -152,11 +152,11 @@ def difference(made: Tensor, expected: Tensor) -> float:
     return float((made - expected).abs().max() / expected.abs().max().clamp(min=1.0))
 
 
-def parity(run: Path, models: Path, graphs: Iterable[EventGraph]) -> dict[str, float]:
-    """Returns the largest `difference` of what the files in `models`, exported of a run or a
-    pipeline, give from what its models do, by the kind of file: onnx, pt.
+def parity(stages: Sequence[Stage], models: Path, graphs: Iterable[EventGraph]) -> dict[str, float]:
+    """Returns the largest `difference` of what the files in `models`, exported of these stages,
+    give from what their models do, by the kind of file: onnx, pt.
     """
-    worst, stages, opened = dict.fromkeys(OPEN, 0.0), stages_of(run), cache(_open)
+    worst, opened = dict.fromkeys(OPEN, 0.0), cache(_open)
     for graph in graphs:
         for stage in stages:
             for suffix, tensors, told in calls(graph, stage):

@@ -1,16 +1,18 @@
 """Checks of the models that are exported for ACTS."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
 from bigtrk.api import Graphs
+from bigtrk.formats.acts.export import export_stages
 from bigtrk.pipeline.acts import export_to_acts, stages_of
 from scripts.physics.as_acts import OPEN, calls, changed_tracks, ours, parity
 from scripts.physics.interop.check import Check, Found, Material
-from tests.formats.acts.stages import hits_and_edges
+from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 
 KEYS = {"onnx": "onnx", "pt": "torchscript"}
-SIZES = ((0, 0), (2, 1), (2, 2), (200, 1000), (20_000, 1_000_000))
+FEW, MANY = ((0, 0), (2, 1), (2, 2), (200, 1000)), ((20_000, 1_000_000),)  # hits, edges
 WORST, CHANGED_HITS = 1e-5, 1e-4
 
 
@@ -22,15 +24,21 @@ def exported(run: Path, material: Material) -> Path:
     return out
 
 
-def sizes(run: Path, material: Material) -> Found:
-    """Compares logits on random hits with 0 to a million edges."""
-    graphs = (hits_and_edges(*size, seed) for seed, size in enumerate(SIZES))
-    return _named(parity(run, exported(run, material), graphs))
+def drawn(names: Sequence[str], sizes: Sequence[tuple[int, int]], material: Material) -> Found:
+    """Compares logits of models with random weights on random hits and edges."""
+    worst = dict.fromkeys(OPEN, 0.0)
+    for name in names:
+        made, out = stage(MODELS[name]), material.folder / f"acts drawn {name}"
+        export_stages([made], out)
+        graphs = (hits_and_edges(*size, seed) for seed, size in enumerate(sizes))
+        found = parity([made], out, graphs)
+        worst = {kind: max(worst[kind], found[kind]) for kind in worst}
+    return _named(worst)
 
 
 def on(graphs: Graphs, run: Path, material: Material) -> Found:
     """Compares logits on the graphs of events."""
-    return _named(parity(run, exported(run, material), graphs))
+    return _named(parity(stages_of(run), exported(run, material), graphs))
 
 
 def _named(worst: dict[str, float]) -> Found:
@@ -57,13 +65,13 @@ def seconds(material: Material) -> Found:
     alone.
     """
     run, graph = material.classifier, material.graphs[0]
-    folder, [stage] = exported(run, material), stages_of(run)
-    suffix, tensors, told = list(calls(graph, stage))[-1]
-    runtime = OPEN["onnx"](folder / f"{stage.name}{suffix}.onnx")
+    folder, [only] = exported(run, material), stages_of(run)
+    suffix, tensors, told = list(calls(graph, only))[-1]
+    runtime = OPEN["onnx"](folder / f"{only.name}{suffix}.onnx")
     found: Found = {}
     for name, call in (
         ("onnx_s", lambda: runtime(*tensors)),
-        ("ours_s", lambda: ours(told, stage)),
+        ("ours_s", lambda: ours(told, only)),
     ):
         call()
         start = perf_counter()
@@ -73,8 +81,9 @@ def seconds(material: Material) -> Found:
 
 
 CHECKS = (
-    Check("ACTS: the classifier on 0 to 1,000,000 edges", lambda m: sizes(m.classifier, m)),
-    Check("ACTS: the filter on 0 to 1,000,000 edges", lambda m: sizes(m.filter, m)),
+    Check("ACTS: every option on 0 to 1,000 edges", lambda m: drawn(tuple(MODELS), FEW, m)),
+    Check("ACTS: 1,000,000 edges", lambda m: drawn(("interaction", "mlp", "embedding"), MANY, m)),
+    Check("ACTS: the filter on simulated graphs", lambda m: on(m.graphs, m.filter, m)),
     Check("ACTS: the embedding", lambda m: on(m.graphs, m.embedding, m)),
     Check("ACTS: the classifier on simulated graphs", lambda m: on(m.graphs, m.classifier, m)),
     Check(

@@ -100,7 +100,7 @@ class Material:
                 "data.validation=1",
                 "model.hidden=32",
                 "optimizer.lr=0.003",
-                "training.epochs=12",
+                "training.epochs=5",
                 f"run.folder={self.folder / name}",
                 *settings,
             )

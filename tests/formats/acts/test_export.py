@@ -66,7 +66,7 @@ def test_all_stages_of_a_pipeline(
     assert sorted(path.name for path in out.iterdir()) == sorted(files)
     assert "README.md" in said
     folder = GraphFolder(made / "graphs")
-    worst = parity(made / "mine", out, map(folder.read, folder.events))
+    worst = parity(stages_of(made / "mine"), out, map(folder.read, folder.events))
     assert worst.keys() == OPEN.keys()
     assert max(worst.values()) < 1e-5
     text = (out / "README.md").read_text()
