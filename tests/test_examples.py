@@ -30,7 +30,13 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+# It starts four ranks and a check of two models: half a minute.
+SLOW = {"your_own_model": pytest.mark.slow}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=SLOW.get(name, ())) for name in EXAMPLES]
+)
 def test_an_example(name: str, tmp_path: Path) -> None:
     sizes, smaller, told = EXAMPLES[name]
     code = (CHECKOUT / "examples" / f"{name}.py").read_text()

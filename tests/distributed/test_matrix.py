@@ -21,15 +21,12 @@ CHOSEN = [
     *(
         Trial(2, engine, precisions[0], RECOMPUTE[i % len(RECOMPUTE)], 3, pt_weight=0.3)
         for i, (engine, precisions) in enumerate(ENGINES.items())
-        if engine != "FSDP2 hybrid"
+        if engine not in ("DDP", "FSDP2 hybrid")
     ),
-    Trial(1, "DDP", "fp64", "layer", 1),
+    Trial(1, "DDP", "fp64", "none", 1),
     Trial(3, "DDP", "fp64", "layer", 1),
-    Trial(3, "DDP coalesced", "fp64", "offload", 3),
     Trial(3, "FSDP2", "fp64", "offload", 3),
-    Trial(2, "ZeRO-3", "fp32", "chunk", 1),
     Trial(4, "FSDP2 hybrid", "fp64", "layer", 1),
-    Trial(4, "DDP", "fp32", "none", 3),
 ]
 
 

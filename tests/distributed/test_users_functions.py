@@ -115,6 +115,7 @@ def expected_scales() -> dict[str, dict[str, tuple[float, float]]]:
     }
 
 
+@pytest.mark.slow  # half a minute; a resumed run on two ranks is in CI
 def test_runs_are_the_same_at_every_number_of_ranks_and_by_every_engine(
     tmp_path: Path, events: Path
 ) -> None:

@@ -89,7 +89,7 @@ CASES: list[tuple[list[str], str, Callable[[Path], None] | None]] = [
     ),
     (
         ["bigtrk", "build", "events", "out", "--windows", "nothing.yaml"],
-        "nothing.yaml: no such file; correct the name",
+        "nothing.yaml: is neither a detector that windows are shipped for (trackml, odd) nor a",
         None,
     ),
     ([*NEAR, "embedding", "--efficiency", "0.97"], "choose one of 0.95, 0.98, 0.99, 0.995", None),

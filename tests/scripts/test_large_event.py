@@ -12,6 +12,9 @@ from scripts.docs import parallel_tables
 from tests.programs import CHECKOUT
 
 
+pytestmark = pytest.mark.slow  # four programs and two ranks: a quarter of a minute
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("large")
