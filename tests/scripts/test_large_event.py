@@ -11,7 +11,6 @@ from bigtrk.disk.files import read_json
 from scripts.docs import parallel_tables
 from tests.programs import CHECKOUT
 
-
 pytestmark = pytest.mark.slow  # four programs and two ranks: a quarter of a minute
 
 
