@@ -17,6 +17,8 @@ _NO_FEATURES = ("x", "y", "id", "region", "weight")  # of hits: places, numbers 
 # The largest coordinates: a kilometre keeps features finite in float32, half a turn tells rad.
 _MOST = {"r": 1e6, "phi": np.pi + 1e-3, "z": 1e6, "eta": 100.0}
 _MODULES = ("volume_id", "layer_id", "module_id")
+# Regions of the ITk whose hits have no clusters of their own: strips of both end caps.
+_STRIP_END_CAPS = (2, 6)
 
 
 def hit_features(columns: AcornColumns) -> dict[str, Floats]:
@@ -44,7 +46,23 @@ def hit_features(columns: AcornColumns) -> dict[str, Floats]:
         if len(beyond):
             problem = f"of hit {beyond[0]} is {first[name][beyond[0]]}, not within {most:g}"
             raise columns.bad(HITS + name, problem, "save coordinates in mm and rad, unscaled")
-    return first | {name: known[name] for name in sorted(known) if name not in _NO_FEATURES}
+    features = first | {name: known[name] for name in sorted(known) if name not in _NO_FEATURES}
+    return _as_acorn_reads(features, columns)
+
+
+def _as_acorn_reads(features: dict[str, Floats], columns: AcornColumns) -> dict[str, Floats]:
+    """Replaces the clusters of hits in strip end caps by the hits, as acorn's Interaction GNN does
+    before it reads them.
+    """
+    region = columns.column(f"{HITS}region", len(features["r"]), "hits")
+    if region is None:
+        return features
+    alike = np.isin(region.numpy(), _STRIP_END_CAPS)
+    clusters = {f"cluster_{name}_{i}": name for name in _MOST for i in (1, 2)}
+    return {
+        name: np.where(alike, features[clusters[name]], values) if name in clusters else values
+        for name, values in features.items()
+    }
 
 
 def _floats(columns: AcornColumns, name: str, rows: int) -> Floats:

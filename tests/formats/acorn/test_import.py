@@ -50,8 +50,31 @@ def test_an_event_against_plain_loops(tmp_path: Path) -> None:
     assert torch.equal(graph.y, content["edge_y"])
     names = ("r", "phi", "z", "eta", "cluster_r_1")
     assert graph.node_feature_names == names
-    for column, name in enumerate(names):
+    for column, name in enumerate(names[:4]):
         assert torch.equal(graph.node_features[:, column], content[f"hit_{name}"].float())
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_hits_in_strip_end_caps_are_their_own_clusters(
+    dtype: torch.dtype, older: bool, tmp_path: Path
+) -> None:
+    """As acorn's model has them, whatever the file says there; other regions keep the file's."""
+    names = [f"cluster_{name}_{side}" for side in (1, 2) for name in ("r", "phi", "z", "eta")]
+    content = {**columns(), "hit_region": columns()["hit_region"].to(dtype)}
+    region = content["hit_region"].tolist()
+    for name in names:
+        cluster = content[f"hit_{name.split('_')[1]}"] + 0.01
+        content[f"hit_{name}"] = cluster.where(content["hit_region"] != 6, torch.nan)
+    saved = in_older_names(content) if older else content
+    if older:
+        saved = {name.replace("hit_cluster", "cluster"): one for name, one in saved.items()}
+    graph = read(tmp_path / "event000000001.pyg", saved)
+    of_graph = dict(zip(graph.node_feature_names, graph.node_features.T.tolist(), strict=True))
+    for name, row in ((name, row) for name in names for row in range(len(region))):
+        own = region[row] in (2, 6)
+        written = content[f"hit_{name.split('_')[1] if own else name}"].float().tolist()
+        assert of_graph[name][row] == written[row], f"{name} of hit {row}, region {region[row]}"
 
 
 @pytest.mark.parametrize("reader", ["TrackMLReader", "AthenaRootReader", "ActsReader"])
@@ -236,6 +259,7 @@ def test_a_graph_before_edges_are_made(tmp_path: Path) -> None:
 def test_values_that_are_no_numbers(tmp_path: Path) -> None:
     """In columns that a training need not read: a signalling NaN, and one beyond float32."""
     content = columns()
+    content["hit_region"][:] = 1  # whose clusters are read
     for name in ("hit_cluster_r_1", "track_particle_pt"):
         content[name] = content[name].clone()
         content[name].view(torch.int64)[0] = 0x7FF0000000000001
