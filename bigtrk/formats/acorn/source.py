@@ -24,6 +24,7 @@ from bigtrk.graphs.storage.tensor_files import Section, SectionFile
 
 SECTION = "acorn"
 _COLUMN = "column/"
+_BFLOAT16 = "bfloat16/"  # the bits of such a column, as numpy, with which files are read, has none
 _TURNED = "turned"
 _PLAIN = "plain"
 _IN_GRAPH = ("edge_index", *(EDGES + name for name in EDGE_COLUMNS))
@@ -53,7 +54,25 @@ def kept_columns(columns: AcornColumns, turned: Tensor) -> Section:
         del kept[f"{EDGES}y"]
     text = yaml.safe_dump(columns.plain, sort_keys=False).encode()
     plain = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    return {**{_COLUMN + name: one for name, one in kept.items()}, _TURNED: turned, _PLAIN: plain}
+    return {**dict(map(_kept, kept, kept.values())), _TURNED: turned, _PLAIN: plain}
+
+
+def _kept(name: str, column: Tensor) -> tuple[str, Tensor]:
+    """Returns the name and the values under which a column is kept."""
+    if column.dtype is torch.bfloat16:
+        return _BFLOAT16 + name, column.contiguous().view(torch.int16)
+    return _COLUMN + name, column
+
+
+def _kept_columns(content: Section) -> dict[str, Tensor]:
+    """Returns the columns that are kept in a section, by their names."""
+    columns = {}
+    for name, tensor in content.items():
+        if name.startswith(_COLUMN):
+            columns[name.removeprefix(_COLUMN)] = tensor
+        elif name.startswith(_BFLOAT16):
+            columns[name.removeprefix(_BFLOAT16)] = tensor.view(torch.bfloat16)
+    return columns
 
 
 def read_source(opened: SectionFile) -> AcornSource | None:
@@ -74,9 +93,4 @@ def read_source(opened: SectionFile) -> AcornSource | None:
         assert isinstance(plain, dict)
     except (ValueError, AssertionError):
         raise InputError(f"{opened.path}: acorn's config cannot be read; {remedy}") from None
-    columns = {
-        name.removeprefix(_COLUMN): tensor
-        for name, tensor in content.items()
-        if name.startswith(_COLUMN)
-    }
-    return AcornSource(columns, turned, plain)
+    return AcornSource(_kept_columns(content), turned, plain)

@@ -8,7 +8,11 @@ from bigtrk.formats.acts.forms import EDGE_ATTR
 from bigtrk.formats.acts.stage import Stage
 from bigtrk.models.embedding import Embedding
 
-ACTS_NAMES = {"r": "R", "phi": "Phi", "z": "Z", "eta": "Eta"}
+_PLACES = {"r": "R", "phi": "Phi", "z": "Z", "eta": "Eta"}
+# What ACTS's NodeFeature calls columns of a hit and, as in the ITk, of its two clusters.
+ACTS_NAMES = _PLACES | {
+    f"cluster_{name}_{i}": f"Cluster{i}{theirs}" for i in (1, 2) for name, theirs in _PLACES.items()
+}
 RADIUS = 1.6  # ACTS's own
 _BEHIND_AN_EMBEDDING = """\
 from pathlib import Path

@@ -52,6 +52,8 @@ def test_acorns_graphs_come_back_bit_for_bit(older: bool, batch: bool, tmp_path:
     content = in_older_names(columns(1)) if older else columns(1)
     content["mine"] = torch.randn(7, generator=torch.Generator().manual_seed(0))
     content["weights"] = torch.rand(150)
+    content["scores"] = torch.rand(150).bfloat16()  # of Lightning's bf16-mixed
+    content["loss"] = torch.tensor([0.5], dtype=torch.bfloat16)
     content["note"] = "kept"
     original = write(tmp_path / "stage" / "valset" / "event000000001.pyg.gz", content, batch)
     import_acorn_folder(tmp_path / "stage", tmp_path / "graphs")

@@ -11,15 +11,20 @@ from typing import Any
 import pytest
 
 from bigtrk.api import build_tracks
+from bigtrk.formats.acorn.import_model import import_model
 from bigtrk.formats.acts import export
 from bigtrk.formats.acts.readme import readme
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.acts import stages_of
 from bigtrk.pipeline.scoring import load_scorer
 from scripts.physics.as_acts import OPEN, changed_tracks, parity
+from tests.formats.acorn.acorn_model import AcornModel, checkpoint, settings
 from tests.formats.acts.runs import CUT, FILES, RADIUS
 from tests.formats.acts.stages import MODELS, stage
 from tests.programs import run_here
+
+# As gnn4itk_example.py of ACTS orders the features of the ITk.
+ITK = [f"{of}{place}" for of in ("", "Cluster1", "Cluster2") for place in ("R", "Phi", "Z", "Eta")]
 
 
 class Recorder:
@@ -28,7 +33,7 @@ class Recorder:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.added: dict[str, Any] = {}
         logging, examples = SimpleNamespace(INFO=1), SimpleNamespace(Sequencer=object)
-        gnn = SimpleNamespace(NodeFeature=SimpleNamespace(R="R", Phi="Phi", Z="Z", Eta="Eta"))
+        gnn = SimpleNamespace(NodeFeature=SimpleNamespace(**{name: name for name in ITK}))
         names = "TorchMetricLearning TorchEdgeClassifier BoostTrackBuilding ModuleMapCuda"
         for name in [*names.split(), "CudaTrackBuilding"]:
             setattr(gnn, name, lambda name=name, **options: SimpleNamespace(kind=name, **options))
@@ -164,3 +169,18 @@ def test_columns_that_acts_lacks_are_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert added["featureScales"][4:] == [10.0, 20.0]
     assert added["graphConstructor"].selectedFeatures == [0, 1, 2, 3]
     assert added["edgeClassifiers"][0].selectedFeatures == [0, 1, 2, 3, 4, 5]
+
+
+def test_clusters_of_the_itk_are_features_of_acts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of acorn's, imported, gets from ACTS all that it reads, in its units."""
+    content = settings()
+    state = AcornModel.drawn(0, content).state_dict()
+    import_model(checkpoint(tmp_path / "a.ckpt", content, state), tmp_path / "run")
+    text = readme(stages_of(tmp_path / "run"))
+    assert "| cluster_eta_2 | 1.0 | NodeFeature.Cluster2Eta |" in text
+    added = Recorder(monkeypatch).run(text, Path("models"), "maps/itk")
+    assert added["nodeFeatures"] == ITK
+    assert added["featureScales"] == [1000.0, 3.141592654, 1000.0, 1.0] * 3
+    assert added["edgeClassifiers"][0].selectedFeatures == list(range(12))
