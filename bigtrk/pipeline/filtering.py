@@ -8,10 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.builders.assembly import QUALITY, TARGET_HITS, TARGET_PT, shares
+from bigtrk.graphs.builders.assembly import QUALITY, TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.manifest import ORIGIN
 from bigtrk.graphs.target import Target, target_edges
 from bigtrk.pipeline.scoring import EdgeScorer, cut_for, load_scorer
 
@@ -78,13 +79,17 @@ def _record(before: dict[str, Any], graph: EventGraph) -> dict[str, Any]:
     """Returns the counts and the quality of a thinned graph, as far as the record `before` tells
     how many edges there were to be found.
     """
-    counts = {"nodes": graph.n_nodes, "edges": graph.n_edges}
+    counts: dict[str, Any] = {"nodes": graph.n_nodes, "edges": graph.n_edges}
+    if ORIGIN in before:
+        counts[ORIGIN] = before[ORIGIN]
     if graph.y is None or before.get("true_edges") is None:
         return {**dict.fromkeys(QUALITY), **counts}
     target = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)
-    wanted = target_edges(graph.y, graph.edge_index, graph.particle_id, graph.particles, target)
-    found, found_target = int(graph.y.sum()), int(wanted.sum())
+    first = first_of_each(graph.edge_index, graph.n_nodes)
+    y, edges = graph.y[first], graph.edge_index[:, first]
+    wanted = target_edges(y, edges, graph.particle_id, graph.particles, target)
+    found, found_target = int(y.sum()), int(wanted.sum())
     return {
         **counts,
-        **shares(found, found_target, graph.n_edges, before["true_edges"], before["target_edges"]),
+        **shares(found, found_target, len(y), before["true_edges"], before["target_edges"]),
     }

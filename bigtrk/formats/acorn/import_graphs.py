@@ -18,17 +18,19 @@ from bigtrk.disk.files import check_file
 from bigtrk.formats.acorn.columns import AcornColumns, read_acorn_columns
 from bigtrk.formats.acorn.event_names import events_of, graph_files
 from bigtrk.formats.acorn.hits import hit_features, hit_ids, hit_modules, hit_weights
-from bigtrk.formats.acorn.names import EDGES, PtUnit
+from bigtrk.formats.acorn.names import EDGES, HITS, PARTICLE, PtUnit
 from bigtrk.formats.acorn.source import SECTION, kept_columns
 from bigtrk.formats.acorn.truth import TRUE_EDGES_OF, particle_table, particles_of_hits
-from bigtrk.graphs.builders.assembly import TARGET_HITS, TARGET_PT, shares
+from bigtrk.graphs.builders.assembly import TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.coordinates import Floats, Ints
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
 from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
+from bigtrk.graphs.storage.manifest import ORIGIN
 from bigtrk.graphs.storage.tensor_files import Section
 from bigtrk.graphs.target import Target, target_edges
 
+_ALIKE = ("hit_id", f"{HITS}module_id", PARTICLE)
 _MAKE_EDGES = "name the folder of a later stage of acorn, whose graphs have edges"
 
 
@@ -92,7 +94,20 @@ def read_acorn(file: Path, name: str, pt_unit: PtUnit | None = None) -> AcornEve
     with np.errstate(over="ignore", invalid="ignore"):
         graph, turned = _graph(columns, name, pt_unit)
     beside = {SECTION: kept_columns(columns, turned)}
-    return AcornEvent(graph, _quality(graph, columns), beside)
+    return AcornEvent(graph, {**_quality(graph, columns), ORIGIN: _origin(columns, name)}, beside)
+
+
+def _origin(columns: AcornColumns, name: str) -> str:
+    """Returns the SHA-256 over what the files of an event have alike in all of acorn's stages,
+    whatever edges and scores a stage adds: floats lose digits as stages scale them and back.
+    """
+    sha = hashlib.sha256(name.encode())
+    for column in _ALIKE:
+        values = columns.tensors.get(column)
+        if values is not None and not values.is_floating_point():
+            sha.update(f"{column} {list(values.shape)}\n".encode())
+            sha.update(values.long().contiguous().numpy().tobytes())
+    return sha.hexdigest()
 
 
 def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[EventGraph, Tensor]:
@@ -132,8 +147,10 @@ def _quality(graph: EventGraph, columns: AcornColumns) -> dict[str, Any]:
 
     true = columns.tensors[TRUE_EDGES_OF]
     in_event = n_target(torch.ones(true.shape[1], dtype=torch.bool), true)
-    found, in_graph = int(graph.y.sum()), n_target(graph.y, graph.edge_index)
-    return shares(found, in_graph, graph.n_edges, true.shape[1], in_event)
+    # acorn's graphs may have an edge twice, as undirected ones do in both directions.
+    first = first_of_each(graph.edge_index, graph.n_nodes)
+    edges, y = graph.edge_index[:, first], graph.y[first]
+    return shares(int(y.sum()), n_target(y, edges), edges.shape[1], true.shape[1], in_event)
 
 
 def _edges(columns: AcornColumns, n_hits: int) -> Ints:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles, hit_weights, module_ids, particle_kinematics
@@ -94,6 +95,15 @@ def shares(
         "purity": _ratio(found, n_edges),
         "target_purity": _ratio(found_target, n_edges),
     }
+
+
+def first_of_each(edges: Tensor, n_hits: int) -> Tensor:
+    """Returns which edges [2, E] are the first of those with the same ends: rows, ascending.
+
+    Graphs from elsewhere may have an edge twice, of which a share that was found counts one.
+    """
+    _, first = np.unique((edges[0] * n_hits + edges[1]).numpy(), return_index=True)
+    return torch.from_numpy(np.sort(first))
 
 
 def _ratio(part: int, whole: int) -> float | None:

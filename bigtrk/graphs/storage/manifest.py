@@ -15,6 +15,9 @@ from bigtrk.machine import software
 
 MANIFEST = "manifest.json"
 SUFFIX = ".safetensors"
+ORIGIN = (
+    "origin"  # in a record: digest of the event, where another than made_from's source tells it
+)
 WINDOWS = "windows.yaml"  # beside the graphs that were built with them
 
 

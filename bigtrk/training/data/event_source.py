@@ -10,7 +10,7 @@ from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import available
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.graphs.storage.manifest import read_manifest
+from bigtrk.graphs.storage.manifest import ORIGIN, read_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.user_code import names_code
 
@@ -50,7 +50,8 @@ class EventSource:
     @property
     def origin(self) -> str:
         """Returns a digest of the event that the graph was built from, whatever the windows."""
-        return str(self.record.get("made_from", {}).get("source", self.identity))
+        source = self.record.get("made_from", {}).get("source", self.identity)
+        return str(self.record.get(ORIGIN, source))
 
     def check(
         self, node_features: Sequence[str], edge_features: Sequence[str], with_pt: bool

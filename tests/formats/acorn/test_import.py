@@ -13,7 +13,12 @@ from bigtrk.formats.acorn.names import PtUnit
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of
+from bigtrk.pipeline.filtering import filter_folder
+from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import open_events
+from bigtrk.training.model_files import build_model, describe
+from bigtrk.training.run_folder import save_model
+from bigtrk.training.settings import Configuration
 from tests.formats.acorn.events import IDS, LAYERS, columns, in_older_names, write
 from tests.hostile import same
 from tests.programs import run_here
@@ -143,6 +148,77 @@ def test_how_good_a_graph_is(tmp_path: Path) -> None:
     record = import_acorn_folder(bare, tmp_path / "bare")["events"]["event000000002"]
     assert record["purity"] == 44 / 150
     assert "target_edges" not in record
+
+
+@pytest.mark.parametrize("flipped", [0, 1])
+def test_edges_that_are_there_twice_count_once(flipped: int, tmp_path: Path) -> None:
+    """Repeated, or in both directions, as acorn's undirected graphs have them."""
+    once, twice = columns(), columns()
+    edges = twice["edge_index"]
+    twice["edge_index"] = torch.cat([edges, edges.flip(0) if flipped else edges], dim=1)
+    for name in ("edge_y", "edge_dr"):
+        twice[name] = twice[name].repeat(2)
+    one, two = (
+        read_acorn(write(tmp_path / f"event{n}.pyg", content), f"event{n}").record
+        for n, content in enumerate((once, twice))
+    )
+    names = ("edge_efficiency", "target_efficiency", "purity", "true_edges")
+    assert {name: two[name] for name in names} == {name: one[name] for name in names}
+    assert one["edge_efficiency"] == 44 / 45
+    for n in range(2):
+        import_acorn_folder(tmp_path / f"event{n}.pyg", tmp_path / f"graphs{n}")
+        drawn_run(tmp_path / f"run{n}")
+        made = filter_folder(
+            tmp_path / f"run{n}", tmp_path / f"graphs{n}", tmp_path / f"kept{n}", 0.0, None
+        )
+        assert {name: made["events"][f"event{n}"][name] for name in names} == {
+            name: one[name] for name in names
+        }
+
+
+def drawn_run(folder: Path) -> None:
+    """A run whose weights are drawn."""
+    drawn = Configuration.model_validate({"model": {"hidden": 8}})
+    described = describe(drawn, [], MeasuredScales())
+    save_model(folder, build_model(drawn).state_dict(), described)
+
+
+def a_later_stage(seed: int) -> dict[str, Any]:
+    """The same event as a filter of acorn leaves it: fewer edges, scores, hits scaled and back."""
+    content = columns(seed)
+    content["hit_r"], content["hit_z"] = (
+        content[name] / 3.14 * 3.14 for name in ("hit_r", "hit_z")
+    )
+    for name in ("edge_index", "edge_y", "edge_dr"):
+        content[name] = content[name][..., :100]
+    to_edge = content["track_to_edge_map"]
+    return {
+        **content,
+        "track_to_edge_map": to_edge.where(to_edge < 100, -1),
+        "edge_scores": torch.rand(100),
+    }
+
+
+def test_an_event_is_known_again_in_another_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So that what is trained on one stage's graphs is not evaluated on these events in another's:
+    in older names too, cut in sectors, and thinned.
+    """
+    early, late = tmp_path / "early", tmp_path / "late"
+    for seed in (1, 2):
+        write(early / f"event00000000{seed}.pyg", columns(seed))
+        write(late / f"event00000000{seed}-graph.pyg.gz", in_older_names(a_later_stage(seed)), True)
+    graphs = [tmp_path / name for name in ("one", "two", "sectors", "thinned")]
+    import_acorn_folder(early, graphs[0])
+    import_acorn_folder(late, graphs[1])
+    command = ["bigtrk", "partition", str(graphs[1]), str(graphs[2]), "--parts", "2"]
+    assert run_here(command, monkeypatch, capsys)[0] == 0
+    drawn_run(tmp_path / "run")
+    filter_folder(tmp_path / "run", graphs[1], graphs[3], cut=0.0, efficiency=None)
+    origins = [[source.origin for source in open_events([folder])] for folder in graphs]
+    assert len(set(origins[0])) == 2
+    assert origins == [origins[0]] * 4
 
 
 def test_events_of_one_name(tmp_path: Path) -> None:
