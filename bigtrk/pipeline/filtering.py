@@ -1,13 +1,15 @@
 """Stage 3: graphs thinned to the edges that an edge model does not take for false."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.formats.acorn.source import FOLDER, thinned_section
 from bigtrk.graphs.builders.assembly import QUALITY, TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder
@@ -56,13 +58,20 @@ def _tasks(folder: GraphFolder, scorer: EdgeScorer, cut: float) -> Iterator[Grap
         record = folder.record(event)
         # The origin of an event stays what it was, so that runs know the events they trained on.
         source = record.get("made_from", {}).get("source", record["digests"]["graph"])
+        yield _task(folder, event, source, lambda graph: scorer(graph) >= cut)
 
-        def make(event: str = event) -> tuple[EventGraph, dict[str, Any]]:
-            graph = folder.read(event)
-            kept = thinned(graph, scorer(graph) >= cut)
-            return kept, _record(folder.record(event), kept)
 
-        yield GraphToMake(event, source, make)
+def _task(
+    folder: GraphFolder, event: str, source: str, chosen: Callable[[EventGraph], Tensor]
+) -> GraphToMake:
+    read = cache(lambda: folder.read(event))
+    keep = cache(lambda: chosen(read()))
+
+    def make() -> tuple[EventGraph, dict[str, Any]]:
+        kept = thinned(read(), keep())
+        return kept, _record(folder.record(event), kept)
+
+    return GraphToMake(event, source, make, lambda: thinned_section(folder.open(event), keep()))
 
 
 def thinned(graph: EventGraph, keep: Tensor) -> EventGraph:
@@ -80,8 +89,7 @@ def _record(before: dict[str, Any], graph: EventGraph) -> dict[str, Any]:
     how many edges there were to be found.
     """
     counts: dict[str, Any] = {"nodes": graph.n_nodes, "edges": graph.n_edges}
-    if ORIGIN in before:
-        counts[ORIGIN] = before[ORIGIN]
+    counts |= {key: before[key] for key in (ORIGIN, FOLDER) if key in before}
     if graph.y is None or before.get("true_edges") is None:
         return {**dict.fromkeys(QUALITY), **counts}
     target = Target(pt_min=TARGET_PT, hits_min=TARGET_HITS)

@@ -17,7 +17,7 @@ from bigtrk.disk.folders import new_folder
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.names import OLDER, SCORES
 from bigtrk.formats.acorn.own_columns import own_columns
-from bigtrk.formats.acorn.source import AcornSource, read_source
+from bigtrk.formats.acorn.source import FOLDER, AcornSource, read_source
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.tracks.files import event_number
@@ -103,7 +103,7 @@ def _place(folder: GraphFolder, event: str) -> Path:
     Raises:
         InputError: it would lead elsewhere.
     """
-    place = PurePosixPath(str(folder.record(event).get("acorn_folder", "")))
+    place = PurePosixPath(str(folder.record(event).get(FOLDER, "")))
     if place.is_absolute() or ".." in place.parts or not str(place).isprintable():
         raise InputError(f"{folder.path}: {event} has no folder of acorn's; import it again")
     return Path(place)

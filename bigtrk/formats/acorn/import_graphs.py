@@ -19,7 +19,7 @@ from bigtrk.formats.acorn.columns import AcornColumns, read_acorn_columns
 from bigtrk.formats.acorn.event_names import events_of, graph_files
 from bigtrk.formats.acorn.hits import hit_features, hit_ids, hit_modules, hit_weights
 from bigtrk.formats.acorn.names import EDGES, HITS, PARTICLE, PtUnit
-from bigtrk.formats.acorn.source import SECTION, kept_columns
+from bigtrk.formats.acorn.source import FOLDER, SECTION, kept_columns
 from bigtrk.formats.acorn.truth import TRUE_EDGES_OF, particle_table, particles_of_hits
 from bigtrk.graphs.builders.assembly import TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.coordinates import Floats, Ints
@@ -68,7 +68,7 @@ def _task(event: str, file: Path, folder: str, pt_unit: PtUnit | None) -> GraphT
     check_file(file)
     source = hashlib.sha256(file.read_bytes()).hexdigest()
     read = cache(lambda: read_acorn(file, event, pt_unit))
-    place = {"acorn_folder": folder}  # such as trainset: graphs go back to where they were
+    place = {FOLDER: folder}
     return GraphToMake(
         event,
         source,

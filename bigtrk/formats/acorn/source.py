@@ -18,11 +18,12 @@ from torch import Tensor
 from bigtrk.disk.safe_yaml import parse_yaml
 from bigtrk.errors import InputError
 from bigtrk.formats.acorn.columns import AcornColumns
-from bigtrk.formats.acorn.names import EDGE_COLUMNS, EDGES
+from bigtrk.formats.acorn.names import EDGE_COLUMNS, EDGES, HITS, TRUE_EDGES, TRUE_MAP
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.tensor_files import Section, SectionFile
 
 SECTION = "acorn"
+FOLDER = "acorn_folder"  # in a record: such as trainset, where a graph goes back to
 _COLUMN = "column/"
 _BFLOAT16 = "bfloat16/"  # the bits of such a column, as numpy, with which files are read, has none
 _TURNED = "turned"
@@ -73,6 +74,36 @@ def _kept_columns(content: Section) -> dict[str, Tensor]:
         elif name.startswith(_BFLOAT16):
             columns[name.removeprefix(_BFLOAT16)] = tensor.view(torch.bfloat16)
     return columns
+
+
+def thinned_section(opened: SectionFile, keep: Tensor) -> dict[str, Section]:
+    """Returns what acorn knew of the graph that only the edges keep [E] bool are left of, as the
+    section of its file; none of a graph from elsewhere. Columns that are of edges by their length
+    alone are left out.
+
+    Raises:
+        InputError: as read_source.
+    """
+    source = read_source(opened)
+    if source is None:
+        return {}
+    n_edges, tensors = len(keep), {}
+    for name, column in source.tensors.items():
+        if name == TRUE_MAP:
+            tensors[name] = _renumbered(column, keep)
+        elif name.startswith((HITS, TRUE_EDGES)) or n_edges not in column.shape:
+            tensors[name] = column
+        elif name.startswith(EDGES):
+            tensors[name] = column[keep] if len(column) == n_edges else column[..., keep]
+    columns = AcornColumns(opened.path, tensors, source.plain)
+    return {SECTION: kept_columns(columns, source.turned[keep])}
+
+
+def _renumbered(edge_of: Tensor, keep: Tensor) -> Tensor:
+    """Returns which of the edges that are kept those are that had the numbers edge_of, else -1."""
+    number = torch.cat([torch.where(keep, keep.cumsum(0) - 1, -1), torch.tensor([-1])])
+    known = (edge_of >= 0) & (edge_of < len(keep))
+    return number[edge_of.long().where(known, -1)]
 
 
 def read_source(opened: SectionFile) -> AcornSource | None:

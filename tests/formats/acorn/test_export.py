@@ -24,10 +24,14 @@ from bigtrk.formats.acorn.names import NEWER
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.pipeline.filtering import filter_folder
+from bigtrk.pipeline.scoring import load_scorer
 from tests.formats.acorn.events import OLDER, columns, in_older_names, load, write
-from tests.formats.acorn.folders import folder_of
+from tests.formats.acorn.folders import drawn_run, folder_of
 from tests.hostile import same
 
+NAME = "event000000001"
 MADE_ANEW = ("edge_dr", "dr", "batch", "ptr", "num_nodes")
 
 
@@ -256,3 +260,33 @@ def test_a_folder_of_a_graph_that_leads_elsewhere(tmp_path: Path) -> None:
         folder_of(graphs, a_graph(), acorn_folder=place)
         with pytest.raises(InputError, match="has no folder of acorn's"):
             export_acorn_folder(graphs, tmp_path / "out")
+
+
+def test_graphs_that_were_thinned_here_go_back_with_acorns_columns(tmp_path: Path) -> None:
+    content = columns(1, "AthenaRootReader")
+    content |= {"edge_mine": torch.arange(150), "mine": torch.rand(150), "note": "kept"}
+    write(tmp_path / "stage" / "valset" / "event000000001.pyg", content)
+    import_acorn_folder(tmp_path / "stage", tmp_path / "graphs")
+    scorer = load_scorer(drawn_run(tmp_path / "run"))
+    scores = scorer(GraphFolder(tmp_path / "graphs").read(NAME))
+    cut = float(scores.median())
+    filter_folder(tmp_path / "run", tmp_path / "graphs", tmp_path / "thin", cut, None)
+    (path,) = export_acorn_folder(tmp_path / "thin", tmp_path / "back")
+    assert path == tmp_path / "back" / "valset" / "event000000001.pyg"
+    found, kept = load(path), scores >= cut
+    assert 60 < int(kept.sum()) < 90
+    for name in ("edge_index", "edge_y", "edge_mine"):
+        assert torch.equal(found[name], content[name][..., kept]), name
+    for name in ("hit_region", "track_edges", "track_particle_pt"):
+        assert torch.equal(found[name], content[name]), f"{name}: pT is acorn's, in MeV"
+    assert (found["config"], found["note"]) == (content["config"], "kept")
+    assert "mine" not in found, "nothing tells that it is of edges"
+    filter_folder(tmp_path / "run", tmp_path / "thin", tmp_path / "none", 1.0, None)
+    (bare,) = export_acorn_folder(tmp_path / "none", tmp_path / "bare")
+    assert load(bare)["edge_index"].shape == (2, 0)
+    assert load(bare)["track_to_edge_map"].tolist() == [-1] * 45
+    pairs = found["edge_index"].T.tolist()
+    for pair, edge in zip(
+        content["track_edges"].T.tolist(), found["truth_map"].tolist(), strict=True
+    ):
+        assert edge == (pairs.index(pair) if pair in pairs else -1)

@@ -14,12 +14,9 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of
 from bigtrk.pipeline.filtering import filter_folder
-from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import open_events
-from bigtrk.training.model_files import build_model, describe
-from bigtrk.training.run_folder import save_model
-from bigtrk.training.settings import Configuration
 from tests.formats.acorn.events import IDS, LAYERS, columns, in_older_names, write
+from tests.formats.acorn.folders import drawn_run
 from tests.hostile import same
 from tests.programs import run_here
 
@@ -174,13 +171,6 @@ def test_edges_that_are_there_twice_count_once(flipped: int, tmp_path: Path) -> 
         assert {name: made["events"][f"event{n}"][name] for name in names} == {
             name: one[name] for name in names
         }
-
-
-def drawn_run(folder: Path) -> None:
-    """A run whose weights are drawn."""
-    drawn = Configuration.model_validate({"model": {"hidden": 8}})
-    described = describe(drawn, [], MeasuredScales())
-    save_model(folder, build_model(drawn).state_dict(), described)
 
 
 def a_later_stage(seed: int) -> dict[str, Any]:
