@@ -43,7 +43,7 @@ from bigtrk.training.out_of_memory import report_out_of_memory
 from bigtrk.training.run_folder import create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start_weights import earlier_events, starting_model
+from bigtrk.training.start_weights import earlier_events, starting_model, warn_of_seen
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps
 from bigtrk.training.steps.routed_step import RoutedStep
@@ -163,8 +163,9 @@ def _describe(
     """Describes the model that the training will have made, which also knows the events that
     trained the weights it starts from.
     """
-    own = (source.origin for source in events.train)
-    trained_on = dict.fromkeys((*earlier_events(configuration), *own))
+    earlier = earlier_events(configuration)
+    warn_of_seen(set(earlier), events.validation)
+    trained_on = dict.fromkeys((*earlier, *(source.origin for source in events.train)))
     return describe(configuration, list(trained_on), measured)
 
 

@@ -1,12 +1,15 @@
 """The weights that a training starts from: drawn by its seed, or those of another run."""
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from shlex import quote
 
 from torch import nn
 
 from bigtrk.config import by_key
+from bigtrk.console import warn_once
 from bigtrk.errors import InputError
+from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.model_files import build_model, load_model, read_description
 from bigtrk.training.settings import Configuration
 
@@ -39,6 +42,18 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
     """
     run = configuration.training.start_from
     return read_description(run).trained_on if run else ()
+
+
+def warn_of_seen(earlier: Collection[str], validation: Sequence[EventSource]) -> None:
+    """Warns where events to validate on are among the `earlier` ones, which trained the weights."""
+    seen = sum(source.origin in earlier for source in validation)
+    if seen:
+        warn_once(
+            "training.start_from",
+            f"{seen} of the {len(validation)} events to validate on trained the weights of "
+            f"training.start_from, so that the validation flatters the model; set data.validation "
+            f"to others",
+        )
 
 
 def _check_same(run: Path, earlier: Configuration, configuration: Configuration) -> None:

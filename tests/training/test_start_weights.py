@@ -1,5 +1,7 @@
 """A training that starts from a run's weights, with their scales, and remembers their events."""
 
+import io
+from contextlib import redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run import MeasuredScales
 from bigtrk.records.run_folder import read_run_record
+from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.evaluation.evaluated_model import load_evaluated
 from bigtrk.training.model_files import build_model, describe, read_description
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS, save_model
@@ -88,6 +91,25 @@ def test_a_training_goes_on_with_another_runs_weights(tmp_path: Path) -> None:
     assert set(trained_on) == seen
     assert trained_on[0] == "far away"
     assert len(trained_on) == len(seen) == 5, "four of its own"
+
+
+def warned_of(ranks: Ranks, folder: Path) -> str:
+    """What a training says that validates on an event which trained the weights it starts from."""
+    made = configuration(folder, training={"start_from": folder / "start"})
+    _, held = split_validation(made.data.train, 1)
+    described = describe(made, [held[0].origin], MEASURED)
+    save_model(folder / "start", build_model(made).state_dict(), described)
+    said = io.StringIO()
+    with redirect_stderr(said):
+        train(ranks, made)
+    return said.getvalue()
+
+
+def test_validation_on_events_that_trained_the_weights_is_told(tmp_path: Path) -> None:
+    write_events(tmp_path, make=with_pulse)
+    [said] = run_ranks(1, warned_of, tmp_path)
+    assert said.count("1 of the 1 events to validate on trained the weights") == 1
+    assert "set data.validation to others" in said
 
 
 def test_a_head_for_pt_is_drawn(tmp_path: Path) -> None:
