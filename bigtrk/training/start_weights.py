@@ -41,7 +41,16 @@ def earlier_events(configuration: Configuration) -> tuple[str, ...]:
         InputError: the earlier run's description is missing or damaged.
     """
     run = configuration.training.start_from
-    return read_description(run).trained_on if run else ()
+    if run is None:
+        return ()
+    try:
+        return read_description(run).trained_on
+    except InputError as error:
+        raise InputError(
+            f"training.start_from={run}: the events that trained its weights, which are to be left "
+            f"out of evaluations, cannot be told ({error}); have the folder there until this run "
+            f"has ended"
+        ) from None
 
 
 def warn_of_seen(earlier: Collection[str], validation: Sequence[EventSource]) -> None:

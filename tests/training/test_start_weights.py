@@ -21,7 +21,7 @@ from bigtrk.training.evaluation.evaluated_model import load_evaluated
 from bigtrk.training.model_files import build_model, describe, read_description
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS, save_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start_weights import starting_model
+from bigtrk.training.start_weights import earlier_events, starting_model
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import train, write_events
@@ -148,6 +148,14 @@ def test_how_it_is_computed_may_differ(tmp_path: Path) -> None:
     made = configuration(tmp_path, model=computed, training={"start_from": start})
     assert by_key(made)["model.precision"] == '"bf16"'
     starting_model(made)
+
+
+def test_an_unfinished_run_names_the_run_that_it_started_from(tmp_path: Path) -> None:
+    made = configuration(tmp_path, training={"start_from": tmp_path / "start"})
+    with pytest.raises(InputError, match=r"^training\.start_from=.*start: .*this run has ended"):
+        earlier_events(made)
+    earlier_run(tmp_path)
+    assert earlier_events(made) == ("far away",)
 
 
 @pytest.mark.parametrize("missing", [WEIGHTS, DESCRIPTION])
