@@ -115,8 +115,8 @@ def _members(path: Path, names: list[str]) -> dict[str, str]:
     members: dict[str, str] = {}
     for name in names:
         parts = PurePosixPath(name.replace("\\", "/"))
-        # macOS archives hold a shadow "__MACOSX/._name" of each file.
-        if name.endswith("/") or parts.name.startswith("._"):
+        # macOS archives hold a shadow "__MACOSX/._name" of each file; Parquet is read in folders.
+        if name.endswith(("/", ".parquet")) or parts.name.startswith("._"):
             continue
         if parts.name in members:
             raise InputError(

@@ -149,9 +149,9 @@ def _events_of(source: Source) -> list[str]:
     events = sorted({match[1] for match in matches if match})
     if not events:
         raise InputError(
-            f"{source.path}: holds no events (files such as event000001000-hits.csv.gz, or "
-            "ColliderML's tracker_hits/*.parquet); name the folder or zip archive that does, or "
-            "make some with 'bigtrk simulate'"
+            f"{source.path}: holds no events (files such as event000001000-hits.csv.gz or, in a "
+            "folder, ColliderML's tracker_hits/*.parquet); unpack Parquet, name the folder or zip "
+            "archive that holds some, or make some with 'bigtrk simulate'"
         )
     return events
 

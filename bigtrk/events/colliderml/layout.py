@@ -6,6 +6,7 @@ in the cache of the package colliderml; the production's `ttbar.v1.reco.tracker_
 parquet`; or simply `tracker_hits/*.parquet`.
 """
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,7 +84,7 @@ def find_sample(path: Path) -> Sample | None:
         )
     files: dict[str, list[StoredFile]] = {"tracker_hits": [], "particles": []}
     for root in [path] if path.is_dir() else _folders_named(path):
-        for file in sorted(root.rglob("*.parquet")):
+        for file in _parquet_files(root):
             if table := _table_of(file, root):
                 files[table].append(_stored(file))
     hits, particles = map(tuple, files.values())
@@ -100,6 +101,22 @@ def _folders_named(prefix: Path) -> list[Path]:
         for entry in prefix.parent.iterdir()
         if entry.name.startswith(beginning) and _TABLE.search(entry.name) and entry.is_dir()
     )
+
+
+def _parquet_files(root: Path) -> list[Path]:
+    """Lists the Parquet files below a folder, ascending: also those of linked folders, of each
+    once, but no hidden ones, such as macOS's "._name" and the copies that notebooks keep.
+    """
+    files: list[Path] = []
+    seen = set()
+    for folder, inner, names in os.walk(root, followlinks=True):
+        visible = [name for name in sorted(inner) if not name.startswith(".")]
+        inner[:] = [] if (place := os.path.realpath(folder)) in seen else visible
+        if place not in seen:
+            parquet = (name for name in names if name.endswith(".parquet") and name[0] != ".")
+            files.extend(Path(folder, name) for name in parquet)
+        seen.add(place)
+    return sorted(files)
 
 
 def _table_of(file: Path, root: Path) -> str | None:

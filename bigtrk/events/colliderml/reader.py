@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigtrk.console import warn_once
 from bigtrk.errors import InputError
 from bigtrk.events.colliderml.index import find_rows
 from bigtrk.events.colliderml.layout import (
@@ -27,6 +28,7 @@ from bigtrk.events.columns import MODULE_IDS, TableSpec
 from bigtrk.events.event import NOISE, Columns, Event, event_name
 
 FIX = "correct the value, or fetch the file again"
+EMPTY = "remove the row, build the others with --events, or use the event for inference only"
 UNLISTED = np.int64(1)  # the sample's 0: a particle if the particles list it, else none
 
 
@@ -75,7 +77,7 @@ def read_event(sample: Sample, name: str, with_truth: bool) -> Event:
     row = _read_row(places[number], number, spec)
     hits = _columns(row, ("x", "y", "z", *MODULE_IDS))
     if with_truth and not row.length:
-        row.fail("x", "is an empty list", "remove the row, or use the event for inference only")
+        row.fail("x", "is an empty list", EMPTY)
     if "particle_id" not in row.columns:
         return Event(name, hits)
     particles = _particles(sample, number)
@@ -138,15 +140,20 @@ def _columns(row: _Row, names: Sequence[str]) -> Columns:
 
 
 def _truth(hits: _Row, particles: _Row) -> Columns:
-    """Returns the truth of hits, whose particles all are listed."""
+    """Returns the truth of hits. Those of particles that are not listed, as where the list was
+    pruned, keep them, as the task's metrics do: nothing else is known of these particles.
+    """
     particle = hits.columns["particle_id"].astype(np.int64, copy=False)
     unknown = (particle != NOISE) & ~np.isin(particle, particles.columns["particle_id"])
     particle = np.where(unknown & (particle == UNLISTED), NOISE, particle)
-    if len(bad := np.flatnonzero(unknown & (particle != NOISE))):
-        stored = particle[bad[0]] - 1
-        problem = f"is {stored} at place {bad[0]} of its list, a particle not in {particles.where}"
-        remedy = f"add it there, or write {np.iinfo(np.uint64).max}, which is no particle"
-        hits.fail("particle_id", problem, remedy)
+    unlisted = particle[unknown & (particle != NOISE)]
+    if len(unlisted):
+        warn_once(
+            "particles that are not listed",
+            f"{hits.where}: {len(unlisted):,} of {hits.length:,} hits are of "
+            f"{len(np.unique(unlisted)):,} particles that are not in {particles.where}: of these "
+            "the momentum and the vertex are unknown, as in other events",
+        )
     return _columns(hits, ("tx", "ty", "tz")) | {"particle_id": particle}
 
 

@@ -1,5 +1,6 @@
 """A bad ColliderML sample is told in one line: file, row and event, column, remedy."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events, read_event
-from tests.events.colliderml.samples import HITS, NO_PARTICLE, rows, write_sample
+from tests.events.colliderml.samples import HITS, rows, write_sample
 from tests.programs import run_here
 
 FILE = "train-00000-of-00001.parquet"
@@ -42,13 +43,6 @@ def changed(values: Any, place: int, value: Any) -> list[Any]:
         ("tracker_hits", "y", lambda _: None, "y is null", "write a list"),
         ("tracker_hits", "z", lambda v: v[:-1], "z has 4 values where", "lists of one length"),
         ("tracker_hits", "true_y", lambda v: v[:-2], "true_y has 3 values where", "one length"),
-        (
-            "tracker_hits",
-            "particle_id",
-            lambda v: changed(v, 3, 77),
-            "particle_id is 77 at place 3 of its list, a particle not in ",
-            f"add it there, or write {NO_PARTICLE}",
-        ),
         (
             "tracker_hits",
             "particle_id",
@@ -216,6 +210,13 @@ def test_more_values_than_a_file_of_its_size_holds(
     monkeypatch.setattr("bigtrk.events.colliderml.index.FREE_BYTES", 1 << 20)
     (tmp_path / "tracker_hits" / FILE).touch()
     refused(lambda: find_events(tmp_path), "says that it holds 2,400,001 values, more than")
+
+
+def test_a_zip_of_a_sample_is_to_be_unpacked(tmp_path: Path) -> None:
+    sample = tmp_path / "sample"
+    write_sample(sample, *rows())
+    archive = Path(shutil.make_archive(str(sample), "zip", sample))
+    refused(lambda: find_events(archive), f"{archive}: holds no events", "unpack Parquet")
 
 
 def test_no_rows_and_no_such_event(tmp_path: Path) -> None:

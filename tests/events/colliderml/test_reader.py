@@ -1,5 +1,6 @@
 """Events of a ColliderML sample, against the lists that were written."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,41 @@ def test_a_particle_0_that_is_not_listed_is_none(tmp_path: Path) -> None:
     }
     write_sample(tmp_path, [hits], [particles])
     assert hit_particles(read_event(tmp_path)).tolist() == [0, 3, 2, 0, 3]
+
+
+def test_a_particle_that_is_not_listed_is_one_of_unknown_momentum(
+    sample: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where the list was pruned; the task's metrics count it, too. It is said once."""
+    monkeypatch.setattr("bigtrk.console._warned", set())
+    hits, particles = rows()
+    for row in hits:
+        row["particle_id"] = [2, 77, 78, 77, NO_PARTICLE]
+    write_sample(sample, hits, particles)
+    events = [read_event(sample, name) for name in NAMES]
+    assert [hit_particles(event).tolist() for event in events] == [[3, 78, 79, 78, 0]] * 3
+    known = particle_kinematics(events[0])
+    assert known["particle_id"].tolist() == [1, 2, 3, 78, 79]
+    assert np.isnan(known["pt"]).tolist() == [False] * 3 + [True] * 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "train-00000-of-00001.parquet, row 1 (event 90000): 3 of 5 hits are of 2 part" in line
+    assert "momentum and the vertex are unknown" in line
+
+
+def test_linked_folders_are_read_and_hidden_files_are_not(tmp_path: Path, sample: Path) -> None:
+    """Large tables lie on other disks; macOS and notebooks leave hidden files beside them."""
+    here = tmp_path / "here"
+    here.mkdir()
+    for table in ("tracker_hits", "particles"):
+        (here / table).symlink_to(sample / table)
+        (here / f"also_{table}").symlink_to(sample / table)
+        (sample / table / "._train-00000-of-00001.parquet").write_bytes(b"\0\5\26\7")
+        copies = sample / table / ".ipynb_checkpoints"
+        copies.mkdir()
+        shutil.copy(sample / table / "train-00000-of-00001.parquet", copies)
+    (here / "tracker_hits" / "again").symlink_to(here)
+    assert find_events(here) == NAMES
+    assert read_event(here, NAMES[2]).particles is not None
 
 
 @pytest.mark.parametrize(
