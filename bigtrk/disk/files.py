@@ -66,6 +66,23 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         write(temporary)
 
 
+def check_output_name(path: Path, *endings: str) -> Path:
+    """Returns the name of a file to be written.
+
+    Raises:
+        InputError: it is a folder's, or has none of the `endings` by which such files are told.
+    """
+    if path.is_dir():
+        named = path / f"mine{endings[0]}"
+        raise InputError(f"{path}: is a folder; name a file in it, such as {named}")
+    if not path.name.endswith(endings):
+        raise InputError(
+            f"{path}: would not be read as what it holds, since its name does not end with "
+            f"{' or '.join(endings)}; name it so"
+        )
+    return path
+
+
 def write_json(path: Path, content: Any) -> None:
     """Writes `content` as indented JSON, atomically."""
     write_atomically(path, lambda temporary: temporary.write_text(_indented(content)))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bigtrk.console import follow
+from bigtrk.disk.files import check_output_name
 from bigtrk.errors import InputError
 from bigtrk.events.colliderml.layout import stored_particle_ids
 from bigtrk.events.event import Event
@@ -47,14 +48,12 @@ def check_submission_name(out: Path) -> Path:
     Raises:
         InputError: it is a folder's, or one by which the file would not be read as a submission.
     """
-    if out.is_dir():
-        raise InputError(f"{out}: is a folder; name a file in it, such as {out / 'mine.parquet'}")
-    if out.suffix != ".parquet" or TRACKS_FILE.fullmatch(out.name):
+    if TRACKS_FILE.fullmatch(out.name):
         raise InputError(
-            f"{out}: a submission's name ends with .parquet and is not that of one event's tracks; "
-            "name it so, such as mine.parquet"
+            f"{out}: would not be read as a submission, since its name is that of one event's "
+            "tracks; name it otherwise, such as mine.parquet"
         )
-    return out
+    return check_output_name(out, ".parquet")
 
 
 def submit_tracks(tracks: Path, events: Path, out: Path, majority: bool = False) -> Submitted:

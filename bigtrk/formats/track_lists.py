@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bigtrk.disk.files import write_atomically
+from bigtrk.disk.files import check_output_name, write_atomically
 from bigtrk.tracks.files import open_tracks
 from bigtrk.tracks.hit_tracks import HitTracks
 
@@ -22,8 +22,10 @@ def write_track_lists(tracks: Path, out: Path) -> None:
     tracks: as of `open_tracks`.
 
     Raises:
-        InputError: there are none, or they are damaged; nothing is written.
+        InputError: there are none, or they are damaged, or `out` does not end with .parquet;
+            nothing is written.
     """
+    check_output_name(out, ".parquet")
     source = open_tracks(tracks)
 
     def write(temporary: Path) -> None:

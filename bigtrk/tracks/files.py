@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from bigtrk.disk.files import check_file, write_atomically
+from bigtrk.disk.files import check_file, check_output_name, write_atomically
 from bigtrk.disk.parquet import read_integers
 from bigtrk.errors import InputError
 from bigtrk.events.archives import open_source
@@ -64,6 +64,7 @@ def write_tracks(folder: Path, event: str, hit_id: Ids, track_id: Ids) -> Path:
 
 def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None:
     """Writes a TrackML submission, atomically: for each event its name, hit_id [N], track_id [N].
+    Where `path` ends with .gz it is packed.
 
     The challenge wants every hit in a track, so that a hit in NO_TRACK gets a track of its own,
     numbered behind the event's others.
@@ -75,7 +76,12 @@ def write_submission(path: Path, events: Iterable[tuple[str, Ids, Ids]]) -> None
     options = pa_csv.WriteOptions(quoting_style="none", quoting_header="none")
 
     def write(temporary: Path) -> None:
-        with pa_csv.CSVWriter(temporary, columns, write_options=options) as rows:
+        # The temporary name tells Arrow of no packing.
+        packing = "gzip" if path.suffix == ".gz" else None
+        with (
+            pa.output_stream(temporary, compression=packing) as file,
+            pa_csv.CSVWriter(file, columns, write_options=options) as rows,
+        ):
             for event, hit_id, track_id in events:
                 number = np.full(len(hit_id), event_number(event))
                 each = [number, hit_id, _with_tracks_of_one(track_id)]
@@ -88,8 +94,10 @@ def copy_as_trackml(tracks: Path, path: Path) -> None:
     """Writes the tracks of `tracks` (see `open_tracks`) as one TrackML submission, atomically.
 
     Raises:
-        InputError: there are none, or they are damaged; nothing is written.
+        InputError: there are none, or they are damaged, or `path` ends with neither .csv nor
+            .csv.gz; nothing is written.
     """
+    check_output_name(path, ".csv", ".csv.gz")
     source = open_tracks(tracks)
     found = ((number, source.read(number)) for number in source.events)
     write_submission(

@@ -1,6 +1,7 @@
 """Tracks for other software: `bigtrk export tracks`, read again by pandas and pyarrow."""
 
 import csv
+import gzip
 from pathlib import Path
 
 import pandas as pd
@@ -47,6 +48,15 @@ def test_a_trackml_submission(
     first = {int(r["hit_id"]): int(r["track_id"]) for r in rows if r["event_id"] == "21"}
     assert first == FIRST_TRACKS | {9: 6}, "a hit in no track is one by itself"
     assert list(open_tracks(Path("out/mine.csv")).events) == [21, 22]
+
+
+def test_a_packed_submission(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("mine.csv", "mine.csv.gz"):
+        exported(f"{name} --format trackml", monkeypatch, capsys)
+    assert gzip.decompress(Path("mine.csv.gz").read_bytes()) == Path("mine.csv").read_bytes()
+    assert list(open_tracks(Path("mine.csv.gz")).events) == [21, 22]
 
 
 def test_a_row_per_track_with_the_list_of_its_hits(
@@ -97,11 +107,15 @@ def test_prototracks_of_acts(
         ("tracks out", "Missing option '--format'"),
         ("tracks out --format root", "'root' is not one of 'trackml', 'parquet', 'acts'"),
         ("tracks out --format acts", "--format acts needs --events"),
-        ("tracks out --format parquet --events events", "--format acts needs --events"),
-        ("absent out --format parquet", "absent: no such file or folder"),
+        ("tracks out.parquet --format parquet --events events", "--format acts needs --events"),
+        ("absent out.parquet --format parquet", "absent: no such file or folder"),
         ("tracks out --format acts --events absent", "absent"),
-        ("broken out --format parquet", "row 2: hit 1 is listed again"),
-        ("broken out --format trackml", "row 2: hit 1 is listed again"),
+        ("broken out.parquet --format parquet", "row 2: hit 1 is listed again"),
+        ("broken out.csv --format trackml", "row 2: hit 1 is listed again"),
+        ("tracks events --format trackml", "events: is a folder; name a file in it"),
+        ("tracks events --format parquet", "events: is a folder; name a file in it"),
+        ("tracks mine.parquet --format trackml", "does not end with .csv or .csv.gz; name it so"),
+        ("tracks mine.csv --format parquet", "does not end with .parquet; name it so"),
         ("other out --format acts --events events", "tracks of event 23, which events does not"),
     ],
 )
