@@ -97,7 +97,10 @@ def test_what_was_submitted_is_scored_as_the_tracks_are(
             "bigtrk submit tracks events mine.csv",
             "mine.csv: would not be read as what it holds",
         ),
-        ("bigtrk submit tracks events event000000021-tracks.parquet", "its name is that of one event's"),
+        (
+            "bigtrk submit tracks events event000000021-tracks.parquet",
+            "its name is that of one event's",
+        ),
         ("bigtrk submit tracks events events", "events: is a folder; name a file in it, such as"),
         ("bigtrk submit absent events mine.parquet", "absent: no such file or folder"),
         ("bigtrk submit tracks absent mine.parquet", "absent"),

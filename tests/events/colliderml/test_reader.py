@@ -100,6 +100,17 @@ def test_a_particle_0_that_is_not_listed_is_none(tmp_path: Path) -> None:
     assert hit_particles(read_event(tmp_path)).tolist() == [0, 3, 2, 0, 3]
 
 
+@pytest.mark.parametrize("kind", [pa.uint64(), pa.int64(), pa.uint32()])
+def test_a_null_particle_is_none(sample: Path, kind: pa.DataType) -> None:
+    """So a join of polars or pandas leaves hits of no particle."""
+    (file,) = (sample / "tracker_hits").iterdir()
+    table = pq.read_table(file)
+    lists = pa.array([[2, None, 0, 1, None]] * len(EVENTS), pa.list_(kind))
+    place = table.schema.get_field_index("particle_id")
+    pq.write_table(table.set_column(place, "particle_id", lists), file)
+    assert hit_particles(read_event(sample, NAMES[1])).tolist() == [3, 0, 1, 2, 0]
+
+
 def test_a_particle_that_is_not_listed_is_one_of_unknown_momentum(
     sample: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
