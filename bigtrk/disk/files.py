@@ -60,7 +60,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls `write` with a temporary path and moves the result to `path`, making its folder."""
+    """Calls `write` with a temporary path and moves the result to `path`, making its folder.
+
+    Raises:
+        InputError: a file is where the folder should be.
+    """
+    if path.parent.is_file():
+        raise InputError(f"{path.parent}: is a file, not a folder to write to; name another")
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as temporary:
         write(temporary)

@@ -95,7 +95,10 @@ def open_source(path: Path) -> Source:
     if path.is_dir():
         return Source(path, {entry.name: entry.name for entry in path.iterdir()})
     if not path.exists():
-        raise InputError(f"{path}: no such file or folder; name a folder or zip of TrackML files")
+        raise InputError(
+            f"{path}: no such file or folder; name a folder or zip of TrackML files, or a folder "
+            "of ColliderML's or what their names begin with"
+        )
     check_file(path)
     try:
         with ZipFile(path) as archive:

@@ -112,6 +112,10 @@ def test_prototracks_of_acts(
         ("tracks out --format acts --events absent", "absent"),
         ("broken out.parquet --format parquet", "row 2: hit 1 is listed again"),
         ("broken out.csv --format trackml", "row 2: hit 1 is listed again"),
+        (
+            "tracks events/event000000021-hits.csv.gz --format acts --events events",
+            "event000000021-hits.csv.gz: is a file, not a folder to write to; name another",
+        ),
         ("tracks events --format trackml", "events: is a folder; name a file in it"),
         ("tracks events --format parquet", "events: is a folder; name a file in it"),
         ("tracks mine.parquet --format trackml", "does not end with .csv or .csv.gz; name it so"),

@@ -154,8 +154,8 @@ def _truth(hits: _Row, particles: _Row) -> Columns:
         warn_once(
             "particles that are not listed",
             f"{hits.where}: {len(unlisted):,} of {hits.length:,} hits are of "
-            f"{len(np.unique(unlisted)):,} particles that are not in {particles.where}: of these "
-            "the momentum and the vertex are unknown, as in other events",
+            f"{len(np.unique(unlisted)):,} particles that are not in {particles.where}; momentum "
+            "and vertex of such particles, here and in other events, are unknown",
         )
     return _columns(hits, ("tx", "ty", "tz")) | {"particle_id": particle}
 

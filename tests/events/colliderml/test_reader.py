@@ -127,7 +127,7 @@ def test_a_particle_that_is_not_listed_is_one_of_unknown_momentum(
     assert np.isnan(known["pt"]).tolist() == [False] * 3 + [True] * 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "train-00000-of-00001.parquet, row 1 (event 90000): 3 of 5 hits are of 2 part" in line
-    assert "momentum and the vertex are unknown" in line
+    assert "momentum and vertex of such particles, here and in other events, are unknown" in line
 
 
 def test_linked_folders_are_read_and_hidden_files_are_not(tmp_path: Path, sample: Path) -> None:
@@ -205,6 +205,8 @@ def test_several_files_and_a_prefix_of_one_of_two_samples(tmp_path: Path) -> Non
     assert find_events(tmp_path / "tt_pu200", range(1, 11)) == names[1:3]
     with pytest.raises(InputError, match=r"none of its 6 events, event0+ to event0+21, has a num"):
         find_events(tmp_path / "tt_pu200", range(30, 40))
+    with pytest.raises(InputError, match=r"tt_pu2: no such .*ColliderML's or what their names beg"):
+        find_events(tmp_path / "tt_pu2")
     with pytest.raises(InputError, match=r"event_id 1 is also that of .*name one, such as"):
         find_events(tmp_path)
 
