@@ -35,7 +35,7 @@ test check: $(INSTALLED)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(SELECTED)
+	$(VENV)/bin/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder $(SELECTED)
 
 # A link or an anchor that leads nowhere ends it; mkdocs overlooks both when told to be --quiet.
 docs: $(DOCUMENTED)

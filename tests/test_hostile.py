@@ -9,13 +9,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from bigtrk.disk.files import read_json, seal, write_atomically, write_json
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, write_manifest
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
-from bigtrk.graphs.storage.tensor_files import SectionFile, write_sections
+from bigtrk.graphs.storage.tensor_files import SectionFile, metadata, write_sections
 from partition.sectors import cut
 from tests.hostile import EVENT, READERS, a_graph, one_line, refusal, same
 
@@ -55,6 +56,14 @@ def test_a_mutated_file_is_read_or_refused(tmp_path: Path, name: str, data: st.D
     reader = READERS[name]
     content = data.draw(st.sampled_from(reader.seeds()).flatmap(mutations))
     assert one_line(refusal(lambda: reader.read(tmp_path, content)), tmp_path)
+
+
+def test_a_record_that_could_not_be_written_again_is_refused(tmp_path: Path) -> None:
+    """1e999 is JSON, and read as infinity, which is none."""
+    path = tmp_path / "a.safetensors"
+    save_file({"nodes/x": torch.ones(2)}, path, metadata('{"nodes": 1e999}', "{}"))
+    with pytest.raises(InputError, match="a number is beyond those of 64 bits"):
+        SectionFile(path)
 
 
 CHECKED = [

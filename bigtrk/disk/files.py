@@ -206,19 +206,19 @@ def read_json(path: Path) -> Any:
     """
     content = read_bytes(path, MAX_JSON_BYTES)
     try:
-        return checked(parse_json(content.decode()))
+        return parse_json(content.decode())
     except ValueError as error:
         raise InputError(f"{path}: not a JSON file ({reason(error)}); make it again") from None
 
 
 def parse_json(text: str) -> Any:
-    """Parses JSON text, which holds no NaN.
+    """Parses JSON text, which holds no NaN, and nothing that could not be written again.
 
     Raises:
-        ValueError: it is not JSON, or nests too deep.
+        ValueError: it is not JSON, nests too deep, or `checked` refuses a value.
     """
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return checked(json.loads(text, parse_constant=_refuse_constant))
     except RecursionError:
         raise ValueError("it nests too deep") from None
 

@@ -14,7 +14,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from bigtrk.config import Count
 from bigtrk.disk.files import unseal
-from bigtrk.disk.json_values import checked
 from bigtrk.errors import InputError, one_line, reason
 from bigtrk.training.checkpoint.progress import Progress
 
@@ -89,7 +88,7 @@ def decode(raw: bytes) -> Checkpoint:
 
 def _content(raw: bytes) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = checked(unseal(raw))
+        content: dict[str, Any] = unseal(raw)
     except ValueError as error:
         raise InputError(
             f"{MANIFEST} is damaged, or of an older version ({reason(error)})"
