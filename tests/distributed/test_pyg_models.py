@@ -44,6 +44,7 @@ def check(cases: list[Case], trials: list[PyGTrial]) -> None:
     assert all(case.gradients > 0 for case in cases)
 
 
+@pytest.mark.slow  # half a minute; test_pyg_run trains such networks in CI
 def test_networks_train_in_sectors_as_stock_layers_on_whole_graphs() -> None:
     check(run(CHOSEN), CHOSEN)
 
