@@ -60,14 +60,33 @@ From = Annotated[
 Range = Annotated[
     str | None, typer.Option("--events", help="FIRST-LAST: of the events, those so numbered")
 ]
+Windows = Annotated[
+    str | None,
+    typer.Option(help="trackml, odd or a windows file; those of the events' detector without"),
+]
+LearnWindows = Annotated[
+    bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
+]
 PtMin = Annotated[
     float,
     typer.Option(
         min=0, help="GeV; with --learn-windows or --learn-module-map: softer, larger graphs"
     ),
 ]
+ModuleMap = Annotated[
+    Path | None, typer.Option(help="module map: join hits in triplets that pass it")
+]
 LearnModuleMap = Annotated[
     bool, typer.Option("--learn-module-map", help="learn a module map from these events' truth")
+]
+ModuleMapWindows = Annotated[
+    MapWindows, typer.Option(help="around all that the map has seen, or mean and 3 sigma")
+]
+Embedding = Annotated[
+    Path | None, typer.Option(help="run of an embedding: join hits that are near each other in it")
+]
+TrueEdges = Annotated[
+    bool, typer.Option("--true-edges", help="true edges alone, to train an embedding on")
 ]
 Radius = Annotated[float | None, typer.Option(min=0, max=1e6, help="with --embedding: how near")]
 Efficiency = Annotated[
@@ -88,30 +107,16 @@ def build(
     out: Annotated[Path, typer.Argument(help="folder for the graphs")],
     source: From = Source.TRACKML,
     event_range: Range = None,
-    windows: Annotated[
-        str | None,
-        typer.Option(help="trackml, odd or a windows file; those of the events' detector without"),
-    ] = None,
-    learn_windows: Annotated[
-        bool, typer.Option("--learn-windows", help="learn windows from these events' truth")
-    ] = False,
+    windows: Windows = None,
+    learn_windows: LearnWindows = False,
     pt_min: PtMin = 1.0,
-    module_map: Annotated[
-        Path | None, typer.Option(help="module map: join hits in triplets that pass it")
-    ] = None,
+    module_map: ModuleMap = None,
     learn_module_map: LearnModuleMap = False,
-    module_map_windows: Annotated[
-        MapWindows, typer.Option(help="around all that the map has seen, or mean and 3 sigma")
-    ] = MapWindows.MINMAX,
-    embedding: Annotated[
-        Path | None,
-        typer.Option(help="run of an embedding: join hits that are near each other in it"),
-    ] = None,
+    module_map_windows: ModuleMapWindows = MapWindows.MINMAX,
+    embedding: Embedding = None,
     radius: Radius = None,
     efficiency: Efficiency = None,
-    true_edges: Annotated[
-        bool, typer.Option("--true-edges", help="true edges alone, to train an embedding on")
-    ] = False,
+    true_edges: TrueEdges = False,
     node_features: Columns = None,
     edge_features: Columns = None,
     pt_unit: Unit = None,
