@@ -23,7 +23,7 @@ from bigtrk.commands.studies import scale, study
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.errors import InputError
 from bigtrk.tracks.builders.names import BuilderName
-from bigtrk.tracks.task_names import Task
+from bigtrk.tracks.public_scores.task_names import Task
 from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:

@@ -27,11 +27,11 @@ from bigtrk.events.geometry import TRACKML_LAYERS
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
-from bigtrk.formats.acorn.checkpoint import AcornCheckpoint, write_checkpoint
-from bigtrk.formats.acorn.hyper_parameters import of_model
-from bigtrk.formats.acorn.import_graphs import read_acorn
-from bigtrk.formats.acorn.import_model import read_model
-from bigtrk.formats.acorn.weights import acorn_weights
+from bigtrk.formats.acorn.graphs.import_graphs import read_acorn
+from bigtrk.formats.acorn.models.checkpoint import AcornCheckpoint, write_checkpoint
+from bigtrk.formats.acorn.models.hyper_parameters import of_model
+from bigtrk.formats.acorn.models.import_model import read_model
+from bigtrk.formats.acorn.models.weights import acorn_weights
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.formats.pyg import read_pyg
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph
@@ -45,7 +45,7 @@ from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
 from bigtrk.graphs.storage.tensor_files import digest, metadata
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.tracks.files import open_tracks, write_tracks
+from bigtrk.tracks.storage.files import open_tracks, write_tracks
 from bigtrk.train import DEFAULT
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration

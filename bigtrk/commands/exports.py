@@ -46,9 +46,9 @@ def export_tracks(
     ] = None,
 ) -> None:
     """Write tracks in the form that other software reads."""
-    from bigtrk.formats.acts_csv import write_prototracks
+    from bigtrk.formats.acts.csv_files import write_prototracks
     from bigtrk.formats.track_lists import write_track_lists
-    from bigtrk.tracks.files import copy_as_trackml
+    from bigtrk.tracks.storage.files import copy_as_trackml
 
     if (form is TrackFormat.ACTS) != (events is not None):
         raise InputError("--format acts needs --events, which say where hits are; others do not")
@@ -67,7 +67,7 @@ def export_acts_graphs(
     code: Code = None,
 ) -> None:
     """Score graphs and write them as ACTS's CsvGnnGraphReader reads them."""
-    from bigtrk.formats.acts_csv import write_gnn_graphs
+    from bigtrk.formats.acts.csv_files import write_gnn_graphs
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.scoring import load_scorer
 
@@ -100,7 +100,7 @@ def export_acorn(
 
     Graphs that came from acorn go back with its own columns, edges and their order.
     """
-    from bigtrk.formats.acorn.export_graphs import export_acorn_folder
+    from bigtrk.formats.acorn.graphs.export_graphs import export_acorn_folder
     from bigtrk.pipeline.scoring import load_scorer
 
     allow_code(code or ())
@@ -118,7 +118,7 @@ def acorn_model(
 
     It must read the 12 node features that acorn's models read.
     """
-    from bigtrk.formats.acorn.export_model import export_model
+    from bigtrk.formats.acorn.models.export_model import export_model
 
     export_model(run, out)
     say(f"{out}: a checkpoint for acorn")

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.source import FOLDER, thinned_section
+from bigtrk.formats.acorn.graphs.source import FOLDER, thinned_section
 from bigtrk.graphs.builders.assembly import QUALITY, TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.fill_folder import GraphToMake, fill_folder

@@ -29,8 +29,8 @@ from bigtrk.tracks.matching import (
     match_tracks,
 )
 from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.public_scores.trackml_score import score_if_weighted
 from bigtrk.tracks.track_bins import track_bins
-from bigtrk.tracks.trackml_score import score_if_weighted
 
 BINNED_STYLE: Style = "ATLAS"
 BUDGET: tuple[Style, Mode] = (BINNED_STYLE, "strict")  # the style and mode of the loss budget

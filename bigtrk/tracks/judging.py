@@ -10,10 +10,10 @@ import numpy as np
 from bigtrk.events.event import Event
 from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics
 from bigtrk.tracks.evaluation import JudgedTracks
-from bigtrk.tracks.hit_tracks import HitTracks
 from bigtrk.tracks.matching import Matching, Particles, match_tracks
 from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.trackml_score import score_if_weighted
+from bigtrk.tracks.public_scores.trackml_score import score_if_weighted
+from bigtrk.tracks.storage.hit_tracks import HitTracks
 
 
 def judge_tracks(event: Event, tracks: HitTracks, matchings: Sequence[Matching]) -> JudgedTracks:

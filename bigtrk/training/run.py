@@ -29,9 +29,9 @@ from bigtrk.training.checkpoint.resume import (
 )
 from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.degree_histogram import with_degrees
 from bigtrk.training.data.events import Events
 from bigtrk.training.data.measured_scales import measure_scales
-from bigtrk.training.degree_histogram import with_degrees
 from bigtrk.training.losses.loss_check import check_loss
 from bigtrk.training.model_files import build_model, describe, read_description
 from bigtrk.training.monitoring.announce import EpochLines, announce

@@ -17,9 +17,9 @@ from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import BUILDERS
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
-from bigtrk.tracks.hit_tracks import HitTracks
 from bigtrk.tracks.judging import judge_tracks
 from bigtrk.tracks.matching import Criteria
+from bigtrk.tracks.storage.hit_tracks import HitTracks
 from bigtrk.tracks.summary import summarise_judged
 
 MERGE = "merge_tree"

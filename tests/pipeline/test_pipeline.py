@@ -30,7 +30,7 @@ from bigtrk.pipeline.stages import load_pipeline
 from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.pipeline.train import train_pipeline
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
-from bigtrk.tracks.files import open_tracks
+from bigtrk.tracks.storage.files import open_tracks
 from tests.distributed.ranks import ALONE
 from tests.programs import run_here
 from tests.test_bad_input import one_line

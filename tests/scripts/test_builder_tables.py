@@ -20,9 +20,9 @@ from bigtrk.tracks.builders.components import Components
 from bigtrk.tracks.builders.merge_tree import MergeTree
 from bigtrk.tracks.builders.trees import quality_training
 from bigtrk.tracks.builders.trees.known_event import known_event
-from bigtrk.tracks.files import write_tracks
 from bigtrk.tracks.hit_columns import scored_graph
-from bigtrk.tracks.hit_tracks import HitTracks
+from bigtrk.tracks.storage.files import write_tracks
+from bigtrk.tracks.storage.hit_tracks import HitTracks
 from bigtrk.training.evaluation.score_files import score_files
 from scripts.docs import stage_tables
 from scripts.physics import pixel_setting

@@ -8,13 +8,13 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import is_colliderml, read_event
 from bigtrk.records.score import EventScore, ScoreRecord
 from bigtrk.tracks.evaluation import JudgedTracks
-from bigtrk.tracks.files import open_tracks
-from bigtrk.tracks.hit_tracks import nothing_listed
 from bigtrk.tracks.judging import judge_tracks
 from bigtrk.tracks.matching import Criteria
-from bigtrk.tracks.pairing import events_by_number
+from bigtrk.tracks.public_scores.task_names import Task
+from bigtrk.tracks.storage.files import open_tracks
+from bigtrk.tracks.storage.hit_tracks import nothing_listed
+from bigtrk.tracks.storage.pairing import events_by_number
 from bigtrk.tracks.summary import summarise_judged
-from bigtrk.tracks.task_names import Task
 from bigtrk.training.evaluation.colliderml_score import ColliderMLTask, with_weights
 from bigtrk.training.evaluation.track_records import judged_record
 

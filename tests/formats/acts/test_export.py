@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bigtrk.api import build_tracks
-from bigtrk.formats.acorn.import_model import import_model
+from bigtrk.formats.acorn.models.import_model import import_model
 from bigtrk.formats.acts import export
 from bigtrk.formats.acts.readme import readme
 from bigtrk.graphs.storage.graph_folder import GraphFolder

@@ -13,8 +13,8 @@ from torch import Tensor
 from bigtrk.console import warn_once
 from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE
-from bigtrk.formats.acorn.columns import AcornColumns
-from bigtrk.formats.acorn.names import PARTICLE, PtUnit, unit_of
+from bigtrk.formats.acorn.graphs.columns import AcornColumns
+from bigtrk.formats.acorn.graphs.names import PARTICLE, PtUnit, unit_of
 from bigtrk.graphs.coordinates import Floats, Ints
 from bigtrk.graphs.event_graph import ParticleTable
 

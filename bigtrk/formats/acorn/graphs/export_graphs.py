@@ -15,12 +15,12 @@ from bigtrk.console import follow
 from bigtrk.disk.files import write_atomically
 from bigtrk.disk.folders import new_folder
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.names import OLDER, SCORES
-from bigtrk.formats.acorn.own_columns import own_columns
-from bigtrk.formats.acorn.source import FOLDER, AcornSource, read_source
+from bigtrk.formats.acorn.graphs.names import OLDER, SCORES
+from bigtrk.formats.acorn.graphs.own_columns import own_columns
+from bigtrk.formats.acorn.graphs.source import FOLDER, AcornSource, read_source
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.tracks.files import event_number
+from bigtrk.tracks.storage.files import event_number
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bigtrk.errors import InputError
 from bigtrk.events.reader import find_events
-from bigtrk.tracks.files import TrackSource, event_number
+from bigtrk.tracks.storage.files import TrackSource, event_number
 
 
 def events_by_number(source: TrackSource, events: Path) -> dict[int, str]:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from bigtrk.disk.safe_yaml import parse_yaml
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.columns import AcornColumns
-from bigtrk.formats.acorn.names import EDGE_COLUMNS, EDGES, HITS, TRUE_EDGES, TRUE_MAP
+from bigtrk.formats.acorn.graphs.columns import AcornColumns
+from bigtrk.formats.acorn.graphs.names import EDGE_COLUMNS, EDGES, HITS, TRUE_EDGES, TRUE_MAP
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.tensor_files import Section, SectionFile
 

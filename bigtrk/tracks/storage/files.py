@@ -21,9 +21,9 @@ from bigtrk.events.columns import TableSpec
 from bigtrk.events.event import event_name
 from bigtrk.events.tables import HEADER_LINES, parse_table
 from bigtrk.tracks.builders.builder import NO_TRACK
-from bigtrk.tracks.hit_tracks import HitTracks
 from bigtrk.tracks.overlaps import Ids
-from bigtrk.tracks.parquet_submission import ParquetSubmission
+from bigtrk.tracks.storage.hit_tracks import HitTracks
+from bigtrk.tracks.storage.parquet_submission import ParquetSubmission
 
 EVENT_NAME = re.compile(r"event(\d{1,18})")  # so many digits fit int64
 TRACKS_FILE = re.compile(r"(event\d{1,18})-tracks\.parquet")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.checkpoint import AcornCheckpoint, write_checkpoint
-from bigtrk.formats.acorn.hyper_parameters import ACORN_NODE_FEATURES, of_model
-from bigtrk.formats.acorn.scales import read_as_acorns
-from bigtrk.formats.acorn.weights import acorn_weights
+from bigtrk.formats.acorn.models.checkpoint import AcornCheckpoint, write_checkpoint
+from bigtrk.formats.acorn.models.hyper_parameters import ACORN_NODE_FEATURES, of_model
+from bigtrk.formats.acorn.models.scales import read_as_acorns
+from bigtrk.formats.acorn.models.weights import acorn_weights
 from bigtrk.graphs.features import EDGE_FEATURES, SCALES, Scale
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.training.model_files import StoredModel, load_model

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bigtrk.disk.files import check_file
-from bigtrk.formats.acorn.columns import AcornColumns, read_acorn_columns
-from bigtrk.formats.acorn.event_names import events_of, graph_files
-from bigtrk.formats.acorn.hits import hit_features, hit_ids, hit_modules, hit_weights
-from bigtrk.formats.acorn.names import EDGES, HITS, PARTICLE, PtUnit
-from bigtrk.formats.acorn.source import FOLDER, SECTION, kept_columns
-from bigtrk.formats.acorn.truth import TRUE_EDGES_OF, particle_table, particles_of_hits
+from bigtrk.formats.acorn.graphs.columns import AcornColumns, read_acorn_columns
+from bigtrk.formats.acorn.graphs.event_names import events_of, graph_files
+from bigtrk.formats.acorn.graphs.hits import hit_features, hit_ids, hit_modules, hit_weights
+from bigtrk.formats.acorn.graphs.names import EDGES, HITS, PARTICLE, PtUnit
+from bigtrk.formats.acorn.graphs.source import FOLDER, SECTION, kept_columns
+from bigtrk.formats.acorn.graphs.truth import TRUE_EDGES_OF, particle_table, particles_of_hits
 from bigtrk.graphs.builders.assembly import TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.coordinates import Floats, Ints
 from bigtrk.graphs.event_graph import EventGraph

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from bigtrk.disk.files import write_atomically
 from bigtrk.disk.parquet import IntegerGroups
-from bigtrk.tracks.hit_tracks import HitTracks
 from bigtrk.tracks.overlaps import Ids
+from bigtrk.tracks.storage.hit_tracks import HitTracks
 
 IDS = ("event_id", "hit_id", "track_id")
 CLAIMED = "majority_particle_id"

@@ -8,10 +8,10 @@ from bigtrk.config import parse
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.disk.folders import new_folder
 from bigtrk.errors import InputError
-from bigtrk.formats.acorn.checkpoint import AcornCheckpoint, read_checkpoint
-from bigtrk.formats.acorn.hyper_parameters import HyperParameters
-from bigtrk.formats.acorn.scales import our_scales, read_as_ours
-from bigtrk.formats.acorn.weights import load_acorn_weights
+from bigtrk.formats.acorn.models.checkpoint import AcornCheckpoint, read_checkpoint
+from bigtrk.formats.acorn.models.hyper_parameters import HyperParameters
+from bigtrk.formats.acorn.models.scales import our_scales, read_as_ours
+from bigtrk.formats.acorn.models.weights import load_acorn_weights
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.records.run import MeasuredScales, RunRecord
 from bigtrk.training.model_files import StoredModel, describe

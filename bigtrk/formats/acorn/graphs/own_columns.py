@@ -12,8 +12,8 @@ from torch import Tensor
 from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE, Event
 from bigtrk.events.truth import true_edges
-from bigtrk.formats.acorn.names import EDGES, HITS, PARTICLE, TRUE_MAP
-from bigtrk.formats.acorn.truth import TRUE_EDGES_OF, VERTEX
+from bigtrk.formats.acorn.graphs.names import EDGES, HITS, PARTICLE, TRUE_MAP
+from bigtrk.formats.acorn.graphs.truth import TRUE_EDGES_OF, VERTEX
 from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 

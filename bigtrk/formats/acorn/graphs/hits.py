@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bigtrk.formats.acorn.columns import AcornColumns
-from bigtrk.formats.acorn.names import HITS
-from bigtrk.formats.acorn.truth import reader_of
+from bigtrk.formats.acorn.graphs.columns import AcornColumns
+from bigtrk.formats.acorn.graphs.names import HITS
+from bigtrk.formats.acorn.graphs.truth import reader_of
 from bigtrk.graphs.coordinates import Floats, cylindrical, eta_of
 
 _READ_HITS = "add it to feature_sets.hit_features of acorn's data reading"

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from bigtrk.formats.acorn.scales import edge_scales
+from bigtrk.formats.acorn.models.scales import edge_scales
 from bigtrk.graphs.features import EDGE_FEATURES, NODE_FEATURES
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
 from bigtrk.models.options import Layers, Linears, Width

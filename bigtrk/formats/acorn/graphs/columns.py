@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bigtrk.console import warn_once
 from bigtrk.errors import InputError, one_line
-from bigtrk.formats.acorn.files import read_columns
-from bigtrk.formats.acorn.names import HITS, NEWER, OLDER, SCORES, is_older
+from bigtrk.formats.acorn.graphs.files import read_columns
+from bigtrk.formats.acorn.graphs.names import HITS, NEWER, OLDER, SCORES, is_older
 from bigtrk.formats.acorn.restricted import Held
 
 _OF_BATCHES = ("batch", "ptr", "num_nodes", "_num_nodes")  # of a DataBatch of one graph
