@@ -24,7 +24,7 @@ from bigtrk.tracks.storage.parquet_submission import SubmittedEvent, write_parqu
 
 @dataclass
 class Submitted:
-    """What a submission holds: events, rows (one per hit), tracks; left_out: events of the folder
+    """Counts of a submission: events, rows (one per hit), tracks; left_out: events of the folder
     without tracks, which it does not name.
     """
 

@@ -1,4 +1,4 @@
-"""What a run, or each stage of a pipeline, has trained, handed over to ACTS."""
+"""Models of a run, or of each stage of a pipeline, handed over to ACTS."""
 
 from contextlib import suppress
 from pathlib import Path

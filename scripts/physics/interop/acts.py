@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter
 
 from bigtrk.api import Graphs
 from bigtrk.formats.acts.export import export_stages
 from bigtrk.pipeline.acts import export_to_acts, stages_of
-from scripts.physics.as_acts import OPEN, calls, changed_tracks, ours, parity
+from scripts.physics.as_acts import OPEN, changed_tracks, parity
 from scripts.physics.interop.check import Check, Found, Material
 from tests.formats.acts.stages import MODELS, hits_and_edges, stage
 
@@ -60,26 +59,6 @@ def tracks(graphs: Graphs, material: Material) -> Found:
     return {f"changed_hits_{builder}": share for builder, share in found.items()}
 
 
-def seconds(material: Material) -> Found:
-    """Measures an event in ONNX Runtime, on one thread, and in ours; it can fail by its values
-    alone.
-    """
-    run, graph = material.classifier, material.graphs[0]
-    folder, [only] = exported(run, material), stages_of(run)
-    suffix, tensors, told = list(calls(graph, only))[-1]
-    runtime = OPEN["onnx"](folder / f"{only.name}{suffix}.onnx")
-    found: Found = {}
-    for name, call in (
-        ("onnx_s", lambda: runtime(*tensors)),
-        ("ours_s", lambda: ours(told, only)),
-    ):
-        call()
-        start = perf_counter()
-        call()
-        found[name] = perf_counter() - start
-    return found
-
-
 CHECKS = (
     Check("ACTS: every option on 0 to 1,000 edges", lambda m: drawn(tuple(MODELS), FEW, m)),
     Check("ACTS: 1,000,000 edges", lambda m: drawn(("interaction", "mlp", "embedding"), MANY, m)),
@@ -98,5 +77,4 @@ CHECKS = (
     ),
     Check("ACTS: tracks of simulated graphs", lambda m: tracks(m.graphs, m)),
     Check("ACTS: tracks of event 1000", lambda m: tracks(m.real_graphs, m), real=True),
-    Check("ACTS: time of an event", seconds),
 )

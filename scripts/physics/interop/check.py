@@ -23,7 +23,7 @@ Found = dict[str, float]  # largest differences, by what is compared
 
 @dataclass(frozen=True)
 class Check:
-    """What is checked, and how: `run` returns what it measured, and raises where it is wrong.
+    """A check by its name: `run` returns what it measured, and raises where it is wrong.
 
     real: it needs real events.
     """
@@ -109,7 +109,7 @@ class Material:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a check: skipped, or what it found, or why it failed."""
+    """The end of a check: skipped, or what it found, or why it failed."""
 
     name: str
     found: Found

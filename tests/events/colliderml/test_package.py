@@ -1,4 +1,4 @@
-"""What `bigtrk simulate` writes, read by the package colliderml from where it downloads to."""
+"""Simulated events, read by the package colliderml from where it downloads to."""
 
 from pathlib import Path
 

@@ -179,7 +179,7 @@ def same(one: Event, other: Event) -> None:
 def test_a_simulation_that_is_killed_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In its second file; or between placing the second file's particles and its hits."""
+    """It stops in its second file, or between placing that file's particles and its hits."""
     out = tmp_path / "out"
     made = simulate_event
 

@@ -34,7 +34,7 @@ def sample(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1, 1)])
 def test_every_value_is_the_one_written(sample: Path, order: tuple[int, ...]) -> None:
-    """In any order, also back to a row that was read before."""
+    """Rows are read in any order, also back to a row that was read before."""
     assert find_events(sample) == NAMES
     for place in order:
         event = read_event(sample, NAMES[place])
@@ -68,7 +68,7 @@ def test_momenta_are_those_of_the_particles(sample: Path) -> None:
 
 
 def test_hits_without_truth(tmp_path: Path) -> None:
-    """As the held-out events are: no true column, and no particles."""
+    """Held-out events have no true column, and no particles."""
     hits, _ = rows()
     for row in hits:
         for name in ("particle_id", "true_x", "true_y", "true_z"):
@@ -114,7 +114,7 @@ def test_a_null_particle_is_none(sample: Path, kind: pa.DataType) -> None:
 def test_a_particle_that_is_not_listed_is_one_of_unknown_momentum(
     sample: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As where the list was pruned; the task's metrics count it, too. It is said once."""
+    """A pruned list lacks particles; the task's metrics count them, too, and it is said once."""
     monkeypatch.setattr("bigtrk.console._warned", set())
     hits, particles = rows()
     for row in hits:

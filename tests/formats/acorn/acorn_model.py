@@ -104,7 +104,7 @@ class AcornModel:
         return OrderedDict(sorted(found.items()))
 
     def scores(self, graph: EventGraph) -> Tensor:
-        """What acorn computes of the columns of a graph, in mm and rad: [E] float64."""
+        """Computes acorn's scores of the columns of a graph, in mm and rad: [E] float64."""
         columns = dict(zip(graph.node_feature_names, graph.node_features.T, strict=True))
         x, edge_features = acorn_inputs(self.settings, columns, graph.edge_index)
         with torch.no_grad():
@@ -176,7 +176,7 @@ def hits(seed: int, widest_phi: float = math.pi) -> EventGraph:
 
 
 def our_scores(stored: StoredModel, graph: EventGraph) -> Tensor:
-    """What a model here gives for a graph in float64, computed in float64: [E]."""
+    """Scores of a model here for a graph in float64, computed in float64: [E]."""
     sector = whole_sector(graph)
     features = load_features(stored.configuration.data, stored.measured)
     inputs = features.of_nodes(sector), features.of_edges(sector), sector.edge_index

@@ -1,4 +1,4 @@
-"""What an imported graph keeps of acorn's file, so that it can be handed back as it was.
+"""The parts of acorn's file that an imported graph keeps, so that it can be handed back as it was.
 
 It lies beside the graph, in a section of its file: the columns as acorn had them, in its precision
 and by its newer names, which edges were turned, and plain values such as config. Left out is what
@@ -33,7 +33,7 @@ _IN_GRAPH = ("edge_index", *(EDGES + name for name in EDGE_COLUMNS))
 
 @dataclass(frozen=True)
 class AcornSource:
-    """What acorn knew of a graph. turned [E] bool: edges whose ends were exchanged."""
+    """The columns that acorn had of a graph. turned [E] bool: edges whose ends were exchanged."""
 
     tensors: dict[str, Tensor]
     turned: Tensor
