@@ -129,3 +129,19 @@ def reconstruct(found: Any) -> Table:
         "memory",
     )  # fmt: skip
     return Table(columns, rows, texts=0)
+
+
+def acts(found: Any) -> Table:
+    """Lists the seconds of an event by stage: our model, and each form exported for ACTS."""
+    stages = {name.removesuffix("_seconds"): one for name, one in found["summary"].items()}
+    ways = list(dict.fromkeys(way for one in stages.values() for way in one))
+    rows = [
+        [stage, *(f"{one[way]:.2f} s" if way in one else "" for way in ways)]
+        for stage, one in stages.items()
+    ]
+    names = {"onnx": "ONNX Runtime", "pt": "TorchScript", "ours": "bigtrk"}
+    columns = [
+        names[way.split("_")[0]] + (", with edge_attr" if "edge_attr" in way else "")
+        for way in ways
+    ]
+    return Table(("stage", *columns), rows)
