@@ -13,16 +13,17 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import save_on_cpu
 
 from bigtrk.models.kernels.plain import accumulable
+from bigtrk.models.layers.edge_states import EdgeStates
 from bigtrk.models.layers.encoding import Encoded
 from bigtrk.models.layers.interaction import GraphPass
 from bigtrk.models.layers.interaction_layer import EdgeDecoder, InteractionLayer
-from bigtrk.models.layers.mlp import Encoder
+from bigtrk.models.layers.mlp import EdgeEncoder, Encoder
 from bigtrk.models.layers.workspace import Recompute, Workspace
 from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
-from bigtrk.models.protocol import ExchangeAll, LayerCall, LayeredModel, SectorInputs
+from bigtrk.models.protocol import LayerCall, LayeredModel, SectorInputs
+from bigtrk.models.stores.store import EdgeStore, MemoryStore
 
 
 class InteractionGNNConfig(ModelSettings):
@@ -80,9 +81,10 @@ class InteractionGNN(LayeredModel[GraphPass]):
     ) -> None:
         super().__init__()
         self.config = config
+        self._store: EdgeStore = MemoryStore()
         hidden, mlp_layers = config.hidden, config.mlp_layers
         self.node_encoder = Encoder(n_node_features, hidden, mlp_layers)
-        self.edge_encoder = Encoder(n_edge_features, hidden, mlp_layers)
+        self.edge_encoder = EdgeEncoder(n_edge_features, hidden, mlp_layers)
         distinct = 1 if config.shared_weights else config.layers
         self.layers = nn.ModuleList(
             InteractionLayer(
@@ -103,16 +105,9 @@ class InteractionGNN(LayeredModel[GraphPass]):
             partial(self.layers[0 if self.config.shared_weights else i], i) for i in range(last)
         ]
 
-    def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
-        """Computes the logits [E] of each sector, float32 at least; with a pT head [E, 2]: logits,
-        and the log of the particle's pT in GeV.
-        """
-        x = sectors[0].x
-        # Meta tensors have no data to move; footprint.py counts what an accelerator's host gets.
-        if self.config.recompute == "offload" and not x.is_meta:
-            with save_on_cpu(pin_memory=x.is_cuda):
-                return super().forward_all(sectors, exchange)
-        return super().forward_all(sectors, exchange)
+    def keep_edges_in(self, store: EdgeStore) -> None:
+        """Has the edges between layers kept in `store` from the next pass on."""
+        self._store = store
 
     def encode(
         self, sectors: list[SectorInputs]
@@ -121,21 +116,29 @@ class InteractionGNN(LayeredModel[GraphPass]):
         config, x = self.config, sectors[0].x
         dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
         work = Workspace(config.hidden, config.recompute, dtype, x.device)
+        states = [
+            EdgeStates(
+                len(sector.edge_features), config.hidden, work, self._store, config.concatenate
+            )
+            for sector in sectors
+        ]
         nodes = self.node_encoder([sector.x for sector in sectors], work)
-        edges = self.edge_encoder([sector.edge_features for sector in sectors], work)
+        edges = self.edge_encoder([sector.edge_features for sector in sectors], states, work)
         graphs = [
-            GraphPass(sector.edge_index, sector.n_owned, work, *self._read_again(x, e))
-            for sector, x, e in zip(sectors, nodes, edges, strict=True)
+            GraphPass(sector.edge_index, sector.n_owned, work, self._read_again(x), of_edges)
+            for sector, x, of_edges in zip(sectors, nodes, states, strict=True)
         ]
         return graphs, [accumulable(x) for x in nodes], edges
 
-    def _read_again(self, x: Tensor, e: Tensor) -> tuple[Encoded | None, Encoded | None]:
-        return (Encoded(x), Encoded(e)) if self.config.concatenate else (None, None)
+    def _read_again(self, x: Tensor) -> Encoded | None:
+        return Encoded(x) if self.config.concatenate else None
 
     def decode(
         self, graphs: list[GraphPass], nodes: list[Tensor], edges: list[Tensor]
     ) -> list[Tensor]:
-        """Computes the last layer of edges and, from it, the logits."""
+        """Computes the last layer of edges and, from it, the logits [E] of each sector, float32 at
+        least; with a pT head [E, 2]: logits, and the log of the particle's pT in GeV.
+        """
         last = self.config.layers - 1
         made: list[Tensor] = self.decoder(self.layers[-1], last, graphs, nodes, edges)
         return [accumulable(logits) for logits in made]

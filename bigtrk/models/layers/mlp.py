@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.models.layers.chunked_mlp import Activation
-from bigtrk.models.layers.encoding import Encode
+from bigtrk.models.layers.edge_states import EdgeStates
+from bigtrk.models.layers.encoding import Encode, EncodeEdges
 from bigtrk.models.layers.workspace import Workspace
 
 
@@ -56,6 +57,25 @@ class Encoder(Perceptrons):
     def forward(self, features: list[Tensor], work: Workspace) -> list[Tensor]:
         weights = self.weights()
         return [Encode.apply(work, self.activations, values, *weights) for values in features]
+
+
+class EdgeEncoder(Perceptrons):
+    """An MLP of edges' features, which makes state 0 of each sector's states: [E, H]."""
+
+    def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.activations = activations(layers)
+        self.add_mlp("mlp", n_inputs, hidden, layers)
+
+    def forward(
+        self, features: list[Tensor], states: list[EdgeStates], work: Workspace
+    ) -> list[Tensor]:
+        """Maps features [E, n_inputs] of each sector to the token of its state 0."""
+        weights = self.weights()
+        return [
+            EncodeEdges.apply(work, self.activations, of_sector, values, *weights)
+            for of_sector, values in zip(states, features, strict=True)
+        ]
 
 
 class Regressor(Perceptrons):

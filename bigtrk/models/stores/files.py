@@ -1,0 +1,138 @@
+"""A store in files of a local disk, for events whose edges exceed the memory.
+
+The files have no name, so they are gone with the process, however it ends. They are read and
+written past the file system's cache where it allows that: pages there would count as memory of a
+job, and push out what it needs.
+"""
+
+import ctypes
+import fcntl
+import mmap
+import os
+import tempfile
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError, reason
+from bigtrk.models.stores.streamed import Place, StreamedStore
+
+# Rows of a block: a chunk's rows are a power of two up to this. 16 MiB of bfloat16 at hidden 64.
+BLOCK_ROWS = 2**17
+# Direct reads and writes begin and end at multiples of this.
+_PAGE = 4096
+
+
+@dataclass
+class _File:
+    """An open file without a name, of `size` bytes that are its own; direct: its reads and writes
+    pass the file system's cache by.
+    """
+
+    handle: int
+    direct: bool
+    size: int = 0
+
+    def grow(self, size: int) -> None:
+        os.posix_fallocate(self.handle, 0, size)
+        self.size = size
+
+
+@dataclass(frozen=True)
+class FilePlace(Place):
+    """Rows in a file."""
+
+    file: _File = field(compare=False)
+
+    def read(self, rows: slice, into: Tensor) -> None:
+        self._move(os.preadv, rows, into)
+
+    def write(self, rows: slice, values: Tensor) -> None:
+        self._move(os.pwritev, rows, values)
+
+    def _move(self, call, rows: slice, block: Tensor) -> None:  # type: ignore[no-untyped-def]
+        """Moves whole pages, of which the buffer and the file have enough for the last block."""
+        start, length = rows.start * self.row_bytes, _padded(block.nbytes)
+        whole = memoryview((ctypes.c_char * length).from_address(block.data_ptr()))
+        done = 0
+        while done < length:
+            moved = call(self.file.handle, [whole[done:]], start + done)
+            if moved == 0:
+                raise OSError("a file of spilled edges ends early")
+            done += moved
+        if not self.file.direct:
+            os.posix_fadvise(self.file.handle, start, length, os.POSIX_FADV_DONTNEED)
+
+
+class FileStore(StreamedStore):
+    """Keeps rows in files of `folder`; freed files are used again."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(BLOCK_ROWS)
+        self.folder = folder
+        self._unused: list[_File] = []
+
+    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> FilePlace:
+        """Makes room in a file.
+
+        Raises:
+            InputError: the folder is full, or is no folder to write in.
+        """
+        try:
+            file = self._file(_padded(n_rows * width * dtype.itemsize))
+        except OSError as error:
+            raise InputError(
+                f"training.spill={self.folder}: no room for the edges there ({reason(error)}); "
+                f"name a folder of a local disk with more free space"
+            ) from None
+        place = FilePlace(n_rows, width, dtype, device, file)
+        weakref.finalize(place, self._unused.append, file)
+        return place
+
+    def _file(self, size: int) -> _File:
+        """Takes the smallest unused file that is large enough, or else the largest, and enlarges
+        it.
+        """
+        self._unused.sort(key=lambda file: file.size)
+        fitting = [file for file in self._unused if file.size >= size]
+        file = (fitting or self._unused[-1:] or [_open(self.folder)])[0]
+        if file.size < size:
+            file.grow(size)
+        if file in self._unused:
+            self._unused.remove(file)
+        return file
+
+    def buffer(self, place: Place, n_rows: int) -> Tensor:
+        memory = mmap.mmap(-1, max(_padded(n_rows * place.row_bytes), _PAGE))
+        rows = torch.frombuffer(memory, dtype=place.dtype)
+        return rows[: n_rows * place.width].view(n_rows, place.width)
+
+    def ready(self) -> None:
+        """Marks nothing: a CPU has computed what it was asked to."""
+
+    def move(self, ready: None, place: Place, rows: slice, block: Tensor, *, out: bool) -> None:
+        (place.write if out else place.read)(rows, block)
+
+
+def _open(folder: Path) -> _File:
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as opened:
+        handle = os.dup(opened.fileno())
+    file = _File(handle, _set_direct(handle))
+    weakref.finalize(file, os.close, handle)
+    return file
+
+
+def _set_direct(handle: int) -> bool:
+    """Has reads and writes pass the cache by, where the file system knows how (tmpfs does not)."""
+    try:
+        fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | os.O_DIRECT)
+    except OSError:
+        return False
+    return True
+
+
+def _padded(n_bytes: int) -> int:
+    return -(-n_bytes // _PAGE) * _PAGE
