@@ -19,11 +19,11 @@ CPU_BYTES, GPU_BYTES = 2**19, 2**24
 def chunk_rows(
     hidden: int, recompute: Recompute, dtype: torch.dtype, device: torch.device
 ) -> int | None:
-    """Returns the rows of a chunk; None where a layer is computed at once."""
+    """Returns the rows of a chunk, a power of two; None where a layer is computed at once."""
     if recompute == "layer":
         return None
     n_bytes = GPU_BYTES if device.type == "cuda" else CPU_BYTES
-    return max(1, n_bytes // (dtype.itemsize * hidden))
+    return 1 << max(1, n_bytes // (dtype.itemsize * hidden)).bit_length() - 1
 
 
 class Workspace:

@@ -20,8 +20,8 @@ from torch import Tensor
 from bigtrk.errors import InputError, reason
 from bigtrk.models.stores.streamed import Place, StreamedStore
 
-# Rows of a block: a chunk's rows are a power of two up to this. 16 MiB of bfloat16 at hidden 64.
-BLOCK_ROWS = 2**17
+# Several blocks are under way at once, so that a disk is kept busy by blocks of this size.
+BLOCK_BYTES = 2**22
 # Direct reads and writes begin and end at multiples of this.
 _PAGE = 4096
 
@@ -68,19 +68,25 @@ class FilePlace(Place):
 
 
 class FileStore(StreamedStore):
-    """Keeps rows in files of `folder`; freed files are used again."""
+    """Keeps rows in memory while they take up to `memory` bytes, then in files of `folder`; freed
+    files are used again.
+    """
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(BLOCK_ROWS)
-        self.folder = folder
+    def __init__(self, folder: Path, memory: float = 0.0) -> None:
+        super().__init__(BLOCK_BYTES)
+        self.folder, self._memory = folder, memory
         self._unused: list[_File] = []
 
-    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> FilePlace:
-        """Makes room in a file.
+    def new(
+        self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device
+    ) -> FilePlace | Tensor:
+        """Makes room in memory, or else in a file.
 
         Raises:
             InputError: the folder is full, or is no folder to write in.
         """
+        if n_rows * width * dtype.itemsize <= self._memory:
+            return self._in_memory(torch.empty(n_rows, width, dtype=dtype, device=device))
         try:
             file = self._file(_padded(n_rows * width * dtype.itemsize))
         except OSError as error:
@@ -91,6 +97,15 @@ class FileStore(StreamedStore):
         place = FilePlace(n_rows, width, dtype, device, file)
         weakref.finalize(place, self._unused.append, file)
         return place
+
+    def _in_memory(self, rows: Tensor) -> Tensor:
+        """Counts rows, as long as they are referred to."""
+        self._memory -= rows.nbytes
+        weakref.finalize(rows, self._give_back, rows.nbytes)
+        return rows
+
+    def _give_back(self, n_bytes: int) -> None:
+        self._memory += n_bytes
 
     def _file(self, size: int) -> _File:
         """Takes the smallest unused file that is large enough, or else the largest, and enlarges
@@ -107,6 +122,7 @@ class FileStore(StreamedStore):
 
     def buffer(self, place: Place, n_rows: int) -> Tensor:
         memory = mmap.mmap(-1, max(_padded(n_rows * place.row_bytes), _PAGE))
+        memory.madvise(mmap.MADV_HUGEPAGE)
         rows = torch.frombuffer(memory, dtype=place.dtype)
         return rows[: n_rows * place.width].view(n_rows, place.width)
 

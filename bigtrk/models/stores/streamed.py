@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,8 @@ from bigtrk.models.stores.store import Block
 DEPTH = 3
 # Threads that move blocks: as many streams as a backward pass reads, and the one it writes.
 _MOVERS = 6
+# Blocks of so many rows are whole pages of 4,096 bytes, whatever two bytes or more a row has.
+_FEWEST_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,10 @@ class Place(ABC):
     width: int
     dtype: torch.dtype
     device: torch.device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_rows, self.width
 
     @property
     def row_bytes(self) -> int:
@@ -46,10 +52,10 @@ class Place(ABC):
 
 
 class StreamedStore(ABC):
-    """Keeps rows in places off the device, `block_rows` of which are moved at once."""
+    """Keeps rows in places off the device; about `block_bytes` of each are moved at once."""
 
-    def __init__(self, block_rows: int) -> None:
-        self._block_rows = block_rows
+    def __init__(self, block_bytes: int) -> None:
+        self._block_bytes = block_bytes
         self._free: dict[tuple[Any, ...], list[Tensor]] = {}
 
     @abstractmethod
@@ -64,38 +70,55 @@ class StreamedStore(ABC):
     def move(self, ready: Any, place: Place, rows: slice, block: Tensor, *, out: bool) -> None:
         """Reads rows into `block`, or writes them `out`, after `ready`; in a thread."""
 
-    def blocks(self, n_rows: int, read: Sequence[Place], made: Sequence[Place]) -> Iterator[Block]:
+    def blocks(
+        self, n_rows: int, read: Sequence[Place | Tensor], made: Sequence[Place | Tensor]
+    ) -> Iterator[Block]:
         """Yields the blocks in their order, with buffers that hold them until the next but one."""
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(_MOVERS))
-            ahead = [self._ring(stack, place) for place in read]
-            behind = [self._ring(stack, place) for place in made]
-            yield from _Pass(self, pool, self._slices(n_rows), read, made, ahead, behind).run()
+            step = max((self._block_rows(rows) for rows in (*read, *made)), default=n_rows or 1)
+            ahead = [self._stream(stack, rows, step) for rows in read]
+            behind = [self._stream(stack, rows, step) for rows in made]
+            starts = range(0, n_rows, step)
+            slices = [slice(start, min(start + step, n_rows)) for start in starts]
+            yield from _Pass(self, pool, slices, ahead, behind).run()
 
-    def _slices(self, n_rows: int) -> list[slice]:
-        step = self._block_rows
-        return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
+    def _block_rows(self, rows: Place | Tensor) -> int:
+        """Returns the rows of a block: a power of two, so that blocks are cut into the same chunks
+        as all rows at once would be, and hold whole pages of a file.
+        """
+        row_bytes = rows.shape[1] * rows.dtype.itemsize
+        return max(_FEWEST_ROWS, 1 << (self._block_bytes // row_bytes).bit_length() - 1)
 
-    def _ring(self, stack: ExitStack, place: Place) -> list[Tensor]:
+    def _stream(self, stack: ExitStack, rows: Place | Tensor, n_rows: int) -> "_Stream | Tensor":
         """Takes buffers for the blocks of a place, until the pass is over."""
-        key = (place.width, place.dtype, place.device)
-        free = self._free.setdefault(key, [])
-        taken = [free.pop() if free else self.buffer(place, self._block_rows) for _ in range(DEPTH)]
+        if isinstance(rows, Tensor):
+            return rows
+        free = self._free.setdefault((n_rows, rows.width, rows.dtype, rows.device), [])
+        taken = [free.pop() if free else self.buffer(rows, n_rows) for _ in range(DEPTH)]
         stack.callback(free.extend, taken)
-        return taken
+        return _Stream(rows, taken)
+
+
+class _Stream(NamedTuple):
+    """A place and the buffers that its blocks take in turn."""
+
+    place: Place
+    buffers: list[Tensor]
+
+    def block(self, i: int, rows: slice) -> Tensor:
+        return self.buffers[i % DEPTH][: rows.stop - rows.start]
 
 
 @dataclass(frozen=True)
 class _Pass:
-    """A pass through places: `ahead` and `behind` have the buffers of those read and made."""
+    """A pass through rows that are read ahead and made behind; tensors are there already."""
 
     store: StreamedStore
     pool: ThreadPoolExecutor
     slices: Sequence[slice]
-    read: Sequence[Place]
-    made: Sequence[Place]
-    ahead: Sequence[Sequence[Tensor]]
-    behind: Sequence[Sequence[Tensor]]
+    read: Sequence[_Stream | Tensor]
+    made: Sequence[_Stream | Tensor]
 
     def run(self) -> Iterator[Block]:
         coming = [self._move(i, out=False) for i in range(min(DEPTH - 1, len(self.slices)))]
@@ -106,21 +129,21 @@ class _Pass:
             _wait(coming[i])
             if i >= DEPTH:
                 _wait(leaving[i - DEPTH])
-            yield Block(rows, self._of(self.ahead, i), self._of(self.behind, i))
+            yield Block(rows, self._of(self.read, i), self._of(self.made, i))
             leaving.append(self._move(i, out=True))
         for moves in leaving[-DEPTH:]:
             _wait(moves)
 
-    def _of(self, rings: Sequence[Sequence[Tensor]], i: int) -> list[Tensor]:
+    def _of(self, streams: Sequence[_Stream | Tensor], i: int) -> list[Tensor]:
         rows = self.slices[i]
-        return [ring[i % DEPTH][: rows.stop - rows.start] for ring in rings]
+        return [one[rows] if isinstance(one, Tensor) else one.block(i, rows) for one in streams]
 
     def _move(self, i: int, *, out: bool) -> list[Future[None]]:
-        ready, places = self.store.ready(), self.made if out else self.read
-        blocks = self._of(self.behind if out else self.ahead, i)
+        ready, rows = self.store.ready(), self.slices[i]
+        moved = (one for one in (self.made if out else self.read) if not isinstance(one, Tensor))
         return [
-            self.pool.submit(self.store.move, ready, place, self.slices[i], block, out=out)
-            for place, block in zip(places, blocks, strict=True)
+            self.pool.submit(self.store.move, ready, one.place, rows, one.block(i, rows), out=out)
+            for one in moved
         ]
 
 
