@@ -9,8 +9,7 @@ Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, 
 """
 
 import weakref
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -19,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -27,9 +25,12 @@ from torch.utils.flop_counter import flop_registry
 
 from bigtrk.cost.zero_memory import Weights
 from bigtrk.models.build import make_model
+from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.layers.workspace import chunk_rows
 from bigtrk.models.protocol import units
 from bigtrk.models.settings import ModelConfig
+from bigtrk.models.stores.store import Block, Rows
+from bigtrk.models.stores.streamed import Place, StreamedStore
 
 Columns = NDArray[np.float64]
 # Edges, nodes and owned nodes, in chunks. They are independent in all columns, and each that is cut
@@ -42,17 +43,18 @@ _ROWS = 1000  # of a chunk where a layer is computed at once
 @dataclass(frozen=True)
 class Footprint:
     """The counts of a pass. live [T, 4]: bytes alive at each moment, without weights, their
-    gradients and inputs. saved [4]: bytes alive between forward and backward. host [4]: bytes that
-    meanwhile are in the memory of an accelerator's host. flops [4]: those of matrix products.
-    traffic [4]: bytes that operations read and write. operations [4]: their number. exchanged:
-    bytes of a row in each halo exchange of the forward pass. width: that of nodes and edges between
-    layers. measured: the passes were of real tensors, since the model reads data that meta tensors
-    do not have.
+    gradients and inputs. saved [4]: bytes alive between forward and backward. away [4]: bytes of
+    edges that meanwhile are off the device. moved [4]: bytes that travel there and back. flops [4]:
+    those of matrix products. traffic [4]: bytes that operations read and write. operations [4]:
+    their number. exchanged: bytes of a row in each halo exchange of the forward pass. width: that
+    of nodes and edges between layers. measured: the passes were of real tensors, since the model
+    reads data that meta tensors do not have.
     """
 
     live: Columns
     saved: Columns
-    host: Columns
+    away: Columns
+    moved: Columns
     flops: Columns
     traffic: Columns
     operations: Columns
@@ -68,21 +70,21 @@ def footprint(
     n_node_features: int,
     n_edge_features: int,
     cut: bool,
-    to_host: bool = False,
+    away_in: int | None = None,
 ) -> Footprint:
     """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows.
 
-    to_host: offloaded tensors go to the memory of an accelerator's host; a CPU's has them already.
+    away_in: edges between layers are off the device, and come to it in blocks of so many bytes.
     """
     # A rank routes by its own count: the same graphs on all, and other random numbers as they were.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            return _count(config, n_node_features, n_edge_features, cut, to_host, "meta")
+            return _count(config, n_node_features, n_edge_features, cut, away_in, "meta")
         except Exception:
             if config.hidden is not None:  # one of ours, which all run there
                 raise
-        return _count(config, n_node_features, n_edge_features, cut, to_host, "cpu")
+        return _count(config, n_node_features, n_edge_features, cut, away_in, "cpu")
 
 
 def _count(
@@ -90,7 +92,7 @@ def _count(
     n_node_features: int,
     n_edge_features: int,
     cut: bool,
-    to_host: bool,
+    away_in: int | None,
     device: Literal["meta", "cpu"],
 ) -> Footprint:
     passes = []
@@ -108,7 +110,8 @@ def _count(
         for size in sizes:
             inputs = _inputs(n_node_features, n_edge_features, size)
             exchange = _Halo(size[1] - size[2] if cut else 0)
-            passes.append(_run(model, inputs, size, exchange, _Host() if to_host else None))
+            store = _CountingStore(away_in) if away_in else None
+            passes.append(_run(model, inputs, size, exchange, store))
     design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
     # In a whole graph nodes and owned nodes are equally many; the pseudo-inverse shares their
     # coefficient.
@@ -120,7 +123,8 @@ def _count(
     return Footprint(
         live=np.unique(live.round(6), axis=0),
         saved=solve @ np.array([count.saved for count in passes]),
-        host=solve @ np.array([count.host for count in passes]),
+        away=solve @ np.array([count.away for count in passes]),
+        moved=solve @ np.array([count.moved for count in passes]),
         flops=solve @ np.array([count.flops for count in passes]),
         traffic=solve @ np.array([count.traffic for count in passes]),
         operations=solve @ np.array([count.operations for count in passes]),
@@ -139,7 +143,8 @@ def _count(
 class _Pass:
     live: list[float]
     saved: float
-    host: float
+    away: float
+    moved: float
     flops: float
     traffic: float
     operations: int
@@ -151,28 +156,30 @@ def _run(
     inputs: tuple[Any, ...],
     size: tuple[int, int, int],
     exchange: "_Halo",
-    host: "_Host | None",
+    store: "_CountingStore | None",
 ) -> _Pass:
-    """Runs one forward and backward pass, which keeps its activations on `host` if there is one."""
+    """Runs one forward and backward pass, which keeps edges in `store` if there is one."""
+    if store:
+        assert isinstance(model, InteractionGNN), "no other model keeps edges"
+        model.keep_edges_in(store)
     # They are made before, as engines with buckets do: what a pass adds to them is freed at once.
     gradients = [torch.empty_like(parameter) for parameter in model.parameters()]
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
     label, weight = torch.ones(size[0]), torch.ones(size[0])
     with _Counter([*model.parameters(), *gradients, *_tensors(inputs), label, weight]) as counter:
-        with host or nullcontext():
-            made = model(*inputs, exchange)
+        made = model(*inputs, exchange)
         if made.dim() == 1:
             loss = binary_cross_entropy_with_logits(made, label, weight=weight, reduction="sum")
         else:  # the loss of an embedding is of a few pairs of hits
             loss = made.sum()
         saved = counter.alive
         loss.backward()
-    kept = host.bytes if host else 0
     return _Pass(
         counter.live,
         saved,
-        kept,
+        store.bytes if store else 0,
+        store.moved if store else 0,
         counter.flops,
         counter.traffic,
         counter.operations,
@@ -217,22 +224,36 @@ def _numel(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-class _Host(saved_tensors_hooks):
-    """Counts as save_on_cpu works on an accelerator: each tensor that a node keeps is copied to the
-    host, even if another node keeps it too, and copied back in the backward pass.
-    """
+@dataclass(frozen=True)
+class _Away(Place):
+    """Rows that are kept off the device."""
 
-    def __init__(self) -> None:
-        super().__init__(self._take, self._give_back)
-        self.bytes = 0
 
-    def _take(self, tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
-        self.bytes += tensor.nbytes
-        return tensor.shape, tensor.dtype
+class _CountingStore(StreamedStore):
+    """Counts the bytes of edges that are kept off the device, which holds blocks of them."""
 
-    def _give_back(self, taken: tuple[torch.Size, torch.dtype]) -> Tensor:
-        shape, dtype = taken
-        return torch.empty(shape, dtype=dtype, device="meta")
+    def __init__(self, block_bytes: int) -> None:
+        super().__init__(block_bytes)
+        self.bytes = self.moved = 0
+
+    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> _Away:
+        rows = _Away(n_rows, width, dtype, device)
+        self.bytes += n_rows * rows.row_bytes
+        return rows
+
+    def buffer(self, place: Place, n_rows: int) -> Tensor:
+        return torch.empty(n_rows, place.width, dtype=place.dtype, device="meta")
+
+    def ready(self) -> None:
+        """Marks nothing: nothing is computed."""
+
+    def move(self, ready: None, place: Place, rows: slice, block: Tensor, *, out: bool) -> None:
+        """Moves nothing, as there are no values."""
+
+    def blocks(self, n_rows: int, read: Sequence[Rows], made: Sequence[Rows]) -> Iterator[Block]:
+        """Yields the blocks, and counts what would be moved."""
+        self.moved += sum(n_rows * rows.row_bytes for rows in (*read, *made))
+        return super().blocks(n_rows, read, made)
 
 
 class _Counter(TorchDispatchMode):

@@ -70,8 +70,8 @@ class CostModel:
     events_per_step: int = 1
 
     def footprint(self, cut: bool) -> Footprint:
-        to_host = self.model.recompute == "offload" and not self.machine.shared
-        return footprint(self.model, self.n_node_features, self.n_edge_features, cut, to_host)
+        away = GPU_BYTES if self.model.recompute == "offload" and not self.machine.shared else None
+        return footprint(self.model, self.n_node_features, self.n_edge_features, cut, away)
 
     def memory(self, event: EventSize, parts: int) -> Memory:
         """Returns the peak memory of the rank with the largest of the event's `parts` sectors."""
@@ -102,7 +102,7 @@ class CostModel:
 
     def host_bytes(self, event: EventSize, parts: int) -> float:
         """Returns the bytes of activations that the rank keeps on its accelerator's host."""
-        return float(self.footprint(cut=parts > 1).host @ _sizes(event.sector(parts)))
+        return float(self.footprint(cut=parts > 1).away @ _sizes(event.sector(parts)))
 
     def smallest_parts(self, event: EventSize, budget: float) -> int | None:
         """Returns the smallest power of two of sectors that fits `budget` bytes; None if the
@@ -133,9 +133,9 @@ class CostModel:
         operations = count.operations.copy()
         if not machine.shared and self.model.in_chunks:
             operations[:3] *= CPU_BYTES / GPU_BYTES  # counted in the chunks of a CPU
-        to_host_and_back = 2 * (count.host @ sizes) / machine.transfer
-        started = operations @ sizes * machine.operation
-        return float(busy * self._sharers(near[0]) + to_host_and_back + started)
+        computed = busy * self._sharers(near[0]) + operations @ sizes * machine.operation
+        # Edges travel beside the computation.
+        return float(max(computed, count.moved @ sizes / machine.transfer))
 
     def exchange_seconds(self, event: EventSize, parts: int) -> float:
         """Returns the seconds of the halo exchanges of forward and backward."""

@@ -23,6 +23,7 @@ from bigtrk.models.layers.mlp import EdgeEncoder, Encoder
 from bigtrk.models.layers.workspace import Recompute, Workspace
 from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
 from bigtrk.models.protocol import LayerCall, LayeredModel, SectorInputs
+from bigtrk.models.stores.host import HostStore
 from bigtrk.models.stores.store import EdgeStore, MemoryStore
 
 
@@ -48,7 +49,7 @@ class InteractionGNNConfig(ModelSettings):
     recompute: Recompute = "chunk"
     """What the backward pass computes anew from the edges between layers: `none` of the matrix
     products, `layer` a layer at once, `chunk` a layer in chunks that stay in cache; `offload` is
-    `chunk` with what is kept between layers in the memory of the host."""
+    `chunk` with the edges between layers in the memory of the host."""
     precision: Precision = "fp32"
     """`bf16` computes in bfloat16 where that is safe; weights and sums stay float32."""
 
@@ -81,7 +82,7 @@ class InteractionGNN(LayeredModel[GraphPass]):
     ) -> None:
         super().__init__()
         self.config = config
-        self._store: EdgeStore = MemoryStore()
+        self._store: EdgeStore | None = None
         hidden, mlp_layers = config.hidden, config.mlp_layers
         self.node_encoder = Encoder(n_node_features, hidden, mlp_layers)
         self.edge_encoder = EdgeEncoder(n_edge_features, hidden, mlp_layers)
@@ -109,6 +110,11 @@ class InteractionGNN(LayeredModel[GraphPass]):
         """Has the edges between layers kept in `store` from the next pass on."""
         self._store = store
 
+    def _store_on(self, device: torch.device) -> EdgeStore:
+        # A CPU is its own host.
+        offloads = self.config.recompute == "offload" and device.type == "cuda"
+        return HostStore() if offloads else MemoryStore()
+
     def encode(
         self, sectors: list[SectorInputs]
     ) -> tuple[list[GraphPass], list[Tensor], list[Tensor]]:
@@ -116,10 +122,9 @@ class InteractionGNN(LayeredModel[GraphPass]):
         config, x = self.config, sectors[0].x
         dtype = torch.bfloat16 if config.precision == "bf16" else x.dtype
         work = Workspace(config.hidden, config.recompute, dtype, x.device)
+        store = self._store or self._store_on(x.device)
         states = [
-            EdgeStates(
-                len(sector.edge_features), config.hidden, work, self._store, config.concatenate
-            )
+            EdgeStates(len(sector.edge_features), config.hidden, work, store, config.concatenate)
             for sector in sectors
         ]
         nodes = self.node_encoder([sector.x for sector in sectors], work)

@@ -13,6 +13,7 @@ from bigtrk.models.layers import workspace
 from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.stores.store import MemoryStore
 from tests.models.graphs import F, G, Recorder, gradients, halo_from, make_graph, sector_of
 
 OPTIONS: list[dict[str, Any]] = [
@@ -154,9 +155,26 @@ def test_recomputation_exchanges_nothing(recompute: str) -> None:
     assert len(exchange.seen) == 2
 
 
+class Recording(MemoryStore):
+    """Notes the rows that it makes."""
+
+    def __init__(self) -> None:
+        self.rows: list[weakref.ref[Tensor]] = []
+
+    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        made = super().new(n_rows, width, dtype, device)
+        self.rows.append(weakref.ref(made))
+        return made
+
+    @property
+    def alive(self) -> list[Tensor]:
+        return [rows for ref in self.rows if (rows := ref()) is not None]
+
+
 def kept_bytes(**options: Any) -> int:
     """Bytes of distinct storage that one forward pass keeps for the backward pass."""
-    model = make_model(hidden=32, layers=8, **options)
+    model, store = make_model(hidden=32, layers=8, **options), Recording()
+    model.keep_edges_in(store)
     kept: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -167,7 +185,8 @@ def kept_bytes(**options: Any) -> int:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         logits = model(x.float(), edge_features.float(), edge_index, len(x), no_exchange)
     assert logits.requires_grad
-    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    tensors = [*kept.values(), *store.alive]
+    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
 
 
 def test_what_recomputation_and_bf16_keep() -> None:
@@ -180,9 +199,17 @@ def test_what_recomputation_and_bf16_keep() -> None:
     assert kept_bytes(recompute="chunk", precision="bf16") < 0.53 * recomputed
 
 
-def test_offload_takes_what_is_kept_elsewhere() -> None:
-    """The hooks that move it come before ours, so nothing is left for them."""
-    assert kept_bytes(recompute="offload") == 0
+def test_a_backward_pass_takes_one_tensor_of_all_edges_more_and_frees_all() -> None:
+    x, edge_features, edge_index = make_graph(20, 2000)
+    model, store = make_model(hidden=32, layers=8), Recording()
+    model.keep_edges_in(store)
+    logits = model(x.float(), edge_features.float(), edge_index, len(x), no_exchange)
+    assert len(store.rows) == len(store.alive) == 8
+    logits.sum().backward(retain_graph=True)
+    assert len(store.rows) == 9
+    assert not store.alive
+    with pytest.raises(RuntimeError, match="a backward pass can be run once"):
+        logits.sum().backward()
 
 
 @pytest.mark.parametrize("recompute", get_args(Recompute))

@@ -11,13 +11,15 @@ import mmap
 import os
 import tempfile
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import RankError, reason
 from bigtrk.models.stores.streamed import Place, StreamedStore
 
 # Several blocks are under way at once, so that a disk is kept busy by blocks of this size.
@@ -40,31 +42,20 @@ class _File:
         os.posix_fallocate(self.handle, 0, size)
         self.size = size
 
+    def move(self, call: Callable[..., int], pages: memoryview, start: int) -> None:
+        """Reads or writes whole pages from byte `start` on, by a `call` that may do a part."""
+        done = 0
+        while done < len(pages):
+            done += call(self.handle, [pages[done:]], start + done)
+        if not self.direct:
+            os.posix_fadvise(self.handle, start, len(pages), os.POSIX_FADV_DONTNEED)
+
 
 @dataclass(frozen=True)
 class FilePlace(Place):
     """Rows in a file."""
 
     file: _File = field(compare=False)
-
-    def read(self, rows: slice, into: Tensor) -> None:
-        self._move(os.preadv, rows, into)
-
-    def write(self, rows: slice, values: Tensor) -> None:
-        self._move(os.pwritev, rows, values)
-
-    def _move(self, call, rows: slice, block: Tensor) -> None:  # type: ignore[no-untyped-def]
-        """Moves whole pages, of which the buffer and the file have enough for the last block."""
-        start, length = rows.start * self.row_bytes, _padded(block.nbytes)
-        whole = memoryview((ctypes.c_char * length).from_address(block.data_ptr()))
-        done = 0
-        while done < length:
-            moved = call(self.file.handle, [whole[done:]], start + done)
-            if moved == 0:
-                raise OSError("a file of spilled edges ends early")
-            done += moved
-        if not self.file.direct:
-            os.posix_fadvise(self.file.handle, start, length, os.POSIX_FADV_DONTNEED)
 
 
 class FileStore(StreamedStore):
@@ -83,17 +74,12 @@ class FileStore(StreamedStore):
         """Makes room in memory, or else in a file.
 
         Raises:
-            InputError: the folder is full, or is no folder to write in.
+            RankError: the folder is full, or is no folder to write in.
         """
         if n_rows * width * dtype.itemsize <= self._memory:
             return self._in_memory(torch.empty(n_rows, width, dtype=dtype, device=device))
-        try:
+        with self._errors("no room for the edges there"):
             file = self._file(_padded(n_rows * width * dtype.itemsize))
-        except OSError as error:
-            raise InputError(
-                f"training.spill={self.folder}: no room for the edges there ({reason(error)}); "
-                f"name a folder of a local disk with more free space"
-            ) from None
         place = FilePlace(n_rows, width, dtype, device, file)
         weakref.finalize(place, self._unused.append, file)
         return place
@@ -129,8 +115,31 @@ class FileStore(StreamedStore):
     def ready(self) -> None:
         """Marks nothing: a CPU has computed what it was asked to."""
 
-    def move(self, ready: None, place: Place, rows: slice, block: Tensor, *, out: bool) -> None:
-        (place.write if out else place.read)(rows, block)
+    def move(
+        self,
+        ready: None,  # noqa: ARG002  # as of the other stores
+        place: Place,
+        rows: slice,
+        block: Tensor,
+        *,
+        out: bool,
+    ) -> None:
+        assert isinstance(place, FilePlace)
+        start, length = rows.start * place.row_bytes, _padded(block.nbytes)
+        # Whole pages: the buffer and the file have room for those of the last block.
+        pages = memoryview((ctypes.c_char * length).from_address(block.data_ptr()))
+        with self._errors("edges cannot be written" if out else "edges cannot be read"):
+            place.file.move(os.pwritev if out else os.preadv, pages, start)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RankError(
+                f"training.spill={self.folder}: {what} ({reason(error)}); name a folder of a local "
+                f"disk with more free space"
+            ) from None
 
 
 def _open(folder: Path) -> _File:

@@ -26,7 +26,7 @@ _FEWEST_ROWS = 2048
 
 
 @dataclass(frozen=True)
-class Place(ABC):
+class Place:
     """Where rows [n_rows, width] of `dtype` are kept; passes on `device` use them."""
 
     n_rows: int
@@ -42,14 +42,6 @@ class Place(ABC):
     def row_bytes(self) -> int:
         return self.width * self.dtype.itemsize
 
-    @abstractmethod
-    def read(self, rows: slice, into: Tensor) -> None:
-        """Fills `into` [M, width] with rows."""
-
-    @abstractmethod
-    def write(self, rows: slice, values: Tensor) -> None:
-        """Keeps values [M, width] as rows."""
-
 
 class StreamedStore(ABC):
     """Keeps rows in places off the device; about `block_bytes` of each are moved at once."""
@@ -57,6 +49,12 @@ class StreamedStore(ABC):
     def __init__(self, block_bytes: int) -> None:
         self._block_bytes = block_bytes
         self._free: dict[tuple[Any, ...], list[Tensor]] = {}
+
+    @abstractmethod
+    def new(
+        self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device
+    ) -> Place | Tensor:
+        """Makes room for rows, as EdgeStore."""
 
     @abstractmethod
     def buffer(self, place: Place, n_rows: int) -> Tensor:
@@ -88,7 +86,7 @@ class StreamedStore(ABC):
         as all rows at once would be, and hold whole pages of a file.
         """
         row_bytes = rows.shape[1] * rows.dtype.itemsize
-        return max(_FEWEST_ROWS, 1 << (self._block_bytes // row_bytes).bit_length() - 1)
+        return max(_FEWEST_ROWS, 1 << max(1, self._block_bytes // row_bytes).bit_length() - 1)
 
     def _stream(self, stack: ExitStack, rows: Place | Tensor, n_rows: int) -> "_Stream | Tensor":
         """Takes buffers for the blocks of a place, until the pass is over."""
