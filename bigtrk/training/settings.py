@@ -114,6 +114,12 @@ class TrainingSettings(Settings):
     soonest; `stored` in all its sectors, or as many as there are ranks for."""
     memory_gib: float | None = Field(None, gt=0)
     """Memory of each rank that routing may fill; without it, what the rank has [GiB]."""
+    spill: Path | None = None
+    """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, in
+    files that are gone with the process, however it ends; an event may then be as large as the disk
+    allows. For model.name=interaction with model.recompute=chunk."""
+    spill_to_network: bool = False
+    """Allow a folder on a network file system for `spill`, which is slower, and shared."""
     minutes: float | None = Field(None, gt=0)
     """End the run after so long a training, validation not counted; all epochs without it [min]."""
     validate_minutes: float | None = Field(None, gt=0)
@@ -192,6 +198,23 @@ class Configuration(Settings):
             raise ValueError(
                 "with sampling.method=shadow a step is of one event: set training.events_per_step=1"
                 " and sampling.batch_size"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _edges_to_spill(self) -> Self:
+        if self.training.spill is None:
+            return self
+        if self.model.name != "interaction" or self.model.recompute != "chunk":
+            raise ValueError(
+                f"training.spill: model.name={self.model.name} with "
+                f"model.recompute={self.model.recompute} keeps no edges that could be spilled; set "
+                f"model.name=interaction and model.recompute=chunk, or leave it out"
+            )
+        if self.sampling.method != "none":
+            raise ValueError(
+                f"training.spill: is for whole events, not for "
+                f"sampling.method={self.sampling.method}, whose parts can be made smaller"
             )
         return self
 

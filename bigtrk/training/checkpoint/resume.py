@@ -33,6 +33,7 @@ CHANGEABLE = (
     "training.minutes",
     "training.checkpoint_every",
     "training.memory_gib",
+    "training.spill",
     "training.spike_",
     "optimizer.",
     "engine.",

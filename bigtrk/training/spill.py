@@ -1,0 +1,76 @@
+"""Edges between layers in files of a local disk, where a rank's memory has no room for them."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bigtrk.console import say
+from bigtrk.disk.file_systems import free_bytes, network_file_system
+from bigtrk.errors import InputError
+from bigtrk.models.stores.files import FileStore
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.training.settings import TrainingSettings
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Need:
+    """The bytes that an event takes of a rank: of memory without its edges between layers, and of
+    these.
+    """
+
+    event: str
+    memory: float
+    edges: float
+
+    def spilled(self, budget: float) -> float:
+        """Returns the bytes of edges that `budget` bytes of memory have no room for."""
+        return max(0.0, self.edges - max(0.0, budget - self.memory))
+
+
+def open_spill(
+    settings: TrainingSettings, ranks: Ranks, needs: Sequence[Need], budget: float
+) -> FileStore:
+    """Opens a store for the edges of events that need so much, on a rank with `budget` bytes.
+
+    Raises:
+        InputError: the folder cannot be written, lies on a network file system though that is not
+            allowed, or has too little space for all ranks of this host.
+    """
+    folder = settings.spill
+    assert folder is not None, "nothing is spilled"
+    check_folder(folder, settings.spill_to_network)
+    largest = max(needs, key=lambda need: need.spilled(budget))
+    wanted, free = largest.spilled(budget) * ranks.local_size, free_bytes(folder)
+    if wanted > free:
+        raise InputError(
+            f"training.spill={folder}: has {free / GIB:.1f} GiB free, and the edges of "
+            f"{largest.event} need {wanted / GIB:.1f} GiB there for {ranks.local_size} rank(s); "
+            f"free some, name a larger disk, or train on more hosts"
+        )
+    if ranks.is_first:
+        say(f"up to {wanted / GIB:.1f} GiB of edges go to {folder}, which has {free / GIB:.1f} GiB")
+    return FileStore(folder, max(0.0, budget - max(need.memory for need in needs)))
+
+
+def check_folder(folder: Path, network: bool) -> None:
+    """Checks that files can be made in a folder, which may lie on a `network` if that is allowed.
+
+    Raises:
+        InputError: they cannot, or it does.
+    """
+    if not folder.is_dir():
+        raise InputError(f"training.spill={folder}: no such folder; make it on a local disk")
+    if not os.access(folder, os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
+        raise InputError(f"training.spill={folder}: cannot be written; name a folder of your own")
+    kind = network_file_system(folder)
+    if kind and not network:
+        raise InputError(
+            f"training.spill={folder}: lies on a network file system ({kind}), which is slower "
+            f"than a local disk and shared; name a local folder, or set "
+            f"training.spill_to_network=true"
+        )
+    if kind:
+        say(f"training.spill={folder} lies on a network file system ({kind})")
