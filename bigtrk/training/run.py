@@ -92,7 +92,7 @@ def _fit(
         steps = choose_steps(configuration, ranks, events.train)
     if found:
         check_place(found, steps.per_epoch)
-    world = make_world(ranks, _num_parts(steps, events, ranks))
+    world = make_world(ranks, _num_ranks(steps, events, ranks))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = _scales(configuration, ranks, events, resume)
     described = together(lambda: _describe(configuration, events, measured))
@@ -181,9 +181,9 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
         trainer.run(after_step, started, lines.show)
 
 
-def _num_parts(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:
-    """Lists all numbers of sectors in which an event is trained or validated."""
-    return [*steps.num_parts, *scoring_router(events.validation, ranks.world_size).num_parts]
+def _num_ranks(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:
+    """Lists all numbers of ranks that share an event in training or validation."""
+    return [*steps.num_ranks, *scoring_router(events.validation, ranks.world_size).num_ranks]
 
 
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
