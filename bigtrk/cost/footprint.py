@@ -27,7 +27,7 @@ from bigtrk.cost.zero_memory import Weights
 from bigtrk.models.build import make_model
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.layers.workspace import chunk_rows
-from bigtrk.models.protocol import units
+from bigtrk.models.protocol import LayeredModel, SectorInputs, units
 from bigtrk.models.settings import ModelConfig
 from bigtrk.models.stores.store import Block, Rows
 from bigtrk.models.stores.streamed import Place, StreamedStore
@@ -48,7 +48,7 @@ class Footprint:
     those of matrix products. traffic [4]: bytes that operations read and write. operations [4]:
     their number. exchanged: bytes of a row in each halo exchange of the forward pass. width: that
     of nodes and edges between layers. measured: the passes were of real tensors, since the model
-    reads data that meta tensors do not have.
+    reads data that meta tensors do not have. layered: the model takes several sectors at once.
     """
 
     live: Columns
@@ -62,6 +62,7 @@ class Footprint:
     width: int
     weights: Weights
     measured: bool
+    layered: bool
 
 
 @lru_cache(maxsize=64)
@@ -71,8 +72,10 @@ def footprint(
     n_edge_features: int,
     cut: bool,
     away_in: int | None = None,
+    sectors: int = 1,
 ) -> Footprint:
-    """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows.
+    """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows; on
+    several of one size, of a layered model, by the size of one.
 
     away_in: edges between layers are off the device, and come to it in blocks of so many bytes.
     """
@@ -80,11 +83,11 @@ def footprint(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            return _count(config, n_node_features, n_edge_features, cut, away_in, "meta")
+            return _count(config, n_node_features, n_edge_features, cut, away_in, sectors, "meta")
         except Exception:
             if config.hidden is not None:  # one of ours, which all run there
                 raise
-        return _count(config, n_node_features, n_edge_features, cut, away_in, "cpu")
+        return _count(config, n_node_features, n_edge_features, cut, away_in, sectors, "cpu")
 
 
 def _count(
@@ -93,6 +96,7 @@ def _count(
     n_edge_features: int,
     cut: bool,
     away_in: int | None,
+    sectors: int,
     device: Literal["meta", "cpu"],
 ) -> Footprint:
     passes = []
@@ -108,7 +112,7 @@ def _count(
             for edges, nodes, owned in (_CUT_SIZES if cut else _WHOLE_SIZES)
         ]
         for size in sizes:
-            inputs = _inputs(n_node_features, n_edge_features, size)
+            inputs = [_inputs(n_node_features, n_edge_features, size) for _ in range(sectors)]
             exchange = _Halo(size[1] - size[2] if cut else 0)
             store = _CountingStore(away_in) if away_in else None
             passes.append(_run(model, inputs, size, exchange, store))
@@ -136,6 +140,7 @@ def _count(
             parameter=max(parameter.numel() for parameter in model.parameters()),
         ),
         measured=device == "cpu",
+        layered=isinstance(model, LayeredModel),
     )
 
 
@@ -153,7 +158,7 @@ class _Pass:
 
 def _run(
     model: nn.Module,
-    inputs: tuple[Any, ...],
+    inputs: list[SectorInputs],
     size: tuple[int, int, int],
     exchange: "_Halo",
     store: "_CountingStore | None",
@@ -168,11 +173,10 @@ def _run(
         parameter.grad = gradient
     label, weight = torch.ones(size[0]), torch.ones(size[0])
     with _Counter([*model.parameters(), *gradients, *_tensors(inputs), label, weight]) as counter:
-        made = model(*inputs, exchange)
-        if made.dim() == 1:
-            loss = binary_cross_entropy_with_logits(made, label, weight=weight, reduction="sum")
-        else:  # the loss of an embedding is of a few pairs of hits
-            loss = made.sum()
+        made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
+        losses = [_loss(rows, label, weight) for rows in made]
+        loss = sum(losses[1:], start=losses[0])
+        del made, losses
         saved = counter.alive
         loss.backward()
     return _Pass(
@@ -187,11 +191,15 @@ def _run(
     )
 
 
-def _inputs(
-    n_node_features: int, n_edge_features: int, size: tuple[int, int, int]
-) -> tuple[Tensor, Tensor, Tensor, int]:
+def _loss(made: Tensor, label: Tensor, weight: Tensor) -> Tensor:
+    if made.dim() == 1:
+        return binary_cross_entropy_with_logits(made, label, weight=weight, reduction="sum")
+    return made.sum()  # the loss of an embedding is of a few pairs of hits
+
+
+def _inputs(n_node_features: int, n_edge_features: int, size: tuple[int, int, int]) -> SectorInputs:
     edges, nodes, owned = size
-    return (
+    return SectorInputs(
         torch.randn(nodes, n_node_features),
         torch.randn(edges, n_edge_features),
         torch.randint(nodes, (2, edges)),
@@ -210,6 +218,14 @@ class _Halo:
 
     def __call__(self, owned: Tensor) -> Tensor:
         self.row_bytes.append(owned.shape[1] * owned.element_size())
+        return self._with_halo(owned)
+
+    def all(self, owned: list[Tensor]) -> list[Tensor]:
+        """Exchanges the rows of several sectors at once."""
+        self.row_bytes.append(owned[0].shape[1] * owned[0].element_size())
+        return [self._with_halo(rows) for rows in owned]
+
+    def _with_halo(self, owned: Tensor) -> Tensor:
         if not self._n_halo:
             return owned
         return torch.cat([owned, owned.new_zeros(self._n_halo, owned.shape[1])])

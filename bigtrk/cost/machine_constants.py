@@ -22,7 +22,7 @@ class MachineConstants(Settings):
     which stay near the core), operation (seconds to start one), process_bytes. Measured separately:
     deepspeed_bytes (what its modules add to a process), zero_bytes (what those of ZeRO 1 to 3 add
     to that: torch's compiler), sharing. Not measured: network, transfer (bytes per second between
-    an accelerator and its host).
+    an accelerator and its host), disk (those that a local disk reads and writes).
 
     On a CPU all ranks of a host share these; on accelerators each rank has its own. sharing: the
     time that R ranks that share a host take for R pieces of work, relative to one rank that does
@@ -46,6 +46,7 @@ class MachineConstants(Settings):
     sharing_cached: float = Field(1.0, gt=0)
     network: Network
     transfer: float = Field(2.1e10, gt=0)
+    disk: float = Field(1e9, gt=0)
     exceeded: dict[str, float] = Field(default_factory=dict)
     fit: dict[str, Any] = Field(default_factory=dict)
 

@@ -17,6 +17,7 @@ from bigtrk.cost.machine_constants import CACHED_BYTES, MachineConstants
 from bigtrk.cost.sharding import BYTES, Sharding
 from bigtrk.models.layers.workspace import CPU_BYTES, GPU_BYTES
 from bigtrk.models.settings import ModelConfig
+from bigtrk.models.stores.files import BLOCK_BYTES
 
 # AdamW's elementwise operations read and write 20 words per weight, 12 operations per tensor.
 _OPTIMIZER_WORDS = 20
@@ -27,6 +28,8 @@ _CHECKPOINT_WORDS = 3 * 3
 # A batch beside its features: edge ids and ends, three loss columns, flags; ids of nodes.
 _EDGE_BYTES, _NODE_BYTES = 8 + 16 + 12 + 2, 8 + 8 + 8 + 4
 _EDGE_BYTES_ON_DEVICE = 16 + 8
+# Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
+_COUNTED_SECTORS = 3
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class CostModel:
     n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: the
     number of shares that the cores of a CPU host are split into, one for a rank, if more than it
     has ranks. events_per_step: a rank holds all of its own at once.
+    spills: edges between layers are in files.
     """
 
     model: ModelConfig
@@ -68,22 +72,35 @@ class CostModel:
     machine: MachineConstants
     shares: int = 1
     events_per_step: int = 1
+    spills: bool = False
 
-    def footprint(self, cut: bool) -> Footprint:
-        away = GPU_BYTES if self.model.recompute == "offload" and not self.machine.shared else None
-        return footprint(self.model, self.n_node_features, self.n_edge_features, cut, away)
+    def footprint(self, cut: bool, sectors: int = 1) -> Footprint:
+        features = self.n_node_features, self.n_edge_features
+        return footprint(self.model, *features, cut, self._away_in, sectors)
 
-    def memory(self, event: EventSize, parts: int) -> Memory:
-        """Returns the peak memory of the rank with the largest of the event's `parts` sectors."""
-        size = event.sector(parts)
+    @property
+    def _away_in(self) -> int | None:
+        """Returns the bytes of a block of edges, where these are kept off the device."""
+        if self.model.recompute == "offload" and not self.machine.shared:
+            return GPU_BYTES
+        return BLOCK_BYTES if self.spills else None
+
+    def memory(self, event: EventSize, parts: int, ranks: int) -> Memory:
+        """Returns the peak memory of the rank with most of the event's `parts` sectors, the largest
+        ones, on `ranks` ranks: inputs and what is saved of them all, and what a layer takes that
+        computes one after another. A model that is not layered has them merged.
+        """
         count = self.footprint(cut=parts > 1)
-        saved, peak = self._activations(count, size)
+        if not count.layered:
+            parts = min(parts, ranks)
+        size, sectors = event.sector(parts), math.ceil(parts / ranks)
+        saved, peak = self._activations(size, parts > 1, sectors)
         halo = 0.0
         if size.halo:
-            # This is the sector without the halo, but with its cut edges; then come the rows packed
-            # to be sent.
-            _, lean = self._activations(count, SectorSize(size.edges, size.owned))
-            packed = 2 * size.halo * max(count.exchanged, default=0)
+            # These are the sectors without the halo, but with their cut edges; then come the rows
+            # packed to be sent.
+            _, lean = self._activations(SectorSize(size.edges, size.owned), True, sectors)
+            packed = 2 * sectors * size.halo * max(count.exchanged, default=0)
             halo, peak = peak - lean + packed, lean
             saved = min(saved, peak)
         held = self.sharding.held(count.weights, self.machine.shared)
@@ -94,35 +111,38 @@ class CostModel:
             gradients=BYTES * held.gradients,
             optimizer=BYTES * held.optimizer,
             buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
-            inputs=self._batches(parts) * self._input_bytes(size),
+            inputs=self._batches(parts, ranks) * self._input_bytes(size),
             saved=saved,
             working=peak - saved,
             halo=halo,
         )
 
-    def host_bytes(self, event: EventSize, parts: int) -> float:
-        """Returns the bytes of activations that the rank keeps on its accelerator's host."""
-        return float(self.footprint(cut=parts > 1).away @ _sizes(event.sector(parts)))
+    def away_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
+        """Returns the bytes of edges that a rank keeps off its device: on its host, or in files."""
+        sectors = math.ceil(parts / ranks)
+        return sectors * float(self.footprint(cut=parts > 1).away @ _sizes(event.sector(parts)))
 
     def smallest_parts(self, event: EventSize, budget: float) -> int | None:
-        """Returns the smallest power of two of sectors that fits `budget` bytes; None if the
-        world's largest does not.
+        """Returns the smallest power of two of sectors that, one on a rank, fits `budget` bytes;
+        None if the world's largest does not.
         """
         parts = 1
         while parts <= self.world:
-            if self.memory(event, parts).total <= budget:
+            if self.memory(event, parts, parts).total <= budget:
                 return parts
             parts *= 2
         return None
 
-    def seconds(self, event: EventSize, parts: int) -> float:
-        """Returns the seconds to train an event in `parts` sectors, without a step's reduction."""
-        return self.compute_seconds(event.sector(parts), parts) + self.exchange_seconds(
-            event, parts
-        )
+    def seconds(self, event: EventSize, parts: int, ranks: int) -> float:
+        """Returns the seconds to train an event in `parts` sectors on `ranks` ranks, without a
+        step's reduction.
+        """
+        sectors = math.ceil(parts / ranks)
+        computing = sectors * self.compute_seconds(event.sector(parts), parts)
+        return computing + self.exchange_seconds(event, ranks)
 
     def compute_seconds(self, size: SectorSize, parts: int) -> float:
-        """Returns the seconds of a rank's forward and backward pass."""
+        """Returns the seconds of a forward and backward pass over a sector."""
         machine, count = self.machine, self.footprint(cut=parts > 1)
         sizes = _sizes(size)
         rows = np.array([size.edges, size.nodes, size.nodes, 0])
@@ -135,15 +155,19 @@ class CostModel:
             operations[:3] *= CPU_BYTES / GPU_BYTES  # counted in the chunks of a CPU
         computed = busy * self._sharers(near[0]) + operations @ sizes * machine.operation
         # Edges travel beside the computation.
-        return float(max(computed, count.moved @ sizes / machine.transfer))
+        return float(
+            max(computed, count.moved @ sizes / (machine.disk if self.spills else machine.transfer))
+        )
 
-    def exchange_seconds(self, event: EventSize, parts: int) -> float:
-        """Returns the seconds of the halo exchanges of forward and backward."""
-        if parts == 1:
+    def exchange_seconds(self, event: EventSize, ranks: int) -> float:
+        """Returns the seconds of the halo exchanges of forward and backward between ranks, which
+        are about those of one sector on each: what sectors of one rank exchange stays there.
+        """
+        if ranks == 1:
             return 0.0
-        size = event.sector(parts)
-        link = self.machine.network.slowest(parts, self.ranks_per_node)
-        neighbours, rows = min(parts - 1, NEIGHBOURS), self.footprint(cut=True).exchanged
+        size = event.sector(ranks)
+        link = self.machine.network.slowest(ranks, self.ranks_per_node)
+        neighbours, rows = min(ranks - 1, NEIGHBOURS), self.footprint(cut=True).exchanged
         return 2 * sum(exchange(link, neighbours, size.halo * n_bytes) for n_bytes in rows)
 
     def step_seconds(self) -> float:
@@ -155,10 +179,18 @@ class CostModel:
         updated = _OPTIMIZER_WORDS * BYTES * count.weights.total
         return reduced + updated / self.machine.traffic * self._sharers(False)
 
-    def _activations(self, count: Footprint, size: SectorSize) -> tuple[float, float]:
-        """Returns the bytes saved between forward and backward, and at the peak."""
-        sizes = _sizes(size)
-        return float(count.saved @ sizes), float((count.live @ sizes).max())
+    def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
+        """Returns the bytes of so many sectors of a rank saved between forward and backward, and at
+        the peak. Both grow by as much with each sector beyond a few, which are counted.
+        """
+        sizes, few = _sizes(size), min(sectors, _COUNTED_SECTORS)
+        count = self.footprint(cut, few)
+        saved, peak = float(count.saved @ sizes), float((count.live @ sizes).max())
+        if sectors > few:
+            fewer_saved, fewer_peak = self._activations(size, cut, few - 1)
+            saved += (sectors - few) * (saved - fewer_saved)
+            peak += (sectors - few) * (peak - fewer_peak)
+        return saved, peak
 
     def _process_bytes(self) -> float:
         """Returns the bytes of the interpreter and of what it imports."""
@@ -174,9 +206,10 @@ class CostModel:
             return 0.0
         return BYTES * _CHECKPOINT_WORDS * count.weights.total / self.world
 
-    def _batches(self, parts: int) -> int:
-        """Counts the batches a rank has at once: a step's and, read meanwhile, the next one's."""
-        return 2 * max(1, math.ceil(self.events_per_step * parts / self.world))
+    def _batches(self, parts: int, ranks: int) -> int:
+        """Counts the sectors a rank has at once: a step's and, read meanwhile, the next one's."""
+        shares = max(1, math.ceil(self.events_per_step * ranks / self.world))
+        return 2 * shares * math.ceil(parts / ranks)
 
     def _input_bytes(self, size: SectorSize) -> float:
         """Returns the bytes of a batch where memory counts: on the device, or in all on a CPU."""

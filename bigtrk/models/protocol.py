@@ -4,8 +4,9 @@ Two kinds: an edge model gives a logit for each edge, [E] (or [E, 2]: the logit,
 pT of the edge's particle in GeV); a hit model gives an embedding of each node, [N, D]. Results are
 float32 at least, whatever the model computes in.
 
-Two forms, both called as `Model` says: the layered one derives from `LayeredModel`; the
-simple one has a `forward` of its own, which calls the exchange between its layers itself.
+Two forms, both called as `Model` says: the layered one derives from `LayeredModel`, and also takes
+several sectors of an event at once; the simple one has a `forward` of its own, which calls the
+exchange between its layers itself, so that several sectors of a rank are merged into one for it.
 
 Whatever the form:
 
@@ -33,7 +34,7 @@ Shapes: N nodes, E edges, F and G node and edge features, H the width of an exch
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -89,10 +90,11 @@ class Model(Protocol):
 class LayeredModel(nn.Module, ABC, Generic[Graph]):
     """A model of which the runner calls encode, each layer and decode, and exchanges in between.
 
-    Each call gets the list of a rank's sectors: of one today, and on all ranks of the same number.
-    A submodule with weights of its own is called once for the whole list, never once for each
-    sector, and gets and gives what needs gradients in lists (not in classes of one's own): the
-    hooks of engines that shard parameters look for tensors there.
+    Each call gets the list of a rank's sectors of an event, of which ranks may have different
+    numbers, and takes one after another, so that it works in the memory of one. A submodule with
+    weights of its own is called once for the whole list, never once for each sector, and gets and
+    gives what needs gradients in lists (not in classes of one's own): the hooks of engines that
+    shard parameters look for tensors there.
 
     layers: modules that are `LayerCall`s, each followed by an exchange.
     """
@@ -123,6 +125,7 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
             check_edges(sector.edge_index, len(sector.x))
         return run_layers(self, sectors, exchange)
 
+    @overload
     def forward(
         self,
         x: Tensor,
@@ -130,13 +133,21 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         edge_index: Tensor,
         n_owned: int,
         exchange: Exchange,
-    ) -> Tensor:
-        """Computes what the model gives for one sector, as `Model`.
+        /,
+    ) -> Tensor: ...
+    @overload
+    def forward(self, sectors: list[SectorInputs], exchange: ExchangeAll, /) -> list[Tensor]: ...
+    def forward(self, *arguments: Any) -> Tensor | list[Tensor]:
+        """Computes what the model gives for one sector, as `Model`; or for several, as
+        `forward_all`: engines wrap this call.
 
         Raises:
-            IndexError: an edge ends outside of the N nodes.
+            IndexError: an edge ends outside of the nodes of its sector.
         """
-        sector = SectorInputs(x, edge_features, edge_index, n_owned)
+        *inputs, exchange = arguments
+        if len(inputs) == 1:
+            return self.forward_all(inputs[0], exchange)
+        sector = SectorInputs(*inputs)
         return self.forward_all([sector], lambda owned: [exchange(rows) for rows in owned])[0]
 
 

@@ -1,4 +1,4 @@
-"""The process groups of partitioned events: aligned blocks of ranks, made once."""
+"""The process groups of events that ranks share: aligned blocks of ranks, made once."""
 
 from collections.abc import Iterable
 

@@ -1,9 +1,14 @@
 """The halo exchange: owned rows travel out, and their gradients travel back.
 
-Shapes: N rows of a sector (n_owned owned, then halo), H features, S rows sent.
+A rank has one or more sectors of an event. Rows that one of them owns and another one has as halo
+are copied; those of other ranks come in one collective for all of its sectors.
+
+Shapes: N rows of a sector (n_owned owned, then halo), H features, S rows sent, K rows kept.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -15,22 +20,38 @@ from bigtrk.parallel.world import World
 from bigtrk.tracing import waiting
 
 
-@dataclass(frozen=True)
-class HaloPlan:
-    """The rows that this sector sends and receives, rank by rank of its group.
-
-    send_index [S] int64: owned rows, grouped by receiver as `send_splits` counts them.
-    recv_splits: halo rows by owner. Their order is the sector's.
+class Piece(NamedTuple):
+    """Consecutive halo rows of a sector: `length` from `start` of what this rank `kept`, or else of
+    what it has received.
     """
 
-    send_index: Tensor
+    kept: bool
+    start: int
+    length: int
+
+
+@dataclass(frozen=True)
+class HaloPlan:
+    """The rows that a rank's sectors send and receive, rank by rank of the event's group.
+
+    sent [S] int64: rows of the sectors' owned ones, one sector's after another's, grouped by
+    receiving rank as `send_splits` counts them. kept [K] int64: those for sectors of this rank.
+    recv_splits: received rows by rank. halos: for each sector the pieces of its halo, in order.
+    group: the ranks that share the event; None if this one has all of it.
+    """
+
+    sent: Tensor
+    kept: Tensor
     send_splits: tuple[int, ...]
     recv_splits: tuple[int, ...]
-    group: dist.ProcessGroup
+    halos: tuple[tuple[Piece, ...], ...]
+    group: dist.ProcessGroup | None
     stopwatch: Stopwatch
 
     def swap(self, rows: Tensor, to: tuple[int, ...], of: tuple[int, ...]) -> Tensor:
         """Sends `rows` split by `to`, and receives rows split by `of`."""
+        if self.group is None:
+            return rows
         with self.stopwatch.time("exchange"):
             received = rows.new_empty(sum(of), *rows.shape[1:])
             rows = rows.contiguous()
@@ -38,21 +59,76 @@ class HaloPlan:
                 dist.all_to_all_single(received, rows, list(of), list(to), self.group)
         return received
 
-    def __call__(self, owned: Tensor) -> Tensor:
-        """Appends the fresh halo rows: [n_owned, H] -> [N, H]; differentiable."""
-        result: Tensor = _Exchange.apply(owned, self)
-        return result
+    def __call__(self, owned: list[Tensor]) -> list[Tensor]:
+        """Appends the fresh halo rows of each sector: [n_owned, H] -> [N, H]; differentiable."""
+        return list(_Exchange.apply(self, *owned))
 
 
-def halo_plan(sector: Sector, world: World) -> HaloPlan:
-    """Plans the exchanges of a sector with the event's others, one on each rank of a group."""
+def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
+    """Plans the exchanges of a rank's sectors of an event with each other and with those of the
+    others of the `ranks` that share it; each has `group` of them (graphs/sector_merge.py).
+    """
+    parts = sectors[0].parts
+    rank_of = [part * ranks // parts for part in range(parts)]
+    here = rank_of[sectors[0].part]
+    outgoing = _outgoing(sectors, rank_of)
+    kept, outgoing[here] = outgoing[here], outgoing[here][:0]
+    halos, recv_splits = _incoming(sectors, rank_of)
     return HaloPlan(
-        sector.send_index.to(world.device),
-        sector.send_splits,
-        sector.recv_splits,
-        world.groups.of_size(sector.parts),
+        torch.cat(outgoing).to(world.device),
+        kept.to(world.device),
+        tuple(len(rows) for rows in outgoing),
+        recv_splits,
+        halos,
+        world.groups.of_size(ranks) if ranks > 1 else None,
         world.stopwatch,
     )
+
+
+def _outgoing(sectors: Sequence[Sector], rank_of: list[int]) -> list[Tensor]:
+    """Lists the rows of the sectors' owned ones that each rank asks for, this one too: one sector's
+    after another's, in each by the asking sector.
+    """
+    asked: list[list[Tensor]] = [[] for _ in range(rank_of[-1] + 1)]
+    first = 0
+    for sector in sectors:
+        for receiver, rows in enumerate(sector.send_index.split(sector.send_splits)):
+            asked[rank_of[receiver]].append(first + rows)
+        first += sector.n_owned
+    return [torch.cat(rows) for rows in asked]
+
+
+def _incoming(
+    sectors: Sequence[Sector], rank_of: list[int]
+) -> tuple[tuple[tuple[Piece, ...], ...], tuple[int, ...]]:
+    """Returns the pieces of each sector's halo, which comes by its owner, in the order in which
+    `_outgoing` sends; and the rows received by rank.
+    """
+    here, start = rank_of[sectors[0].part], {False: 0, True: 0}
+    recv_splits = [0] * (rank_of[-1] + 1)
+    halos: list[list[Piece]] = [[] for _ in sectors]
+    for owner, rank in enumerate(rank_of):
+        kept = rank == here
+        for sector, halo in zip(sectors, halos, strict=True):
+            length = sector.recv_splits[owner]
+            halo.append(Piece(kept, start[kept], length))
+            start[kept] += length
+            recv_splits[rank] += 0 if kept else length
+    return tuple(_joined_pieces(halo) for halo in halos), tuple(recv_splits)
+
+
+def _joined_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """Joins pieces that follow each other, and drops empty ones."""
+    joined: list[Piece] = []
+    for piece in pieces:
+        if not piece.length:
+            continue
+        last = joined[-1] if joined else None
+        if last and (last.kept, last.start + last.length) == (piece.kept, piece.start):
+            joined[-1] = last._replace(length=last.length + piece.length)
+        else:
+            joined.append(piece)
+    return tuple(joined)
 
 
 class _Exchange(torch.autograd.Function):
@@ -60,17 +136,48 @@ class _Exchange(torch.autograd.Function):
     # reverse exchange is one line, so the Function is our own.
 
     @staticmethod
-    def forward(ctx, owned: Tensor, plan: HaloPlan) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.plan = plan
-        ctx.n_owned = owned.shape[0]
-        halo = plan.swap(owned[plan.send_index], plan.send_splits, plan.recv_splits)
-        return torch.cat([owned, halo])
+    def forward(ctx, plan: HaloPlan, *owned: Tensor) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]
+        ctx.plan, ctx.n_owned = plan, [len(rows) for rows in owned]
+        rows = owned[0] if len(owned) == 1 else torch.cat(owned)
+        received = plan.swap(rows[plan.sent], plan.send_splits, plan.recv_splits)
+        return tuple(_with_halos(plan, owned, received, rows[plan.kept]))
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
-        plan: HaloPlan = ctx.plan
-        halo = gradient[ctx.n_owned :]
-        returned = plan.swap(halo, plan.recv_splits, plan.send_splits)
-        owned = gradient[: ctx.n_owned].clone()
+    def backward(ctx, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+        plan, n_owned = ctx.plan, ctx.n_owned
+        received, kept = _of_halos(plan, n_owned, gradients)
+        returned = plan.swap(received, plan.recv_splits, plan.send_splits)
+        pairs = zip(gradients, n_owned, strict=True)
+        owned = torch.cat([gradient[:n] for gradient, n in pairs])
         # A row that several sectors asked for collects a gradient from each of them.
-        return owned.index_add_(0, plan.send_index, returned), None
+        owned.index_add_(0, plan.sent, returned).index_add_(0, plan.kept, kept)
+        return None, *owned.split(n_owned)
+
+
+def _with_halos(
+    plan: HaloPlan, owned: Sequence[Tensor], received: Tensor, kept: Tensor
+) -> list[Tensor]:
+    """Appends the halo of each sector to its owned rows."""
+    made = []
+    for rows, pieces in zip(owned, plan.halos, strict=True):
+        halo = [(kept if p.kept else received)[p.start : p.start + p.length] for p in pieces]
+        made.append(torch.cat([rows, *halo]))
+    return made
+
+
+def _of_halos(
+    plan: HaloPlan, n_owned: Sequence[int], gradients: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Puts the gradients of halo rows in the order in which the rows were received, or kept."""
+    found: dict[bool, list[tuple[int, Tensor]]] = {False: [], True: []}
+    for gradient, n, pieces in zip(gradients, n_owned, plan.halos, strict=True):
+        halos = gradient[n:].split([piece.length for piece in pieces])
+        for piece, rows in zip(pieces, halos, strict=True):
+            found[piece.kept].append((piece.start, rows))
+    none = gradients[0][:0]
+    return _in_order(found[False], none), _in_order(found[True], none)
+
+
+def _in_order(found: list[tuple[int, Tensor]], none: Tensor) -> Tensor:
+    rows = [piece for _, piece in sorted(found, key=lambda one: one[0])]
+    return torch.cat(rows) if len(rows) > 1 else (*rows, none)[0]

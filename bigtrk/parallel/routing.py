@@ -1,4 +1,4 @@
-"""The routes of a step: the sector that each rank computes in each micro-step.
+"""The routes of a step: the sectors that each rank computes in each micro-step.
 
 They are a function of the step's events, of their predicted costs and of the world size alone, so
 every rank computes the same routes and no rank needs to be told.
@@ -8,26 +8,46 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bigtrk.graphs.sector_merge import group
 
 # Number of bounds on the longest event that are tried for a step, from no bound to the tightest.
 _BOUNDS = 16
 
 
+class Cut(NamedTuple):
+    """An event in `parts` sectors on `ranks` ranks, each of which holds as many, or one more."""
+
+    parts: int
+    ranks: int
+
+
+WHOLE = Cut(1, 1)
+
+
 @dataclass(frozen=True)
 class Assignment:
-    """Part `part` of `parts` of event number `event`; `parts` ranks from `first_rank` hold it.
+    """The sectors `held`, ascending, of the `parts` of event number `event`, all of which are held
+    by `ranks` ranks from `first_rank`.
 
     If an event is trained in mini-batches, a part is one of them, and `first_rank` has it alone, or
     (0) all ranks have a share of their own in it.
     """
 
     event: int
-    part: int
+    held: tuple[int, ...]
     parts: int
     first_rank: int
+    ranks: int = 1
+
+    @property
+    def part(self) -> int:
+        """Returns the first of the parts, which is the only one of a mini-batch."""
+        return self.held[0]
 
 
 # A micro-step: the share that each rank computes, None for an empty sector.
@@ -36,11 +56,27 @@ MicroStep = Sequence[Assignment | None]
 
 @dataclass(frozen=True)
 class RoutedEvent:
-    """Event number `event` in `parts` sectors, predicted to take `seconds`."""
+    """Event number `event`, cut as `cut`, predicted to take `seconds`.
+
+    part: the only part that is meant, of those of `cut`, if they are trained without each other.
+    """
 
     event: int
-    parts: int
+    cut: Cut
     seconds: float
+    part: int | None = None
+
+    @property
+    def ranks(self) -> int:
+        return self.cut.ranks if self.part is None else 1
+
+    def assignments(self, first_rank: int) -> list[Assignment]:
+        """Lists the share of each of its ranks, the first of which is `first_rank`."""
+        parts, ranks = self.cut
+        held = (
+            [group(i, ranks, parts) for i in range(ranks)] if self.part is None else [[self.part]]
+        )
+        return [Assignment(self.event, tuple(own), parts, first_rank, self.ranks) for own in held]
 
 
 @dataclass(frozen=True)
@@ -63,52 +99,62 @@ class Layout:
 class Router:
     """Lays steps over `world_size` ranks.
 
-    seconds: by event, the predicted seconds in each number of sectors that it may be trained in.
+    seconds: by event, the predicted seconds in each cut that it may be trained in.
     lockstep: true if ranks wait for each other in every micro-step, as with an engine that gathers
     sharded weights, and not only at the end.
+    apart: true if sectors are trained without each other: each is laid for itself, on one rank, and
+    `seconds` are those of one.
     """
 
-    seconds: Sequence[Mapping[int, float]]
+    seconds: Sequence[Mapping[Cut, float]]
     world_size: int
     lockstep: bool = False
+    apart: bool = False
 
     @property
-    def num_parts(self) -> list[int]:
-        """Lists all numbers of sectors that an event may be trained in."""
-        return sorted({parts for choices in self.seconds for parts in choices})
+    def num_ranks(self) -> list[int]:
+        """Lists all numbers of ranks that an event may be laid over."""
+        if self.apart:
+            return [1]
+        return sorted({cut.ranks for choices in self.seconds for cut in choices})
 
     def route(self, events: Sequence[int]) -> list[MicroStep]:
         """Returns the micro-steps of `layout`."""
         return self.layout(events).micro_steps
 
     def layout(self, events: Sequence[int]) -> Layout:
-        """Lays `events` over the ranks, each in as many sectors as end the step soonest.
+        """Lays `events` over the ranks, each over as many as end the step soonest.
 
-        An event of K sectors occupies K ranks, the first a multiple of K, so that groups of one
-        size never overlap. Every rank has a place in every micro-step.
+        An event occupies K ranks, the first a multiple of K, so that groups of one size never
+        overlap. Every rank has a place in every micro-step.
         """
         layouts = (self._bounded(events, bound) for bound in self._bounds(events))
         return min(layouts, key=lambda layout: layout.seconds)
 
     def _bounds(self, events: Sequence[int]) -> list[float]:
-        """Lists bounds on a single event's time to try, longest first: ties go to fewer sectors.
+        """Lists bounds on a single event's time to try, longest first: ties go to fewer ranks.
 
         Source: G. Mounié et al., "A 3/2-approximation algorithm for scheduling independent
-        monotonic malleable tasks" (2007) also choose the num_parts by a bound.
+        monotonic malleable tasks" (2007) also choose the numbers of ranks by a bound.
         """
         times = sorted({t for event in events for t in self.seconds[event].values()}, reverse=True)
         picked = np.linspace(0, len(times) - 1, min(_BOUNDS, len(times)))
         return [times[round(i)] for i in picked]
 
     def _bounded(self, events: Sequence[int], bound: float) -> Layout:
-        """Lays out each event in the fewest sectors that end within `bound`."""
+        """Lays out each event over the fewest ranks that end within `bound`."""
         tasks = []
         for event in events:
             choices = self.seconds[event]
-            quick = [parts for parts, seconds in choices.items() if seconds <= bound]
-            parts = min(quick) if quick else min(choices, key=lambda k: (choices[k], k))
-            tasks.append(RoutedEvent(event, parts, choices[parts]))
+            quick = [(cut.ranks, choices[cut], cut) for cut in choices if choices[cut] <= bound]
+            cut = min(quick)[2] if quick else min((choices[cut], cut) for cut in choices)[1]
+            tasks += self._tasks(event, cut, choices[cut])
         return lay_out(tasks, self.world_size, self.lockstep)
+
+    def _tasks(self, event: int, cut: Cut, seconds: float) -> list[RoutedEvent]:
+        if not self.apart:
+            return [RoutedEvent(event, cut, seconds)]
+        return [RoutedEvent(event, cut, seconds, part) for part in range(cut.parts)]
 
 
 def usable_parts(stored: int, world_size: int) -> int:
@@ -127,12 +173,40 @@ def possible_parts(stored: int, world_size: int) -> list[int]:
     return sorted({1 << i for i in range(most.bit_length())} | {most})
 
 
+def merged_cuts(stored: int, world_size: int) -> list[Cut]:
+    """Lists the cuts of an event stored in `stored` sectors with one sector on each rank."""
+    return [Cut(parts, parts) for parts in possible_parts(stored, world_size)]
+
+
+def finer_cuts(stored: int, world_size: int) -> list[Cut]:
+    """Lists the cuts of an event stored in `stored` sectors with several sectors on a rank."""
+    return [
+        Cut(parts, ranks)
+        for parts in possible_parts(stored, stored)
+        for ranks in sorted(
+            {*possible_parts(parts, world_size), stored_cut(parts, world_size).ranks}
+        )
+        if ranks < parts
+    ]
+
+
+def stored_cut(stored: int, world_size: int) -> Cut:
+    """Returns the cut into all of `stored` sectors that ends soonest, over the fewest ranks that
+    then suffice.
+    """
+    most = -(-stored // world_size)  # sectors on a rank
+    return Cut(stored, -(-stored // most))
+
+
 def as_stored(
     sizes: Iterable[tuple[int, float]], world_size: int, lockstep: bool = False
 ) -> Router:
-    """Makes a router of events, given by (stored sectors, edges), in as many parts as possible."""
+    """Makes a router of events, given by (stored sectors, edges), over as many ranks as possible,
+    each with one sector.
+    """
     known = [(usable_parts(stored, world_size), edges) for stored, edges in sizes]
-    return Router([{parts: edges / parts} for parts, edges in known], world_size, lockstep)
+    seconds = [{Cut(parts, parts): edges / parts} for parts, edges in known]
+    return Router(seconds, world_size, lockstep)
 
 
 def lay_out(tasks: Iterable[RoutedEvent], world_size: int, lockstep: bool = False) -> Layout:
@@ -142,17 +216,17 @@ def lay_out(tasks: Iterable[RoutedEvent], world_size: int, lockstep: bool = Fals
     length share one.
     """
     board = _Board(world_size)
-    widest = sorted(tasks, key=lambda task: (-task.parts, -task.seconds, task.event))
-    for parts, group in groupby(widest, key=lambda task: task.parts):
+    widest = sorted(tasks, key=lambda t: (-t.ranks, -t.seconds, t.event, t.part or 0))
+    for ranks, alike in groupby(widest, key=lambda task: task.ranks):
         free = [
-            (board.free(first, parts, lockstep), first) for first in range(0, world_size, parts)
+            (board.free(first, ranks, lockstep), first) for first in range(0, world_size, ranks)
         ]
-        free = [(when, first) for when, first in free if first + parts <= world_size]
+        free = [(when, first) for when, first in free if first + ranks <= world_size]
         heapify(free)
-        for task in group:
+        for task in alike:
             first = heappop(free)[1]
             board.place(task, first)
-            heappush(free, (board.free(first, parts, lockstep), first))
+            heappush(free, (board.free(first, ranks, lockstep), first))
     seconds = sum(board.longest) if lockstep else board.loads.max()
     return Layout([*board.micro_steps], board.loads, float(seconds))
 
@@ -166,18 +240,17 @@ class _Board:
         self.loads = np.zeros(world_size)
         self._used = np.zeros(world_size, dtype=np.int64)
 
-    def free(self, first: int, parts: int, lockstep: bool) -> float:
-        """Returns when ranks `first` to `first + parts` are free: in micro-steps or in seconds."""
-        return float((self._used if lockstep else self.loads)[first : first + parts].max())
+    def free(self, first: int, ranks: int, lockstep: bool) -> float:
+        """Returns when `ranks` ranks from `first` are free: in micro-steps or in seconds."""
+        return float((self._used if lockstep else self.loads)[first : first + ranks].max())
 
     def place(self, task: RoutedEvent, first: int) -> None:
-        block = slice(first, first + task.parts)
+        block = slice(first, first + task.ranks)
         row = int(self._used[block].max())
         if row == len(self.micro_steps):
             self.micro_steps.append([None] * len(self.loads))
             self.longest.append(0.0)
-        shares = [Assignment(task.event, part, task.parts, first) for part in range(task.parts)]
-        self.micro_steps[row][block] = shares
+        self.micro_steps[row][block] = task.assignments(first)
         self.longest[row] = max(self.longest[row], task.seconds)
         self.loads[block] = self.loads[block].max() + task.seconds
         self._used[block] = row + 1

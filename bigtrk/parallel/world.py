@@ -27,9 +27,9 @@ class World:
         return self.ranks.device
 
 
-def make_world(ranks: Ranks, num_parts: Iterable[int] = ()) -> World:
-    """Makes the groups for events in these numbers of sectors. Collective.
+def make_world(ranks: Ranks, num_ranks: Iterable[int] = ()) -> World:
+    """Makes the groups for events on these numbers of ranks. Collective.
 
     Without any, events are taken whole.
     """
-    return World(ranks, BlockGroups(ranks, num_parts), Stopwatch(ranks.device))
+    return World(ranks, BlockGroups(ranks, num_ranks), Stopwatch(ranks.device))

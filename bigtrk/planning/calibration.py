@@ -135,12 +135,12 @@ def _cost(case: Case, constants: MachineConstants) -> CostModel:
 
 
 def _peak(case: Case, constants: MachineConstants) -> float:
-    return _cost(case, constants).memory(EventSize(case.nodes, case.edges), 1).total
+    return _cost(case, constants).memory(EventSize(case.nodes, case.edges), 1, 1).total
 
 
 def _seconds(case: Case, constants: MachineConstants) -> float:
     cost = _cost(case, constants)
-    return cost.seconds(EventSize(case.nodes, case.edges), 1) + cost.step_seconds()
+    return cost.seconds(EventSize(case.nodes, case.edges), 1, 1) + cost.step_seconds()
 
 
 def _sharing(case: Case, alone: Sequence[Sample]) -> float:

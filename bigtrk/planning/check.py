@@ -10,6 +10,7 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
+from bigtrk.parallel.routing import Cut
 from bigtrk.planning.dry_run import predict_step
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import RUN, Run, read_run
@@ -52,7 +53,7 @@ def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -
     routes = {route for step in steps for route in step}
     return Checked(
         run=str(folder),
-        peak_bytes=max(cost.memory(size, parts).total for size, parts in routes),
+        peak_bytes=max(cost.memory(size, *cut).total for size, cut in routes),
         recorded_peak_bytes=timing.peak_memory_bytes,
         batch_seconds=median(predict_step(cost, step).seconds for step in steps),
         recorded_batch_seconds=timing.batch_seconds,
@@ -85,8 +86,8 @@ def _configuration(run: Run) -> Configuration:
     return parse(Configuration, run.record.config, str(run.folder / RUN))
 
 
-def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize, int]]]:
-    """Returns the size and number of sectors of each event, by step."""
+def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize, Cut]]]:
+    """Returns the size and the cut of each event, by step."""
     configuration = _configuration(run)
     if configuration.sampling.method != "none":
         raise InputError(
@@ -96,17 +97,20 @@ def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize,
         )
     known = _sizes(configuration)
     found = [
-        [(known.get(name, _mean_size(run)), parts) for name, parts in step.routes.items()]
+        [
+            (known.get(name, _mean_size(run)), Cut(parts, step.ranks.get(name, parts)))
+            for name, parts in step.routes.items()
+        ]
         for step in steps
         if step.routes
     ]
     if not found:
         raise InputError(f"{run.folder}: does not say how its events were routed; train it again")
-    most, world = max(parts for step in found for _, parts in step), run.record.world_size
+    most, world = max(cut.ranks for step in found for _, cut in step), run.record.world_size
     if most > world:
         # This happens to a run that was resumed on fewer ranks.
         raise InputError(
-            f"{run.folder}: trained an event in {most} sectors, and was on {world} rank(s) at its "
+            f"{run.folder}: trained an event on {most} ranks, and was on {world} rank(s) at its "
             f"end; compare a run that kept its ranks"
         )
     return found

@@ -7,7 +7,7 @@ import numpy as np
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.model import CostModel
-from bigtrk.parallel.routing import RoutedEvent, lay_out
+from bigtrk.parallel.routing import Cut, RoutedEvent, lay_out
 from bigtrk.planning.event_sizes import draw
 
 STEPS = 32
@@ -46,14 +46,14 @@ class ScalingPoint:
     communication: float
 
 
-def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, int]]) -> Step:
-    """Predicts a step of events in given numbers of sectors, laid over the ranks as in training."""
-    known: dict[tuple[EventSize, int], float] = {}
+def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, Cut]]) -> Step:
+    """Predicts a step of events cut in given ways, laid over the ranks as in training."""
+    known: dict[tuple[EventSize, Cut], float] = {}
     tasks = []
-    for i, (event, parts) in enumerate(events):
-        if (event, parts) not in known:
-            known[event, parts] = cost.seconds(event, parts)
-        tasks.append(RoutedEvent(i, parts, known[event, parts]))
+    for i, (event, cut) in enumerate(events):
+        if (event, cut) not in known:
+            known[event, cut] = cost.seconds(event, *cut)
+        tasks.append(RoutedEvent(i, cut, known[event, cut]))
     layout = lay_out(tasks, cost.world, lockstep=cost.sharding.lockstep)
     return Step(layout.seconds, float(layout.loads.mean()), cost.step_seconds())
 
@@ -119,7 +119,7 @@ def _steps(
 ) -> list[Step]:
     events = draw(sizes, STEPS * per_step, seed)
     return [
-        predict_step(cost, [(event, parts) for event in events[i : i + per_step]])
+        predict_step(cost, [(event, Cut(parts, parts)) for event in events[i : i + per_step]])
         for i in range(0, len(events), per_step)
     ]
 
@@ -128,6 +128,8 @@ def _communication(
     cost: CostModel, sizes: Sequence[EventSize], parts: int, steps: Sequence[Step]
 ) -> float:
     """Returns the mean seconds of exchange and reduction in a step."""
-    exchange = sum(cost.exchange_seconds(size, parts) / cost.seconds(size, parts) for size in sizes)
+    exchange = sum(
+        cost.exchange_seconds(size, parts) / cost.seconds(size, parts, parts) for size in sizes
+    )
     mean = float(np.mean([step.mean for step in steps]))
     return mean * exchange / len(sizes) + steps[0].common

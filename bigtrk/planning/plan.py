@@ -110,23 +110,23 @@ def _levers(question: Question) -> list[dict[str, str]]:
 
 def _lever(question: Question, lever: dict[str, str], world: int) -> dict[str, Any]:
     cost = question.cost(world, **lever)
-    memory = cost.memory(question.largest, 1)
+    memory = cost.memory(question.largest, 1, 1)
     return {
         **lever,
         **asdict(memory),
         "total": memory.total,
-        "host": cost.host_bytes(question.largest, 1),
+        "host": cost.away_bytes(question.largest, 1, 1),
         "smallest_parts": _fits(cost, question),
     }
 
 
 def _sectors(cost: CostModel, event: EventSize, parts: int) -> dict[str, Any]:
-    memory = cost.memory(event, parts)
+    memory = cost.memory(event, parts, parts)
     return {
         "parts": parts,
         **asdict(memory),
         "total": memory.total,
-        "seconds": cost.seconds(event, parts),
+        "seconds": cost.seconds(event, parts, parts),
         "exchange_seconds": cost.exchange_seconds(event, parts),
     }
 

@@ -24,8 +24,9 @@ class NormsRecord(Record):
 class StepRecord(Record):
     """One optimizer step; `step` counts from the start of the run.
 
-    `micro_steps`: the number of events or sectors that each rank had one after another. `routes`:
-    the number of sectors in which each event was trained, by name. `imbalance`: the most loaded
+    `micro_steps`: the number of shares of events that each rank had one after another. `routes`:
+    the number of sectors in which each event was trained, by name; `ranks`: that of the ranks which
+    held them, where it is another. `imbalance`: the most loaded
     rank's predicted seconds over the mean's. A `spike` was left out of the training. `loss` is that
     of edges, `pt_loss` the auxiliary one, before its weight.
     """
@@ -42,6 +43,7 @@ class StepRecord(Record):
     micro_steps: Count | None = None
     imbalance: Number | None = None
     routes: dict[Text, Parts] = Field(default_factory=dict)
+    ranks: dict[Text, Parts] = Field(default_factory=dict)
     norms: NormsRecord | None = None
     seconds: Measure
 

@@ -43,9 +43,10 @@ from bigtrk.training.out_of_memory import report_out_of_memory
 from bigtrk.training.run_folder import create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
+from bigtrk.training.spill import spill_edges
 from bigtrk.training.start_weights import earlier_events, starting_model, warn_of_seen
 from bigtrk.training.steps.choose import choose_steps
-from bigtrk.training.steps.epoch_steps import EpochSteps
+from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
 from bigtrk.training.steps.routed_step import RoutedStep
 from bigtrk.training.steps.routers import scoring_router
 from bigtrk.training.stop_request import StopRequest
@@ -90,9 +91,12 @@ def _fit(
     together(lambda: check_loss(configuration.training.loss, ranks.device))
     with traced("choosing the steps"):
         steps = choose_steps(configuration, ranks, events.train)
+    if configuration.training.spill:
+        assert isinstance(steps, EventSteps), "the configuration says so"
+        spill_edges(model, configuration, ranks, events.train, steps.router)
     if found:
         check_place(found, steps.per_epoch)
-    world = make_world(ranks, _num_parts(steps, events, ranks))
+    world = make_world(ranks, _num_ranks(steps, events, ranks))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = _scales(configuration, ranks, events, resume)
     described = together(lambda: _describe(configuration, events, measured))
@@ -181,9 +185,9 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
         trainer.run(after_step, started, lines.show)
 
 
-def _num_parts(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:
-    """Lists all numbers of sectors in which an event is trained or validated."""
-    return [*steps.num_parts, *scoring_router(events.validation, ranks.world_size).num_parts]
+def _num_ranks(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:
+    """Lists all numbers of ranks that share an event in training or validation."""
+    return [*steps.num_ranks, *scoring_router(events.validation, ranks.world_size).num_ranks]
 
 
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:

@@ -2,15 +2,23 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from torch import nn
 
 from bigtrk.console import say
 from bigtrk.disk.file_systems import free_bytes, network_file_system
 from bigtrk.errors import InputError
+from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.stores.files import FileStore
+from bigtrk.parallel.collectives import together
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.training.settings import TrainingSettings
+from bigtrk.parallel.routing import Router
+from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.settings import Configuration, TrainingSettings
+from bigtrk.training.steps.routers import rank_budget
 
 GIB = 2**30
 
@@ -28,6 +36,32 @@ class Need:
     def spilled(self, budget: float) -> float:
         """Returns the bytes of edges that `budget` bytes of memory have no room for."""
         return max(0.0, self.edges - max(0.0, budget - self.memory))
+
+
+def spill_edges(
+    model: nn.Module,
+    configuration: Configuration,
+    ranks: Ranks,
+    sources: Sequence[EventSource],
+    router: Router,
+) -> None:
+    """Has the edges of a training on `sources`, laid over ranks by `router`, kept in files where
+    memory has no room for them. Collective.
+
+    Raises:
+        InputError: as open_spill.
+    """
+    assert isinstance(model, InteractionGNN), "the configuration says so"
+    cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
+    cost = replace(cost, spills=True)
+    needs = [
+        Need(source.name, cost.memory(source.size, *cut).total, cost.away_bytes(source.size, *cut))
+        for source, choices in zip(sources, router.seconds, strict=True)
+        for cut in choices
+    ]
+    budget = rank_budget(configuration, ranks)
+    store = together(lambda: open_spill(configuration.training, ranks, needs, budget))
+    model.keep_edges_in(store)
 
 
 def open_spill(

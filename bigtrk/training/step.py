@@ -13,7 +13,7 @@ from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
 from bigtrk.tracing import traced
-from bigtrk.training.data.batch import Batch, compute, run_model
+from bigtrk.training.data.share import Batch, EdgePrediction, Share, compute, run_model
 from bigtrk.training.draw import Draw
 from bigtrk.training.embedding.pairs import pair_loss
 from bigtrk.training.embedding.settings import PairSettings
@@ -66,13 +66,13 @@ class StepRunner:
     def run(
         self,
         events: Sequence[int],
-        batches: Sequence[Batch],
+        shares: Sequence[Share],
         lr: float,
         norms: bool = False,
         limit: float = math.inf,
         number: int = 0,
     ) -> StepResult:
-        """Trains on `events`, of which `batches` are this rank's micro-steps. Collective.
+        """Trains on `events`, of which `shares` are this rank's micro-steps. Collective.
 
         What is drawn, pairs of hits or false edges, depends on the step's `number`.
 
@@ -83,11 +83,12 @@ class StepRunner:
             InputError: the loss is not finite (on all ranks alike; the weights are not updated),
                 and there is no spike guard.
         """
+        batches = [batch for share in shares for batch in share.batches]
         denominators = self._denominators(events, batches)
         local = torch.zeros(2, dtype=torch.float64)
-        for i, batch in enumerate(batches):
-            with self.engine.micro_step(last=i == len(batches) - 1):
-                losses = self._losses(number, batch, denominators, len(events))
+        for i, share in enumerate(shares):
+            with self.engine.micro_step(last=i == len(shares) - 1):
+                losses = self._losses(number, share, denominators, len(events))
                 loss = losses[0] + self.settings.pt_weight * losses[1]
                 with traced("backward"):
                     self.engine.backward(loss * self.world.ranks.world_size)
@@ -134,33 +135,48 @@ class StepRunner:
             return norms_of(groups, all_sum(squares, self.world.ranks.device))
 
     def _losses(
-        self, number: int, batch: Batch, denominators: dict[int, Tensor], n_events: int
+        self, number: int, share: Share, denominators: dict[int, Tensor], n_events: int
     ) -> tuple[Tensor, Tensor]:
         """Returns this rank's part of the step's losses, of edges (or pairs) and of pT; for an
         empty sector zero, but with an autograd graph.
         """
         counts = torch.ones(3, dtype=torch.float64)
-        if batch.event is not None:
-            counts = denominators[batch.event]
+        if share.event is not None:
+            counts = denominators[share.event]
         n_means = n_events if self.settings.step_loss == "per_event" else 1
         draw = Draw(self.settings.seed, number)
         if self.pairs is not None:
-            embedding = run_model(self.engine.model, batch)
-            with traced("loss"):
-                loss = pair_loss(embedding, batch, counts[:2] * n_means, self.pairs, draw)
-                return loss, torch.zeros_like(loss)
+            return self._pair_losses(share, counts[:2] * n_means, self.pairs, draw)
         if self.negatives is not None:
             with traced("choosing edges"):
-                batch = choose_edges(self.engine.model, batch, self.negatives, draw)
-        logits, log_pt = compute(self.engine.model, batch)
+                share = choose_edges(self.engine.model, share, self.negatives, draw)
+        predicted = compute(self.engine.model, share)
         with traced("loss"):
-            counts = counts.to(logits.device)
-            scale = edge_scale(batch.truth, counts[:2], self.settings.class_balance) / n_means
-            of_edges = self._edge_loss(logits, batch.truth, counts[:2], scale)
-            counts = counts * n_means
-            if log_pt is None or batch.pt is None:
-                return of_edges, torch.zeros_like(of_edges)
-            return of_edges, pt_loss(log_pt, batch.pt, counts[2])
+            pairs = zip(share.batches, predicted, strict=True)
+            losses = [self._edge_losses(*pair, counts, n_means) for pair in pairs]
+            of_edges, of_pt = zip(*losses, strict=True)
+            return _sum(of_edges), _sum(of_pt)
+
+    def _pair_losses(
+        self, share: Share, counts: Tensor, pairs: PairSettings, draw: Draw
+    ) -> tuple[Tensor, Tensor]:
+        embedded = zip(run_model(self.engine.model, share), share.batches, strict=True)
+        with traced("loss"):
+            loss = _sum([pair_loss(*one, counts, pairs, draw) for one in embedded])
+            return loss, torch.zeros_like(loss)
+
+    def _edge_losses(
+        self, batch: Batch, predicted: EdgePrediction, counts: Tensor, n_means: int
+    ) -> tuple[Tensor, Tensor]:
+        """Returns a sector's part of the losses of edges and of pT."""
+        logits, log_pt = predicted
+        counts = counts.to(logits.device)
+        scale = edge_scale(batch.truth, counts[:2], self.settings.class_balance) / n_means
+        of_edges = self._edge_loss(logits, batch.truth, counts[:2], scale)
+        counts = counts * n_means
+        if log_pt is None or batch.pt is None:
+            return of_edges, torch.zeros_like(of_edges)
+        return of_edges, pt_loss(log_pt, batch.pt, counts[2])
 
     def _denominators(self, events: Sequence[int], batches: Sequence[Batch]) -> dict[int, Tensor]:
         """Returns the denominators of the losses by event: the counts [3] of positives, negatives
@@ -176,3 +192,7 @@ class StepRunner:
         if self.settings.step_loss == "per_edge":
             counts = counts.sum(dim=0).expand_as(counts)
         return dict(zip(events, counts, strict=True))
+
+
+def _sum(parts: Sequence[Tensor]) -> Tensor:
+    return sum(parts[1:], start=parts[0])

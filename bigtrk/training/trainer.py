@@ -255,14 +255,14 @@ class Trainer:
             negatives=negatives if negatives.are_chosen else None,
         )
         loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.world)
-        batches = loader.steps([step.micro_steps for step in routes.values()])
+        shares = loader.steps([step.micro_steps for step in routes.values()])
         start = time.perf_counter()
         for number, step in self._follow(list(routes.items())):
             self.step = number
             lr, due = self.schedule.rate(number, self.plateau), self._norms_are_due()
             limit = self.history.limit(training.spike_threshold)
             with traced(f"step {number}"):
-                result = runner.run(step.events, next(batches), lr, due, limit, number)
+                result = runner.run(step.events, next(shares), lr, due, limit, number)
             self.stopped = result.stop
             seconds = time.perf_counter() - start
             self.clock.seconds += seconds
@@ -290,7 +290,12 @@ class Trainer:
             edges=result.edges,
             micro_steps=len(step.micro_steps),
             imbalance=step.imbalance,
-            routes={self.events.train[i].name: parts for i, parts in step.parts.items()},
+            routes={self.events.train[i].name: cut.parts for i, cut in step.cuts.items()},
+            ranks={
+                self.events.train[i].name: cut.ranks
+                for i, cut in step.cuts.items()
+                if cut.ranks != cut.parts
+            },
             norms=result.norms.record() if result.norms else None,
             seconds=seconds,
         )

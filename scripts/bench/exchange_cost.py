@@ -28,9 +28,10 @@ from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.data.loader import Loader
+from bigtrk.training.data.share import Share
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
@@ -46,9 +47,9 @@ def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     """Measures seconds per step, means over ranks, of medians over steps or repeats."""
     source = open_events(configuration.data.train)[0]
     router = scoring_router([source], ranks.world_size)
-    world = make_world(ranks, router.num_parts)
+    world = make_world(ranks, router.num_ranks)
     maker, stopwatch = BatchMaker(configuration, world), world.stopwatch
-    batches = Loader(maker.of([source]), world).load(router.route([0]))
+    shares = Loader(maker.of([source]), world).load(router.route([0]))
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
     runner = StepRunner(engine, configuration.training, world)
@@ -56,25 +57,25 @@ def measure(ranks: Ranks, configuration: Configuration) -> dict[str, Any]:
     for _ in range(STEPS + 1):
         stopwatch.take()
         start = stopwatch.now()
-        runner.run([0], batches, lr=1e-3)
+        runner.run([0], shares, lr=1e-3)
         seconds.append(stopwatch.now() - start)
         waiting.append(stopwatch.take().get("exchange", 0.0))
-    figures = [median(seconds[1:]), median(waiting[1:]), *alone(batches[0], configuration)]
+    figures = [median(seconds[1:]), median(waiting[1:]), *alone(shares[0], configuration)]
     mean = all_sum(figures, ranks.device) / ranks.world_size
     return {"parts": ranks.world_size, **dict(zip(COLUMNS, mean.tolist(), strict=True))}
 
 
-def alone(batch: Batch, configuration: Configuration) -> tuple[float, float]:
+def alone(share: Share, configuration: Configuration) -> tuple[float, float]:
     """Returns the seconds of a step's exchanges and of its packing, all ranks starting together."""
-    plan, width = batch.exchange, configuration.model.hidden
+    plan, width, [batch] = share.exchange, configuration.model.hidden, share.batches
     assert isinstance(plan, HaloPlan), "whole events exchange nothing"
     assert width, "one of our models"
     rows = torch.randn(batch.sector.n_owned, width, device=batch.x.device)
-    packed, halo = rows[plan.send_index], batch.sector.n_nodes - batch.sector.n_owned
+    packed, halo = rows[plan.sent], batch.sector.n_nodes - batch.sector.n_owned
     back = rows.new_zeros(halo, rows.shape[1])
     forward = timed(lambda: plan.swap(packed, plan.send_splits, plan.recv_splits))
     backward = timed(lambda: plan.swap(back, plan.recv_splits, plan.send_splits))
-    packing = timed(lambda: rows[plan.send_index])
+    packing = timed(lambda: rows[plan.sent])
     feature_counts = configuration.data.feature_counts
     exchanges = len(footprint(configuration.model, *feature_counts, cut=True).exchanged)
     return exchanges * (forward + backward), exchanges * packing

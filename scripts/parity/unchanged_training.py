@@ -40,8 +40,9 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, split_validation
+from bigtrk.training.data.share import Share
 from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
@@ -161,10 +162,10 @@ class Trial:
         for i, lr in enumerate(follow(rates, len(rates), f"seed {self.seed}")):
             epoch, number = divmod(i, len(sources))
             step = step_items([0.0] * len(sources), 1, self.seed, epoch)[number]
-            batches = [maker.whole(event, sources) for event in step]
+            shares = [maker.whole(event, sources) for event in step]
             for side, engine in engines.items():
                 runner = StepRunner(engine, self.common.training, world)
-                mine = list(map(doubled, batches)) if side.endswith("fp64") else batches
+                mine = list(map(doubled, shares)) if side.endswith("fp64") else shares
                 losses[side].append(runner.run(step, mine, lr).loss)
         return losses
 
@@ -188,10 +189,11 @@ class Trial:
         return found
 
 
-def doubled(batch: Batch) -> Batch:
+def doubled(share: Share) -> Share:
+    [batch] = share.batches
     truth = replace(batch.truth, weight=batch.truth.weight.double())
     x, edge_features = batch.x.double(), batch.edge_features.double()
-    return replace(batch, x=x, edge_features=edge_features, truth=truth)
+    return replace(share, batches=[replace(batch, x=x, edge_features=edge_features, truth=truth)])
 
 
 def make_graphs(study: Study, folder: Path) -> Path:

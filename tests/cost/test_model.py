@@ -193,7 +193,7 @@ def test_recomputing_and_bf16_save_what_was_measured() -> None:
 
 def test_smallest_parts_is_the_first_power_of_two_that_fits() -> None:
     model = cost(world=16)
-    totals = {k: model.memory(EVENT, k).total for k in (1, 2, 4, 8, 16)}
+    totals = {k: model.memory(EVENT, k, k).total for k in (1, 2, 4, 8, 16)}
     assert sorted(totals.values(), reverse=True) == list(totals.values())
     assert model.smallest_parts(EVENT, totals[1]) == 1
     assert model.smallest_parts(EVENT, totals[1] - 1) == 2
@@ -206,19 +206,19 @@ def test_offloading_takes_memory_of_the_accelerator_s_host_and_time() -> None:
         replace(cost(), model=InteractionGNNConfig(layers=4, recompute=recompute))
         for recompute in ("chunk", "offload")
     )
-    assert offload.memory(EVENT, 1).total < chunk.memory(EVENT, 1).total
+    assert offload.memory(EVENT, 1, 1).total < chunk.memory(EVENT, 1, 1).total
     # Buffers of a chunk, which are saved too, are nothing beside a large event.
     large = EventSize(100_000, 2_000_000)
-    assert offload.memory(large, 1).saved < 0.3 * chunk.memory(large, 1).saved
-    assert offload.host_bytes(large, 1) > 0.9 * chunk.memory(large, 1).saved
-    assert chunk.host_bytes(EVENT, 1) == 0
+    assert offload.memory(large, 1, 1).saved < 0.3 * chunk.memory(large, 1, 1).saved
+    assert offload.away_bytes(large, 1, 1) > 0.9 * chunk.memory(large, 1, 1).saved
+    assert chunk.away_bytes(EVENT, 1, 1) == 0
     # Edges travel beside the computation: what takes longer counts.
     moved = offload.footprint(cut=False).moved @ [EVENT.edges, EVENT.nodes, EVENT.nodes, 1]
     fast, slow = (
         replace(offload, machine=A100.model_copy(update={"transfer": rate})) for rate in (1e13, 1e8)
     )
-    assert fast.seconds(EVENT, 1) == pytest.approx(chunk.seconds(EVENT, 1), rel=0.1)
-    assert slow.seconds(EVENT, 1) == pytest.approx(moved / 1e8)
+    assert fast.seconds(EVENT, 1, 1) == pytest.approx(chunk.seconds(EVENT, 1, 1), rel=0.1)
+    assert slow.seconds(EVENT, 1, 1) == pytest.approx(moved / 1e8)
 
 
 def test_a_cpu_is_its_own_host() -> None:
@@ -227,9 +227,9 @@ def test_a_cpu_is_its_own_host() -> None:
         for recompute in ("chunk", "offload")
     )
     for parts in (1, 2):
-        assert offload.memory(EVENT, parts) == chunk.memory(EVENT, parts)
-        assert offload.seconds(EVENT, parts) == chunk.seconds(EVENT, parts)
-        assert offload.host_bytes(EVENT, parts) == 0
+        assert offload.memory(EVENT, parts, parts) == chunk.memory(EVENT, parts, parts)
+        assert offload.seconds(EVENT, parts, parts) == chunk.seconds(EVENT, parts, parts)
+        assert offload.away_bytes(EVENT, parts, parts) == 0
 
 
 def test_gradients_of_replicas_are_what_is_reduced() -> None:
@@ -244,8 +244,8 @@ def test_gradients_of_replicas_are_what_is_reduced() -> None:
 def test_more_ranks_shard_what_the_engine_shards() -> None:
     sizes = {}
     for engine in ("ddp", "zero1", "zero2", "zero3", "fsdp2"):
-        one = cost(world=1, engine=engine, hidden=256).memory(EVENT, 1)
-        many = cost(world=1024, engine=engine, hidden=256).memory(EVENT, 1)
+        one = cost(world=1, engine=engine, hidden=256).memory(EVENT, 1, 1)
+        many = cost(world=1024, engine=engine, hidden=256).memory(EVENT, 1, 1)
         levers = ("parameters", "gradients", "optimizer")
         sizes[engine] = [getattr(many, lever) < 0.6 * getattr(one, lever) for lever in levers]
     assert sizes["ddp"] == [False, False, False]

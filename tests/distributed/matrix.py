@@ -85,7 +85,7 @@ class Trial:
         return max(2, self.sectors)
 
     @property
-    def num_parts(self) -> list[int]:
+    def num_ranks(self) -> list[int]:
         """Lists all numbers of sectors of its events."""
         return [self.sectors]
 
@@ -157,7 +157,7 @@ class _Run:
 
     def __init__(self, ranks: Ranks, trial: Trial, folder: Path) -> None:
         self._ranks, self._trial = ranks, trial
-        self._world = make_world(ranks, trial.num_parts)
+        self._world = make_world(ranks, trial.num_ranks)
         self._settings = trial.configuration(folder)
         model = build_model(self._settings).to(_dtype(trial.precision))
         self._engine, _ = make_engine(
@@ -179,12 +179,12 @@ class _Run:
         route = router.route(range(len(sources)))
         assert self._trial.micro_steps in (0, len(route))  # 0 for as many as the events make
         loaded = Loader(maker.of(sources), self._world).load(route)
-        batches = [in_dtype(batch, _dtype(self._trial.precision)) for batch in loaded]
-        logits = gather_items(owned_logits(self._engine.model, batches))
+        shares = [in_dtype(share, _dtype(self._trial.precision)) for share in loaded]
+        logits = gather_items(owned_logits(self._engine.model, shares))
         runner = StepRunner(self._engine, self._settings.training, self._world)
         self._gradients = {}
         for _ in range(STEPS):
-            runner.run(range(len(sources)), batches, LR)
+            runner.run(range(len(sources)), shares, LR)
         end = self._engine.weights()
         if not ranks.is_first:
             return Case(self._trial, kind, 0.0, 0.0, 0.0)

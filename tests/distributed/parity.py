@@ -14,7 +14,7 @@ from bigtrk.formats.acorn.models.weights import our_name
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.models.settings import AttentionGNNConfig, InteractionGNNConfig, PyGConfig
-from bigtrk.training.data.batch import Batch, compute
+from bigtrk.training.data.share import Share, compute
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES
@@ -176,19 +176,26 @@ def worst_of_all(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float
     return difference(*flat)
 
 
-def in_dtype(batch: Batch, dtype: torch.dtype) -> Batch:
-    """`batch` with features and weights in `dtype`."""
-    truth = replace(batch.truth, weight=batch.truth.weight.to(dtype))
-    return replace(
-        batch, x=batch.x.to(dtype), edge_features=batch.edge_features.to(dtype), truth=truth
-    )
+def in_dtype(share: Share, dtype: torch.dtype) -> Share:
+    """`share` with features and weights in `dtype`."""
+    batches = [
+        replace(
+            batch,
+            x=batch.x.to(dtype),
+            edge_features=batch.edge_features.to(dtype),
+            truth=replace(batch.truth, weight=batch.truth.weight.to(dtype)),
+        )
+        for batch in share.batches
+    ]
+    return replace(share, batches=batches)
 
 
-def owned_logits(model: nn.Module, batches: Iterable[Batch]) -> list[Scored]:
+def owned_logits(model: nn.Module, shares: Iterable[Share]) -> list[Scored]:
     """The logits of the edges that this rank's sectors own. Collective."""
     with torch.no_grad():
-        scored = [(batch.sector, compute(model, batch).logits) for batch in batches]
-    return [(s.event, s.edge_id[s.owns_edge], logits[s.owns_edge]) for s, logits in scored]
+        scored = [pair for s in shares for pair in zip(s.batches, compute(model, s), strict=True)]
+    sectors = [(batch.sector, predicted.logits) for batch, predicted in scored]
+    return [(s.event, s.edge_id[s.owns_edge], logits[s.owns_edge]) for s, logits in sectors]
 
 
 def stitched(scored: Iterable[Scored], graphs: Iterable[EventGraph]) -> dict[str, Tensor]:

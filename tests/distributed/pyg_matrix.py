@@ -59,7 +59,7 @@ class PyGTrial(Trial):
     flow: str = FLOWS[0]
 
     @property
-    def num_parts(self) -> list[int]:
+    def num_ranks(self) -> list[int]:
         return [2, self.sectors]
 
     def worst(self, found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:

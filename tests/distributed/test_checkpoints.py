@@ -52,11 +52,11 @@ class Trial:
         )
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.num_parts)
+        world = make_world(ranks, router.num_ranks)
         maker = BatchMaker(settings, world)
         model, optimizer = build_model(settings), OptimizerSettings()
         self.engine, name = make_engine(settings.engine, model, optimizer, world.stopwatch)
-        self._batches = Loader(maker.of(events), world).load(router.route(EVENTS))
+        self._shares = Loader(maker.of(events), world).load(router.route(EVENTS))
         self._runner = StepRunner(self.engine, settings.training, world)
         self._description = RunDescription("data", name, {})
         self.move(run)
@@ -66,7 +66,7 @@ class Trial:
         self.checkpoints = Checkpointer(run, self.engine, self._description, lambda: None)
 
     def step(self) -> None:
-        self._runner.run(EVENTS, self._batches, lr=0.01)
+        self._runner.run(EVENTS, self._shares, lr=0.01)
 
     def save(self, step: int) -> None:
         self.checkpoints.save(progress(step))

@@ -72,19 +72,19 @@ class Trial:
     def __init__(self, ranks: Ranks, settings: Configuration) -> None:
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.num_parts)
+        world = make_world(ranks, router.num_ranks)
         maker = BatchMaker(settings, world)
         model = build_model(settings).double()
         self.engine, self.name = make_engine(settings.engine, model, OPTIMIZER, world.stopwatch)
         loader = Loader(maker.of(events), world)
-        self._batches = [
-            in_dtype(batch, torch.float64) for batch in loader.load(router.route(EVENTS))
+        self._shares = [
+            in_dtype(share, torch.float64) for share in loader.load(router.route(EVENTS))
         ]
         self._runner = StepRunner(self.engine, settings.training, world)
 
     def step(self) -> float:
-        assert len(self._batches) > 1, "accumulation over several micro-steps"
-        return self._runner.run(EVENTS, self._batches, LR).loss
+        assert len(self._shares) > 1, "accumulation over several micro-steps"
+        return self._runner.run(EVENTS, self._shares, LR).loss
 
 
 def first_steps(ranks: Ranks, cases: list[Configuration]) -> list[dict[str, Any]]:

@@ -183,18 +183,18 @@ def diverge(ranks: Ranks, engine_settings: dict[str, str]) -> tuple[str | None, 
     sources: list[Any] = [source(1, 2)]
     world = make_world(ranks, [2])
     maker = BatchMaker(settings, world)
-    batches = Loader(maker.of(sources), world).load(scoring_router(sources, 2).route([0]))
+    shares = Loader(maker.of(sources), world).load(scoring_router(sources, 2).route([0]))
     engine, _ = make_engine(
         settings.engine, build_model(settings), settings.optimizer, world.stopwatch
     )
     before = engine.weights()
     runner = StepRunner(engine, settings.training, world)
     if ranks.rank == 1 and settings.engine.name == "ddp":
-        batches[0].edge_features.fill_(torch.inf)
+        shares[0].batches[0].edge_features.fill_(torch.inf)
     elif ranks.rank == 1:
         parameter = next(engine.model.parameters())
         parameter.register_hook(lambda gradient: torch.full_like(gradient, torch.inf))
-    found = message(lambda: runner.run([0], batches, lr=1e-3))
+    found = message(lambda: runner.run([0], shares, lr=1e-3))
     after = engine.weights()
     return found, all(torch.equal(before[name], after[name]) for name in before)
 

@@ -49,13 +49,13 @@ def measured(ranks: Ranks) -> dict[str, list[Norms | None]]:
         settings = settings_of(engine_settings)
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.num_parts)
+        world = make_world(ranks, router.num_ranks)
         maker = BatchMaker(settings, world)
         engine, _ = make_engine(settings.engine, build_model(settings), OPTIMIZER, world.stopwatch)
-        batches = Loader(maker.of(events), world).load(router.route(EVENTS))
+        shares = Loader(maker.of(events), world).load(router.route(EVENTS))
         runner = StepRunner(engine, settings.training, world)
         found[name] = [
-            runner.run(EVENTS, batches, 0.0, norms=asked).norms for asked in (True, False)
+            runner.run(EVENTS, shares, 0.0, norms=asked).norms for asked in (True, False)
         ]
     return found
 

@@ -15,8 +15,9 @@ from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import FALSE, BatchMaker
+from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.loader import Loader
+from bigtrk.training.data.share import FALSE
 from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
@@ -49,20 +50,20 @@ def sector_step(
     """The same step in sectors under DDP: loss, gradients, and this rank's owned logits."""
     events = events or sources()
     router = scoring_router(events, ranks.world_size)
-    world = make_world(ranks, router.num_parts)
+    world = make_world(ranks, router.num_ranks)
     maker = BatchMaker(settings, world)
     engine, _ = make_engine(
         settings.engine, build_model(settings).double(), OptimizerSettings(), world.stopwatch
     )
     engine.step = lambda lr: None  # type: ignore[method-assign]  # noqa: ARG005  # keeps the gradients
     loader = Loader(maker.of(events), world)
-    batches = [
-        in_dtype(batch, torch.float64) for batch in loader.load(router.route(range(len(events))))
+    shares = [
+        in_dtype(share, torch.float64) for share in loader.load(router.route(range(len(events))))
     ]
     runner = StepRunner(engine, settings.training, world)
-    result = runner.run(range(len(events)), batches, lr=0.0)
+    result = runner.run(range(len(events)), shares, lr=0.0)
     model = engine.model
-    gradients, logits = whole_gradients(model), owned_logits(model, batches)
+    gradients, logits = whole_gradients(model), owned_logits(model, shares)
     losses = {"loss": result.loss, "pt_loss": result.pt_loss}
     return {**losses, "gradients": gradients, "logits": logits}
 
@@ -103,7 +104,7 @@ def validation_scores(ranks: Ranks, **weights: float) -> dict[str, Any]:
     settings = configuration(pt_weight=0.3)
     target = Target(pt_min=1.0, **weights)
     settings, events = settings.model_copy(update={"target": target}), sources()
-    world = make_world(ranks, scoring_router(events, ranks.world_size).num_parts)
+    world = make_world(ranks, scoring_router(events, ranks.world_size).num_ranks)
     maker = BatchMaker(settings, world)
     scores = validate(build_model(settings), maker, events, settings.training).model_dump()
     cuts = scores.pop("cuts")
@@ -141,7 +142,7 @@ def engine_losses(ranks: Ranks, engine: EngineSettings) -> dict[str, list[float]
 def losses_of(ranks: Ranks, engine: EngineSettings, settings: Configuration) -> list[float]:
     events = sources()
     router = scoring_router(events, ranks.world_size)
-    world = make_world(ranks, router.num_parts)
+    world = make_world(ranks, router.num_ranks)
     maker = BatchMaker(settings, world)
     optimizer = OptimizerSettings(gradient_clipping=0.5)
     made, _ = make_engine(engine, build_model(settings), optimizer, world.stopwatch)

@@ -63,7 +63,7 @@ def gib_for(configuration: Configuration, data: Path, parts: int, world: int) ->
     """A budget that holds the large event in `parts` sectors, and not in half as many."""
     cost = make_cost(configuration, world, ranks_per_node=4, machine=find_machine(None))
     source = open_events([data / "sectors"])[0]
-    fits, fails = (cost.memory(source.size, k).total for k in (parts, parts // 2))
+    fits, fails = (cost.memory(source.size, k, k).total for k in (parts, parts // 2))
     assert fits < fails
     return (fits + fails) / 2 / 2**30
 

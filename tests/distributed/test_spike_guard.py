@@ -20,10 +20,11 @@ from bigtrk.reports.spikes import spikes
 from bigtrk.training import trainer
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.checkpoint.resume import resumed_configuration
-from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
 from bigtrk.training.data.loader import Loader
+from bigtrk.training.data.share import Share
 from bigtrk.training.model_files import build_model
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
@@ -51,20 +52,21 @@ class Trial:
     def __init__(self, ranks: Ranks, configuration: Configuration) -> None:
         events = sources()
         router = scoring_router(events, ranks.world_size)
-        world = make_world(ranks, router.num_parts)
+        world = make_world(ranks, router.num_ranks)
         maker = BatchMaker(configuration, world)
         model, optimizer = build_model(configuration), OptimizerSettings(gradient_clipping=0.1)
         self.engine, _ = make_engine(configuration.engine, model, optimizer, world.stopwatch)
-        self._batches = Loader(maker.of(events), world).load(router.route(EVENTS))
+        self._shares = Loader(maker.of(events), world).load(router.route(EVENTS))
+        self._batches = [batch for share in self._shares for batch in share.batches]
         self._runner = StepRunner(self.engine, configuration.training, world)
         self._is_last = ranks.rank == ranks.world_size - 1
 
     def step(self) -> StepResult:
-        return self._runner.run(EVENTS, self._batches, lr=0.01)
+        return self._runner.run(EVENTS, self._shares, lr=0.01)
 
     def spikes(self) -> list[bool]:
         """Steps with a loss above the limit, one that is no number, and gradients that are none."""
-        found = [self._runner.run(EVENTS, self._batches, 0.01, limit=0.0).spike]
+        found = [self._runner.run(EVENTS, self._shares, 0.01, limit=0.0).spike]
         features, backward = [b.edge_features.clone() for b in self._batches], self.engine.backward
         for batch in self._batches if self._is_last else []:
             batch.edge_features.fill_(torch.inf)
@@ -105,11 +107,11 @@ def _weights(trial: Trial) -> dict[str, Tensor]:
 class BadRunner(StepRunner):
     """Computes with features that are not finite whenever a step has the event `BAD`."""
 
-    def run(self, events: Sequence[int], batches: Sequence[Batch], *others: Any) -> StepResult:
-        for batch in batches:
+    def run(self, events: Sequence[int], shares: Sequence[Share], *others: Any) -> StepResult:
+        for batch in (batch for share in shares for batch in share.batches):
             if BAD in events and batch.edge_features.numel():
                 batch.edge_features.fill_(torch.inf)
-        return super().run(events, batches, *others)
+        return super().run(events, shares, *others)
 
 
 def run_of(
@@ -247,10 +249,10 @@ def too_bad(ranks: Ranks, graphs: Path, folder: Path) -> list[str]:
     found = []
 
     class Worst(StepRunner):
-        def run(self, events: Sequence[int], batches: Sequence[Batch], *others: Any) -> StepResult:
-            for batch in batches:
+        def run(self, events: Sequence[int], shares: Sequence[Share], *others: Any) -> StepResult:
+            for batch in (batch for share in shares for batch in share.batches):
                 batch.edge_features.fill_(torch.inf)
-            return super().run(events, batches, *others)
+            return super().run(events, shares, *others)
 
     setattr(trainer, "StepRunner", Worst)  # noqa: B010  # mypy: it is imported there
     for guard in ("skip", "roll_back"):

@@ -92,7 +92,7 @@ def loss_settings(name: str) -> Configuration:
 
 def validated(ranks: Ranks, settings: Configuration) -> float:
     events = sources()
-    world = make_world(ranks, scoring_router(events, ranks.world_size).num_parts)
+    world = make_world(ranks, scoring_router(events, ranks.world_size).num_ranks)
     model, maker = build_model(settings), BatchMaker(settings, world)
     loss = validate(model, maker, events, settings.training).loss
     assert loss is not None

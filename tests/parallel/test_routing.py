@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigtrk.parallel.routing import (
+    WHOLE,
     Assignment,
+    Cut,
     MicroStep,
     RoutedEvent,
     Router,
@@ -30,7 +32,7 @@ def shares(micro_steps: list[MicroStep]) -> list[tuple[int, Assignment]]:
 def flexible(stored: list[tuple[int, int]], world_size: int, overhead: float = 0.1) -> Router:
     """Events that take edges / K seconds in K sectors, and an overhead for more than one."""
     seconds = [
-        {k: edges / k + overhead * (k > 1) for k in possible_parts(parts, world_size)}
+        {Cut(k, k): edges / k + overhead * (k > 1) for k in possible_parts(parts, world_size)}
         for parts, edges in stored
     ]
     return Router(seconds, world_size)
@@ -48,7 +50,7 @@ def test_every_part_of_every_event_is_computed_once_by_an_aligned_block(
     for rank, share in placed:
         assert share.first_rank % share.parts == 0
         assert rank == share.first_rank + share.part
-        assert share.parts in router.num_parts
+        assert share.parts == share.ranks in router.num_ranks
     chosen = {share.event: share.parts for _, share in placed}
     assert sorted(chosen) == list(range(len(stored)))
     found = sorted((share.event, share.part) for _, share in placed)
@@ -100,7 +102,7 @@ def test_ranks_are_balanced_within_the_bound_of_longest_first(
     seconds: list[int], world_size: int
 ) -> None:
     """Graham (1969) proves at most 4/3 - 1/(3 W) of the best, which is found here by trying all."""
-    found = lay_out([RoutedEvent(i, 1, s) for i, s in enumerate(seconds)], world_size).seconds
+    found = lay_out([RoutedEvent(i, WHOLE, s) for i, s in enumerate(seconds)], world_size).seconds
     best = min(
         max(
             sum(s for s, rank in zip(seconds, ranks, strict=True) if rank == r)
@@ -112,7 +114,7 @@ def test_ranks_are_balanced_within_the_bound_of_longest_first(
 
 
 def test_micro_steps_in_step_hold_events_of_like_length() -> None:
-    tasks = [RoutedEvent(i, 1, s) for i, s in enumerate([9, 9, 1, 1, 1, 1])]
+    tasks = [RoutedEvent(i, WHOLE, s) for i, s in enumerate([9, 9, 1, 1, 1, 1])]
     together = lay_out(tasks, 2, lockstep=True)
     assert together.seconds == 11
     assert len(together.micro_steps) == 3

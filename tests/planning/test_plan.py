@@ -9,6 +9,7 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import A100, CPU, DEFAULTS
 from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
+from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.planning.check import check
 from bigtrk.planning.dry_run import predict_step, weak_scaling
 from bigtrk.planning.event_sizes import PAPERS, draw
@@ -45,7 +46,7 @@ def test_the_speedup_of_lazar_is_imbalance_not_communication() -> None:
     batch seconds give different speed-ups (23 and 21 at 32 devices): their mean is compared.
     """
     typical = EventSize(50_300, 878_000)
-    assert make(1).seconds(typical, 1) == pytest.approx(LAZAR[0][2], rel=0.05)
+    assert make(1).seconds(typical, 1, 1) == pytest.approx(LAZAR[0][2], rel=0.05)
     points = weak_scaling(make, [typical], [ranks for ranks, *_ in LAZAR], 1, seed=0)
     for point, (ranks, epoch, batch) in zip(points, LAZAR, strict=True):
         by_epoch, by_batch = ranks * LAZAR[0][1] / epoch, ranks * LAZAR[0][2] / batch
@@ -61,18 +62,20 @@ def test_equal_events_scale_weakly_without_loss() -> None:
     """They lose nothing but the reduction, having no spread: the oracle of the imbalance above."""
     model = make(32)
     event = EventSize(20_000, 400_000)
-    step = predict_step(model, [(event, 1)] * 32)
-    assert step.slowest == step.mean == model.seconds(event, 1)
+    step = predict_step(model, [(event, WHOLE)] * 32)
+    assert step.slowest == step.mean == model.seconds(event, 1, 1)
 
 
 def test_groups_are_aligned_and_fill_up() -> None:
     model = make(4)
     event = EventSize(20_000, 400_000, stored=2)
-    pair = predict_step(model, [(event, 2), (event, 2)])
-    assert pair.slowest == model.seconds(event, 2)
-    three = predict_step(model, [(event, 2), (event, 1), (event, 1)])
-    assert three.slowest == model.seconds(event, 1)
-    assert three.mean == pytest.approx((model.seconds(event, 2) + model.seconds(event, 1)) / 2)
+    pair = predict_step(model, [(event, Cut(2, 2)), (event, Cut(2, 2))])
+    assert pair.slowest == model.seconds(event, 2, 2)
+    three = predict_step(model, [(event, Cut(2, 2)), (event, WHOLE), (event, WHOLE)])
+    assert three.slowest == model.seconds(event, 1, 1)
+    assert three.mean == pytest.approx(
+        (model.seconds(event, 2, 2) + model.seconds(event, 1, 1)) / 2
+    )
 
 
 def test_drawn_sizes_depend_on_the_seed_alone() -> None:
@@ -194,8 +197,8 @@ def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
     # The recorded routes, of events of the mean size.
     cost = make_cost(settings, 2, 2, CPU)
     event = EventSize(2000, 8500, stored=2)
-    assert found.peak_bytes == cost.memory(event, 2).total
-    assert found.batch_seconds == pytest.approx(cost.seconds(event, 2) + cost.step_seconds())
+    assert found.peak_bytes == cost.memory(event, 2, 2).total
+    assert found.batch_seconds == pytest.approx(cost.seconds(event, 2, 2) + cost.step_seconds())
     assert found.recorded_batch_seconds == 0.5
     assert found.memory_error == found.peak_bytes / (512 * 2**20) - 1
 

@@ -56,5 +56,6 @@ def score_in_sectors(
     with waiting():
         dist.scatter_object_list(received, None if sectors is None else list(sectors), src=owner)
     sector: Sector = received[0]
-    scores = scorer.scores(scorer.inputs(sector), halo_plan(sector, world))
+    plan = halo_plan([sector], sector.parts, world)
+    scores = scorer.scores(scorer.inputs(sector), lambda owned: plan([owned])[0])
     return stitched(sector, [scores], world.groups)[:, 0]

@@ -9,7 +9,7 @@ from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError, RankError
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import RoutedEvent, lay_out
+from bigtrk.parallel.routing import WHOLE, RoutedEvent, lay_out
 from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.tracks_folder import (
     TracksMade,
@@ -64,7 +64,7 @@ def share_of(sizes: Mapping[str, float], ranks: Ranks) -> list[str | None]:
     time; on all ranks as many, None for those that are missing.
     """
     names = list(sizes)
-    events = [RoutedEvent(i, 1, size) for i, size in enumerate(sizes.values())]
+    events = [RoutedEvent(i, WHOLE, size) for i, size in enumerate(sizes.values())]
     mine = [step[ranks.rank] for step in lay_out(events, ranks.world_size).micro_steps]
     return [None if one is None else names[one.event] for one in mine]
 

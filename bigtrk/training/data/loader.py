@@ -1,4 +1,4 @@
-"""The batches of each step, read while the step before is computed."""
+"""The shares of each step, read while the step before is computed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
-from bigtrk.training.data.batch import Batch
+from bigtrk.training.data.share import Share
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Reads this rank's assignments in routed steps; `make` makes a batch of one, or of none."""
+    """Reads this rank's assignments in routed steps; `make` makes a share of one, or of none."""
 
-    make: Callable[[Assignment | None], Batch]
+    make: Callable[[Assignment | None], Share]
     world: World
 
-    def load(self, step: Sequence[MicroStep]) -> list[Batch]:
+    def load(self, step: Sequence[MicroStep]) -> list[Share]:
         """Reads this rank's micro-steps of a step; as many as every other rank has."""
         return [self.make(micro_step[self.world.ranks.rank]) for micro_step in step]
 
-    def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Batch]]:
+    def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Share]]:
         """Yields `load` of each step, one step ahead in a thread. Collective."""
         with ThreadPoolExecutor(max_workers=1) as pool:
-            ahead: Future[list[Batch]] | None = None
+            ahead: Future[list[Share]] | None = None
             for i in range(len(routes)):
                 current = ahead or pool.submit(self.load, routes[i])
                 ahead = pool.submit(self.load, routes[i + 1]) if i + 1 < len(routes) else None
                 with self.world.stopwatch.time("data"):
                     # A rank that cannot read stops the others too, before they wait for it.
-                    batches = together(current.result)
-                yield batches
+                    shares = together(current.result)
+                yield shares

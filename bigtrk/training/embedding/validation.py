@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from bigtrk.errors import RankError
 from bigtrk.parallel.collectives import gather_items, together
 from bigtrk.records.metrics import EmbeddingMetrics, Neighbourhood
-from bigtrk.training.data.batch import Batch, BatchMaker, run_model
+from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.share import Share, run_model
 from bigtrk.training.draw import Draw
 from bigtrk.training.embedding.pairs import pair_loss
 from bigtrk.training.embedding.settings import PairSettings
@@ -55,9 +56,9 @@ class EmbeddedEvent:
 
 
 @torch.no_grad()
-def embed_event(model: nn.Module, batch: Batch, pairs: PairSettings) -> EmbeddedEvent:
+def embed_event(model: nn.Module, share: Share, pairs: PairSettings) -> EmbeddedEvent:
     """Embeds the hits of a whole event with truth, and measures its true edges."""
-    embedding = run_model(model, batch)
+    [embedding], [batch] = run_model(model, share), share.batches
     loss = pair_loss(embedding, batch, batch.truth.counts, pairs, Draw(0, 0))
     hits = embedding.double().cpu()
     if not hits.isfinite().all():
@@ -97,8 +98,8 @@ def validate_embedding(
     model.eval()
     for micro_step in router.route(range(len(sources))):
         assignment = micro_step[ranks.rank]
-        batch = together(partial(maker.make, assignment, sources))
-        embedded = embed_event(model, batch, pairs)
+        share = together(partial(maker.make, assignment, sources))
+        embedded = embed_event(model, share, pairs)
         if assignment is not None:
             mine.append(embedded)
     model.train()

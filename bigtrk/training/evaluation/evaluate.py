@@ -62,7 +62,7 @@ def evaluate_run(
     found = open_events([data])
     sources, seen = _unseen(found, evaluated.trained_on)
     left_out = len(found) - len(sources)
-    world = make_world(ranks, scoring_router(sources, ranks.world_size).num_parts)
+    world = make_world(ranks, scoring_router(sources, ranks.world_size).num_ranks)
     maker = together(lambda: BatchMaker(configuration, world, evaluated.measured))
     loss = together(lambda: make_loss(configuration.training))
     # Only the model's memory asks for sectors: the graph itself fits the host.

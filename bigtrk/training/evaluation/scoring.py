@@ -18,8 +18,9 @@ from bigtrk.parallel.collectives import collective_device, gather_rows, together
 from bigtrk.parallel.groups import BlockGroups
 from bigtrk.parallel.routing import MicroStep
 from bigtrk.tracing import waiting
-from bigtrk.training.data.batch import Batch, BatchMaker, EdgePrediction, compute
+from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.share import Batch, EdgePrediction, Share, compute
 from bigtrk.training.steps.routers import scoring_router
 
 
@@ -64,8 +65,9 @@ def score_events(
     model.eval()
     for micro_step in follow(router.route(range(len(sources)))):
         assignment = micro_step[world.ranks.rank]
-        batch = together(partial(maker.make, assignment, sources))
-        edges = _stitch(batch, _predicted(model, batch), world.groups)
+        share = together(partial(maker.make, assignment, sources))
+        [batch] = share.batches
+        edges = _stitch(batch, _predicted(model, share), world.groups)
         sector = _joined(batch.sector, world.groups) if whole else batch.sector
         if assignment is not None and assignment.part == 0:
             logits, truth, weights, *others = edges.unbind(1)
@@ -95,8 +97,8 @@ def _joined(sector: Sector, groups: BlockGroups) -> Sector:
 
 
 @torch.no_grad()
-def _predicted(model: nn.Module, batch: Batch) -> EdgePrediction:
-    return compute(model, batch)
+def _predicted(model: nn.Module, share: Share) -> EdgePrediction:
+    return compute(model, share)[0]
 
 
 def _stitch(batch: Batch, predicted: EdgePrediction, groups: BlockGroups) -> Tensor:

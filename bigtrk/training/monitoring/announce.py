@@ -18,7 +18,7 @@ def announce(ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[Rou
     """Says what is trained, and how: by the `routes` of the first epoch."""
     if not ranks.is_first:
         return
-    counts = Counter(parts for step in routes for parts in step.parts.values())
+    counts = Counter(cut.parts for step in routes for cut in step.cuts.values())
     shown = ", ".join(f"{counts[k]} in {k} sectors" for k in sorted(counts) if k > 1)
     say(
         f"{folder}: {record.parameters:,} parameters, {record.engine_detail} on "

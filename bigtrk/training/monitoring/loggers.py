@@ -37,7 +37,7 @@ def open_logger(name: str, folder: Path) -> Logger:
 
 def scalars(record: MetricsRecord) -> Iterator[tuple[str, float]]:
     """Yields the numbers of a record by name, "epoch/validation/auc", without those not known."""
-    left_out = {"kind", "routes", *X_AXES.values()}
+    left_out = {"kind", "routes", "ranks", *X_AXES.values()}
     yield from _numbers(record.kind, record.model_dump(mode="json", exclude=left_out))
 
 

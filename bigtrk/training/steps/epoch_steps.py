@@ -8,23 +8,24 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bigtrk.parallel.routing import Assignment, Router
-from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.share import Share
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.batching import n_steps, step_items
 from bigtrk.training.steps.routed_step import RoutedStep
 
-Reader = Callable[[Assignment | None], Batch]
+Reader = Callable[[Assignment | None], Share]
 
 
 class EpochSteps(Protocol):
     """The steps of each epoch, `per_epoch` of them, and the reader of a rank's shares of them.
 
-    num_parts: the numbers of ranks that events are cut over.
+    num_ranks: the numbers of ranks that share an event.
     """
 
     @property
-    def num_parts(self) -> list[int]: ...
+    def num_ranks(self) -> list[int]: ...
 
     @property
     def per_epoch(self) -> int: ...
@@ -44,8 +45,8 @@ class EventSteps:
     settings: TrainingSettings
 
     @property
-    def num_parts(self) -> list[int]:
-        return self.router.num_parts
+    def num_ranks(self) -> list[int]:
+        return self.router.num_ranks
 
     @property
     def per_epoch(self) -> int:

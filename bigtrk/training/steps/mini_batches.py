@@ -6,10 +6,11 @@ from typing import overload
 
 from bigtrk.graphs.sector import Sector
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Assignment, RoutedEvent, lay_out
+from bigtrk.parallel.routing import Assignment, Cut, RoutedEvent, lay_out
 from bigtrk.sampling.shadow import ShaDow
-from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.share import Share
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.batching import n_steps, step_items
 from bigtrk.training.steps.epoch_steps import Reader
@@ -31,7 +32,7 @@ class SectorSteps:
     lockstep: bool
 
     @property
-    def num_parts(self) -> list[int]:
+    def num_ranks(self) -> list[int]:
         return []
 
     @property
@@ -48,7 +49,7 @@ class SectorSteps:
         ]
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:  # noqa: ARG002  # all are alike
-        def read(assignment: Assignment | None) -> Batch:
+        def read(assignment: Assignment | None) -> Share:
             if assignment is None:
                 return maker.empty()
             sector = self.sources[assignment.event].read(assignment.part, assignment.parts)
@@ -57,15 +58,13 @@ class SectorSteps:
         return read
 
     def _routed(self, items: Sequence[int]) -> RoutedStep:
-        tasks = [RoutedEvent(item, 1, self.costs[item]) for item in items]
-        layout = lay_out(tasks, self.world_size, self.lockstep)
+        layout = lay_out([self._task(item) for item in items], self.world_size, self.lockstep)
         events = sorted({self.sectors[item][0] for item in items})
-        micro_steps = [[one and self._with_part(one) for one in row] for row in layout.micro_steps]
-        return RoutedStep(events, micro_steps, mini_batch=True, imbalance=layout.imbalance)
+        return RoutedStep(events, layout.micro_steps, mini_batch=True, imbalance=layout.imbalance)
 
-    def _with_part(self, assignment: Assignment) -> Assignment:
-        event, part, parts = self.sectors[assignment.event]
-        return Assignment(event, part, parts, assignment.first_rank)
+    def _task(self, item: int) -> RoutedEvent:
+        event, part, parts = self.sectors[item]
+        return RoutedEvent(event, Cut(parts, 1), self.costs[item], part)
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class ShadowSteps:
     ranks: Ranks
 
     @property
-    def num_parts(self) -> list[int]:
+    def num_ranks(self) -> list[int]:
         return []
 
     @property
@@ -92,13 +91,13 @@ class ShadowSteps:
             for [event] in events
             for parts in [self._batches(event)]
             for part in range(parts)
-            for assignment in [Assignment(event, part, parts, first_rank=0)]
+            for assignment in [Assignment(event, (part,), parts, first_rank=0)]
         ]
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:
         read = _ShadowReader(self, epoch)
 
-        def make(assignment: Assignment | None) -> Batch:
+        def make(assignment: Assignment | None) -> Share:
             assert assignment is not None, "all ranks have roots in every step"
             return maker.alone(assignment.event, read(assignment))
 

@@ -1,11 +1,12 @@
 """The steps of an epoch, laid over the ranks."""
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bigtrk.parallel.collectives import check_agreement
-from bigtrk.parallel.routing import MicroStep
+from bigtrk.parallel.routing import Cut, MicroStep
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,18 @@ class RoutedStep:
     imbalance: float | None = None
 
     @property
-    def parts(self) -> dict[int, int]:
-        """Returns in how many sectors each event is trained; nothing for mini-batches."""
+    def cuts(self) -> dict[int, Cut]:
+        """Returns in how many sectors, and on how many ranks, each event is trained; nothing for
+        mini-batches.
+        """
         if self.mini_batch:
             return {}
-        shares = (share for micro_step in self.micro_steps for share in micro_step if share)
-        return {share.event: share.parts for share in shares}
+        ranks: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for micro_step in self.micro_steps:
+            for rank, share in enumerate(micro_step):
+                if share:
+                    ranks[share.event, share.parts].add(rank)
+        return {event: Cut(parts, len(on)) for (event, parts), on in ranks.items()}
 
     @property
     def busy_ranks(self) -> int:

@@ -1,10 +1,11 @@
-"""The numbers of sectors that each event may be trained in, by a rank's memory and predicted time.
+"""The cuts that each event may be trained in, by a rank's memory and predicted time.
 
 Rank 0 predicts once, before training, for all: two hosts may round differently.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.model import CostModel
@@ -12,7 +13,15 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.collectives import all_max, on_first_rank
 from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Router, as_stored, possible_parts, usable_parts
+from bigtrk.parallel.routing import (
+    Cut,
+    Router,
+    as_stored,
+    finer_cuts,
+    merged_cuts,
+    stored_cut,
+    usable_parts,
+)
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration
@@ -38,80 +47,119 @@ def training_router(
         InputError: events do not fit a rank's memory in the sectors that they are stored in, on
             these ranks; or the calibration of the machine cannot be read.
     """
-    settings = configuration.training
-    budget = (settings.memory_gib or 0) * GIB or memory_of_rank(ranks)
     # The smallest rank decides.
-    budget = -float(all_max([-budget], ranks.device))
+    budget = -float(all_max([-rank_budget(configuration, ranks)], ranks.device))
     return on_first_rank(lambda: _predict(configuration, ranks, sources, budget))
+
+
+def rank_budget(configuration: Configuration, ranks: Ranks) -> float:
+    """Returns the bytes of memory that this rank may fill."""
+    return (configuration.training.memory_gib or 0) * GIB or memory_of_rank(ranks)
 
 
 def _predict(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], budget: float
 ) -> Router:
     cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
+    choice = _Choice(configuration, cost, budget)
     sizes = [source.size for source in sources]
-    choices = [_choices(configuration, size.stored, ranks.world_size) for size in sizes]
-    fitting = [
-        {k: cost.seconds(size, k) for k in parts if cost.memory(size, k).total <= budget}
-        for size, parts in zip(sizes, choices, strict=True)
-    ]
+    fitting = [choice.fitting(size) for size in sizes]
     oversized = [i for i, fits in enumerate(fitting) if not fits]
     if oversized:
-        raise InputError(
-            _remedy([(sources[i], sizes[i]) for i in oversized], cost, ranks.world_size, budget)
-        )
-    return Router(fitting, ranks.world_size, lockstep=cost.sharding.lockstep)
+        raise InputError(_remedy([(sources[i], sizes[i]) for i in oversized], choice))
+    return Router(fitting, ranks.world_size, cost.sharding.lockstep, choice.apart)
 
 
-def _choices(configuration: Configuration, stored: int, world_size: int) -> list[int]:
-    # Fewer naive sectors would be another training, since cut edges are left out.
-    if configuration.training.routing == "stored" or configuration.data.sectors == "naive":
-        return [usable_parts(stored, world_size)]
-    return possible_parts(stored, world_size)
+@dataclass(frozen=True)
+class _Choice:
+    """The cuts that an event may be trained in, and those of them that fit `budget` bytes."""
+
+    configuration: Configuration
+    cost: CostModel
+    budget: float
+
+    @property
+    def apart(self) -> bool:
+        """Says whether sectors are trained without each other."""
+        return self.configuration.data.sectors == "naive"
+
+    def fitting(self, size: EventSize) -> dict[Cut, float]:
+        """Returns the predicted seconds of the cuts that fit, the first kind of which any does;
+        those with edges in files come last.
+        """
+        ways = [self.cost, self.spilling] if self.spilling else [self.cost]
+        for cost in ways:
+            for cuts in self.cuts(size.stored):
+                fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
+                if fits:
+                    return {cut: cost.seconds(size, *cut) for cut in fits}
+        return {}
+
+    @property
+    def spilling(self) -> CostModel | None:
+        """Returns the cost of edges in files, if they may be there."""
+        return replace(self.cost, spills=True) if self.configuration.training.spill else None
+
+    def needed(self, size: EventSize, cut: Cut) -> float:
+        """Returns the least bytes of memory that a cut takes."""
+        return (self.spilling or self.cost).memory(size, *cut).total
+
+    def cuts(self, stored: int) -> list[list[Cut]]:
+        """Lists the cuts of an event in `stored` sectors: those with one on each rank, which has
+        fewest halo rows, and then those with several.
+        """
+        world = self.cost.world
+        if self.apart:
+            # Fewer would be another training, since cut edges are left out.
+            return [[Cut(stored, stored)]]
+        layered = self.cost.footprint(cut=False).layered
+        if self.configuration.training.routing == "stored":
+            merged = usable_parts(stored, world)
+            return [[stored_cut(stored, world) if layered else Cut(merged, merged)]]
+        return [merged_cuts(stored, world), finer_cuts(stored, world) if layered else []]
+
+    def smallest_parts(self, size: EventSize) -> int | None:
+        """Returns the smallest power of two of sectors that fits the present ranks."""
+        for parts in (1 << i for i in range(_MOST_PARTS.bit_length())):
+            ranks = parts if self.apart else usable_parts(parts, self.cost.world)
+            if self.needed(size, Cut(parts, ranks)) <= self.budget:
+                return parts
+        return None
 
 
-def _remedy(
-    oversized: Sequence[tuple[EventSource, EventSize]],
-    cost: CostModel,
-    world_size: int,
-    budget: float,
-) -> str:
+def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], choice: _Choice) -> str:
     """Says which events do not fit, and what to do about it."""
-    needed = max(oversized, key=lambda one: cost.memory(one[1], one[1].stored).total)
-    parts = _smallest_parts(needed[1], cost, budget)
-    names = [_named(source, size, cost, world_size) for source, size in oversized[:_NAMED]]
+    tried = {
+        source.name: min(
+            (choice.needed(size, cut), cut) for cut in chain(*choice.cuts(size.stored))
+        )
+        for source, size in oversized
+    }
+    source, size = max(oversized, key=lambda one: tried[one[0].name])
+    names = [f"{name} ({_told(*least)})" for name, least in islice(tried.items(), _NAMED)]
     more = len(oversized) - len(names)
     return (
-        f"{len(oversized)} event(s) do not fit the {budget / GIB:.2f} GiB of a rank: "
+        f"{len(oversized)} event(s) do not fit the {choice.budget / GIB:.2f} GiB of a rank: "
         f"{', '.join(names)}{f' and {more} more' if more else ''}; "
-        f"{_advice(*needed, parts)}"
+        f"{_advice(source, size, choice)}"
     )
 
 
-def _smallest_parts(size: EventSize, cost: CostModel, budget: float) -> int | None:
-    """Returns the smallest power of two of sectors that fits as many ranks, or those there are.
-
-    State that is sharded is counted as on the present ranks.
-    """
-    for i in range(_MOST_PARTS.bit_length()):
-        more = replace(cost, world=max(cost.world, 1 << i))
-        if more.memory(size, 1 << i).total <= budget:
-            return 1 << i
-    return None
+def _told(n_bytes: float, cut: Cut) -> str:
+    where = f"in {cut.parts} sectors" if cut.parts > 1 else "whole"
+    return f"{n_bytes / GIB:.2f} GiB {where}"
 
 
-def _named(source: EventSource, size: EventSize, cost: CostModel, world_size: int) -> str:
-    parts = usable_parts(size.stored, world_size)
-    where = f"in {parts} sectors" if parts > 1 else "whole"
-    return f"{source.name} ({cost.memory(size, parts).total / GIB:.2f} GiB {where})"
-
-
-def _advice(source: EventSource, size: EventSize, parts: int | None) -> str:
+def _advice(source: EventSource, size: EventSize, choice: _Choice) -> str:
+    parts, world = choice.smallest_parts(size), choice.cost.world
     if parts is None:
-        return "no number of sectors helps: lower model.hidden, or set model.precision=bf16"
+        return (
+            f"no number of sectors helps on {world} rank(s): lower model.hidden, set "
+            f"model.precision=bf16, or add ranks"
+        )
     if parts <= size.stored:
-        return f"start {parts} ranks or more"
+        return "set training.routing=automatic, which merges sectors"
     # A folder of sectors is not cut again: its graphs are.
     folder = source.folder.path if size.stored == 1 else "GRAPHS"
     command = f"python -m partition {folder} SECTORS --parts {parts}"
-    return f"cut them with {command}, add SECTORS to data.train, and start {parts} ranks or more"
+    return f"cut them with {command}, and add SECTORS to data.train"

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigtrk.parallel.routing import Assignment, RoutedEvent, lay_out
+from bigtrk.parallel.routing import Assignment, Cut, RoutedEvent, lay_out
 from bigtrk.sampling.wedges import cut_wedge, turn
-from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.share import Share
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.batching import n_steps, step_items
 from bigtrk.training.steps.epoch_steps import Reader
@@ -32,7 +33,7 @@ class WedgeSteps:
     lockstep: bool
 
     @property
-    def num_parts(self) -> list[int]:
+    def num_ranks(self) -> list[int]:
         return []
 
     @property
@@ -46,7 +47,7 @@ class WedgeSteps:
         return [self._routed(wedges) for wedges in steps]
 
     def reader(self, epoch: int, maker: BatchMaker) -> Reader:
-        def read(assignment: Assignment | None) -> Batch:
+        def read(assignment: Assignment | None) -> Share:
             if assignment is None:
                 return maker.empty()
             event, part = assignment.event, assignment.part
@@ -60,12 +61,10 @@ class WedgeSteps:
         return read
 
     def _routed(self, wedges: Sequence[int]) -> RoutedStep:
-        tasks = [RoutedEvent(i, 1, self.costs[i // self.wedges]) for i in wedges]
-        layout = lay_out(tasks, self.world_size, self.lockstep)
-        micro_steps = [[one and self._with_part(one) for one in row] for row in layout.micro_steps]
+        layout = lay_out([self._task(i) for i in wedges], self.world_size, self.lockstep)
         events = sorted({i // self.wedges for i in wedges})
-        return RoutedStep(events, micro_steps, mini_batch=True, imbalance=layout.imbalance)
+        return RoutedStep(events, layout.micro_steps, mini_batch=True, imbalance=layout.imbalance)
 
-    def _with_part(self, assignment: Assignment) -> Assignment:
-        event, part = divmod(assignment.event, self.wedges)
-        return Assignment(event, part, self.wedges, assignment.first_rank)
+    def _task(self, i: int) -> RoutedEvent:
+        event, part = divmod(i, self.wedges)
+        return RoutedEvent(event, Cut(self.wedges, 1), self.costs[event], part)

@@ -11,7 +11,8 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.share import Batch
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, MemorySource, random_graph
 from tests.distributed.parity import known_log_pt
@@ -25,8 +26,9 @@ def make(graph: EventGraph, sectors: int = 1, **sections: Any) -> Batch:
     data = {"node_features": NODE_FEATURES, "edge_features": EDGE_FEATURES, "sectors": "naive"}
     configuration = Configuration.model_validate({"data": data, **sections})
     source = MemorySource(graph.name, sectors, graph, torch.arange(graph.n_nodes) % sectors)
-    share = Assignment(0, part=0, parts=sectors, first_rank=0)
-    return BatchMaker(configuration, make_world(ALONE)).make(share, [source])  # type: ignore[list-item]
+    first = Assignment(0, (0,), parts=sectors, first_rank=0)
+    maker = BatchMaker(configuration, make_world(ALONE))
+    return maker.make(first, [source]).batches[0]  # type: ignore[list-item]
 
 
 def spoilt(spoil: Spoil) -> EventGraph:

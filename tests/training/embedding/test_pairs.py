@@ -11,7 +11,8 @@ from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder, build_graph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import Batch, BatchMaker
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.share import Batch
 from bigtrk.training.draw import Draw
 from bigtrk.training.embedding.neighbours import nearest
 from bigtrk.training.embedding.pairs import pair_loss
@@ -30,7 +31,7 @@ def a_batch(pairs: PairSettings, **target: Any) -> Batch:
         {"model": {"name": "embedding"}, "pairs": pairs.model_dump(), "target": target}
     )
     graph = build_graph(simulate_event(20, seed=2), TrueEdgeBuilder())
-    return BatchMaker(configuration, make_world(ALONE, [])).alone(0, whole_sector(graph))
+    return BatchMaker(configuration, make_world(ALONE, [])).alone(0, whole_sector(graph)).batches[0]
 
 
 def an_embedding(batch: Batch) -> torch.Tensor:

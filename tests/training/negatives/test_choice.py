@@ -10,11 +10,12 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.parallel.world import make_world
-from bigtrk.training.data.batch import Batch, BatchMaker, compute, run_model
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.share import Batch, Share, compute, no_exchange_of_all, run_model
 from bigtrk.training.draw import Draw
 from bigtrk.training.losses.loss import edge_loss, edge_scale
 from bigtrk.training.model_files import build_model
-from bigtrk.training.negatives.choice import choose_edges
+from bigtrk.training.negatives import choice
 from bigtrk.training.negatives.settings import NegativeSettings
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
@@ -36,13 +37,21 @@ def maker() -> BatchMaker:
 
 @pytest.fixture(scope="module")
 def batch(maker: BatchMaker) -> Batch:
-    return maker.alone(2, whole_sector(random_graph(4, 60, 400)))
+    return maker.alone(2, whole_sector(random_graph(4, 60, 400))).batches[0]
 
 
 @pytest.fixture(scope="module")
 def model() -> nn.Module:
     torch.manual_seed(0)
     return build_model(configuration())
+
+
+def alone(batch: Batch) -> Share:
+    return Share([batch], no_exchange_of_all)
+
+
+def choose_edges(model: nn.Module, batch: Batch, some: NegativeSettings, draw: Draw) -> Batch:
+    return choice.choose_edges(model, alone(batch), some, draw).batches[0]
 
 
 def places(chosen: Batch, batch: Batch) -> list[int]:
@@ -68,7 +77,7 @@ def test_chosen_are_all_positives_the_hardest_and_some_others(
     assert found == sorted(found)
     positives, negatives = split(batch)
     assert len(positives) + len(negatives) < len(batch.truth.label), "some are masked"
-    scores = run_model(model, batch).tolist()
+    scores = run_model(model, alone(batch))[0].tolist()
     by_score = sorted(negatives, key=lambda i: -scores[i])
     hardest = by_score[: round(hard * len(positives))]
     others = by_score[len(hardest) :]
@@ -106,10 +115,10 @@ def test_the_loss_is_that_of_a_plain_pass_over_the_same_edges(
 ) -> None:
     chosen = choose_edges(model, batch, NegativeSettings(hard=1, easy=0.5), DRAW)
     found = places(chosen, batch)
-    logits, _ = compute(model, chosen)
+    [(logits, _)] = compute(model, alone(chosen))
     scale = edge_scale(chosen.truth, chosen.truth.counts, "equal")
     loss = edge_loss(logits, chosen.truth.label, scale)
-    every = run_model(model, batch)
+    [every] = run_model(model, alone(batch))
     torch.testing.assert_close(logits, every[found])
     entropy = binary_cross_entropy_with_logits(
         every[found], batch.truth.label[found], reduction="none"
@@ -130,7 +139,7 @@ def gradients(model: nn.Module, loss: Tensor) -> list[float]:
 def test_the_expected_loss_of_random_ones_is_that_of_all(model: nn.Module, batch: Batch) -> None:
     def loss(of: Batch) -> float:
         scale = edge_scale(of.truth, batch.truth.counts, "proportional")
-        return edge_loss(compute(model, of).logits, of.truth.label, scale).item()
+        return edge_loss(compute(model, alone(of))[0].logits, of.truth.label, scale).item()
 
     def drawn(some: NegativeSettings) -> Tensor:
         steps = [choose_edges(model, batch, some, Draw(0, step)) for step in range(400)]
@@ -171,9 +180,9 @@ def test_without_negatives_all_are_trained(model: nn.Module, batch: Batch) -> No
 
 
 def test_an_empty_sector_takes_part(model: nn.Module, maker: BatchMaker) -> None:
-    chosen = choose_edges(model, maker.empty(), NegativeSettings(hard=3, easy=2), DRAW)
+    chosen = choose_edges(model, maker.empty().batches[0], NegativeSettings(hard=3, easy=2), DRAW)
     assert chosen.edge_index.shape == (2, 0)
-    logits, _ = compute(model, chosen)
+    [(logits, _)] = compute(model, alone(chosen))
     logits.sum().backward()
     assert all(weight.grad is not None for weight in model.parameters())
     model.zero_grad()

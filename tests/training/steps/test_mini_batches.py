@@ -18,7 +18,8 @@ from bigtrk.parallel.world import make_world
 from bigtrk.sampling.products import Products
 from bigtrk.sampling.shadow import ShaDow
 from bigtrk.sampling.walk import Sampler, Walk
-from bigtrk.training.data.batch import BatchMaker, compute
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.share import compute
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps.mini_batches import SectorSteps, ShadowSteps
@@ -57,9 +58,9 @@ def test_a_sector_is_trained_as_a_graph_of_its_own(sources: list[Any], context: 
     plain = ReferenceGNN(model.config, 4, 6)
     load_acorn_weights(model, plain.state_dict())
     read = sector_steps(sources).reader(0, BatchMaker(settings, WORLD))
-    share = Assignment(1, 2, PARTS, first_rank=0)
-    logits = compute(model, read(share)).logits
-    sector = sources[1].read(share.part, PARTS)
+    third = Assignment(1, (2,), PARTS, first_rank=0)
+    [(logits, _)] = compute(model, read(third))
+    sector = sources[1].read(third.part, PARTS)
     n_nodes = sector.n_nodes if context == "halo" else sector.n_owned
     inside = (sector.edge_index < n_nodes).all(dim=0)
     assert inside.all() == (context == "halo")
@@ -83,7 +84,7 @@ def test_every_sector_once_an_epoch_on_any_number_of_ranks(sources: list[Any]) -
     steps = sector_steps(sources, 4, 2)
     assert len(steps.of(0)) == steps.per_epoch == 2
     assert {step.micro_steps and len(step.micro_steps) for step in steps.of(0)} == {2, 1}
-    assert all(step.parts == {} for step in steps.of(0))
+    assert all(step.cuts == {} for step in steps.of(0))
 
 
 def shadow_steps(sources: list[Any], rank: int = 0, ranks: int = 1) -> ShadowSteps:
@@ -98,7 +99,7 @@ def nodes_of(steps: ShadowSteps, skipped: int | None = None) -> dict[tuple[int, 
     for i, step in enumerate(steps.of(1)):
         [share] = {row[0] for row in step.micro_steps}
         if share and i != skipped:
-            found[share.event, share.part] = read(share).sector.node_id
+            found[share.event, share.part] = read(share).batches[0].sector.node_id
     return found
 
 
