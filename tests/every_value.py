@@ -35,6 +35,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "optimizer.warmup_steps": [0, 1],
     "optimizer.gradient_clipping": [0.0, 1.0],
     "training.memory_gib": [4.0],
+    "training.spill": ["."],
     "training.minutes": [60.0],
     "training.validate_minutes": [1e-9],
     "training.checkpoint_every": [1],

@@ -1,0 +1,129 @@
+"""Trainings whose edges are in files: the same bits as in memory, on one rank and on several."""
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bigtrk.models.stores.files import FileStore
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.data.event_source import open_events
+from bigtrk.training.settings import Configuration
+from tests.distributed import test_routes
+from tests.distributed.ranks import run_ranks
+from tests.distributed.test_routes import losses, settings, train
+
+data = test_routes.data  # the fixture
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def least_gib(configuration: Configuration, data: Path, parts: int, ranks: int) -> float:
+    """Just enough memory for the large event with all of its edges in files."""
+    cost = replace(make_cost(configuration, ranks, ranks, find_machine(None)), spills=True)
+    source = open_events([data / "sectors"])[0]
+    return 1.0001 * cost.memory(source.size, parts, ranks).total / 2**30
+
+
+def train_noting_files(ranks: Ranks, configuration: Configuration) -> int:
+    """Trains; returns how often edges went to a file."""
+    taken: list[int] = []
+    take = FileStore._file
+
+    def noted(store: FileStore, size: int) -> Any:
+        taken.append(size)
+        return take(store, size)
+
+    FileStore._file = noted  # type: ignore[method-assign]
+    train(ranks, configuration)
+    return len(taken)
+
+
+@pytest.mark.parametrize(
+    ("world", "engine", "parts", "ranks"),
+    [(1, "ddp", 1, 1), (2, "ddp", 4, 2), (3, "fsdp2", 4, 2)],
+)
+def test_edges_in_files_train_the_same_bits(
+    tmp_path: Path, data: Path, world: int, engine: str, parts: int, ranks: int
+) -> None:
+    folder, runs = tmp_path / "spill", (tmp_path / "memory", tmp_path / "files")
+    folder.mkdir()
+    chosen = {"routing": "stored" if world > 1 else "automatic"}
+    kept = with_engine(settings(data, runs[0], **chosen), engine)
+    gib = least_gib(kept, data, parts, ranks)
+    spilled = settings(data, runs[1], **chosen, memory_gib=gib, spill=folder)
+    run_ranks(world, train, kept)
+    assert max(run_ranks(world, train_noting_files, with_engine(spilled, engine))) > 0
+    assert losses(runs[0]) == losses(runs[1])
+    expected, found = (load_file(run / "model.safetensors") for run in runs)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert not list(folder.iterdir())
+
+
+def with_engine(configuration: Configuration, name: str) -> Configuration:
+    return Configuration.model_validate({**configuration.model_dump(), "engine": {"name": name}})
+
+
+def program(data: Path, run: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
+    configuration = settings(data, run)
+    return subprocess.Popen(
+        [
+            *(sys.executable, "bigtrk/train.py", f"data.train=[{data}/sectors]", "model.hidden=8"),
+            *("data.validation=0", "training.epochs=10000", f"run.folder={run}"),
+            f"training.memory_gib={least_gib(configuration, data, 1, 1)}",
+            f"training.spill={folder}",
+            *more,
+        ],
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def wait_for_steps(run: Path) -> None:
+    until = time.monotonic() + 60
+    while not (run / "metrics.jsonl").exists() or len(losses(run)) < 2:
+        assert time.monotonic() < until, "no step was trained"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_files_are_gone_however_a_training_ends(
+    tmp_path: Path, data: Path, end: signal.Signals
+) -> None:
+    folder = tmp_path / "spill"
+    folder.mkdir()
+    running = program(data, tmp_path / "run", folder)
+    wait_for_steps(tmp_path / "run")
+    held = [str(link.readlink()) for link in Path(f"/proc/{running.pid}/fd").iterdir()]
+    assert any(str(folder) in name for name in held)
+    running.send_signal(end)
+    running.communicate(timeout=60)
+    assert not list(folder.iterdir())
+
+
+def test_a_folder_removed_while_training_harms_nothing_that_is_open(
+    tmp_path: Path, data: Path
+) -> None:
+    """The files have no names, so the folder is empty and can be removed; they are used again."""
+    folder = tmp_path / "spill"
+    folder.mkdir()
+    running = program(data, tmp_path / "run", folder)
+    wait_for_steps(tmp_path / "run")
+    folder.rmdir()
+    before = len(losses(tmp_path / "run"))
+    until = time.monotonic() + 60
+    while len(losses(tmp_path / "run")) < before + 3:
+        assert time.monotonic() < until
+        assert running.poll() is None
+        time.sleep(0.05)
+    running.terminate()
+    assert "saved; continue with --resume" in running.communicate(timeout=60)[0]

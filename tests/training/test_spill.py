@@ -1,0 +1,88 @@
+"""The folder that edges are spilled to: what is refused before a training, and what is said."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from bigtrk.disk import file_systems
+from bigtrk.errors import InputError
+from bigtrk.parallel.ranks import discover
+from bigtrk.training import spill
+from bigtrk.training.settings import Configuration, TrainingSettings
+from bigtrk.training.spill import Need, check_folder, open_spill
+
+GIB = 2**30
+
+
+def test_a_folder_must_be_there_and_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for name in (tmp_path / "none", file):
+        with pytest.raises(InputError, match="no such folder; make it on a local disk"):
+            check_folder(name, network=False)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
+    with pytest.raises(InputError, match="cannot be written; name a folder of your own"):
+        check_folder(tmp_path, network=False)
+
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 22 0:40 / {folder}/far\\040away rw shared:2 - nfs4 server:/home rw
+31 30 0:41 / {folder}/far\\040away/near rw - xfs /dev/nvme0 rw
+"""
+
+
+def test_network_file_systems_are_known_by_their_mount(tmp_path: Path) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTS.format(folder=tmp_path))
+    found = {
+        name: file_systems.network_file_system(tmp_path / name, mounts)
+        for name in (".", "far away", "far away/home/me", "far away/near/x", "far away!")
+    }
+    assert found == {
+        ".": None,
+        "far away": "nfs4",
+        "far away/home/me": "nfs4",
+        "far away/near/x": None,
+        "far away!": None,
+    }
+    assert file_systems.network_file_system(tmp_path, tmp_path / "none") is None
+
+
+def test_a_network_file_system_takes_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(spill, "network_file_system", lambda _: "lustre")
+    with pytest.raises(InputError, match=r"\(lustre\).*set training\.spill_to_network=true"):
+        check_folder(tmp_path, network=False)
+    check_folder(tmp_path, network=True)
+    assert "lies on a network file system (lustre)" in "".join(capsys.readouterr())
+
+
+def test_what_memory_has_no_room_for_must_fit_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(spill, "free_bytes", lambda _: 10 * GIB)
+    settings, ranks = TrainingSettings(spill=tmp_path), discover()
+    small, large = Need("small", 1 * GIB, 2 * GIB), Need("large", 3 * GIB, 14.5 * GIB)
+    with pytest.raises(InputError, match=r"10\.0 GiB free, and the edges of large need 11\.5 GiB"):
+        open_spill(settings, ranks, [small, large], 6 * GIB)
+    store = open_spill(settings, ranks, [small, large], 8 * GIB)
+    assert "up to 9.5 GiB of edges go to" in "".join(capsys.readouterr())
+    assert store._memory == 5 * GIB
+    assert large.spilled(100 * GIB) == 0
+    assert large.spilled(1 * GIB) == large.edges
+
+
+def test_only_edges_that_are_kept_can_be_spilled(tmp_path: Path) -> None:
+    for settings, told in (
+        ({"model": {"name": "attention"}}, "model.name=attention"),
+        ({"model": {"recompute": "none"}}, "model.recompute=none"),
+        ({"sampling": {"method": "wedges"}}, "sampling.method=wedges"),
+    ):
+        with pytest.raises(ValidationError, match=rf"training\.spill: .*{told}"):
+            Configuration.model_validate({**settings, "training": {"spill": tmp_path}})
