@@ -42,6 +42,7 @@ def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
     unknown has pT NaN.
     """
     edges = _sorted(doublets, len(event.hits["hit_id"]))
+    del doublets  # as large as the edges, and of no use beside them
     features = hit_columns(event)
     hit_id = event.hits["hit_id"].astype(np.int64)
     known = true is not None
@@ -135,7 +136,7 @@ def are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
 
 def _sorted(edges: Ints, n_nodes: int) -> Ints:
     """Sorts edges [2, E] by (destination, source), as sectors hold them."""
-    return edges[:, edge_order(torch.from_numpy(edges), n_nodes).numpy()]
+    return np.take(edges, edge_order(torch.from_numpy(edges), n_nodes).numpy(), axis=1)
 
 
 def _particle_table(event: Event) -> ParticleTable:
