@@ -39,7 +39,7 @@ SIZES = {"1M": 14_400, "3M": 25_100, "10M": 46_100, "40M": 93_000}
 QUICK = {"small": 500, "larger": 1000}
 START = 100  # particles of the event whose times are those of a program's start
 SAMPLE = ["--events", "8", "--particles", "1000", "--seed", "1"]
-# Windows learnt from the sample for particles above it leave 40 edges to a hit of the largest event.
+# Windows learnt from the sample for particles above it leave 40 edges per hit of the largest event.
 PT_MIN = 1.6  # GeV
 PARTS = 8
 FEW, ROUNDS = 30_000, 3  # events of fewer particles are measured so often
