@@ -15,7 +15,7 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, write_manifest
 from partition.one_event import MOST_SEED, CutSettings
 from partition.partitioners import Method
-from partition.program import Failures, check, cores, cut_events, pending, share, too_small
+from partition.program import Failures, check, cores, cut_events, of_wrong_size, pending, share
 from partition.report import table, write_report
 
 _MOST_NAMED = 5  # events in a message; the others are counted
@@ -62,12 +62,12 @@ def partition(
     settings = CutSettings(parts, max_edges, method, seed)
     folder = GraphFolder(graphs)
     check(folder, out)
-    small = too_small(folder, settings)
+    unfit = of_wrong_size(folder, settings)
     mine = share(list(folder.events), dict(os.environ))
-    failed = {event: small[event] for event in mine if event in small}
-    to_cut = [event for event in mine if event not in small]
+    failed = {event: unfit[event] for event in mine if event in unfit}
+    to_cut = [event for event in mine if event not in unfit]
     failed |= cut_share(folder, out, settings, to_cut, workers or cores(), quiet=as_json)
-    finish(folder, out, settings, small | failed, as_json=as_json)
+    finish(folder, out, settings, unfit | failed, as_json=as_json)
     if failed:
         raise InputError(told(failed, len(folder.events)))
 

@@ -14,7 +14,7 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
     any smaller power of two K. A part may be empty where `parts` comes close to N.
 
     Raises:
-        InputError: there are more parts than nodes.
+        InputError: there are more parts than nodes, or METIS counts in too few bits.
         RuntimeError: METIS failed.
 
     Source: G. Karypis, V. Kumar, SIAM J. Sci. Comput. 20 (1998) 359.
@@ -23,6 +23,7 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
     if parts == 1:
         return np.zeros(graph.n_nodes, dtype=np.int64)
     index_type = pymetis.zero_copy_dtype()
+    _check_width(graph, np.iinfo(index_type).max)
     result = pymetis.part_graph(
         parts,
         pymetis.CSRAdjacency(
@@ -38,6 +39,29 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
     if part.shape != (graph.n_nodes,) or part.min() < 0 or part.max() >= parts:
         raise RuntimeError(f"METIS returned no partition of {graph.n_nodes} nodes in {parts} parts")
     return part
+
+
+def _check_width(graph: Adjacency, most: int) -> None:
+    """Refuses a graph whose counts and sums of weights are above `most`, METIS's largest integer.
+
+    METIS would wrap around, and crash or cut badly.
+
+    Raises:
+        InputError: one is above it.
+    """
+    counts = {
+        "edges, counted from either end,": len(graph.neighbours),
+        "weight of its nodes, 16 for each end of an edge and 1 for each node,": int(
+            graph.node_weight.sum()
+        ),
+    }
+    for what, count in counts.items():
+        if count > most:
+            raise InputError(
+                f"this graph: {count:,} {what} are more than the METIS of this pymetis counts to "
+                f"({most:,}): install a pymetis whose METIS has 64-bit integers (IDXTYPEWIDTH=64), "
+                f"or use --method wedges"
+            )
 
 
 def check_parts(event: str, n_nodes: int, parts: int) -> None:

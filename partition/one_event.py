@@ -11,7 +11,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of
-from bigtrk.graphs.storage.sector_folder import check_sectors, write_sectors
+from bigtrk.graphs.storage.sector_folder import MOST_IDS, check_sectors, write_sectors
 from bigtrk.graphs.storage.tensor_files import SectionFile
 from partition.adjacency import Integers, adjacency
 from partition.metis import check_parts
@@ -88,6 +88,7 @@ def divide(graph: EventGraph, settings: CutSettings) -> tuple[Integers, int, flo
 def _check(graph: EventGraph, settings: CutSettings) -> None:
     if not 0 <= settings.seed <= MOST_SEED:
         raise InputError(f"seed={settings.seed}: must be between 0 and {MOST_SEED}")
+    check_size(graph.name, graph.n_nodes, graph.n_edges)
     edge_index = graph.edge_index.numpy()
     if edge_index.size and not 0 <= edge_index.min() <= edge_index.max() < graph.n_nodes:
         raise InputError(
@@ -100,6 +101,19 @@ def _check(graph: EventGraph, settings: CutSettings) -> None:
         raise InputError(
             f"{graph.name}: one node has {most} edges, which stay together in a sector; "
             f"use --max-edges {most} or more"
+        )
+
+
+def check_size(event: str, nodes: int, edges: int) -> None:
+    """Refuses to cut an event whose nodes or edges sectors cannot number, in 32 bits.
+
+    Raises:
+        InputError: there are too many; names the event, both counts and the remedy.
+    """
+    if max(nodes, edges) > MOST_IDS:
+        raise InputError(
+            f"{event}: has {nodes:,} nodes and {edges:,} edges, and sectors number at most "
+            f"{MOST_IDS:,} of each; build its graph with tighter windows or a smaller radius"
         )
 
 

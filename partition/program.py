@@ -16,7 +16,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, read_manifest
 from partition.metis import check_parts
-from partition.one_event import CutSettings, cut_event, is_done
+from partition.one_event import CutSettings, check_size, cut_event, is_done
 
 Failures = dict[str, str]  # the problem, by event
 
@@ -42,12 +42,15 @@ def check(graphs: GraphFolder, out: Path) -> None:
         raise InputError(f"{out}: holds {kind}, not sectors; name another folder for the sectors")
 
 
-def too_small(graphs: GraphFolder, settings: CutSettings) -> Failures:
-    """Finds the events that are known to have fewer nodes than parts, before they are read."""
+def of_wrong_size(graphs: GraphFolder, settings: CutSettings) -> Failures:
+    """Finds the events that are known to have fewer nodes than parts, or more nodes or edges than
+    sectors number, before they are read.
+    """
     failures = {}
     for event in graphs.events:
         record = graphs.record(event)
         try:
+            check_size(event, record["nodes"], record["edges"])
             check_parts(event, record["nodes"], settings.parts_for(record["edges"]))
         except InputError as error:
             failures[event] = str(error)

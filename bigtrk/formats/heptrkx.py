@@ -21,7 +21,7 @@ from bigtrk.disk.unpacking import check_members, read_member
 from bigtrk.errors import InputError, reason
 from bigtrk.graphs.coordinates import Ints, with_eta
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
+from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
 from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
 
 Arrays = dict[str, NDArray[np.generic]]
@@ -70,7 +70,7 @@ def read_heptrkx(file: Path) -> EventGraph:
         edge_feature_names=EDGE_FEATURES,
         node_features=as_tensor(nodes),
         edge_index=torch.from_numpy(edges[:, order]),
-        edge_features=as_tensor(edge_columns(nodes, edges[:, order])),
+        edge_features=edge_table(nodes, edges[:, order]),
         y=torch.from_numpy(arrays["y"][order] == 1),
     )
 

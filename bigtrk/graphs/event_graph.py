@@ -4,7 +4,7 @@ Shapes used throughout: N nodes, E edges, F node features, G edge features, P pa
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -71,6 +71,15 @@ class EventGraph:
     @property
     def n_edges(self) -> int:
         return self.edge_index.shape[1]
+
+    def take_edges(self, rows: Tensor) -> "EventGraph":
+        """Returns the graph with some of its edges: rows, int64 or a mask [E]."""
+        return replace(
+            self,
+            edge_index=self.edge_index[:, rows],
+            edge_features=self.edge_features[rows],
+            y=None if self.y is None else self.y[rows],
+        )
 
     @classmethod
     def from_pyg(

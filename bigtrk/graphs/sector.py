@@ -7,6 +7,8 @@ from torch import Tensor
 
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 
+AT_A_TIME = 1 << 20  # edges compared or computed at a time: some 10 MB
+
 
 @dataclass(frozen=True, eq=False)
 class Sector:
@@ -56,14 +58,32 @@ class Sector:
         return self.edge_index.shape[1]
 
 
+def is_ordered(edge_index: Tensor) -> bool:
+    """Says whether edges [2, E] ascend by (destination, source); equal ones may follow."""
+    for start in range(0, edge_index.shape[1] - 1, AT_A_TIME):
+        source, destination = edge_index[:, start : start + AT_A_TIME + 1]
+        rises = destination[1:] > destination[:-1]
+        rises |= (destination[1:] == destination[:-1]) & (source[1:] >= source[:-1])
+        if not rises.all():
+            return False
+    return True
+
+
 def edge_order(edge_index: Tensor, n_nodes: int) -> Tensor:
     """Returns the permutation that sorts edges by (destination, source): [2, E] -> [E]."""
-    return torch.argsort(edge_index[1] * max(n_nodes, 1) + edge_index[0], stable=True)
+    if is_ordered(edge_index):
+        return torch.arange(edge_index.shape[1])
+    key = torch.add(edge_index[0], edge_index[1], alpha=max(n_nodes, 1))
+    return torch.argsort(key, stable=True)
 
 
 def whole_sector(graph: EventGraph) -> Sector:
-    """Returns the only sector of an uncut graph."""
+    """Returns the only sector of an uncut graph, which shares the graph's tensors if its edges are
+    in order, as those of built graphs are.
+    """
     order = edge_order(graph.edge_index, graph.n_nodes)
+    if not is_ordered(graph.edge_index):
+        graph = graph.take_edges(order)
     return Sector(
         event=graph.name,
         part=0,
@@ -74,15 +94,15 @@ def whole_sector(graph: EventGraph) -> Sector:
         event_nodes=graph.n_nodes,
         event_edges=graph.n_edges,
         node_features=graph.node_features,
-        edge_index=graph.edge_index[:, order],
-        edge_features=graph.edge_features[order],
+        edge_index=graph.edge_index,
+        edge_features=graph.edge_features,
         node_id=torch.arange(graph.n_nodes),
         edge_id=order,
         owns_edge=torch.ones(graph.n_edges, dtype=torch.bool),
         send_index=torch.empty(0, dtype=torch.int64),
         send_splits=(0,),
         recv_splits=(0,),
-        y=None if graph.y is None else graph.y[order],
+        y=graph.y,
         hit_id=graph.hit_id,
         particle_id=graph.particle_id,
         hit_weight=graph.hit_weight,

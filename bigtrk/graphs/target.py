@@ -60,10 +60,12 @@ def target_edges(
             "by target; set target.pt_min=0 target.hits_min=0 (and no target.eta_max) to train on "
             "all true edges"
         )
-    row = particles.rows_of(particle_id[edge_index[1]])
+    row = particles.rows_of(particle_id[edge_index[1, y]])
     # The index -1 (not in the table) selects a spare last row, never a target.
     in_target = torch.cat([_in_target(particles, target), torch.tensor([False])])
-    return y & in_target[row]
+    chosen = y.clone()
+    chosen[y] = in_target[row]
+    return chosen
 
 
 def _in_target(particles: ParticleTable, target: Target) -> Tensor:

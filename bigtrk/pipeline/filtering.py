@@ -1,7 +1,6 @@
 """Stage 3: graphs thinned to the edges that an edge model does not take for false."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,20 +67,10 @@ def _task(
     keep = cache(lambda: chosen(read()))
 
     def make() -> tuple[EventGraph, dict[str, Any]]:
-        kept = thinned(read(), keep())
+        kept = read().take_edges(keep())
         return kept, _record(folder.record(event), kept)
 
     return GraphToMake(event, source, make, lambda: thinned_section(folder.open(event), keep()))
-
-
-def thinned(graph: EventGraph, keep: Tensor) -> EventGraph:
-    """Takes the edges of a graph that are to be kept: keep [E] bool."""
-    return replace(
-        graph,
-        edge_index=graph.edge_index[:, keep],
-        edge_features=graph.edge_features[keep],
-        y=None if graph.y is None else graph.y[keep],
-    )
 
 
 def _record(before: dict[str, Any], graph: EventGraph) -> dict[str, Any]:

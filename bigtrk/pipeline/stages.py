@@ -27,7 +27,6 @@ from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.pipeline.embedding import Embedding, load_embedding
-from bigtrk.pipeline.filtering import thinned
 from bigtrk.pipeline.hit_notes import training_notes
 from bigtrk.pipeline.options import Precision
 from bigtrk.pipeline.passage import Passage, Watch, unwatched
@@ -93,7 +92,7 @@ class Pipeline:
         passage.edges["radius"] = graph.n_edges
         watch("radius", graph.edge_index.numpy(), None)
         with passage.stage("filter"):
-            graph = thinned(graph, self.filter(graph) >= self.cut)
+            graph = graph.take_edges(self.filter(graph) >= self.cut)
         passage.edges["filter"] = graph.n_edges
         watch("filter", graph.edge_index.numpy(), None)
         return graph, passage

@@ -7,6 +7,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from bigtrk.errors import InputError
+
 Rows = NDArray[np.int64]
 
 
@@ -27,10 +29,18 @@ class InEdges:
 
 
 def in_edges(edge_index: Tensor, n_nodes: int) -> InEdges:
-    """Indexes edges [2, E] that are sorted by (destination, source), as a sector's are."""
+    """Indexes edges [2, E] that are sorted by (destination, source), as a sector's are.
+
+    Raises:
+        InputError: there are more nodes or edges than the walks count, in 32 bits.
+    """
+    if max(n_nodes, edge_index.shape[1]) >= 2**31:
+        raise InputError(
+            f"a graph of {n_nodes:,} nodes and {edge_index.shape[1]:,} edges: subgraphs are drawn "
+            f"of at most {2**31 - 1:,} of each; build it with tighter windows or a smaller radius"
+        )
     destination = edge_index[1]
     assert bool((destination[1:] >= destination[:-1]).all()), "edges by destination"
-    assert max(n_nodes, edge_index.shape[1]) < 2**31, "nodes and edges are counted in 32 bits"
     first = torch.zeros(n_nodes + 1, dtype=torch.int64)
     first[1:] = torch.bincount(destination, minlength=n_nodes).cumsum(0)
     return InEdges(first.numpy(), edge_index[0].to(torch.int32).numpy())

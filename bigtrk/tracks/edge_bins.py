@@ -4,6 +4,7 @@ Shapes: N hits, E edges.
 """
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from bigtrk.graphs.sector import Sector
@@ -27,10 +28,11 @@ def edge_bins(event: Sector, scores: Tensor, weights: Tensor, edge_cut: float) -
     bins: Bins = {}
     of_hits = hit_eta(event)
     if of_hits is not None:
-        mean = of_hits[event.edge_index.numpy()].mean(axis=0)
-        bins["purity_by_eta"] = binned_ratio(mean[counted], target[counted], ETA_EDGES)
+        mean = of_hits[event.edge_index.numpy()[:, counted]].mean(axis=0)
+        bins["purity_by_eta"] = binned_ratio(mean, target[counted], ETA_EDGES)
     if event.particle_id is not None and event.particles is not None:
-        row = event.particles.rows_of(event.particle_id[event.edge_index[1]]).numpy()[target]
+        ends = event.edge_index[1][torch.from_numpy(target)]
+        row = event.particles.rows_of(event.particle_id[ends]).numpy()
         found = predicted[target]
         pt, eta = (_at(row, column) for column in (event.particles.pt, event.particles.eta))
         bins["efficiency_by_pt"] = binned_ratio(pt, found, PT_EDGES)

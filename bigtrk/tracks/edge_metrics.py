@@ -129,7 +129,8 @@ def _ratio(part: int, whole: int) -> float | None:
 
 def _auc(score: NDArray[np.float64], target: NDArray[np.bool_]) -> float | None:
     """Returns Mann-Whitney's chance that a target edge scores above another; ties count half."""
-    positives, negatives = score[target], np.sort(score[~target])
+    positives, negatives = score[target], score[~target]
+    negatives.sort()
     pairs = len(positives) * len(negatives)
     if not pairs:
         return None

@@ -56,6 +56,27 @@ def interop(found: Any) -> Table:
     )
 
 
+def large_events(found: Any) -> Table:
+    """Lists the seconds and the memory of each stage of large events, and the worst ratio of times
+    per edge.
+    """
+    rows, ratios = found["rows"], found["summary"]["ratios"]
+    stages = [
+        [stage, *(_took(row["stages"][stage]) for row in rows), f"{ratios[stage]:.2f}"]
+        for stage in ratios
+    ]
+    metis = ["of it METIS", *(f"{row['metis_seconds']:.1f} s" for row in rows), ""]
+    after = [row[0] for row in stages].index("partition") + 1
+    hits = ["hits", *(f"{row['hits']:,}" for row in rows), ""]
+    columns = ("", *(f"{row['edges'] / 1e6:.1f} M edges" for row in rows), "ratio")
+    return Table(columns, [hits, *stages[:after], metis, *stages[after:]])
+
+
+def _took(stage: Any) -> str:
+    """Writes the seconds and the memory of a process."""
+    return f"{stage['seconds']:.1f} s, {stage['bytes'] / 2**30:.1f} GiB"
+
+
 def _outcome(one: Any) -> str:
     return "skipped" if one["skipped"] else "failed" if one["failed"] else "passed"
 

@@ -59,6 +59,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "hot_path_sizes": ("hot_path", cost_tables.hot_path_sizes),
     "interop": ("interop", event_tables.interop),
     "large_event": ("large_event", parallel_tables.large_event),
+    "large_events": ("large_events", event_tables.large_events),
     "parity_matrix": ("parity_matrix", parallel_tables.parity_matrix),
     "parity_models": ("parity_models", parallel_tables.parity_models),
     "physics_full": ("physics_full", training_tables.physics_full),

@@ -22,7 +22,7 @@ from bigtrk.formats.acts.forms import EDGE_ATTR
 from bigtrk.formats.acts.model_files import deprecations_ignored
 from bigtrk.formats.acts.stage import Stage
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
+from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
 from bigtrk.graphs.sector import whole_sector
 from bigtrk.models.embedding import Embedding
 from bigtrk.models.protocol import no_exchange
@@ -105,7 +105,7 @@ def as_known(graph: EventGraph, stage: Stage) -> EventGraph:
         node_features=as_tensor(columns),
         edge_index=torch.from_numpy(ends),
         edge_feature_names=EDGE_FEATURES,
-        edge_features=as_tensor(edge_columns(columns, ends)),
+        edge_features=edge_table(columns, ends),
     )
 
 

@@ -30,7 +30,6 @@ from bigtrk.graphs.builders.windows import Windows, read_windows, write_windows
 from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.pipeline.embedding import Embedding, load_embedding
-from bigtrk.pipeline.filtering import thinned
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.pipeline.settings import PipelineSettings
 from bigtrk.pipeline.stage_training import train_stage
@@ -56,7 +55,7 @@ class Way:
         graph = event_graph(event, self.builder.doublets(event), true=None)
         if self.scorer is None:
             return graph
-        return thinned(graph, self.scorer(graph) >= self.cut)
+        return graph.take_edges(self.scorer(graph) >= self.cut)
 
 
 @dataclass(frozen=True)

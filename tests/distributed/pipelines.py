@@ -9,7 +9,6 @@ from bigtrk.events.event import Event
 from bigtrk.graphs.builders.assembly import event_graph
 from bigtrk.graphs.builders.radius import hit_tree, largest_radius, outwards, pairs_within
 from bigtrk.pipeline.embedding import load_embedding
-from bigtrk.pipeline.filtering import thinned
 from bigtrk.pipeline.scoring import load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
@@ -45,7 +44,7 @@ def write_pipeline(folder: Path, event: Event) -> None:
     graph = event_graph(event, pairs, true=None)
     scores = load_scorer(folder / FILTER)(graph)
     cut = float(scores.median())
-    scored = load_scorer(folder / CLASSIFIER)(thinned(graph, scores >= cut))
+    scored = load_scorer(folder / CLASSIFIER)(graph.take_edges(scores >= cut))
     write_run(folder / CLASSIFIER, CLASSIFIER, scored.logit())
     weights = {stage: load_scorer(folder / stage).digest for stage in (FILTER, CLASSIFIER)}
     record = PipelineRecord(

@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from bigtrk.errors import InputError
 from bigtrk.events.reader import read_event
+from bigtrk.graphs import features as features_module
 from bigtrk.graphs.coordinates import Floats, cylindrical, with_eta, wrapped
 from bigtrk.graphs.features import (
     EDGE_FEATURES,
@@ -22,6 +23,7 @@ from bigtrk.graphs.features import (
     as_tensor,
     cluster_columns,
     edge_columns,
+    edge_table,
     normalised,
 )
 
@@ -71,6 +73,16 @@ def test_normalised_edge_features_are_acorns() -> None:
         assert row == pytest.approx(expected, rel=1e-5, abs=1e-6)
     assert clamped, "the clamp was reached"
     assert (features[:, 0] == 0).any(), "dr = 0 was reached"
+
+
+@pytest.mark.parametrize("n_edges", [0, 1, 7, 14, 20])
+def test_edges_some_at_a_time_are_as_all_at_once(
+    n_edges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features_module, "AT_A_TIME", 7)
+    nodes, rng = some_nodes(9), np.random.default_rng(1)
+    edges = rng.integers(0, 9, (2, n_edges))
+    assert torch.equal(edge_table(nodes, edges), as_tensor(edge_columns(nodes, edges)))
 
 
 def test_a_slope_beyond_all_numbers_is_clamped() -> None:

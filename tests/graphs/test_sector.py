@@ -1,6 +1,7 @@
 """A graph as the only sector of itself, and the sector without nodes."""
 
 from dataclasses import fields
+from unittest import mock
 
 import pytest
 import torch
@@ -8,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bigtrk.graphs import sector as sector_module
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.sector import edge_order, empty_sector, whole_sector
+from bigtrk.graphs.sector import edge_order, empty_sector, is_ordered, whole_sector
 
 Edges = list[tuple[int, int]]
 
@@ -20,6 +22,14 @@ def test_edges_are_ordered_by_destination_then_source(edges: Edges) -> None:
     order = edge_order(index, 9).tolist()
     expected = sorted(range(len(edges)), key=lambda e: edges[e][::-1])
     assert order == expected, "repeated edges keep their order"
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12), st.integers(1, 5))
+def test_order_is_told_by_blocks(edges: Edges, block: int) -> None:
+    index = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T
+    keys = [edge[::-1] for edge in edges]
+    with mock.patch.object(sector_module, "AT_A_TIME", block):
+        assert is_ordered(index) == (keys == sorted(keys))
 
 
 def a_graph() -> EventGraph:
@@ -50,6 +60,15 @@ def test_a_whole_graph_owns_everything() -> None:
     assert (sector.send_splits, sector.recv_splits, len(sector.send_index)) == ((0,), (0,), 0)
     assert sector.hit_id is graph.hit_id
     assert sector.particle_id is None
+
+
+def test_a_graph_in_order_is_not_copied() -> None:
+    in_order = a_graph().take_edges(torch.tensor([1, 3, 2, 0]))
+    sector, expected = whole_sector(in_order), whole_sector(a_graph())
+    assert sector.edge_id.tolist() == [0, 1, 2, 3]
+    for name in ("edge_index", "edge_features", "y", "node_features"):
+        assert getattr(sector, name) is getattr(in_order, name), name
+        assert torch.equal(getattr(sector, name), getattr(expected, name)), name
 
 
 def test_an_empty_sector_has_the_types_of_a_full_one() -> None:

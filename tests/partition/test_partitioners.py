@@ -1,15 +1,20 @@
 import itertools
+from unittest import mock
 
 import numpy as np
+import pymetis
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
-from partition.adjacency import Integers, adjacency
+from partition.adjacency import Adjacency, Integers, adjacency
 from partition.metis import bisect
+from partition.one_event import CutSettings, divide
+from partition.partitioners import Method
 from partition.quality import computed_edges
 from partition.wedges import wedges
 
@@ -54,7 +59,7 @@ def test_adjacency_is_the_undirected_multigraph(pairs: list[tuple[int, int]]) ->
     assert found.node_weight.tolist() == [16 * ends.count(node) + 1 for node in range(8)]
 
 
-@settings(deadline=None, max_examples=200)
+@examples(deadline=None, max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=60),
     st.sampled_from([1, 2, 3, 4, 8, 16]),
@@ -104,6 +109,55 @@ def test_unconnected_pieces_are_not_cut() -> None:
 def test_more_parts_than_nodes_are_refused() -> None:
     with pytest.raises(InputError, match="5 parts asked of a graph with 4 nodes; use --parts 4"):
         bisect(adjacency(grid(2), 4), 5, seed=0)
+
+
+def of_size(edges: int, weight: int) -> Adjacency:
+    """A graph that says to have so many edges and weight, and takes no memory."""
+    one, none = np.ones(1, np.int64), np.zeros(1, np.int64)
+    return Adjacency(
+        starts=np.broadcast_to(none, 3),
+        neighbours=np.broadcast_to(none, edges),
+        edge_weight=np.broadcast_to(one, edges),
+        node_weight=np.array([weight - 1, 1]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [
+        (of_size(edges=2**31, weight=2), r"2,147,483,648 edges, counted from either end,"),
+        (of_size(edges=2, weight=2**31), r"2,147,483,648 weight of its nodes"),
+    ],
+)
+def test_more_than_metis_counts_is_refused(
+    graph: Adjacency, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int32))
+    with pytest.raises(InputError, match=rf"{said}.*\(2,147,483,647\).*64-bit.*--method wedges"):
+        bisect(graph, 2, seed=0)
+
+
+def test_metis_in_32_bits_cuts_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest weight that 32 bits hold reaches METIS."""
+    monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int32))
+    monkeypatch.setattr(pymetis, "part_graph", lambda *_, **__: mock.Mock(vertex_part=[0, 1]))
+    assert bisect(of_size(edges=2, weight=2**31 - 1), 2, seed=0).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("nodes", "edges"), [(2**31, 1), (2, 2**31)])
+def test_more_than_sectors_number_is_refused(nodes: int, edges: int) -> None:
+    zero = torch.zeros(1, 1)
+    graph = EventGraph(
+        name="event000000001",
+        node_feature_names=("phi",),
+        edge_feature_names=("dr",),
+        node_features=zero.expand(nodes, 1),
+        edge_index=torch.zeros(2, 1, dtype=torch.int64).expand(2, edges),
+        edge_features=zero.expand(edges, 1),
+    )
+    settings = CutSettings(parts=2, max_edges=None, method=Method.METIS, seed=0)
+    with pytest.raises(InputError, match=r"event000000001: has .* sectors number at most 2,147,48"):
+        divide(graph, settings)
 
 
 @pytest.mark.parametrize("names", [("phi",), ("x", "y")])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from bigtrk.errors import InputError
 from bigtrk.graphs.sector import edge_order
 from bigtrk.sampling import native
 from bigtrk.sampling.bulk import sample_bulk
@@ -44,6 +45,14 @@ def random_graph(n_nodes: int, n_edges: int) -> InEdges:
 
 def one(graph: InEdges, root: int, walk: Walk, key: int, engine: Sampler) -> Subgraphs:
     return sample_bulk(graph, [np.array([root])], walk, key, engine)[0]
+
+
+@pytest.mark.parametrize(("nodes", "edges"), [(2**31, 1), (2, 2**31)])
+def test_more_than_the_walks_count_is_refused(nodes: int, edges: int) -> None:
+    """The edges are one number over and over, which takes no memory."""
+    index = torch.zeros(2, 1, dtype=torch.int64).expand(2, edges)
+    with pytest.raises(InputError, match=r"subgraphs are drawn of at most 2,147,483,647"):
+        in_edges(index, nodes)
 
 
 def touched(graph: InEdges, root: int, walk: Walk, draw: random.Random) -> set[int]:

@@ -12,7 +12,14 @@ from bigtrk.events.truth import hit_particles, hit_weights, module_ids, particle
 from bigtrk.graphs.builders.window_learning import is_target
 from bigtrk.graphs.coordinates import Floats, Ints, hit_coordinates
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
-from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, cluster_columns, edge_columns
+from bigtrk.graphs.features import (
+    AT_A_TIME,
+    EDGE_FEATURES,
+    as_tensor,
+    cluster_columns,
+    edge_table,
+)
+from bigtrk.graphs.sector import edge_order
 
 # A graph should hold the edges of these particles, by which a track finder is judged.
 TARGET_PT = 1.0  # GeV
@@ -35,6 +42,7 @@ def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
     unknown has pT NaN.
     """
     edges = _sorted(doublets, len(event.hits["hit_id"]))
+    del doublets  # as large as the edges, and of no use beside them
     features = hit_columns(event)
     hit_id = event.hits["hit_id"].astype(np.int64)
     known = true is not None
@@ -45,7 +53,7 @@ def event_graph(event: Event, doublets: Ints, true: Ints | None) -> EventGraph:
         edge_feature_names=EDGE_FEATURES,
         node_features=as_tensor(features),
         edge_index=torch.from_numpy(edges),
-        edge_features=as_tensor(edge_columns(features, edges)),
+        edge_features=edge_table(features, edges),
         y=None if true is None else torch.from_numpy(are_true(edges, true, len(hit_id))),
         hit_id=torch.from_numpy(hit_id),
         particle_id=torch.from_numpy(hit_particles(event)) if known else None,
@@ -112,12 +120,23 @@ def _ratio(part: int, whole: int) -> float | None:
 
 def are_true(edges: Ints, true: Ints, n_hits: int) -> NDArray[np.bool_]:
     """Says whether each of `edges` [2, E] of hit rows is among the true ones [2, T]: [E]."""
-    return np.isin(edges[1] * n_hits + edges[0], true[1] * n_hits + true[0])
+    n_edges = edges.shape[1]
+    wanted = np.unique(true[1] * n_hits + true[0])
+    found = np.zeros(n_edges, dtype=bool)
+    if not len(wanted):
+        return found
+    # Some at a time: np.isin would sort all edges together with the true ones.
+    for start in range(0, n_edges, AT_A_TIME):
+        some = slice(start, start + AT_A_TIME)
+        key = edges[1, some] * n_hits + edges[0, some]
+        place = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
+        found[some] = wanted[place] == key
+    return found
 
 
 def _sorted(edges: Ints, n_nodes: int) -> Ints:
     """Sorts edges [2, E] by (destination, source), as sectors hold them."""
-    return edges[:, np.argsort(edges[1] * n_nodes + edges[0], kind="stable")]
+    return np.take(edges, edge_order(torch.from_numpy(edges), n_nodes).numpy(), axis=1)
 
 
 def _particle_table(event: Event) -> ParticleTable:

@@ -79,7 +79,7 @@ def _doublets_of(
     last = np.searchsorted(outer.phi, phi + reach + SLACK, side="right")
     for part in chunks(last - first):
         candidates = expand(rows[part], first[part], last[part], outer.row)
-        yield candidates[:, _passes(doublet_columns(nodes, candidates), pair)]
+        yield candidates.compress(_passes(doublet_columns(nodes, candidates), pair), axis=1)
 
 
 def chunks(counts: Ints) -> Iterator[slice]:

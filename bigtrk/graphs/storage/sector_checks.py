@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.checks import LABELS, SECTOR, check_columns, check_rows
-from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.sector import Sector, is_ordered
 from bigtrk.graphs.storage.sector_sums import sector_sums
 from bigtrk.graphs.storage.tensor_files import Section
 
@@ -91,14 +91,9 @@ def _check_edges(sector: Sector, where: str) -> None:
         raise InputError(f"{where}: edge {row} joins two nodes of other sectors; {_REMEDY}")
     # Owned rows ascend as their node ids do.
     cut = sector.node_id[sector.edge_index[:, n_inside:]]
-    if not (inside[:n_inside].all() and _sorted(sector.edge_index[:, :n_inside]) and _sorted(cut)):
+    ordered = is_ordered(sector.edge_index[:, :n_inside]) and is_ordered(cut)
+    if not (inside[:n_inside].all() and ordered):
         raise InputError(
             f"{where}: edges are not those among owned nodes first, then cut ones, each by "
             f"(destination, source); {_REMEDY}"
         )
-
-
-def _sorted(ends: Tensor) -> bool:
-    """Says whether edges ascend by (destination, source): [2, E], below 2^31."""
-    key = (ends[1] << 31) + ends[0]
-    return bool((key[1:] >= key[:-1]).all())

@@ -23,6 +23,7 @@ from bigtrk.graphs.storage.sector_checks import check_content, check_sector
 from bigtrk.graphs.storage.sector_sums import sector_sums
 from bigtrk.graphs.storage.tensor_files import Section, SectionFile, write_sections
 
+MOST_IDS = 2**31 - 1  # nodes or edges of an event
 _IDS = ("edge_index", "node_id", "edge_id", "send_index")
 _VALUES = ("node_features", "edge_features")
 
@@ -69,7 +70,7 @@ def _describe(sectors: list[Sector]) -> dict[str, Any]:
 
 
 def _section(sector: Sector) -> Section:
-    assert max(sector.event_nodes, sector.event_edges) < 2**31, "ids are stored in 32 bits"
+    assert max(sector.event_nodes, sector.event_edges) <= MOST_IDS, "ids are stored in 32 bits"
     columns = {name: getattr(sector, name) for name in (*_VALUES, *LABELS)}
     return {
         **{name: getattr(sector, name).to(torch.int32) for name in _IDS},

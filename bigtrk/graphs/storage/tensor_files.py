@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from bigtrk.disk.files import check_file, parse_json, write_atomically
 from bigtrk.errors import InputError, reason
+from bigtrk.graphs.storage.mapped_file import MappedFile
 
 Section = dict[str, Tensor]
 
@@ -76,10 +77,10 @@ class SectionFile:
         self.path = path
         check_file(path)
         try:
-            # Read as numpy arrays: each tensor that safetensors 0.8 makes itself leaves an object
-            # in memory for ever, which came to 1 kB in every step of a training.
-            self._file = safe_open(path, framework="np")
-            found = self._file.metadata() or {}
+            # Mapped here: each tensor that safetensors 0.8 makes itself leaves an object in memory
+            # for ever, which came to 1 kB in every step of a training.
+            self._file = MappedFile(path)
+            found = self._file.metadata
             if found != metadata(found["bigtrk"], found["digests"]):
                 raise ValueError("its record does not match its checksum")
             self.record: dict[str, Any] = _json_object(found["bigtrk"])
@@ -89,25 +90,22 @@ class SectionFile:
                 f"{path}: damaged, of an older version, or not a bigtrk file ({reason(error)}); "
                 "make it again"
             ) from None
-        self._names = list(self._file.keys())
 
     def read(self, section: str) -> Section:
-        """Reads the tensors of `section` and checks their digest.
+        """Reads the tensors of `section`, which stay in the file (`MappedFile`), and checks their
+        digest.
 
         Raises:
             InputError: there is no such section, or its bytes have changed since it was written.
         """
         prefix = section + "/"
-        names = [name for name in self._names if name.startswith(prefix)]
+        names = [name for name in self._file.names if name.startswith(prefix)]
         if section not in self.digests:
             raise InputError(f"{self.path}: has no section {section!r}; make the file again")
         try:
-            content = {
-                name.removeprefix(prefix): torch.from_numpy(self._file.get_tensor(name))
-                for name in names
-            }
+            content = {name.removeprefix(prefix): self._file.tensor(name) for name in names}
             found = digest(content)
-        except Exception as error:  # torch, numpy and safetensors differ in what types they know
+        except Exception as error:  # of the type, the shape or the place in the file
             raise InputError(
                 f"{self.path}: section {section!r} cannot be read ({reason(error)}); make it again"
             ) from None

@@ -68,10 +68,12 @@ def score_events(
         share = together(partial(maker.make, assignment, sources))
         [batch] = share.batches
         edges = _stitch(batch, _predicted(model, share), world.groups)
-        sector = _joined(batch.sector, world.groups) if whole else batch.sector
+        sector, has_pt = batch.sector, batch.truth.pt is not None
+        del share, batch  # what the model read is as large as the graph
+        sector = _joined(sector, world.groups) if whole else sector
         if assignment is not None and assignment.part == 0:
             logits, truth, weights, *others = edges.unbind(1)
-            pt = others.pop(0) if batch.truth.pt is not None else None
+            pt = others.pop(0) if has_pt else None
             yield ScoredEvent(
                 event=assignment.event,
                 logits=logits,
@@ -122,9 +124,12 @@ def stitched(sector: Sector, columns: Sequence[Tensor], groups: BlockGroups) -> 
     """Joins `columns` [edges of the sector] of the ranks that share an event: those of all its
     edges by edge id, [E, len(columns)] float64. Collective among these ranks.
     """
-    rows = torch.stack([column.cpu().double() for column in (sector.edge_id, *columns)], dim=1)
-    rows = rows[sector.owns_edge]
+    ids, values = sector.edge_id, [column.cpu() for column in columns]
     if sector.parts > 1:
         group = groups.of_size(sector.parts)
-        rows = gather_rows(rows.to(collective_device(group)), group).cpu()
-    return rows[rows[:, 0].argsort(), 1:]
+        rows = torch.stack([column.double() for column in (ids, *values)], dim=1)[sector.owns_edge]
+        ids, *values = gather_rows(rows.to(collective_device(group)), group).cpu().unbind(1)
+    edges = torch.empty(sector.event_edges, len(columns), dtype=torch.float64)
+    for column, value in zip(edges.unbind(1), values, strict=True):
+        column[ids.long()] = value.double()
+    return edges

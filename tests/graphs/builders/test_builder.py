@@ -12,6 +12,7 @@ from bigtrk.events.event import Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.truth import true_edges
+from bigtrk.graphs.builders import assembly
 from bigtrk.graphs.builders.builder import WindowBuilder, build_graph, build_with_record
 from bigtrk.graphs.builders.doublets import build_doublets
 from bigtrk.graphs.builders.windows import builtin_windows
@@ -50,6 +51,17 @@ def test_edges_are_the_doublets_sorted(event: Event, graph: EventGraph) -> None:
     dr = graph.edge_features[:, EDGE_FEATURES.index("dr")]
     torch.testing.assert_close(dr, r[destination] - r[source], atol=1e-3, rtol=0)
     assert (dr > 0).all(), "inner to outer"
+
+
+@pytest.mark.parametrize("n_edges", [0, 1, 5, 12])
+def test_labels_some_edges_at_a_time(n_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembly, "AT_A_TIME", 5)
+    edges = np.random.default_rng(0).integers(0, 3, (2, n_edges))
+    true = np.array([[0, 2, 2], [1, 1, 2]])
+    wanted = set(map(tuple, true.T.tolist()))
+    expected = [tuple(edge) in wanted for edge in edges.T.tolist()]
+    assert assembly.are_true(edges, true, 3).tolist() == expected
+    assert not assembly.are_true(edges, true[:, :0], 3).any()
 
 
 def test_labels(event: Event, graph: EventGraph) -> None:

@@ -52,6 +52,31 @@ def test_reading_leaves_nothing_in_memory(path: Path) -> None:
     assert read(1000) - before < 1000
 
 
+def test_tensors_stay_in_the_file(tmp_path: Path) -> None:
+    """What is read takes no memory of the process's own, and what is written stays in it."""
+    path, zeros = tmp_path / "large", torch.zeros(1 << 22, dtype=torch.int64)
+    write_sections(path, {"graph": {"ids": zeros}}, {})
+    before = own_memory()
+    found = SectionFile(path).read("graph")["ids"]
+    assert own_memory() - before < zeros.nbytes / 4
+    found[0] = 7
+    assert SectionFile(path).read("graph")["ids"][0] == 0
+
+
+def own_memory() -> int:
+    """Bytes of this process that no file holds."""
+    status = Path("/proc/self/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("RssAnon:")]
+    return int(line.split()[1]) * 1024
+
+
+def test_what_was_read_outlives_its_replacement(path: Path) -> None:
+    found = SectionFile(path).read("graph2")["x"]
+    write_sections(path, {"graph2": {"x": torch.tensor([2.5])}}, {})
+    assert found.item() == 1.5
+    assert SectionFile(path).read("graph2")["x"].item() == 2.5
+
+
 def test_the_same_content_gives_the_same_bytes(path: Path, tmp_path: Path) -> None:
     write_sections(tmp_path / "again", SECTIONS, {"a": "é", "b": [1, None]})
     assert SectionFile(tmp_path / "again").digests == SectionFile(path).digests

@@ -24,7 +24,7 @@ from bigtrk.formats.acorn.graphs.truth import TRUE_EDGES_OF, particle_table, par
 from bigtrk.graphs.builders.assembly import TARGET_HITS, TARGET_PT, first_of_each, shares
 from bigtrk.graphs.coordinates import Floats, Ints
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_columns
+from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
 from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
 from bigtrk.graphs.storage.manifest import ORIGIN
 from bigtrk.graphs.storage.tensor_files import Section
@@ -122,7 +122,7 @@ def _graph(columns: AcornColumns, name: str, pt_unit: PtUnit | None) -> tuple[Ev
         edge_feature_names=EDGE_FEATURES,
         node_features=as_tensor(hits),
         edge_index=torch.from_numpy(edges),
-        edge_features=as_tensor(edge_columns(hits, edges)),
+        edge_features=edge_table(hits, edges),
         y=_labels(columns, edges.shape[1]),
         hit_id=hit_ids(columns, n_hits),
         particle_id=particle_id,

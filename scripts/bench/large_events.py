@@ -1,0 +1,224 @@
+"""Takes large events through all that comes before and after a training, by size.
+
+    python scripts/bench/large_events.py [--work FOLDER] [--sizes 1M,3M,10M,40M]
+        [--output FILE] [--quick | --publish]
+
+Events of about 1, 3, 10 and 40 M edges are simulated in the Open Data Detector, their graphs built
+by the same windows, cut in eight sectors by METIS, read as a training reads them, and evaluated
+with a small model. Every stage is a process of its own. Times per edge (of stages that see no
+edges, per hit) are compared with those of the smallest event, all less the time that the stage
+takes for an event of a hundred particles, so that the start of a program flatters no size. The
+last line is one JSON object: hits and edges of the largest event, the largest memory of any
+process, the worst ratio of times per edge, and that of each stage. The exit status is 1 if a
+process took more than 16 GiB, or a ratio is above 1.2.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bigtrk.console import exit_on_bad_input, say
+from bigtrk.errors import InputError
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.sector_folder import SectorFolder
+from scripts.bench.bench_reconstruct import peak_memory
+from scripts.physics.large_event import GIB, measured
+from scripts.results import Results, add_options
+
+# Edges grow with the square of the particles: the windows stay as they are.
+SIZES = {"1M": 14_400, "3M": 25_100, "10M": 46_100, "40M": 93_000}
+QUICK = {"small": 500, "larger": 1000}
+START = 100  # particles of the event whose times are those of a program's start
+SAMPLE = ["--events", "8", "--particles", "1000", "--seed", "1"]
+# Windows learnt from the sample for particles above it leave 40 edges per hit of the largest event.
+PT_MIN = 1.6  # GeV
+PARTS = 8
+FEW, ROUNDS = 30_000, 3  # events of fewer particles are measured so often
+LIMIT, LARGEST_RATIO = 16.0, 1.2  # GiB
+OF_HITS = ("simulate", "read event")  # stages that see no edges
+MODEL = ("model.hidden=8", "model.layers=1", "model.precision=fp32", "optimizer.lr=0.01")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage: a command of bigtrk, or of READINGS with its folder; out: the folder it makes."""
+
+    name: str
+    command: Sequence[str]
+    out: Path | None = None
+
+
+def _read_event(folder: Path) -> object:
+    from bigtrk.events.reader import read_event
+
+    return read_event(folder)
+
+
+def _read_graph(folder: Path) -> object:
+    from bigtrk.training.data.event_source import open_events
+
+    [source] = open_events([folder])
+    return source.read(0, 1)
+
+
+def _read_sector(folder: Path) -> object:
+    from bigtrk.training.data.event_source import open_events
+
+    [source] = open_events([folder])
+    return source.read(0, source.parts)
+
+
+READINGS: dict[str, Callable[[Path], object]] = {
+    "read event": _read_event,
+    "read graph": _read_graph,
+    "read sector": _read_sector,
+}
+
+
+def prepare(work: Path) -> None:
+    """Makes windows and a trained model of small events in `work`."""
+    events, graphs = work / "sample", work / "sample_graphs"
+    run = f"run.folder={work / 'run'}"
+    for command in (
+        ["simulate", str(events), *SAMPLE, "--detectors", "odd"],
+        ["build", str(events), str(graphs), "--learn-windows", "--pt-min", str(PT_MIN)],
+        ["train", f"data.train=[{graphs}]", "training.epochs=4", run, *MODEL],
+    ):
+        measured(command[0], command, work)
+
+
+def stages_of(work: Path, folder: Path, particles: int) -> list[Stage]:
+    """Lists the stages of an event of so many particles in `folder`."""
+    events, graphs, sectors = (folder / name for name in ("events", "graphs", "sectors"))
+    size = ["--events", "1", "--particles", str(particles), "--detectors", "odd"]
+    windows = ["--windows", str(work / "sample_graphs" / "windows.yaml")]
+    cut = ["--parts", str(PARTS), "--workers", "1"]
+    return [
+        Stage("simulate", ["simulate", str(events), *size], events),
+        Stage("read event", [str(events)]),
+        Stage("build", ["build", str(events), str(graphs), *windows], graphs),
+        Stage("read graph", [str(graphs)]),
+        Stage("partition", ["partition", str(graphs), str(sectors), *cut], sectors),
+        Stage("read sector", [str(sectors)]),
+        Stage("evaluate", ["evaluate", str(work / "run"), str(graphs), "--tracks"]),
+    ]
+
+
+def took(stage: Stage, folder: Path) -> dict[str, float]:
+    """Runs a stage in a process of its own; returns the seconds and bytes that it took.
+
+    Raises:
+        InputError: it failed.
+    """
+    if stage.out:
+        shutil.rmtree(stage.out, ignore_errors=True)
+    try:
+        if stage.name not in READINGS:
+            [found] = measured(stage.name, stage.command, folder)
+            return found
+        say(f"$ {stage.name} {' '.join(stage.command)}", style="bold")
+        command = [sys.executable, __file__, "--reading", stage.name, *stage.command]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        printed: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return printed
+    except subprocess.CalledProcessError as error:
+        raise InputError(f"{stage.name} ended with status {error.returncode}") from None
+
+
+def read_here(name: str, folder: Path) -> dict[str, float]:
+    """Reads what `folder` holds; returns the seconds and bytes that it took, with all imports."""
+    start = time.perf_counter()
+    READINGS[name](folder)
+    return {"seconds": time.perf_counter() - start, "bytes": peak_memory()}
+
+
+def measure(work: Path, name: str, particles: int, rounds: int) -> dict[str, Any]:
+    """Runs all stages of an event, small ones in so many `rounds`; returns its size, and the median
+    of seconds and the most bytes by stage.
+    """
+    folder, rounds = work / name, rounds if particles < FEW else 1
+    stages = {}
+    for stage in stages_of(work, folder, particles):
+        runs = [took(stage, folder) for _ in range(rounds)]
+        seconds, held = median(one["seconds"] for one in runs), max(one["bytes"] for one in runs)
+        stages[stage.name] = {"seconds": seconds, "bytes": held}
+    [graph] = GraphFolder(folder / "graphs").manifest["events"].values()
+    [sectors] = SectorFolder(folder / "sectors").manifest["events"].values()
+    quality = {key: sectors["quality"][key] for key in ("metis_seconds", "cut_fraction")}
+    sizes = {"hits": graph["nodes"], "edges": graph["edges"]}
+    return {"size": name, "particles": particles, **sizes, **quality, "stages": stages}
+
+
+def ratios(rows: Sequence[dict[str, Any]], start: dict[str, Any]) -> dict[str, float]:
+    """Returns by stage the worst time per edge, or per hit, over that of the first of `rows`, less
+    the time of the event `start`.
+    """
+
+    def rate(row: dict[str, Any], stage: str) -> float:
+        size = row["hits" if stage in OF_HITS else "edges"]
+        seconds = row["stages"][stage]["seconds"] - start["stages"][stage]["seconds"]
+        return float(seconds / size)
+
+    first, *larger = rows
+    return {
+        stage: max(rate(row, stage) for row in larger) / rate(first, stage)
+        for stage in first["stages"]
+    }
+
+
+def summary(rows: Sequence[dict[str, Any]], start: dict[str, Any]) -> dict[str, Any]:
+    """Makes the last line."""
+    by_stage = ratios(rows, start)
+    return {
+        "hits": rows[-1]["hits"],
+        "edges": rows[-1]["edges"],
+        "peak_gib": max(s["bytes"] for row in rows for s in row["stages"].values()) / GIB,
+        "worst_ratio": max(by_stage.values()),
+        "ratios": by_stage,
+    }
+
+
+def _chosen(names: str) -> dict[str, int]:
+    chosen = names.split(",")
+    unknown = [name for name in chosen if name not in SIZES]
+    if unknown or len(chosen) < 2:
+        raise InputError(f"--sizes {names}: name two or more of {', '.join(SIZES)}")
+    return {name: particles for name, particles in SIZES.items() if name in chosen}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--work", type=Path, help="a new folder to keep everything in")
+    parser.add_argument("--sizes", default=",".join(SIZES), help="of these, two or more")
+    parser.add_argument("--reading", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
+    add_options(parser, quick="two events of a few thousand hits")
+    arguments = parser.parse_args()
+    if arguments.reading:
+        name, folder = arguments.reading
+        print(json.dumps(read_here(name, Path(folder))))
+        return
+    results = Results("large_events", arguments)
+    sizes = QUICK if arguments.quick else _chosen(arguments.sizes)
+    with tempfile.TemporaryDirectory() as folder:
+        work = (arguments.work or Path(folder)).resolve()
+        prepare(work)
+        rounds = 1 if arguments.quick else ROUNDS
+        start = measure(work, "start", START, rounds)
+        rows = [measure(work, name, particles, rounds) for name, particles in sizes.items()]
+    found = summary(rows, start)
+    results.write(found, rows=rows, start=start)
+    worst = found["peak_gib"] > LIMIT or found["worst_ratio"] > LARGEST_RATIO
+    raise SystemExit(int(worst and not arguments.quick))
+
+
+if __name__ == "__main__":
+    exit_on_bad_input("large_events.py", main)
