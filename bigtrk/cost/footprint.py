@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
@@ -114,8 +114,7 @@ def _count(
         for size in sizes:
             inputs = [_inputs(n_node_features, n_edge_features, size) for _ in range(sectors)]
             exchange = _Halo(size[1] - size[2] if cut else 0)
-            store = _CountingStore(away_in) if away_in else None
-            passes.append(_run(model, inputs, size, exchange, store))
+            passes.append(_run(model, inputs, size, exchange, away_in))
     design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
     # In a whole graph nodes and owned nodes are equally many; the pseudo-inverse shares their
     # coefficient.
@@ -161,18 +160,20 @@ def _run(
     inputs: list[SectorInputs],
     size: tuple[int, int, int],
     exchange: "_Halo",
-    store: "_CountingStore | None",
+    away_in: int | None,
 ) -> _Pass:
-    """Runs one forward and backward pass, which keeps edges in `store` if there is one."""
-    if store:
-        assert isinstance(model, InteractionGNN), "no other model keeps edges"
-        model.keep_edges_in(store)
+    """Runs one forward and backward pass."""
     # They are made before, as engines with buckets do: what a pass adds to them is freed at once.
     gradients = [torch.empty_like(parameter) for parameter in model.parameters()]
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
     label, weight = torch.ones(size[0]), torch.ones(size[0])
-    with _Counter([*model.parameters(), *gradients, *_tensors(inputs), label, weight]) as counter:
+    counter = _Counter([*model.parameters(), *gradients, *_tensors(inputs), label, weight])
+    store = _CountingStore(away_in or 1, counter)
+    if away_in:
+        assert isinstance(model, InteractionGNN), "no other model keeps edges"
+        model.keep_edges_in(store)
+    with counter:
         made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
         losses = [_loss(rows, label, weight) for rows in made]
         loss = sum(losses[1:], start=losses[0])
@@ -180,14 +181,14 @@ def _run(
         saved = counter.alive
         loss.backward()
     return _Pass(
-        counter.live,
-        saved,
-        store.bytes if store else 0,
-        store.moved if store else 0,
-        counter.flops,
-        counter.traffic,
-        counter.operations,
-        tuple(exchange.row_bytes),
+        live=[alive + store.buffers for alive in counter.live],
+        saved=saved + store.buffers,
+        away=store.bytes,
+        moved=store.moved,
+        flops=counter.flops,
+        traffic=counter.traffic,
+        operations=counter.operations,
+        exchanged=tuple(exchange.row_bytes),
     )
 
 
@@ -246,11 +247,14 @@ class _Away(Place):
 
 
 class _CountingStore(StreamedStore):
-    """Counts the bytes of edges that are kept off the device, which holds blocks of them."""
+    """Counts the bytes of edges that are kept off the device, of those that travel, and of the
+    buffers on the device for blocks of them, whose number no sector's size changes.
+    """
 
-    def __init__(self, block_bytes: int) -> None:
+    def __init__(self, block_bytes: int, counter: "_Counter") -> None:
         super().__init__(block_bytes)
-        self.bytes = self.moved = 0
+        self._counter = counter
+        self.bytes = self.moved = self.buffers = 0
 
     def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> _Away:
         rows = _Away(n_rows, width, dtype, device)
@@ -258,7 +262,11 @@ class _CountingStore(StreamedStore):
         return rows
 
     def buffer(self, place: Place, n_rows: int) -> Tensor:
-        return torch.empty(n_rows, place.width, dtype=place.dtype, device="meta")
+        with _disable_current_modes():
+            made = torch.empty(n_rows, place.width, dtype=place.dtype, device="meta")
+        self._counter.leave_out(made)
+        self.buffers += made.nbytes
+        return made
 
     def ready(self) -> None:
         """Marks nothing: nothing is computed."""
@@ -282,7 +290,13 @@ class _Counter(TorchDispatchMode):
         self.live: list[float] = []
         self.flops = self.traffic = 0.0
         self.operations = 0
-        self._bytes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
+        self._bytes: dict[int, int] = {}
+        for tensor in known:
+            self.leave_out(tensor)
+
+    def leave_out(self, tensor: Tensor) -> None:
+        """Does not count a tensor, nor its views."""
+        self._bytes[tensor.untyped_storage()._cdata] = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -59,7 +59,8 @@ class CostModel:
 
     n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: the
     number of shares that the cores of a CPU host are split into, one for a rank, if more than it
-    has ranks. events_per_step: a rank holds all of its own at once.
+    has ranks. events_per_step: a rank holds all of its own at once, and
+    if it `reads_ahead`, since an epoch has several steps, the next step's.
     spills: edges between layers are in files.
     """
 
@@ -72,6 +73,7 @@ class CostModel:
     machine: MachineConstants
     shares: int = 1
     events_per_step: int = 1
+    reads_ahead: bool = True
     spills: bool = False
 
     def footprint(self, cut: bool, sectors: int = 1) -> Footprint:
@@ -209,7 +211,7 @@ class CostModel:
     def _batches(self, parts: int, ranks: int) -> int:
         """Counts the sectors a rank has at once: a step's and, read meanwhile, the next one's."""
         shares = max(1, math.ceil(self.events_per_step * ranks / self.world))
-        return 2 * shares * math.ceil(parts / ranks)
+        return (2 if self.reads_ahead else 1) * shares * math.ceil(parts / ranks)
 
     def _input_bytes(self, size: SectorSize) -> float:
         """Returns the bytes of a batch where memory counts: on the device, or in all on a CPU."""

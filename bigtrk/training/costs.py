@@ -1,5 +1,6 @@
 """The cost model of a configuration, on a machine that was calibrated or is assumed."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,8 +20,11 @@ def make_cost(
     ranks_per_node: int,
     machine: MachineConstants,
     shares: int = 1,
+    events: float = math.inf,
 ) -> CostModel:
-    """Makes the cost model of a configuration on `world` ranks; other arguments are the model's."""
+    """Makes the cost model of a configuration on `world` ranks that train so many events; other
+    arguments are the model's.
+    """
     return CostModel(
         configuration.model,
         len(configuration.data.node_features),
@@ -31,6 +35,7 @@ def make_cost(
         machine,
         shares,
         configuration.training.events_per_step,
+        reads_ahead=events > configuration.training.events_per_step,
     )
 
 

@@ -52,7 +52,13 @@ def spill_edges(
         InputError: as open_spill.
     """
     assert isinstance(model, InteractionGNN), "the configuration says so"
-    cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
+    cost = make_cost(
+        configuration,
+        ranks.world_size,
+        ranks.local_size,
+        find_machine(None),
+        events=len(sources),
+    )
     cost = replace(cost, spills=True)
     needs = [
         Need(source.name, cost.memory(source.size, *cut).total, cost.away_bytes(source.size, *cut))

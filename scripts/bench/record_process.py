@@ -3,7 +3,8 @@
     python scripts/bench/record_process.py RECORD COMMAND ARGUMENT...
 
 Each rank of a launcher writes RECORD/RANK.json, a process without one RECORD/0.json. The bytes are
-the largest memory that the process had, with all that the command imported.
+the largest memory that the process had, with all that the command imported; `moved` those that it
+read from disks and wrote to them.
 """
 
 import os
@@ -16,6 +17,13 @@ from bigtrk.disk.files import write_json
 from scripts.bench.bench_reconstruct import peak_memory
 
 
+def disk_bytes() -> int:
+    """Returns the bytes that this process has read from disks and written to them (proc(5))."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    counts = dict(line.split(": ") for line in lines)
+    return int(counts["read_bytes"]) + int(counts["write_bytes"])
+
+
 def main() -> None:
     start = time.perf_counter()
     record, sys.argv = Path(sys.argv[1]), ["bigtrk", *sys.argv[2:]]
@@ -24,7 +32,7 @@ def main() -> None:
     except SystemExit as end:
         if end.code:
             raise
-    took = {"seconds": time.perf_counter() - start, "bytes": peak_memory()}
+    took = {"seconds": time.perf_counter() - start, "bytes": peak_memory(), "moved": disk_bytes()}
     write_json(record / f"{os.environ.get('RANK', '0')}.json", took)
 
 

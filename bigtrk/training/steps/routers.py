@@ -60,7 +60,13 @@ def rank_budget(configuration: Configuration, ranks: Ranks) -> float:
 def _predict(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], budget: float
 ) -> Router:
-    cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
+    cost = make_cost(
+        configuration,
+        ranks.world_size,
+        ranks.local_size,
+        find_machine(None),
+        events=len(sources),
+    )
     choice = _Choice(configuration, cost, budget)
     sizes = [source.size for source in sources]
     fitting = [choice.fitting(size) for size in sizes]
