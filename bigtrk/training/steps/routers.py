@@ -17,9 +17,9 @@ from bigtrk.parallel.routing import (
     Cut,
     Router,
     as_stored,
+    even_cut,
     finer_cuts,
     merged_cuts,
-    stored_cut,
     usable_parts,
 )
 from bigtrk.training.costs import find_machine, make_cost
@@ -102,7 +102,7 @@ class _Choice:
         layered = self.cost.footprint(cut=False).layered
         if self.configuration.training.routing == "stored":
             merged = usable_parts(stored, world)
-            return [[stored_cut(stored, world) if layered else Cut(merged, merged)]]
+            return [[even_cut(stored, world) if layered else Cut(merged, merged)]]
         return [merged_cuts(stored, world), finer_cuts(stored, world) if layered else []]
 
     def smallest_parts(self, size: EventSize) -> int | None:
