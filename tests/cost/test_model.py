@@ -24,8 +24,10 @@ from bigtrk.models.settings import (
     EdgeMLPConfig,
     InteractionGNNConfig,
     ModelConfig,
+    UserModelConfig,
 )
 from bigtrk.parallel.settings import EngineSettings
+from bigtrk.user_code import allow_code
 
 NODES, EDGES = 300, 2000
 EVENT = EventSize(10_000, 200_000, stored=8)
@@ -187,7 +189,7 @@ def test_smallest_parts_is_the_first_power_of_two_that_fits() -> None:
 def test_sectors_of_a_rank_are_saved_together_and_computed_one_after_another(
     recompute: str,
 ) -> None:
-    """The edges between layers are of all of them, what a layer works with beside them is of one."""
+    """Edges between layers are of all of them, what a layer works with beside them is of one."""
     model = replace(cost(world=8), model=InteractionGNNConfig(layers=4, recompute=recompute))
     event = EventSize(100_000, 2_000_000)
     apart, together = model.memory(event, 8, 8), model.memory(event, 8, 2)
