@@ -144,7 +144,7 @@ def _advice(source: EventSource, size: EventSize, choice: _Choice) -> str:
             f"no number of sectors helps on {world} rank(s): lower model.hidden, set "
             f"model.precision=bf16, or add ranks"
         )
-    if parts <= size.stored:
+    if parts <= size.stored and not choice.apart:
         return "set training.routing=automatic, which merges sectors"
     # A folder of sectors is not cut again: its graphs are.
     folder = source.folder.path if size.stored == 1 else "GRAPHS"
