@@ -119,6 +119,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("metrics.jsonl", (0, "step"), 10**30, "line 1: step: Input should be less than"),
     ("metrics.jsonl", (0, "routes"), {"a\nb": "x"}, "line 1: routes.a b: Input should be"),
     ("metrics.jsonl", (0, "routes"), {"a": 0}, "line 1: routes.a: Input should be greater"),
+    ("metrics.jsonl", (0, "ranks"), {"a": 0}, "line 1: ranks.a: Input should be greater"),
     ("metrics.jsonl", (3, "seconds"), -1, "line 4: seconds: Input should be greater"),
     ("metrics.jsonl", (3, "seconds"), 1e999, "line 4: not JSON (a number is beyond"),
     ("metrics.jsonl", (3, "train_loss"), 1e300, "line 4: train_loss: Value error, beyond"),

@@ -177,7 +177,6 @@ def _run(
         made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
         losses = [_loss(rows, label, weight) for rows in made]
         loss = sum(losses[1:], start=losses[0])
-        del made, losses
         saved = counter.alive
         loss.backward()
     return _Pass(

@@ -3,9 +3,10 @@
 Shapes: N nodes of which the first n_owned are owned, E edges, H the width of an exchange.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,12 @@ from torch import Tensor, nn
 from bigtrk.errors import reason
 from bigtrk.models.layer_names import failing_layer
 from bigtrk.models.options import Kind
-from bigtrk.models.protocol import ContractError, SectorInputs
+from bigtrk.models.protocol import ContractError, LayeredModel, SectorInputs
 from bigtrk.models.state_check import check_state
 from bigtrk.user_code import no_exit
 
 _NODES, _OWNED, _EDGES = 12, 8, 40
+_SAME = 1e-4  # relative and absolute: a device may sum in another order
 _RULES = "see bigtrk/models/protocol.py"
 IN_BACKWARD = (
     "calls the exchange in its backward pass, where ranks would wait for each other; keep the "
@@ -43,7 +45,8 @@ def check_model(
             [E], [E, 2] or, of a hit model, [N, D], or another type than float32 or float64, or is
             not finite; the exchange gets other rows than the owned ones, or is called another
             number of times for the empty sector, or in the backward pass; a parameter gets no
-            gradient, or from the empty sector one that is not zero.
+            gradient, or from the empty sector one that is not zero; a layered model makes of a
+            sector among several another result than of it alone.
     """
     check_state(model)
     weight = next(model.parameters())
@@ -53,6 +56,8 @@ def check_model(
     with own_random_numbers(weight), torch.enable_grad():
         widths = _check_pass(model, sector, "a sector", kind).widths
         of_empty = _check_pass(model, empty, "an empty sector", kind)
+        if isinstance(model, LayeredModel):
+            _check_several(model, [sector, empty, sector._replace(x=-sector.x)])
     if of_empty.widths != widths:
         raise _broken(
             model,
@@ -103,14 +108,42 @@ def _check_pass(model: nn.Module, sector: SectorInputs, which: str, kind: Kind) 
                 f"{sector.n_owned} nodes; give it the owned rows [n_owned, H] alone",
             )
         widths.append(rows.shape[1])
-        return torch.cat([rows, rows.new_ones(len(sector.x) - sector.n_owned, rows.shape[1])])
+        return _with_halo(sector, rows)
 
+    with _told_failure(model, which):
+        made = model(*sector, exchange)
+        is_forward = False
+        _check_result(model, made, sector, which, kind)
+        return _Pass(widths, _gradients(model, made, which))
+
+
+@torch.no_grad()
+def _check_several(model: LayeredModel[Any], sectors: list[SectorInputs]) -> None:
+    """Checks that `model` makes of several sectors of a rank what it makes of each."""
+    alone = [model(*sector, partial(_with_halo, sector)) for sector in sectors]
+    with _told_failure(model, "several sectors at once"):
+        made = model(sectors, lambda owned: list(map(_with_halo, sectors, owned)))
+        pairs = zip(made, alone, strict=True)
+        if all(torch.allclose(*pair, rtol=_SAME, atol=_SAME) for pair in pairs):
+            return
+    raise _broken(
+        model,
+        "gives other results for a sector among several of a rank than for it alone; compute each "
+        "from its own rows, without random numbers",
+    )
+
+
+def _with_halo(sector: SectorInputs, owned: Tensor) -> Tensor:
+    """Appends halo rows of ones."""
+    return torch.cat([owned, owned.new_ones(len(sector.x) - sector.n_owned, owned.shape[1])])
+
+
+@contextmanager
+def _told_failure(model: nn.Module, which: str) -> Iterator[None]:
+    """Tells an error of `model` as a breach of its contract."""
     try:
         with no_exit():
-            made = model(*sector, exchange)
-            is_forward = False
-            _check_result(model, made, sector, which, kind)
-            return _Pass(widths, _gradients(model, made, which))
+            yield
     except ContractError:
         raise
     except Exception as error:

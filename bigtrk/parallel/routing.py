@@ -180,22 +180,17 @@ def merged_cuts(stored: int, world_size: int) -> list[Cut]:
 
 def finer_cuts(stored: int, world_size: int) -> list[Cut]:
     """Lists the cuts of an event stored in `stored` sectors with several sectors on a rank."""
-    return [
-        Cut(parts, ranks)
-        for parts in possible_parts(stored, stored)
-        for ranks in sorted(
-            {*possible_parts(parts, world_size), stored_cut(parts, world_size).ranks}
-        )
-        if ranks < parts
-    ]
+    numbers = {*possible_parts(world_size, world_size)}
+    cuts = {even_cut(k, ranks) for k in possible_parts(stored, stored) for ranks in numbers}
+    return sorted(cut for cut in cuts if cut.ranks < cut.parts)
 
 
-def stored_cut(stored: int, world_size: int) -> Cut:
-    """Returns the cut into all of `stored` sectors that ends soonest, over the fewest ranks that
-    then suffice.
+def even_cut(parts: int, world_size: int) -> Cut:
+    """Returns the cut into `parts` sectors that ends soonest, over the fewest ranks that will do
+    for it.
     """
-    most = -(-stored // world_size)  # sectors on a rank
-    return Cut(stored, -(-stored // most))
+    most = -(-parts // world_size)  # sectors on a rank
+    return Cut(parts, -(-parts // most))
 
 
 def as_stored(

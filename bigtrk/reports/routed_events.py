@@ -47,8 +47,9 @@ def routes_table(runs: Sequence[Run]) -> Table:
         for name, run, counts in zip(labels(runs), runs, found, strict=True)
     ]
     note = (
-        "Training events by route: whole on one rank, or in sectors on as many ranks. Micro-steps: "
-        "events or sectors that a rank has one after another in a step, mean over steps. "
+        "Training events by route: whole on one rank, or in sectors on as many ranks or fewer. "
+        "Micro-steps: events, or shares of them, that a rank has one after another in a step, mean "
+        "over steps. "
         "Imbalance: predicted, the most loaded rank over the mean; mean and largest over steps."
     )
     cut = [_names(label, run) for label, run in zip(labels(runs), runs, strict=True)]

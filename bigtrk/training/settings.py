@@ -28,8 +28,8 @@ class DataSettings(Settings):
     """How many of the events of `train` that are not held back are trained on, the first by name;
     all without it."""
     sectors: Literal["halo", "naive"] = "halo"
-    """`halo` exchanges halos and trains as the whole graph does; `naive` trains each sector alone,
-    leaves cut edges out and scores them as false."""
+    """`halo` exchanges halos and trains as the whole graph does; `naive` trains each stored sector
+    alone, leaves cut edges out and scores them as false."""
     node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1, max_length=64)
     """Features of a node that the model reads, of those that the graphs hold: r, phi (also as
     cos_phi and sin_phi), z, eta and, where events have cells, cluster_count, cluster_value,
@@ -110,8 +110,9 @@ class TrainingSettings(Settings):
     edge_cut: float = Field(0.5, gt=0, lt=1)
     """Edges scored above it are taken for true in metrics."""
     routing: Literal["automatic", "stored"] = "automatic"
-    """`automatic` trains each event in as many of its sectors as fit `memory_gib` and end the step
-    soonest; `stored` in all its sectors, or as many as there are ranks for."""
+    """`automatic` trains each event in sectors that fit `memory_gib` and end the step soonest: one
+    on each of some ranks (sectors are merged), or several where that does not fit; `stored` in all
+    its sectors, several on each rank where there are fewer ranks."""
     memory_gib: float | None = Field(None, gt=0)
     """Memory of each rank that routing may fill; without it, what the rank has [GiB]."""
     spill: Path | None = None

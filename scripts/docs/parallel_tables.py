@@ -8,17 +8,24 @@ LEAST_SHARE = 1e-4
 
 
 def parity_matrix(found: Any) -> Table:
-    """Lists the largest relative difference by engine, precision and kind of graph."""
+    """Lists the largest relative difference by engine, precision, number of sectors on a rank and
+    kind of graph.
+    """
     cases = found["rows"]
     kinds = dict.fromkeys(case["kind"] for case in cases)
     rows = []
-    for engine, precision in dict.fromkeys((case["engine"], case["precision"]) for case in cases):
-        own = [c for c in cases if (c["engine"], c["precision"]) == (engine, precision)]
+    for way in dict.fromkeys(map(_way, cases)):
+        own = [case for case in cases if _way(case) == way]
         worst = [max(_difference(case) for case in own if case["kind"] == kind) for kind in kinds]
         failed = sum(not case["passed"] for case in own)
         differences = [f"{value:.0e}" for value in worst]
-        rows.append([engine, precision, *differences, str(len(own)), str(failed)])
-    return Table(("engine", "", *kinds, "cases", "failed"), rows, texts=2)
+        rows.append([*way, *differences, str(len(own)), str(failed)])
+    return Table(("engine", "", "sectors per rank", *kinds, "cases", "failed"), rows, texts=2)
+
+
+def _way(case: Any) -> tuple[str, str, str]:
+    # Older results have one sector on each rank, and do not say so.
+    return case["engine"], case["precision"], str(case.get("per_rank", 1))
 
 
 def parity_models(found: Any) -> Table:

@@ -10,13 +10,21 @@ or weights after five SGD steps). Exit status 1 where a case fails.
 import argparse
 import os
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, product
 
 from rich.table import Table
 
 from bigtrk.console import Screen, exit_on_bad_input, follow
 from scripts.results import Results, add_options
-from tests.distributed.matrix import ENGINES, KINDS, Case, Trial, all_trials, run_trials
+from tests.distributed.matrix import (
+    ENGINES,
+    KINDS,
+    PER_RANK,
+    Case,
+    Trial,
+    all_trials,
+    run_trials,
+)
 from tests.distributed.ranks import run_ranks
 
 # A launch of this many trials takes a minute or two: short enough to show progress.
@@ -50,18 +58,22 @@ def summary(cases: Sequence[Case]) -> dict[str, float | int]:
 
 
 def table(cases: Sequence[Case]) -> Table:
-    """Lists the worst difference by engine, precision and kind of graph."""
-    shown = Table("engine", "precision", *KINDS, "cases", "failed")
+    """Lists the worst difference by engine, precision, sectors on a rank and kind of graph."""
+    shown = Table("engine", "precision", "sectors per rank", *KINDS, "cases", "failed")
     for engine, precisions in ENGINES.items():
-        for precision in precisions:
-            of = (engine, precision)
-            chosen = [case for case in cases if (case.trial.engine, case.trial.precision) == of]
+        for precision, per_rank in product(precisions, PER_RANK):
+            of = (engine, precision, per_rank)
+            chosen = [case for case in cases if _row(case.trial) == of]
             if chosen:
                 worst = [max(case.worst for case in chosen if case.kind == kind) for kind in KINDS]
                 failed = sum(not case.passed for case in chosen)
                 cells = [f"{value:.0e}" for value in worst]
-                shown.add_row(engine, precision, *cells, str(len(chosen)), str(failed))
+                shown.add_row(*map(str, of), *cells, str(len(chosen)), str(failed))
     return shown
+
+
+def _row(trial: Trial) -> tuple[str, str, int]:
+    return trial.engine, trial.precision, trial.per_rank
 
 
 def main() -> None:

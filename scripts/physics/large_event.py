@@ -5,7 +5,7 @@
 
 It simulates an event in the Open Data Detector, builds its graph by the shipped windows (about 5 M
 edges for 250,000 hits), or by windows learnt from it, cuts that in four by METIS and trains three
-steps under torchrun on two ranks, which share the sectors: each holds two, merged. Every stage is a
+steps under torchrun on two ranks, each with two of the sectors. Every stage is a
 process, or a rank, of its own, by the programs as a user runs them. KEY=VALUE are
 further settings of the training. The last line is one JSON object: hits, edges, the loss by step,
 seconds by stage and of a step, and the largest memory of each process in GiB. The exit status is 1

@@ -26,9 +26,11 @@ from bigtrk.models.settings import (
     EdgeMLPConfig,
     InteractionGNNConfig,
     ModelConfig,
+    UserModelConfig,
 )
 from bigtrk.models.stores.store import Block, MemoryStore
 from bigtrk.parallel.settings import EngineSettings
+from bigtrk.user_code import allow_code
 
 NODES, EDGES = 300, 2000
 EVENT = EventSize(10_000, 200_000, stored=8)
@@ -199,6 +201,53 @@ def test_smallest_parts_is_the_first_power_of_two_that_fits() -> None:
     assert model.smallest_parts(EVENT, totals[1] - 1) == 2
     assert model.smallest_parts(EVENT, totals[8]) == 8
     assert model.smallest_parts(EVENT, totals[16] - 1) is None
+
+
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+def test_sectors_of_a_rank_are_saved_together_and_computed_one_after_another(
+    recompute: str,
+) -> None:
+    """Edges between layers are of all of them, what a layer works with beside them is of one."""
+    model = replace(cost(world=8), model=InteractionGNNConfig(layers=4, recompute=recompute))
+    event = EventSize(100_000, 2_000_000)
+    apart, together = model.memory(event, 8, 8), model.memory(event, 8, 2)
+    assert together.inputs == 4 * apart.inputs
+    assert together.saved == pytest.approx(4 * apart.saved, rel=0.02)
+    merged = model.memory(event, 2, 2)
+    assert together.total < 4 * apart.total
+    if recompute == "layer":
+        assert together.working < merged.working
+        assert together.total < merged.total
+
+
+def test_what_leaves_a_rank_takes_time_and_what_stays_does_not() -> None:
+    model = cost(world=8)
+    assert model.exchange_seconds(EVENT, 1) == 0
+    compute = model.compute_seconds(EVENT.sector(8), 8)
+    assert model.seconds(EVENT, 8, 1) == 8 * compute
+    # Of three sectors on a rank and two on the other the first decides.
+    five = model.compute_seconds(EVENT.sector(5), 5)
+    assert model.seconds(EVENT, 5, 2) == 3 * five + model.exchange_seconds(EVENT, 2)
+
+
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+def test_many_sectors_take_what_is_counted_of_few(recompute: str) -> None:
+    """Their activations are not counted, but follow from those of two and three."""
+    config = InteractionGNNConfig.model_validate({"layers": 3, "recompute": recompute})
+    model = replace(cost(), model=config)
+    size = EventSize(100_000, 2_000_000).sector(6)
+    count = footprint(config, 4, 6, cut=True, sectors=6)
+    sizes = [size.edges, size.nodes, size.owned, 1]
+    saved, peak = model._activations(size, True, 6)
+    assert saved == pytest.approx(float(count.saved @ sizes), rel=0.001)
+    assert peak == pytest.approx(float((count.live @ sizes).max()), rel=0.02)
+
+
+def test_a_model_of_the_simple_form_has_its_sectors_merged() -> None:
+    simple = UserModelConfig(name="tests.models.user_models:Simple")
+    allow_code(["tests.models.user_models"])
+    model = replace(cost(), model=simple)
+    assert model.memory(EVENT, 8, 2) == model.memory(EVENT, 2, 2)
 
 
 def test_offloading_takes_memory_of_the_accelerator_s_host_and_time() -> None:

@@ -1,4 +1,4 @@
-"""The parity matrix: training in K sectors against one whole-graph process.
+"""The parity matrix: training in K sectors, one or more on a rank, against one whole-graph process.
 
 A trial is one engine; it takes every kind of graph in turn. For each kind the oracle starts from
 the trial's own weights: one model, plain autograd in float64 on whole graphs, plain SGD. Compared
@@ -22,6 +22,7 @@ from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines import deepspeed_engine, engine
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import Cut, Router
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker
@@ -51,6 +52,7 @@ KINDS = (
 )
 RECOMPUTE = get_args(Recompute)
 SECTORS = (1, 2, 3, 4)
+PER_RANK = (1, 2, 4)
 MICRO_STEPS = (1, 3)
 ENGINES: dict[str, tuple[str, ...]] = {
     "DDP": ("fp64", "fp32"),
@@ -68,7 +70,9 @@ STEPS, LR = 5, 0.01
 
 @dataclass(frozen=True)
 class Trial:
-    """One engine on `sectors` sectors, with `micro_steps` micro-steps per optimizer step."""
+    """One engine on `sectors` sectors, at most `per_rank` on each rank, with `micro_steps`
+    micro-steps per optimizer step.
+    """
 
     sectors: int
     engine: str
@@ -76,18 +80,33 @@ class Trial:
     recompute: str
     micro_steps: int
     pt_weight: float = 0.0
+    per_rank: int = 1
+
+    @property
+    def cut(self) -> Cut:
+        """Returns the cut of its events."""
+        return Cut(self.sectors, -(-self.sectors // self.per_rank))
 
     @property
     def world_size(self) -> int:
-        """Is the number of sectors, at least two; blocks of shards want two blocks."""
+        """Is the number of ranks that share an event, at least two where a rank has one sector;
+        blocks of shards want two blocks.
+        """
+        ranks = self.cut.ranks
         if self.engine == "FSDP2 hybrid":
-            return 6 if self.sectors == 3 else 4
-        return max(2, self.sectors)
+            return 6 if ranks == 3 else 4
+        return ranks if self.per_rank > 1 else max(2, ranks)
 
     @property
     def num_ranks(self) -> list[int]:
-        """Lists all numbers of sectors of its events."""
-        return [self.sectors]
+        """Lists all numbers of ranks that share an event."""
+        return [self.cut.ranks]
+
+    def router(self, sources: list[Any]) -> Router:
+        """Makes the router of its events."""
+        if self.per_rank == 1:
+            return scoring_router(sources, self.world_size)
+        return Router([{self.cut: 1.0}] * len(sources), self.world_size)
 
     def worst(self, found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
         """Compares tensors of the same names."""
@@ -106,7 +125,7 @@ class Trial:
         """Events of a kind that fill the ranks in each micro-step; one too few where a rank of
         whole events shall have none.
         """
-        n_events = self.micro_steps * (self.world_size // self.sectors)
+        n_events = self.micro_steps * (self.world_size // self.cut.ranks)
         if kind == "empty sector" and self.sectors == 1:
             n_events -= 1
         graphs = [of_kind(kind, seed, self.sectors) for seed in range(n_events)]
@@ -137,12 +156,25 @@ class Case:
 
 
 def all_trials() -> list[Trial]:
-    return [
+    """Lists every combination with one sector on a rank, and some of those with several."""
+    alone = [
         Trial(sectors, name, precision, recompute, micro_steps)
         for name, precisions in ENGINES.items()
         for sectors, recompute, micro_steps in product(SECTORS, RECOMPUTE, MICRO_STEPS)
         for precision in precisions
     ]
+    return [*alone, *_trials_of_several()]
+
+
+def _trials_of_several() -> Iterator[Trial]:
+    """Yields each engine, precision and recomputation with each number of sectors on a rank; events
+    lie on 1, 2 and 3 ranks in turn, of which now and then the last one has a sector less.
+    """
+    ways = [(name, precision) for name, precisions in ENGINES.items() for precision in precisions]
+    for i, (way, recompute, per_rank) in enumerate(product(ways, RECOMPUTE, PER_RANK[1:])):
+        ranks = 1 + i % 3
+        sectors = per_rank * ranks - (ranks > 1 and i // 6 % 2)
+        yield Trial(sectors, *way, recompute, MICRO_STEPS[i // 12 % 2], per_rank=per_rank)
 
 
 def run_trials(ranks: Ranks, trials: list[Trial], kinds: tuple[str, ...] = KINDS) -> list[Case]:
@@ -174,7 +206,7 @@ class _Run:
     def _case(self, kind: str, sources: list[Any]) -> Case:
         ranks = self._ranks
         start = {name: value.clone() for name, value in self._engine.weights().items()}
-        router = scoring_router(sources, ranks.world_size)
+        router = self._trial.router(sources)
         maker = BatchMaker(self._settings, self._world)
         route = router.route(range(len(sources)))
         assert self._trial.micro_steps in (0, len(route))  # 0 for as many as the events make

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.ranks import Ranks
@@ -11,9 +12,11 @@ from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
+from partition.sectors import cut
 from tests.distributed.ranks import run_ranks
 from tests.distributed.test_faults import message
 from tests.hostile_sectors import (
+    GRAPH,
     Sectors,
     good,
     lie,
@@ -49,6 +52,20 @@ def test_splits_that_disagree(tmp_path: Path, spoil: Callable[[Sectors], Sectors
     assert one == other
     assert "sector 0 sends" in one
     assert "remove manifest.json and finish 'python -m partition" in one
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_sectors_of_another_partition_of_the_event(tmp_path: Path, world_size: int) -> None:
+    """Each of both cuts is good in itself; a rank would exchange other rows within itself, too."""
+    store(tmp_path / "data", good(4))
+    owner = torch.arange(1, GRAPH.n_nodes + 1) % 4
+    other = store(tmp_path / "other", cut(GRAPH, owner, 4))
+    other.replace(tmp_path / "data" / other.name)
+    found = run_ranks(world_size, train, tmp_path / "data", tmp_path / "run")
+    assert len(set(found)) == 1
+    assert found[0] is not None
+    assert found[0].removeprefix("rank 0: ").startswith(f"{tmp_path / 'data' / other.name}")
+    assert "\n" not in found[0]
 
 
 def test_what_one_rank_alone_reads(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""A part of the parity matrix: every engine, number of sectors, kind of graph and setting once.
+"""A part of the parity matrix: every engine, number of sectors and of sectors on a rank, kind of
+graph and setting once.
 
 All of it: `python scripts/parity/parity_matrix.py`.
 """
@@ -9,6 +10,7 @@ from tests.distributed.matrix import (
     ENGINES,
     KINDS,
     MICRO_STEPS,
+    PER_RANK,
     RECOMPUTE,
     SECTORS,
     Case,
@@ -17,15 +19,17 @@ from tests.distributed.matrix import (
 )
 from tests.distributed.ranks import run_ranks
 
+# Of engines that shard, ranks have different numbers of sectors.
 CHOSEN = [
-    *(
-        Trial(2, engine, precisions[0], RECOMPUTE[i % len(RECOMPUTE)], 3, pt_weight=0.3)
-        for i, (engine, precisions) in enumerate(ENGINES.items())
-        if engine not in ("DDP", "FSDP2 hybrid")
-    ),
+    Trial(2, "DDP coalesced", "fp64", "layer", 3, pt_weight=0.3),
+    Trial(3, "FSDP2", "fp64", "chunk", 3, pt_weight=0.3, per_rank=2),
+    Trial(7, "ZeRO-0", "fp32", "none", 3, pt_weight=0.3, per_rank=4),
+    Trial(2, "ZeRO-1", "fp32", "none", 3, pt_weight=0.3),
+    Trial(2, "ZeRO-2", "fp32", "layer", 3, pt_weight=0.3),
+    Trial(3, "ZeRO-3", "fp32", "chunk", 3, pt_weight=0.3, per_rank=2),
     Trial(1, "DDP", "fp64", "none", 1),
     Trial(3, "DDP", "fp64", "layer", 1),
-    Trial(3, "FSDP2", "fp64", "offload", 3),
+    Trial(5, "FSDP2", "fp64", "offload", 3, per_rank=2),
     Trial(4, "FSDP2 hybrid", "fp64", "layer", 1),
 ]
 
@@ -33,7 +37,8 @@ CHOSEN = [
 def test_the_part_has_every_value_of_the_whole() -> None:
     assert {trial.engine for trial in CHOSEN} == set(ENGINES)
     assert {trial.recompute for trial in CHOSEN} == set(RECOMPUTE)
-    assert {trial.sectors for trial in CHOSEN} == set(SECTORS)
+    assert {trial.sectors for trial in CHOSEN} >= set(SECTORS)
+    assert {trial.per_rank for trial in CHOSEN} == set(PER_RANK)
     assert {trial.micro_steps for trial in CHOSEN} == set(MICRO_STEPS)
 
 

@@ -13,6 +13,7 @@ import torch
 from bigtrk.graphs.target import Target
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import Cut, Router
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker
@@ -45,11 +46,16 @@ def configuration(
 
 
 def sector_step(
-    ranks: Ranks, settings: Configuration, events: list[Any] | None = None
+    ranks: Ranks,
+    settings: Configuration,
+    events: list[Any] | None = None,
+    cuts: list[Cut] | None = None,
 ) -> dict[str, Any]:
     """The same step in sectors under DDP: loss, gradients, and this rank's owned logits."""
     events = events or sources()
     router = scoring_router(events, ranks.world_size)
+    if cuts:
+        router = Router([{cut: 1.0} for cut in cuts], ranks.world_size)
     world = make_world(ranks, router.num_ranks)
     maker = BatchMaker(settings, world)
     engine, _ = make_engine(

@@ -11,6 +11,7 @@ from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.reports import read_run
 from bigtrk.reports.routed_events import routes
 from bigtrk.training.costs import find_machine, make_cost
@@ -59,11 +60,13 @@ def settings(data: Path, run: Path, **training: Any) -> Configuration:
     )
 
 
-def gib_for(configuration: Configuration, data: Path, parts: int, world: int) -> float:
-    """A budget that holds the large event in `parts` sectors, and not in half as many."""
+def gib_for(
+    configuration: Configuration, data: Path, world: int, fitting: Cut, failing: Cut
+) -> float:
+    """A budget that holds the large event in one cut, and not in the other."""
     cost = make_cost(configuration, world, ranks_per_node=4, machine=find_machine(None))
     source = open_events([data / "sectors"])[0]
-    fits, fails = (cost.memory(source.size, k, k).total for k in (parts, parts // 2))
+    fits, fails = (cost.memory(source.size, *cut).total for cut in (fitting, failing))
     assert fits < fails
     return (fits + fails) / 2 / 2**30
 
@@ -91,14 +94,34 @@ def test_a_step_is_the_same_at_every_world_size(
     tmp_path: Path, data: Path, world_size: int, alone: list[float]
 ) -> None:
     run = tmp_path / "run"
-    budget = gib_for(settings(data, run), data, min(world_size, PARTS) // 2 * 2, world_size)
+    parts = {2: 2, 3: 2, 4: 4}[world_size]
+    fewer = Cut(parts // 2, parts // 2)
+    budget = gib_for(settings(data, run), data, world_size, Cut(parts, parts), fewer)
     run_ranks(world_size, train, settings(data, run, memory_gib=budget))
     found = read_run(run)
     *small, large = sorted(routes(found).items())
     assert [parts for _, parts in small] == [1, 1, 1, 1]
-    assert large == ("event000000009", {2: 2, 3: 2, 4: 4}[world_size])
+    assert large == ("event000000009", parts)
     assert losses(run) == pytest.approx(alone, rel=1e-5)
     assert len(alone) == 4
+
+
+def test_what_does_not_fit_in_a_sector_on_each_rank_is_trained_in_several(
+    tmp_path: Path, data: Path, alone: list[float]
+) -> None:
+    """Recomputing a layer at once takes memory by the largest sector."""
+    run = tmp_path / "run"
+    by_layer = settings(data, run)
+    by_layer = by_layer.model_copy(
+        update={"model": by_layer.model.model_copy(update={"recompute": "layer"})}
+    )
+    budget = gib_for(by_layer, data, 2, Cut(PARTS, 2), Cut(2, 2))
+    training = by_layer.training.model_copy(update={"memory_gib": budget})
+    run_ranks(2, train, by_layer.model_copy(update={"training": training}))
+    found = read_run(run)
+    assert routes(found)["event000000009"] == PARTS
+    assert {step.ranks.get("event000000009", 2) for step in found.steps} == {2}
+    assert losses(run) == pytest.approx(alone, rel=1e-5)
 
 
 def test_an_event_in_sectors_has_their_number_in_its_size(data: Path) -> None:
@@ -117,31 +140,41 @@ def complaint(ranks: Ranks, configuration: Configuration, folders: list[Path]) -
 
 def test_events_that_do_not_fit_are_named_with_the_remedy(tmp_path: Path, data: Path) -> None:
     chosen = settings(data, tmp_path)
-    budget = gib_for(chosen, data, parts=4, world=4)
-    chosen = settings(data, tmp_path, memory_gib=budget)
     graphs, sectors = data / "graphs", data / "sectors"
-    for found in run_ranks(2, complaint, chosen, [graphs]):
+    budget = gib_for(chosen, data, 2, Cut(2, 2), WHOLE)
+    for found in run_ranks(2, complaint, settings(data, tmp_path, memory_gib=budget), [graphs]):
         assert f"1 event(s) do not fit the {budget:.2f} GiB of a rank: event000000009 (" in found
-        assert f"python -m partition {graphs} SECTORS --parts 4, add SECTORS" in found
-        assert "start 4 ranks or more" in found
+        assert "GiB whole); cut them with " in found
+        assert found.endswith(
+            f"python -m partition {graphs} SECTORS --parts 2, and add SECTORS to data.train"
+        )
+    chosen = settings(data, tmp_path, memory_gib=0.01)
     for found in run_ranks(2, complaint, chosen, [graphs, sectors]):
-        assert "GiB in 2 sectors); start 4 ranks or more" in found
-    none = settings(data, tmp_path, memory_gib=0.01)
-    assert "no number of sectors helps" in run_ranks(1, complaint, none, [graphs])[0]
-    assert run_ranks(4, complaint, chosen, [graphs, sectors]) == [""] * 4
+        assert "no number of sectors helps on 2 rank(s): lower model.hidden, set" in found
 
 
-def test_naive_sectors_are_never_merged_for_speed(tmp_path: Path, data: Path) -> None:
+def test_a_cut_that_is_asked_for_and_does_not_fit_has_a_remedy(tmp_path: Path, data: Path) -> None:
+    """Whole it would fit: more sectors of one rank take more memory, where all edges are kept."""
+    chosen = settings(data, tmp_path, routing="stored")
+    budget = gib_for(chosen, data, 1, WHOLE, Cut(PARTS, 1))
+    chosen = settings(data, tmp_path, routing="stored", memory_gib=budget)
+    found = run_ranks(1, complaint, chosen, [data / "sectors"])[0]
+    assert f"GiB in {PARTS} sectors); set training.routing=automatic" in found
+
+
+def test_all_stored_sectors_are_trained_where_that_is_asked_for(tmp_path: Path, data: Path) -> None:
     content = json.loads(settings(data, tmp_path).model_dump_json())
     content["data"]["sectors"] = "naive"
     naive = Configuration.model_validate(content)
-    assert run_ranks(2, num_parts, naive, data)[0] == [1, 2]
-    assert run_ranks(2, num_parts, settings(data, tmp_path, routing="stored"), data)[0] == [1, 2]
+    # Naive sectors lie on one rank each, whichever that is.
+    assert run_ranks(3, cuts, naive, data)[0] == {WHOLE, Cut(PARTS, PARTS)}
+    stored = settings(data, tmp_path, routing="stored")
+    assert run_ranks(3, cuts, stored, data)[0] == {WHOLE, Cut(PARTS, 2)}
 
 
-def num_parts(ranks: Ranks, configuration: Configuration, data: Path) -> list[int]:
+def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> set[Cut]:
     events = open_events([data / "graphs", data / "sectors"])
-    return sorted({max(found) for found in training_router(configuration, ranks, events).seconds})
+    return {cut for found in training_router(configuration, ranks, events).seconds for cut in found}
 
 
 def routed_differently(ranks: Ranks) -> str:

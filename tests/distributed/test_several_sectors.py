@@ -28,8 +28,8 @@ ENGINES = {
 }
 
 
-def models(lists: bool) -> dict[str, LayeredModel[Any]]:
-    """Models of the same weights on every rank, called with `lists` of sectors or with one."""
+def models() -> dict[str, LayeredModel[Any]]:
+    """Models of the same weights on every rank."""
     torch.manual_seed(0)
     page = example("model.md")
     configs = {
@@ -37,11 +37,7 @@ def models(lists: bool) -> dict[str, LayeredModel[Any]]:
         AttentionGNN: AttentionGNNConfig(hidden=6),
         page.Sums: page.SumsConfig(hidden=6),
     }
-    made = {}
-    for kind, config in configs.items():
-        called_with = {"forward": kind.forward_all} if lists else {}
-        made[kind.__name__] = type(kind.__name__, (kind,), called_with)(config, F, G)
-    return made
+    return {kind.__name__: kind(config, F, G) for kind, config in configs.items()}
 
 
 def loss_of(made: Tensor) -> Tensor:
@@ -60,7 +56,7 @@ def gradients_in_lists(ranks: Ranks) -> dict[tuple[str, str], dict[str, Tensor]]
     """
     found = {}
     for engine_name, (settings, dtype, _) in ENGINES.items():
-        for model_name, model in models(lists=True).items():
+        for model_name, model in models().items():
             stopwatch = Stopwatch(ranks.device)
             engine, _ = make_engine(settings, model.to(dtype), OptimizerSettings(), stopwatch)
             cut = Cut(graph_of(ranks.rank, dtype))
@@ -81,7 +77,7 @@ def ranks_2() -> list[dict[tuple[str, str], dict[str, Tensor]]]:
 def test_gradients_are_those_of_whole_graphs(
     engine: str, name: str, ranks_2: list[dict[tuple[str, str], dict[str, Tensor]]]
 ) -> None:
-    model = models(lists=False)[name].double()
+    model = models()[name].double()
     expected: dict[str, Tensor] = {}
     for rank in range(2):
         x, *others = graph_of(rank, torch.float64)

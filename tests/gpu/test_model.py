@@ -15,7 +15,7 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
-from bigtrk.parallel.halo import HaloPlan
+from bigtrk.parallel.halo import HaloPlan, Piece
 from bigtrk.parallel.process_group import close_process_group
 from bigtrk.parallel.stopwatch import Stopwatch
 
@@ -104,6 +104,9 @@ def test_ddp_with_an_exchange_over_nccl_equals_one_process_without() -> None:
     expected = step(make_model().double(), torch.float64, cpu, N_OWNED, own_rows_as_halo)
     sent, splits = torch.arange(N_HALO, device=DEVICE), (N_HALO,)
     assert dist.group.WORLD is not None
-    plan = HaloPlan(sent, splits, splits, dist.group.WORLD, Stopwatch(DEVICE))
+    halo = ((Piece(kept=False, start=0, length=N_HALO),),)
+    plan = HaloPlan(sent, sent[:0], splits, splits, halo, dist.group.WORLD, Stopwatch(DEVICE))
     model = DistributedDataParallel(make_model().to(DEVICE))
-    assert_near(step(model, torch.float32, DEVICE, N_OWNED, plan), expected, "fp32")
+    assert_near(
+        step(model, torch.float32, DEVICE, N_OWNED, lambda rows: plan([rows])[0]), expected, "fp32"
+    )

@@ -14,7 +14,7 @@ from bigtrk.errors import InputError
 from bigtrk.models.build import make_model
 from bigtrk.models.check import check_model
 from bigtrk.models.options import Kind
-from bigtrk.models.protocol import Exchange
+from bigtrk.models.protocol import Exchange, SectorInputs
 from bigtrk.models.settings import (
     AttentionGNNConfig,
     EdgeMLPConfig,
@@ -22,6 +22,7 @@ from bigtrk.models.settings import (
     ModelConfig,
 )
 from tests.models.graphs import F, G
+from tests.models.user_models import Layered
 
 CONFIGS: list[tuple[ModelConfig, list[int]]] = [
     (InteractionGNNConfig(hidden=6, layers=3), [6, 6]),
@@ -202,6 +203,27 @@ class Unhooked(Simple):
         nn.utils.parametrizations.weight_norm(self.nodes)
 
 
+class FirstAlone(Layered):
+    """Reads the first of a rank's sectors in the place of each."""
+
+    def encode(self, sectors: list[SectorInputs]) -> Any:
+        graphs, nodes, edges = super().encode(sectors)
+        return graphs, [x + nodes[0].sum() if len(x) else x for x in nodes], edges
+
+
+class OneSector(Layered):
+    """Has a `forward` of one sector alone, as the simple form."""
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, e: Tensor, edge_index: Tensor, n_owned: int, exchange: Exchange
+    ) -> Tensor:
+        return super().forward(x, e, edge_index, n_owned, exchange)
+
+
+def test_a_layered_model_keeps_the_contract_with_several_sectors() -> None:
+    assert check_model(Layered(F, G, hidden=4, layers=2), F, G) == [4, 4]
+
+
 def test_what_changes_no_gradients_may_be_hooked() -> None:
     assert check_model(Unhooked(), F, G) == [4, 4]
 
@@ -233,6 +255,8 @@ def test_what_changes_no_gradients_may_be_hooked() -> None:
         (Hooked, "edge", r"its layer last \(Linear\) has a gradient hook, .* remove it"),
         (HookedBefore, "edge", r"its layer last \(Linear\) has a gradient hook, .* remove it"),
         (Lazy, "edge", r"its parameter last.weight has no size yet"),
+        (lambda: FirstAlone(F, G, 4, 2), "edge", r"gives other results for a sector among several"),
+        (lambda: OneSector(F, G, 4, 2), "edge", r"fails for several sectors at once \(TypeError"),
         (lambda: Simple().bfloat16(), "edge", r"its parameter nodes.weight is torch.bfloat16"),
     ],
 )

@@ -14,6 +14,8 @@ from bigtrk.parallel.routing import (
     RoutedEvent,
     Router,
     as_stored,
+    even_cut,
+    finer_cuts,
     lay_out,
     possible_parts,
     usable_parts,
@@ -76,6 +78,51 @@ def test_sectors_merge_to_what_the_ranks_can_hold(
 ) -> None:
     assert possible_parts(stored, world_size) == expected
     assert usable_parts(stored, world_size) == expected[-1]
+
+
+@pytest.mark.parametrize(
+    ("stored", "world_size", "ranks"),
+    [(8, 1, 1), (8, 2, 2), (8, 3, 3), (8, 5, 4), (8, 6, 4), (8, 8, 8), (3, 2, 2), (3, 8, 3)],
+)
+def test_all_stored_sectors_take_the_ranks_that_make_it_soonest(
+    stored: int, world_size: int, ranks: int
+) -> None:
+    assert even_cut(stored, world_size) == Cut(stored, ranks)
+
+
+def test_finer_cuts_have_several_sectors_on_a_rank() -> None:
+    assert finer_cuts(1, 4) == finer_cuts(2, 1)[1:] == []
+    assert finer_cuts(4, 2) == [Cut(2, 1), Cut(4, 1), Cut(4, 2)]
+    assert finer_cuts(6, 4) == [Cut(2, 1), Cut(4, 1), Cut(4, 2), Cut(6, 1), Cut(6, 2), Cut(6, 3)]
+
+
+@given(world_size=worlds, data=st.data())
+def test_every_sector_is_held_once_however_many_a_rank_has(
+    world_size: int, data: st.DataObject
+) -> None:
+    """The ranks of an event hold contiguous sectors, as many on each, or one more."""
+    parts = st.sampled_from([1, 2, 3, 5, 8, 16])
+    cuts = data.draw(st.lists(parts.map(lambda k: even_cut(k, world_size)), min_size=1))
+    router = Router([{cut: float(cut.parts)} for cut in cuts], world_size)
+    placed = shares(router.route(range(len(cuts))))
+    for event, (parts_of, ranks) in enumerate(cuts):
+        mine = sorted((rank, share) for rank, share in placed if share.event == event)
+        assert [share.first_rank % ranks for _, share in mine] == [0] * ranks
+        assert [rank for rank, _ in mine] == [mine[0][1].first_rank + i for i in range(ranks)]
+        assert [part for _, share in mine for part in share.held] == [*range(parts_of)]
+        counts = [len(share.held) for _, share in mine]
+        assert max(counts) - min(counts) <= 1
+
+
+def test_sectors_trained_apart_are_each_laid_for_themselves() -> None:
+    router = Router([{Cut(5, 5): 1.0}, {WHOLE: 2.0}], 2, apart=True)
+    placed = shares(router.route([0, 1]))
+    assert sorted((s.event, s.held, s.parts, s.ranks) for _, s in placed) == [
+        *((0, (part,), 5, 1) for part in range(5)),
+        (1, (0,), 1, 1),
+    ]
+    assert router.num_ranks == [1]
+    assert router.layout([0, 1]).loads.tolist() == [4.0, 3.0]
 
 
 def test_whole_events_fill_the_ranks_beside_a_cut_one() -> None:

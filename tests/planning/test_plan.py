@@ -203,6 +203,17 @@ def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
     assert found.memory_error == found.peak_bytes / (512 * 2**20) - 1
 
 
+def test_sectors_of_a_rank_are_in_the_prediction(tmp_path: Path) -> None:
+    settings = Configuration.model_validate({"data": {"train": ["nowhere"]}})
+    record = run_record(2, config=settings.model_dump(mode="json"))
+    step = step_record(0, routes={"a": 8}, ranks={"a": 2})
+    lines: list[MetricsRecord] = [step, epoch_record(0), epoch_record(1)]
+    found = check(run_writer(tmp_path)("run", record=record, lines=lines), CPU, None)
+    cost, event = make_cost(settings, 2, 2, CPU), EventSize(2000, 8500)
+    assert found.peak_bytes == cost.memory(event, 8, 2).total
+    assert found.batch_seconds == pytest.approx(cost.seconds(event, 8, 2) + cost.step_seconds())
+
+
 @pytest.mark.parametrize("method", ["shadow", "sectors"])
 def test_a_run_on_parts_of_events_cannot_be_compared(tmp_path: Path, method: str) -> None:
     settings = Configuration.model_validate({"sampling": {"method": method}})

@@ -35,7 +35,7 @@ def test_the_event_is_cut_in_four_and_trained_on_two_ranks(found: Any) -> None:
     events = read_json(found["folder"] / "sectors" / "manifest.json")["events"]
     assert [record["parts"] for record in events.values()] == [4]
     steps = found["steps"]
-    assert [step["routes"] for step in steps] == [{"event000000000": 2}] * 3
+    assert [step["routes"] for step in steps] == [{"event000000000": 4}] * 3
     assert [step["step"] for step in steps] == [0, 1, 2]
     assert all(0 < step["loss"] < 10 for step in steps)
     assert len({step["loss"] for step in steps}) == 3, "the weights change"

@@ -131,7 +131,7 @@ def test_comments_that_cannot_be_filled_are_refused(
 
 
 def test_the_worst_of_a_matrix_is_shown() -> None:
-    case = {"engine": "DDP", "precision": "fp64", "passed": True}
+    case = {"engine": "DDP", "precision": "fp64", "per_rank": 2, "passed": True}
     good = {**case, "kind": "directed", "logits": 1e-16, "gradients": 3e-15, "weights": 0.0}
     bad = {
         **case,
@@ -143,8 +143,9 @@ def test_the_worst_of_a_matrix_is_shown() -> None:
     }
     other = {**good, "kind": "symmetric"}
     found = parallel_tables.parity_matrix({"rows": [good, bad, other]})
-    assert found.columns == ("engine", "", "directed", "symmetric", "cases", "failed")
-    assert found.rows == [["DDP", "fp64", "2e-09", "3e-15", "3", "1"]]
+    columns = ("engine", "", "sectors per rank", "directed", "symmetric", "cases", "failed")
+    assert found.columns == columns
+    assert found.rows == [["DDP", "fp64", "2", "2e-09", "3e-15", "3", "1"]]
 
 
 def test_the_worst_of_each_network_is_shown() -> None:

@@ -17,9 +17,9 @@ from bigtrk.parallel.routing import (
     Cut,
     Router,
     as_stored,
+    even_cut,
     finer_cuts,
     merged_cuts,
-    stored_cut,
     usable_parts,
 )
 from bigtrk.training.costs import find_machine, make_cost
@@ -121,7 +121,7 @@ class _Choice:
         layered = self.cost.footprint(cut=False).layered
         if self.configuration.training.routing == "stored":
             merged = usable_parts(stored, world)
-            return [[stored_cut(stored, world) if layered else Cut(merged, merged)]]
+            return [[even_cut(stored, world) if layered else Cut(merged, merged)]]
         return [merged_cuts(stored, world), finer_cuts(stored, world) if layered else []]
 
     def smallest_parts(self, size: EventSize) -> int | None:
@@ -163,7 +163,7 @@ def _advice(source: EventSource, size: EventSize, choice: _Choice) -> str:
             f"no number of sectors helps on {world} rank(s): lower model.hidden, set "
             f"model.precision=bf16, or add ranks"
         )
-    if parts <= size.stored:
+    if parts <= size.stored and not choice.apart:
         return "set training.routing=automatic, which merges sectors"
     # A folder of sectors is not cut again: its graphs are.
     folder = source.folder.path if size.stored == 1 else "GRAPHS"

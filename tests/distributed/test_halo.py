@@ -1,0 +1,95 @@
+"""The halo exchange of ranks with several sectors each, in float64 against the whole graph."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from bigtrk.graphs.sector import Sector
+from bigtrk.graphs.sector_merge import group
+from bigtrk.parallel.halo import halo_plan
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.world import make_world
+from partition.sectors import cut
+from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.parity import difference
+from tests.distributed.ranks import run_ranks
+
+NODES, WIDTH = 40, 3
+# Numbers of sectors by number of ranks: as many, evenly more, and more on some than on others.
+PARTS = {1: (3, 4, 7), 2: (3, 4, 8), 3: (4, 5, 8)}
+Found = dict[int, list[tuple[Tensor, Tensor]]]
+
+
+def sectors_of(parts: int) -> list[Sector]:
+    """The sectors of a graph with everything that trips an exchange; the last one is empty."""
+    graph = random_graph(7, NODES, 5 * NODES)
+    return cut(graph, random_parts(graph, parts, parts - 1), parts)
+
+
+def rows() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(NODES, WIDTH, generator=generator, dtype=torch.float64)
+
+
+def loss_of(nodes: Tensor, sector: Sector) -> Tensor:
+    """A loss in which each row of each sector counts differently, also those of one node."""
+    factors = torch.arange(1, nodes.numel() + 1).view_as(nodes) + 100 * sector.part
+    return (factors * nodes**2).sum()
+
+
+def exchanged(ranks: Ranks) -> Found:
+    """By number of sectors, what each of this rank's has after an exchange, and the gradient of its
+    owned rows.
+    """
+    world, found = make_world(ranks, [ranks.world_size]), {}
+    for parts in PARTS[ranks.world_size]:
+        held = group(ranks.rank, ranks.world_size, parts)
+        mine = [sector for sector in sectors_of(parts) if sector.part in held]
+        owned = [rows()[s.node_id[: s.n_owned]].requires_grad_() for s in mine]
+        nodes = halo_plan(mine, ranks.world_size, world)(owned)
+        torch.stack([loss_of(*pair) for pair in zip(nodes, mine, strict=True)]).sum().backward()
+        gradients = [one.grad for one in owned]
+        assert None not in gradients
+        found[parts] = list(zip([one.detach() for one in nodes], gradients, strict=True))
+    return found
+
+
+@pytest.mark.parametrize("world_size", PARTS)
+def test_rows_and_gradients_are_those_of_the_whole_graph(world_size: int) -> None:
+    results = run_ranks(world_size, exchanged)
+    for parts in PARTS[world_size]:
+        found = [pair for result in results for pair in result[parts]]
+        whole, sectors = rows().requires_grad_(), sectors_of(parts)
+        losses = [loss_of(whole[sector.node_id], sector) for sector in sectors]
+        (gradient,) = torch.autograd.grad(torch.stack(losses).sum(), whole)
+        for (nodes, of_owned), sector in zip(found, sectors, strict=True):
+            assert torch.equal(nodes, rows()[sector.node_id])
+            expected = gradient[sector.node_id[: sector.n_owned]]
+            if sector.n_owned:
+                assert difference(of_owned, expected) < 1e-14
+
+
+def test_a_sector_alone_on_its_rank_is_sent_as_it_was_cut() -> None:
+    """Its plan is the sector's own: no row is kept, and what comes lies as the halo does."""
+    sectors, world = sectors_of(3), _NoGroups()
+    for sector in sectors:
+        plan = halo_plan([sector], 3, world)  # type: ignore[arg-type]
+        assert torch.equal(plan.sent, sector.send_index)
+        assert (plan.send_splits, plan.recv_splits) == (sector.send_splits, sector.recv_splits)
+        assert len(plan.kept) == 0
+        halo = sector.n_nodes - sector.n_owned
+        assert plan.halos == (((False, 0, halo),) if halo else (),)
+
+
+class _NoGroups:
+    """A world without processes, for plans that are not carried out."""
+
+    device, stopwatch = torch.device("cpu"), None
+
+    @property
+    def groups(self) -> "_NoGroups":
+        return self
+
+    of_size: Callable[[int], None] = staticmethod(lambda _: None)
