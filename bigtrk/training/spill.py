@@ -90,7 +90,7 @@ def open_spill(
             f"{largest.event} need {wanted / GIB:.1f} GiB there for {ranks.local_size} rank(s); "
             f"free some, name a larger disk, or train on more hosts"
         )
-    if ranks.is_first:
+    if ranks.is_first and wanted:
         say(f"up to {wanted / GIB:.1f} GiB of edges go to {folder}, which has {free / GIB:.1f} GiB")
     return FileStore(folder, max(0.0, budget - max(need.memory for need in needs)))
 

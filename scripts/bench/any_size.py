@@ -32,14 +32,14 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import open_events
-from bigtrk.training.load_configuration import load_configuration
+from bigtrk.training.settings import Configuration
 from scripts.bench.large_events import PT_MIN, SAMPLE, SIZES
 from scripts.bench.memory_limit import memory_group
 from scripts.physics.large_event import GIB, RECORDING, measured
 from scripts.results import Results, add_options
 
 QUICK = {"3M": 500, "40M": 1000}
-MODEL = ("model.hidden=64", "model.layers=8", "model.precision=bf16", "data.validation=0")
+MODEL = {"hidden": 64, "layers": 8, "precision": "bf16"}
 SMALL_STEPS = 4
 # Of the limit, what routing may fill: the rest is for the kernel's buffers and what is not
 # predicted.
@@ -91,8 +91,9 @@ class Watch:
 
 def training(work: Path, name: str, way: str, steps: int, *settings: str) -> list[str]:
     """Returns the command that trains on the graph `name` in the run folder `way`."""
-    where = f"data.train=[{work}/graphs_{name}]", f"run.folder={work}/{way}"
-    command = ["train", *where, f"training.epochs={steps}", *MODEL, *settings]
+    where = f"data.train=[{work}/graphs_{name}]", "data.validation=0", f"run.folder={work}/{way}"
+    model = [f"model.{key}={value}" for key, value in MODEL.items()]
+    command = ["train", *where, f"training.epochs={steps}", *model, *settings]
     return [sys.executable, str(RECORDING), str(work / "records" / way), *command]
 
 
@@ -101,16 +102,16 @@ def found_in(work: Path, way: str) -> dict[str, Any]:
     steps = read_run(work / way).steps
     return {
         "losses": [step.loss for step in steps],
-        "seconds": [step.seconds for step in steps],
+        "step_seconds": [step.seconds for step in steps],
         "weights": sha256((work / way / "model.safetensors").read_bytes()).hexdigest(),
         **read_json(work / "records" / way / "0.json"),
     }
 
 
 def least_gib(work: Path) -> float:
-    """Returns the memory that is predicted to suffice with all edges of the small event in files."""
-    configuration = load_configuration(None, MODEL)
-    cost = replace(make_cost(configuration, 1, 1, find_machine(None)), spills=True)
+    """Returns the memory that is predicted to suffice for the small event with edges in files."""
+    configuration = Configuration.model_validate({"model": MODEL})
+    cost = replace(make_cost(configuration, 1, 1, find_machine(None), events=1), spills=True)
     [source] = open_events([work / "graphs_3M"])
     return 1.001 * cost.memory(source.size, 1, 1).total / GIB
 
@@ -152,10 +153,10 @@ def summary(gib: float, graphs: dict[str, Any], small: Any, large: Any) -> dict[
         "disk_mb_per_second": None,
     }
     if large["status"] == 0:
-        per_edge = median(large["seconds"][1:]) / edges["40M"]
-        in_memory = median(small["memory"]["seconds"][1:]) / edges["3M"]
+        per_edge = median(large["step_seconds"][1:]) / edges["40M"]
+        in_memory = median(small["memory"]["step_seconds"][1:]) / edges["3M"]
         found["time_per_edge_ratio"] = per_edge / in_memory
-        found["disk_mb_per_second"] = large["moved"] / sum(large["seconds"]) / 1e6
+        found["disk_mb_per_second"] = large["moved"] / sum(large["step_seconds"]) / 1e6
     return found
 
 
