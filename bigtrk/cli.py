@@ -146,6 +146,10 @@ def evaluate(
             help="also write one HTML page, with plots against pT and eta", callback=_check_page
         ),
     ] = None,
+    spill: Annotated[
+        Path | None,
+        typer.Option(help="folder of a local disk for edges that memory has no room for"),
+    ] = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -161,21 +165,26 @@ def evaluate(
 
     allow_code(code or ())
     if is_pipeline(run):
-        if builder or score_cut is not None or scan_cuts:
+        if builder or score_cut is not None or scan_cuts or spill:
             raise InputError(
-                f"{run}: a pipeline has its own track builder and cuts; leave --builder, "
-                f"--score-cut and --scan-cuts out"
+                f"{run}: a pipeline has its own track builder and cuts, and events that fit; leave "
+                f"--builder, --score-cut, --scan-cuts and --spill out"
             )
         evaluate_stages(run, data, min_hits, pt_min, html, as_json)
         return
     scanned = SCAN_CUTS if scan_cuts else ()
     chosen = builder or BuilderName.COMPONENTS
     options = TrackOptions(score_cut, min_hits, pt_min, builder=chosen, scan_cuts=scanned)
-    _evaluate_model(run, data, options if tracks else None, html, as_json)
+    _evaluate_model(run, data, options if tracks else None, spill, html, as_json)
 
 
 def _evaluate_model(
-    run: Path, data: Path, options: "TrackOptions | None", html: Path | None, as_json: bool
+    run: Path,
+    data: Path,
+    options: "TrackOptions | None",
+    spill: Path | None,
+    html: Path | None,
+    as_json: bool,
 ) -> None:
     """Evaluates a run's model, on all ranks; the first prints and writes what was found."""
     from bigtrk.parallel.host import configure_process
@@ -188,7 +197,7 @@ def _evaluate_model(
     ranks = discover()
     configure_process(ranks)
     with process_group(ranks, evaluated_configuration(run).run.patience):
-        evaluation = evaluate_run(run, data, options, ranks)
+        evaluation = evaluate_run(run, data, options, ranks, spill)
     if ranks.is_first:
         if html:  # before what is printed, whose reader may leave
             write_evaluation_html(evaluation, html)

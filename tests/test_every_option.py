@@ -49,6 +49,7 @@ COMMANDS = [
         for builder in BuilderName
     ),
     "bigtrk evaluate runs/0001 graphs --html evaluation.html --code own_code --json",
+    "bigtrk evaluate runs/0001 graphs --spill .",
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
     "bigtrk score mine.csv events --task colliderml",
     "bigtrk submit mine.csv events mine.parquet --majority-particles --code own_code --json",

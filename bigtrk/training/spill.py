@@ -13,6 +13,7 @@ from bigtrk.errors import InputError
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.stores.files import FileStore
 from bigtrk.parallel.collectives import together
+from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Router
 from bigtrk.training.costs import find_machine, make_cost
@@ -68,6 +69,21 @@ def spill_edges(
     budget = rank_budget(configuration, ranks)
     store = together(lambda: open_spill(configuration.training, ranks, needs, budget))
     model.keep_edges_in(store)
+
+
+def spill_scoring(model: nn.Module, folder: Path, ranks: Ranks) -> None:
+    """Has the edges of a model that scores kept in files of `folder` where half of the rank's
+    memory has no room for them: there are two tensors of them, and the scored graph beside.
+
+    Raises:
+        InputError: the model keeps none, or files cannot be made there.
+    """
+    if not isinstance(model, InteractionGNN):
+        raise InputError(
+            "--spill: only the Interaction GNN keeps edges between layers; leave it out"
+        )
+    check_folder(folder, network=True)
+    model.keep_edges_in(FileStore(folder, 0.5 * memory_of_rank(ranks)))
 
 
 def open_spill(

@@ -2,6 +2,7 @@
 predicted.
 """
 
+from statistics import median
 from typing import Any
 
 from scripts.docs.table import Table, percent
@@ -145,3 +146,27 @@ def acts(found: Any) -> Table:
         for way in ways
     ]
     return Table(("stage", *columns), rows)
+
+
+def any_size(found: Any) -> Table:
+    """Lists trainings with edges in memory and in files: the time of a step, by edge too, memory
+    and disk.
+    """
+    small, large, edges = found["small"], found["large"], found["graphs"]
+    ways = (
+        ("3M", "in memory", small["memory"], small["memory"]["bytes"], None),
+        ("3M", "in files", small["files"], small["files"]["bytes"], None),
+        ("40M", _under(found["summary"]), large, large["peak"], large["disk"]),
+    )
+    rows = []
+    for size, where, took, held, disk in ways:
+        n_edges, seconds = edges[size]["edges"], median(took["step_seconds"][1:])
+        per_edge = f"{seconds / n_edges * 1e6:.1f} us"
+        on_disk = "" if disk is None else f"{disk / 1e9:.1f} GB"
+        row = [where, f"{n_edges:,}", f"{seconds:.0f} s", per_edge, f"{held / 2**30:.1f} GiB"]
+        rows.append([*row, on_disk])
+    return Table(("edges between layers", "edges", "step", "per edge", "memory", "disk"), rows)
+
+
+def _under(summary: Any) -> str:
+    return f"in files, at most {summary['memory_limit_gib']:.0f} GiB"

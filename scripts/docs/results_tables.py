@@ -48,6 +48,7 @@ NUMBER_AT_START = re.compile(r"(?m)^\s*<!-- result: ")
 # The result file of a table by its name, and the function that makes the table from it.
 TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "acts": ("acts", cost_tables.acts),
+    "any_size": ("any_size", cost_tables.any_size),
     "attention": ("attention", cost_tables.attention),
     "balance": ("balance", parallel_tables.balance),
     "builders": ("builders", stage_tables.builders),

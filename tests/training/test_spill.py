@@ -4,14 +4,18 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 from pydantic import ValidationError
 
 from bigtrk.disk import file_systems
 from bigtrk.errors import InputError
+from bigtrk.models.protocol import no_exchange
+from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig
 from bigtrk.parallel.ranks import discover
 from bigtrk.training import spill
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.spill import Need, check_folder, open_spill
+from bigtrk.training.spill import Need, check_folder, open_spill, spill_scoring
+from tests.models.graphs import F, G, make_graph
 
 GIB = 2**30
 
@@ -76,6 +80,29 @@ def test_what_memory_has_no_room_for_must_fit_the_disk(
     assert store._memory == 5 * GIB
     assert large.spilled(100 * GIB) == 0
     assert large.spilled(1 * GIB) == large.edges
+
+
+def test_only_models_that_keep_edges_score_with_files(tmp_path: Path) -> None:
+    ranks = discover()
+    with pytest.raises(InputError, match="--spill: only the Interaction GNN keeps edges"):
+        spill_scoring(EdgeMLPConfig().build(4, 6, pt_head=False), tmp_path, ranks)
+    with pytest.raises(InputError, match="no such folder"):
+        spill_scoring(InteractionGNNConfig().build(4, 6, pt_head=False), tmp_path / "no", ranks)
+
+
+def test_scores_are_the_same_with_edges_in_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = InteractionGNNConfig(hidden=8, layers=4).build(F, G, pt_head=False)
+    x, edge_features, edge_index = make_graph(50, 20_000)
+    given = x.float(), edge_features.float(), edge_index, len(x), no_exchange
+    with torch.no_grad():
+        expected = model(*given)
+        monkeypatch.setattr(spill, "memory_of_rank", lambda _: 2 * 700_000.0)  # one tensor of two
+        spill_scoring(model, tmp_path, discover())
+        assert torch.equal(model(*given), expected)
+    assert any(str(tmp_path) in str(link.readlink()) for link in Path("/proc/self/fd").iterdir())
 
 
 def test_only_edges_that_are_kept_can_be_spilled(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from bigtrk.training.evaluation.track_records import edge_bins_record, track_rec
 from bigtrk.training.evaluation.validation import EventMetrics, measure, summary
 from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.settings import TrainingSettings
+from bigtrk.training.spill import spill_scoring
 from bigtrk.training.steps.routers import scoring_router
 
 
@@ -40,11 +41,16 @@ class _Evaluated:
 
 
 def evaluate_run(
-    run: Path, data: Path, options: TrackOptions | None, ranks: Ranks
+    run: Path,
+    data: Path,
+    options: TrackOptions | None,
+    ranks: Ranks,
+    spill: Path | None = None,
 ) -> EvaluationRecord:
     """Evaluates the model of `run`, or until it ends that of its newest good checkpoint, on the
     events of `data`; also writes a file in RUN/evaluations.
 
+    Edges between layers that the memory has no room for are in files of `spill`, if it is given.
     Events that the run trained on are left out, unless no others are there. Events in sectors are
     scored by as many ranks, and stitched. Collective.
 
@@ -59,6 +65,8 @@ def evaluate_run(
             f"{run}: its model embeds hits, so no edges can be evaluated; 'bigtrk build EVENTS "
             f"OUT --embedding {run}' makes graphs of it, and says how good they are"
         )
+    if spill:
+        together(lambda: spill_scoring(evaluated.model, spill, ranks))
     found = open_events([data])
     sources, seen = _unseen(found, evaluated.trained_on)
     left_out = len(found) - len(sources)
