@@ -20,6 +20,7 @@ from bigtrk.training.settings import Configuration
 from tests.distributed import test_routes
 from tests.distributed.ranks import run_ranks
 from tests.distributed.test_routes import losses, settings, train
+from tests.open_files import open_files
 
 data = test_routes.data  # the fixture
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -103,8 +104,7 @@ def test_files_are_gone_however_a_training_ends(
     folder.mkdir()
     running = program(data, tmp_path / "run", folder)
     wait_for_steps(tmp_path / "run")
-    held = [str(link.readlink()) for link in Path(f"/proc/{running.pid}/fd").iterdir()]
-    assert any(str(folder) in name for name in held)
+    assert open_files(folder, running.pid)
     running.send_signal(end)
     running.communicate(timeout=60)
     assert not list(folder.iterdir())

@@ -20,6 +20,7 @@ from bigtrk.models.stores.host import HostStore
 from bigtrk.models.stores.store import EdgeStore, MemoryStore
 from bigtrk.models.stores.streamed import StreamedStore
 from tests.models.graphs import Cut, F, G, gradients, make_graph
+from tests.open_files import open_files
 
 CPU = torch.device("cpu")
 TYPES = [torch.float32, torch.bfloat16, torch.float64]
@@ -116,11 +117,6 @@ def test_sectors_of_one_rank_share_a_store(
     found = gradients(model, made)
     assert torch.equal(made, expected)
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
-
-
-def open_files(folder: Path) -> list[str]:
-    links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    return [link for link in links if str(folder) in link]
 
 
 def test_files_have_no_names_are_used_again_and_closed(tmp_path: Path) -> None:
