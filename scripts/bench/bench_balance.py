@@ -23,7 +23,7 @@ from bigtrk.machine import machine
 from bigtrk.parallel.collectives import all_max, all_sum
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Assignment, MicroStep, Router
+from bigtrk.parallel.routing import WHOLE, Assignment, MicroStep, Router
 from bigtrk.parallel.world import make_world
 from bigtrk.training.costs import operations
 from bigtrk.training.data.batch import BatchMaker
@@ -49,7 +49,7 @@ def steps_of(
     if way == "plain":
         steps = step_items(costs, per_step, seed=0, epoch=epoch)
         return [(step, plain(step, ranks)) for step in steps]
-    router = Router([{1: cost} for cost in costs], ranks)
+    router = Router([{WHOLE: cost} for cost in costs], ranks)
     kind = next(kind for kind in get_args(Batching) if kind == way)
     steps = step_items(costs, per_step, seed=0, epoch=epoch, batching=kind)
     return [(step, router.route(step)) for step in steps]
@@ -57,7 +57,7 @@ def steps_of(
 
 def plain(step: list[int], ranks: int) -> list[MicroStep]:
     rows = [step[i : i + ranks] for i in range(0, len(step), ranks)]
-    shares = [[Assignment(event, 0, 1, rank) for rank, event in enumerate(row)] for row in rows]
+    shares = [[Assignment(event, (0,), 1, rank) for rank, event in enumerate(row)] for row in rows]
     return [row + [None] * (ranks - len(row)) for row in shares]
 
 
