@@ -3,11 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-# METIS on event 1000 with 3.0 M edges: cut edges and halo rows in 8 parts, and how they grow with
-# the number of parts, as surfaces do (measured for 2 to 256 parts on 0.34 M and 3.0 M edges).
-CUT_8, HALO_8, GROWTH, IMBALANCE = 0.09, 0.36, 0.55, 1.03
-# Number of sectors that a sector exchanges rows with: 23 of 64, 27 of 256 in the same cuts.
-NEIGHBOURS = 27
+from bigtrk.cost.cut_law import CUT, HALO, IMBALANCE, Exchange, exchange_of_sector
 
 
 @dataclass(frozen=True)
@@ -25,39 +21,51 @@ class SectorSize:
 
 @dataclass(frozen=True)
 class EventSize:
-    """Nodes and edges of an event, the number of sectors it is stored in, and the quality of a
-    cut in 8: cut edges / edges, halo rows / nodes, largest sector / mean.
+    """Nodes and edges of an event, the number of sectors it is stored in, and the quality of its
+    cut: cut edges and halo rows relative to what METIS's law gives (cut_law.py), and largest sector
+    / mean.
     """
 
     nodes: float
     edges: float
     stored: int = 1
-    cut_8: float = CUT_8
-    halo_8: float = HALO_8
+    cut: float = 1.0
+    halo: float = 1.0
     imbalance: float = IMBALANCE
 
     def sector(self, parts: int) -> SectorSize:
         """Estimates the size of the largest of `parts` sectors."""
         if parts == 1:
             return SectorSize(self.edges, self.nodes)
-        growth = (parts / 8) ** GROWTH
-        edges = self.edges * (1 + min(1.0, self.cut_8 * growth)) * self.imbalance / parts
+        crossing = min(1.0, self.cut * CUT(self.nodes, self.edges, parts))
+        edges = self.edges * (1 + crossing) * self.imbalance / parts
         # A sector cannot hold more than the event's other nodes.
-        halo = min(self.halo_8 * growth / parts, 1 - 1 / parts) * self.nodes
-        return SectorSize(edges, self.nodes / parts, halo)
+        halo = min(self.halo * HALO(self.nodes, self.edges, parts) / parts, 1 - 1 / parts)
+        return SectorSize(edges, self.nodes / parts, halo * self.nodes)
+
+    def exchange(self, parts: int, ranks_per_node: int, in_a_row: bool = True) -> Exchange:
+        """Estimates what the largest of `parts` sectors exchanges within its host and with others.
+
+        in_a_row: the ranks of a host follow each other; else they are anywhere.
+        """
+        return exchange_of_sector(self.sector(parts).halo, parts, ranks_per_node, in_a_row)
 
 
 def event_size(record: dict[str, Any]) -> EventSize:
     """Returns the size that the record of a graph or of a cut event gives."""
     quality, parts = record.get("quality"), record.get("parts", 1)
+    nodes, edges = record["nodes"], record["edges"]
     if not quality or parts == 1:
-        return EventSize(record["nodes"], record["edges"], parts)
-    scale = (8 / parts) ** GROWTH
+        return EventSize(nodes, edges, parts)
     return EventSize(
-        nodes=record["nodes"],
-        edges=record["edges"],
+        nodes=nodes,
+        edges=edges,
         stored=parts,
-        cut_8=quality["cut_fraction"] * scale,
-        halo_8=quality["halo_fraction"] * scale,
+        cut=_relative(quality["cut_fraction"], CUT(nodes, edges, parts)),
+        halo=_relative(quality["halo_fraction"], HALO(nodes, edges, parts)),
         imbalance=quality["edge_imbalance"],
     )
+
+
+def _relative(measured: float, law: float) -> float:
+    return measured / law if law else 1.0  # an event without edges has no cut

@@ -10,6 +10,7 @@ import math
 from pydantic import Field
 
 from bigtrk.config import Settings
+from bigtrk.cost.cut_law import Exchange
 
 
 class Link(Settings):
@@ -48,6 +49,10 @@ def all_gather(link: Link, ranks: int, n_bytes: float) -> float:
     return link.seconds(math.log2(ranks), (ranks - 1) / ranks * n_bytes)
 
 
-def exchange(link: Link, neighbours: int, n_bytes: float) -> float:
-    """Returns the seconds to swap `n_bytes` in all with `neighbours` other ranks."""
-    return link.seconds(neighbours, n_bytes)
+def exchange(network: Network, volume: Exchange, n_bytes: float) -> float:
+    """Returns the seconds to swap rows of `n_bytes` with other ranks. What stays within the host
+    takes its own link meanwhile.
+    """
+    within = network.within.seconds(volume.messages_within, volume.rows_within * n_bytes)
+    between = network.between.seconds(volume.messages_between, volume.rows_between * n_bytes)
+    return max(within, between)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from bigtrk.cost.event_size import NEIGHBOURS, EventSize, SectorSize
+from bigtrk.cost.event_size import EventSize, SectorSize
 from bigtrk.cost.footprint import Columns, Footprint, footprint
 from bigtrk.cost.links import exchange
 from bigtrk.cost.machine_constants import CACHED_BYTES, MachineConstants
@@ -59,9 +59,9 @@ class CostModel:
 
     n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: the
     number of shares that the cores of a CPU host are split into, one for a rank, if more than it
-    has ranks. events_per_step: a rank holds all of its own at once, and
-    if it `reads_ahead`, since an epoch has several steps, the next step's.
-    spills: edges between layers are in files.
+    has ranks. events_per_step: a rank holds all of its own at once, and if it `reads_ahead`, since
+    an epoch has several steps, the next step's. spills: edges between layers are in files.
+    in_a_row: the ranks of a host follow each other, so that sectors near each other share it.
     """
 
     model: ModelConfig
@@ -75,6 +75,7 @@ class CostModel:
     events_per_step: int = 1
     reads_ahead: bool = True
     spills: bool = False
+    in_a_row: bool = True
 
     def footprint(self, cut: bool, sectors: int = 1) -> Footprint:
         features = self.n_node_features, self.n_edge_features
@@ -167,10 +168,9 @@ class CostModel:
         """
         if ranks == 1:
             return 0.0
-        size = event.sector(ranks)
-        link = self.machine.network.slowest(ranks, self.ranks_per_node)
-        neighbours, rows = min(ranks - 1, NEIGHBOURS), self.footprint(cut=True).exchanged
-        return 2 * sum(exchange(link, neighbours, size.halo * n_bytes) for n_bytes in rows)
+        volume = event.exchange(ranks, self.ranks_per_node, self.in_a_row)
+        network, rows = self.machine.network, self.footprint(cut=True).exchanged
+        return 2 * sum(exchange(network, volume, n_bytes) for n_bytes in rows)
 
     def step_seconds(self) -> float:
         """Returns the seconds that a step adds to its events: reduction and optimizer."""

@@ -1,6 +1,7 @@
 """Event sizes to plan for, from folders, as numbers, or from papers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,4 @@ def draw(sizes: Sequence[EventSize], n: int, seed: int) -> list[EventSize]:
 
 def _scaled(size: EventSize, factor: float) -> EventSize:
     nodes = size.nodes * factor ** (2 / 3)  # 0.15 for 0.22
-    return EventSize(
-        nodes, size.edges * factor, size.stored, size.cut_8, size.halo_8, size.imbalance
-    )
+    return replace(size, nodes=nodes, edges=size.edges * factor)

@@ -28,6 +28,7 @@ from bigtrk.disk.files import read_json, write_atomically
 from bigtrk.errors import InputError
 from scripts.docs import (
     cost_tables,
+    cut_tables,
     event_tables,
     fault_tables,
     parallel_tables,
@@ -53,6 +54,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "balance": ("balance", parallel_tables.balance),
     "builders": ("builders", stage_tables.builders),
     "checkpoint": ("checkpoint", cost_tables.checkpoint),
+    "direct_cuts": ("partition_volumes", cut_tables.direct_cuts),
     "exchange_cost": ("exchange_cost", parallel_tables.exchange_cost),
     "faults": ("faults", fault_tables.faults),
     "graph_builders": ("graph_builders", stage_tables.graph_builders),
@@ -63,6 +65,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "large_events": ("large_events", event_tables.large_events),
     "parity_matrix": ("parity_matrix", parallel_tables.parity_matrix),
     "parity_models": ("parity_models", parallel_tables.parity_models),
+    "partition_volumes": ("partition_volumes", cut_tables.partition_volumes),
     "physics_full": ("physics_full", training_tables.physics_full),
     "physics_heptrkx": ("physics_heptrkx", training_tables.physics_heptrkx),
     "pyg_heptrkx": ("pyg_heptrkx", training_tables.physics_heptrkx),
@@ -73,6 +76,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "rehearsals": ("rehearsals", parallel_tables.rehearsals),
     "sampling": ("sampling", training_tables.sampling),
     "scaling": ("scaling", parallel_tables.scaling),
+    "scaling_curves": ("scaling_curves", cut_tables.scaling_curves),
     "shadow_epochs": ("shadow_epochs", training_tables.shadow_epochs),
     "sharding": ("sharding", cost_tables.sharding),
     "sharding_hidden128": ("sharding_hidden128", cost_tables.sharding),

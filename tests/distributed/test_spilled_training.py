@@ -42,7 +42,7 @@ def train_noting_files(ranks: Ranks, configuration: Configuration) -> int:
         taken.append(size)
         return take(store, size)
 
-    FileStore._file = noted  # type: ignore[method-assign]
+    FileStore._file = noted  # type: ignore[assignment,method-assign]
     train(ranks, configuration)
     return len(taken)
 

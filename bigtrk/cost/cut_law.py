@@ -1,0 +1,78 @@
+"""How METIS's cuts grow with the event and with the number of parts.
+
+Each half of a part is cut again across a surface, so what is cut in K parts grows as K^g - 1. The
+constants are fitted to what `scripts/bench/partition_volumes.py` counts, for 2 to 256 parts of
+events of 0.34 M, 3.0 M and 40 M edges (docs/scaling.md gives its errors; a test holds them).
+Shapes: N nodes, E edges, K parts.
+"""
+
+from dataclasses import dataclass
+
+TYPICAL_NODES = 1e5
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """The value factor (E/N)^degree (N/100,000)^nodes (K^parts - 1)."""
+
+    factor: float
+    degree: float
+    nodes: float
+    parts: float
+
+    def __call__(self, nodes: float, edges: float, parts: int) -> float:
+        if not nodes:
+            return 0.0
+        event = (edges / nodes) ** self.degree * (nodes / TYPICAL_NODES) ** self.nodes
+        return self.factor * event * (parts**self.parts - 1)
+
+
+# Cut edges / edges, and halo rows / nodes.
+CUT = PowerLaw(factor=1.3e-3, degree=1.05, nodes=0.0, parts=0.55)
+HALO = PowerLaw(factor=5.2e-3, degree=1.05, nodes=0.0, parts=0.55)
+# Largest / mean number of edges that a part computes.
+IMBALANCE = 1.03
+# Parts that a part exchanges rows with, at most, however many there are.
+MOST_NEIGHBOURS = 40
+# Rows that two ranks of a host both need from another host cross twice: by so much more rows cross
+# than if each host were one part.
+CROSSING_TWICE = 1.3
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Rows that a sector receives in an exchange, and the ranks that it exchanges with, of its own
+    host (within) and of others (between).
+    """
+
+    rows_within: float
+    rows_between: float
+    messages_within: float
+    messages_between: float
+
+
+def neighbours(parts: int) -> float:
+    """Estimates the parts that a part exchanges rows with: nearly all of few, and ever fewer."""
+    return (parts - 1) / (1 + (parts - 1) / MOST_NEIGHBOURS)
+
+
+def crossing_share(parts: int, ranks_per_node: int, in_a_row: bool) -> float:
+    """Estimates the share of halo rows that crosses hosts.
+
+    Parts near each other in METIS's tree have ranks near each other (parallel/routing.py). Where
+    these share a host, that is one part of a coarser cut; else each other rank may be anywhere.
+    """
+    if parts <= ranks_per_node:
+        return 0.0
+    if not in_a_row:
+        return (parts - ranks_per_node) / (parts - 1)
+    hosts = parts / ranks_per_node
+    return min(1.0, CROSSING_TWICE * (hosts**HALO.parts - 1) / (parts**HALO.parts - 1))
+
+
+def exchange_of_sector(halo: float, parts: int, ranks_per_node: int, in_a_row: bool) -> Exchange:
+    """Estimates what a sector with so many halo rows exchanges within its host and with others."""
+    share, known = crossing_share(parts, ranks_per_node, in_a_row), neighbours(parts)
+    here = min(parts, ranks_per_node) - 1
+    within = min(known, here) if in_a_row else known * here / max(parts - 1, 1)
+    return Exchange((1 - share) * halo, share * halo, within, known - within)

@@ -1,0 +1,123 @@
+"""Predicts scaling curves to 4,096 ranks, by size of event and number of sectors. Measures nothing.
+
+    python scripts/bench/scaling_curves.py [--output FILE] [--quick | --publish]
+
+Each event is in K sectors, one on a rank, and ranks / K events are trained on at once. Predictions
+are those of `bigtrk plan` with its constants of the A100 and four ranks on a host: sizes of sectors
+and rows exchanged follow the law that is fitted to docs/results/partition_volumes.json, once with
+neighbours in METIS's tree on one host, as ranks are laid out, and once with sectors anywhere. The
+last line is one JSON object: by event and sectors the efficiency on the most ranks, relative to one
+rank with memory for a whole event, and the share of the exchanges' time that the placement saves.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from bigtrk.console import exit_on_bad_input, follow
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import A100
+from bigtrk.cost.model import CostModel
+from bigtrk.disk.files import read_json
+from bigtrk.planning.dry_run import weak_scaling
+from bigtrk.planning.event_sizes import PAPERS
+from bigtrk.training.costs import make_cost
+from bigtrk.training.settings import Configuration
+from scripts.results import CHECKOUT, RESULTS, Results, add_options
+
+RANKS = (1, 4, 16, 64, 256, 1024, 4096)
+SECTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+QUICK_RANKS, QUICK_SECTORS = (1, 16, 64), (1, 16)
+RANKS_PER_NODE, MEMORY = 4, 40 * 2**30
+PLACEMENTS = {"tree": True, "anywhere": False}  # whether the ranks of a host follow each other
+SETTINGS = {"model": {"hidden": 128, "layers": 8, "recompute": "chunk", "precision": "bf16"}}
+
+
+def sizes() -> dict[str, EventSize]:
+    """Returns the events that were cut, and CTD's, by name."""
+    cut = read_json(CHECKOUT / RESULTS / "partition_volumes.json")["events"]
+    known = {row["event"]: EventSize(row["nodes"], row["edges"]) for row in cut}
+    ordered = sorted([*known.items(), ("CTD", PAPERS["ctd"])], key=lambda item: item[1].edges)
+    return dict(ordered)
+
+
+def cost(world: int, in_a_row: bool = True) -> CostModel:
+    configuration = Configuration.model_validate(SETTINGS)
+    made = make_cost(configuration, world, RANKS_PER_NODE, A100)
+    return replace(made, in_a_row=in_a_row)
+
+
+def curve(name: str, event: EventSize, parts: int, ranks: Sequence[int]) -> dict[str, Any]:
+    """Predicts an event's curve in so many sectors, with both placements."""
+    return {
+        "event": name,
+        "nodes": event.nodes,
+        "edges": event.edges,
+        "sectors": parts,
+        "bytes": cost(max(ranks)).memory(event, parts).total,
+        **{name: placed(event, parts, ranks, row) for name, row in PLACEMENTS.items()},
+    }
+
+
+def placed(
+    event: EventSize, parts: int, ranks: Sequence[int], in_a_row: bool
+) -> dict[str, float | list[dict[str, float]]]:
+    """Predicts the seconds of an event's exchanges, and the points of its curve."""
+    one = cost(1)
+    alone = one.seconds(event, 1) + one.step_seconds()
+    points = weak_scaling(lambda world: cost(world, in_a_row), [event], ranks, parts, seed=0)
+    return {
+        "exchange_seconds": cost(max(ranks), in_a_row).exchange_seconds(event, parts),
+        "points": [
+            {
+                "ranks": point.ranks,
+                "events_per_step": point.events_per_step,
+                "step_seconds": point.step_seconds,
+                "efficiency": alone * point.events_per_step / point.step_seconds / point.ranks,
+                "waiting": point.waiting,
+                "communication": point.communication,
+            }
+            for point in points
+        ],
+    }
+
+
+def saved(row: dict[str, Any]) -> float:
+    """Returns the share of the exchanges' seconds that placement saves."""
+    tree, anywhere = (row[name]["exchange_seconds"] for name in PLACEMENTS)
+    return 1 - tree / anywhere if anywhere else 0.0
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Makes the last line."""
+    return {
+        f"{row['event']}, {row['sectors']} sectors": {
+            "efficiency": row["tree"]["points"][-1]["efficiency"],
+            "saved": saved(row),
+        }
+        for row in rows
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    add_options(parser, quick="few ranks and sectors")
+    arguments = parser.parse_args()
+    results = Results("scaling_curves", arguments)
+    ranks, sectors = (QUICK_RANKS, QUICK_SECTORS) if arguments.quick else (RANKS, SECTORS)
+    cases = [(name, event, k) for name, event in sizes().items() for k in sectors]
+    rows = [curve(*case, ranks) for case in follow(cases, len(cases), "curves")]
+    machine = A100.model_dump(mode="json", exclude={"fit"})
+    results.write(
+        summary(rows),
+        curves=rows,
+        constants=machine,
+        ranks_per_node=RANKS_PER_NODE,
+        memory_bytes=MEMORY,
+        settings=SETTINGS,
+    )
+
+
+if __name__ == "__main__":
+    exit_on_bad_input("scaling_curves.py", main)

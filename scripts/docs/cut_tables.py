@@ -1,0 +1,105 @@
+"""Tables of METIS's cuts, and of the curves that are predicted from them."""
+
+from typing import Any
+
+from scripts.docs.table import Table, percent
+
+SHOWN = (2, 8, 32, 64, 256)  # sectors
+CURVES = (1, 4, 16, 64, 256)
+RANKS_PER_NODE = "4"
+
+
+def partition_volumes(found: Any) -> Table:
+    """Lists what METIS's sectors exchange, and what of it crosses hosts of four ranks."""
+    rows = [
+        [
+            _event(row) if cut["parts"] == SHOWN[0] else "",
+            str(cut["parts"]),
+            percent(cut["cut_edges"] / row["edges"], 1),
+            percent(cut["halo_rows"] / row["nodes"], 1),
+            f"{cut['largest_edges'] * cut['parts'] / (row['edges'] + cut['cut_edges']):.2f}",
+            f"{cut['neighbours']['mean']:.0f} ({cut['neighbours']['most']})",
+            *_crossing(cut),
+        ]
+        for row in found["events"]
+        for cut in row["merged"]
+        if cut["parts"] in SHOWN
+    ]
+    columns = (
+        "event", "sectors", "edges cut", "halo rows / nodes", "imbalance", "neighbours (most)",
+        "between hosts, tree", "dealt out", "random",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def _event(row: Any) -> str:
+    return f"{row['event']}: {row['nodes']:,} nodes, {row['edges']:,} edges"
+
+
+def _crossing(cut: Any) -> list[str]:
+    """Writes the shares of halo rows that cross hosts, by placement."""
+    hosts = cut["hosts"].get(RANKS_PER_NODE)
+    if hosts is None:
+        return [""] * 3
+    return [percent(hosts[way]["rows"] / cut["halo_rows"]) for way in ("tree", "cyclic", "random")]
+
+
+def direct_cuts(found: Any) -> Table:
+    """Lists cuts of their own beside those that 256 parts merge into."""
+    rows = []
+    for row in found["events"]:
+        merged = {cut["parts"]: cut for cut in row["merged"]}
+        for cut in row["direct"]:
+            pair = (merged[cut["parts"]], cut)
+            rows.append(
+                [
+                    row["event"],
+                    str(cut["parts"]),
+                    *(percent(one["cut_edges"] / row["edges"], 2) for one in pair),
+                    *(percent(one["halo_rows"] / row["nodes"], 1) for one in pair),
+                    *(f"{one['largest_edges']:,}" for one in pair),
+                ]
+            )
+    columns = (
+        "event", "sectors", "edges cut, merged", "cut directly", "halo rows / nodes, merged",
+        "cut directly", "edges of the largest, merged", "cut directly",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def scaling_curves(found: Any) -> Table:
+    """Lists what is predicted for many ranks, by event and sectors."""
+    rows = [
+        [
+            _event(row) if row["sectors"] == CURVES[0] else "",
+            str(row["sectors"]),
+            f"{row['bytes'] / 2**30:,.1f} GiB",
+            *(_milliseconds(row[way]["exchange_seconds"]) for way in ("tree", "anywhere")),
+            *(percent(_at(row["tree"], ranks)["efficiency"]) for ranks in (256, 4096)),
+            percent(_at(row["anywhere"], 4096)["efficiency"]),
+            percent(_at(row["tree"], 4096)["waiting"]),
+            percent(_at(row["tree"], 4096)["communication"], 1),
+            f"{_rate(_at(row['tree'], 4096)):,.0f}",
+        ]
+        for row in found["curves"]
+        if row["sectors"] in CURVES
+    ]
+    columns = (
+        "event", "sectors", "memory of a rank", "exchanges, tree", "anywhere",
+        "efficiency on 256 ranks", "on 4,096", "on 4,096, anywhere", "waiting", "communication",
+        "events per second",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms" if seconds else ""
+
+
+def _at(curve: Any, ranks: int) -> Any:
+    [point] = [point for point in curve["points"] if point["ranks"] == ranks]
+    return point
+
+
+def _rate(point: Any) -> float:
+    return float(point["events_per_step"] / point["step_seconds"])

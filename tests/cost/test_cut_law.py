@@ -1,0 +1,80 @@
+"""The law of METIS's cuts against what was counted, and the price of rows between hosts."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from bigtrk.cost.cut_law import CUT, HALO, Exchange, crossing_share, exchange_of_sector, neighbours
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.links import Link, Network, exchange
+from bigtrk.cost.machine_constants import A100
+from bigtrk.planning.dry_run import predict_step
+from tests.cost.test_model import cost
+
+EVENT = EventSize(100_000, 3_000_000)
+
+
+def test_a_whole_event_cuts_and_exchanges_nothing() -> None:
+    assert CUT(EVENT.nodes, EVENT.edges, 1) == HALO(EVENT.nodes, EVENT.edges, 1) == 0
+    assert EVENT.sector(1).halo == 0
+    assert EventSize(0, 0).sector(4).halo == 0
+
+
+def test_more_parts_are_cut_more_and_hold_less() -> None:
+    sectors = [EVENT.sector(parts) for parts in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
+    for larger, smaller in pairwise(sectors):
+        assert smaller.edges < larger.edges
+        assert smaller.nodes < larger.nodes
+    assert all(sector.halo <= EVENT.nodes for sector in sectors)
+
+
+def test_ranks_of_one_host_cross_none() -> None:
+    for parts in (1, 2, 4):
+        assert crossing_share(parts, 4, in_a_row=True) == 0
+        assert crossing_share(parts, 4, in_a_row=False) == 0
+    shares = [crossing_share(parts, 4, in_a_row=True) for parts in (8, 16, 64, 256)]
+    assert shares == sorted(shares)
+    assert all(0 < share < 1 for share in shares)
+
+
+def test_sectors_anywhere_are_on_another_host_by_chance() -> None:
+    """28 of a rank's 31 others are on another host of four."""
+    assert crossing_share(32, 4, in_a_row=False) == pytest.approx(28 / 31)
+    assert crossing_share(32, 4, in_a_row=True) < crossing_share(32, 4, in_a_row=False)
+
+
+@pytest.mark.parametrize("in_a_row", [True, False])
+@pytest.mark.parametrize("parts", [2, 8, 64])
+def test_what_is_exchanged_is_what_is_received(parts: int, in_a_row: bool) -> None:
+    found = exchange_of_sector(1000.0, parts, 4, in_a_row)
+    assert found.rows_within + found.rows_between == pytest.approx(1000)
+    assert found.messages_within + found.messages_between == pytest.approx(neighbours(parts))
+    assert found.messages_within <= 3
+
+
+def test_each_link_takes_its_own_rows() -> None:
+    """Worked by hand: 3 messages and 400 rows of 10 bytes here, 5 and 100 rows there."""
+    network = Network(
+        within=Link(latency=1.0, bandwidth=1000.0), between=Link(latency=2.0, bandwidth=100.0)
+    )
+    volume = Exchange(rows_within=400, rows_between=100, messages_within=3, messages_between=5)
+    assert exchange(network, volume, 10) == pytest.approx(max(3 + 4, 10 + 10))
+    here = Exchange(rows_within=400, rows_between=0, messages_within=3, messages_between=0)
+    assert exchange(network, here, 10) == pytest.approx(7)
+
+
+def test_sectors_on_one_host_are_priced_at_its_link() -> None:
+    slow = A100.network.model_copy(update={"between": Link(latency=1.0, bandwidth=1.0)})
+    machine = A100.model_copy(update={"network": slow})
+    assert cost(8, machine=machine).exchange_seconds(EVENT, 4) == cost(8).exchange_seconds(EVENT, 4)
+    assert cost(8, machine=machine).exchange_seconds(EVENT, 8) > 1
+
+
+def test_neighbours_on_one_host_save_time() -> None:
+    row = cost(64)
+    anywhere = replace(row, in_a_row=False)
+    for parts in (8, 16, 64):
+        assert row.exchange_seconds(EVENT, parts) < anywhere.exchange_seconds(EVENT, parts)
+    step, other = (predict_step(model, [(EVENT, 64)]) for model in (row, anywhere))
+    assert step.slowest < other.slowest
