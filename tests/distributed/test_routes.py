@@ -150,7 +150,7 @@ def test_events_that_do_not_fit_are_named_with_the_remedy(tmp_path: Path, data: 
         )
     chosen = settings(data, tmp_path, memory_gib=0.01)
     for found in run_ranks(2, complaint, chosen, [graphs, sectors]):
-        assert "no number of sectors helps on 2 rank(s): lower model.hidden, set" in found
+        assert "no number of sectors helps on 2 rank(s): set model.precision=bf16, lower" in found
 
 
 def test_a_cut_that_is_asked_for_and_does_not_fit_has_a_remedy(tmp_path: Path, data: Path) -> None:

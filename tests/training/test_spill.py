@@ -2,19 +2,25 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from pydantic import ValidationError
 
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import CPU
 from bigtrk.disk import file_systems
 from bigtrk.errors import InputError
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig
 from bigtrk.parallel.ranks import discover
 from bigtrk.training import spill
+from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.spill import Need, check_folder, open_spill, spill_scoring
+from bigtrk.training.steps import routers
 from tests.models.graphs import F, G, make_graph
 from tests.open_files import open_files
 
@@ -104,6 +110,22 @@ def test_scores_are_the_same_with_edges_in_files(
         spill_scoring(model, tmp_path, discover())
         assert torch.equal(model(*given), expected)
     assert open_files(tmp_path)
+
+
+@pytest.mark.parametrize(("recompute", "helps"), [("chunk", True), ("none", False)])
+def test_files_are_a_remedy_where_they_would_do(recompute: str, helps: bool) -> None:
+    model = {"layers": 8, "recompute": recompute}
+    configuration = Configuration.model_validate({"model": model})
+    cost, size = make_cost(configuration, 1, 1, CPU), EventSize(100_000, 3_000_000)
+    source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"))
+    choice = routers._Choice(configuration, cost, budget=3 * GIB)
+    with_files = Configuration.model_validate({"model": model, "training": {"spill": "/scratch"}})
+    told = routers._remedy([(source, size)], choice)
+    assert "no number of sectors helps on 1 rank(s): set " in told
+    assert ("set training.spill=FOLDER of a local disk, model.precision=bf16" in told) is helps
+    if helps:
+        cut = routers._Choice(with_files, cost, choice.budget).fitting(size)
+        assert list(cut) == [(1, 1)]
 
 
 def test_only_edges_that_are_kept_can_be_spilled(tmp_path: Path) -> None:

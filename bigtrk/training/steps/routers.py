@@ -106,6 +106,15 @@ class _Choice:
         """Returns the cost of edges in files, if they may be there."""
         return replace(self.cost, spills=True) if self.configuration.training.spill else None
 
+    def would_spill(self, size: EventSize) -> bool:
+        """Says whether an event would fit if its edges were in files, and they are not yet."""
+        model = self.configuration.model
+        if self.spilling or model.name != "interaction" or model.recompute != "chunk":
+            return False
+        cost = replace(self.cost, spills=True)
+        cuts = chain(*self.cuts(size.stored))
+        return any(cost.memory(size, *cut).total <= self.budget for cut in cuts)
+
     def needed(self, size: EventSize, cut: Cut) -> float:
         """Returns the least bytes of memory that a cut takes."""
         return (self.spilling or self.cost).memory(size, *cut).total
@@ -159,9 +168,10 @@ def _told(n_bytes: float, cut: Cut) -> str:
 def _advice(source: EventSource, size: EventSize, choice: _Choice) -> str:
     parts, world = choice.smallest_parts(size), choice.cost.world
     if parts is None:
+        spill = "training.spill=FOLDER of a local disk, " if choice.would_spill(size) else ""
         return (
-            f"no number of sectors helps on {world} rank(s): lower model.hidden, set "
-            f"model.precision=bf16, or add ranks"
+            f"no number of sectors helps on {world} rank(s): set {spill}model.precision=bf16, lower "
+            f"model.hidden, or add ranks"
         )
     if parts <= size.stored and not choice.apart:
         return "set training.routing=automatic, which merges sectors"
