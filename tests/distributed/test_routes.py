@@ -61,10 +61,15 @@ def settings(data: Path, run: Path, **training: Any) -> Configuration:
 
 
 def gib_for(
-    configuration: Configuration, data: Path, world: int, fitting: Cut, failing: Cut
+    configuration: Configuration,
+    data: Path,
+    world: int,
+    fitting: Cut,
+    failing: Cut,
+    events: int = 5,
 ) -> float:
-    """A budget that holds the large event in one cut, and not in the other."""
-    cost = make_cost(configuration, world, ranks_per_node=4, machine=find_machine(None))
+    """A budget that holds the large of so many events in one cut, and not in the other."""
+    cost = make_cost(configuration, world, 4, find_machine(None), events=events)
     source = open_events([data / "sectors"])[0]
     fits, fails = (cost.memory(source.size, *cut).total for cut in (fitting, failing))
     assert fits < fails
@@ -156,7 +161,7 @@ def test_events_that_do_not_fit_are_named_with_the_remedy(tmp_path: Path, data: 
 def test_a_cut_that_is_asked_for_and_does_not_fit_has_a_remedy(tmp_path: Path, data: Path) -> None:
     """Whole it would fit: more sectors of one rank take more memory, where all edges are kept."""
     chosen = settings(data, tmp_path, routing="stored")
-    budget = gib_for(chosen, data, 1, WHOLE, Cut(PARTS, 1))
+    budget = gib_for(chosen, data, 1, WHOLE, Cut(PARTS, 1), events=1)
     chosen = settings(data, tmp_path, routing="stored", memory_gib=budget)
     found = run_ranks(1, complaint, chosen, [data / "sectors"])[0]
     assert f"GiB in {PARTS} sectors); set training.routing=automatic" in found

@@ -119,13 +119,12 @@ def test_files_are_a_remedy_where_they_would_do(recompute: str, helps: bool) -> 
     cost, size = make_cost(configuration, 1, 1, CPU), EventSize(100_000, 3_000_000)
     source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"))
     choice = routers._Choice(configuration, cost, budget=3 * GIB)
-    with_files = Configuration.model_validate({"model": model, "training": {"spill": "/scratch"}})
     told = routers._remedy([(source, size)], choice)
     assert "no number of sectors helps on 1 rank(s): set " in told
     assert ("set training.spill=FOLDER of a local disk, model.precision=bf16" in told) is helps
     if helps:
-        cut = routers._Choice(with_files, cost, choice.budget).fitting(size)
-        assert list(cut) == [(1, 1)]
+        spilling = Configuration.model_validate({"model": model, "training": {"spill": "/scratch"}})
+        assert list(routers._Choice(spilling, cost, choice.budget).fitting(size)) == [(1, 1)]
 
 
 def test_only_edges_that_are_kept_can_be_spilled(tmp_path: Path) -> None:

@@ -170,8 +170,8 @@ def _advice(source: EventSource, size: EventSize, choice: _Choice) -> str:
     if parts is None:
         spill = "training.spill=FOLDER of a local disk, " if choice.would_spill(size) else ""
         return (
-            f"no number of sectors helps on {world} rank(s): set {spill}model.precision=bf16, lower "
-            f"model.hidden, or add ranks"
+            f"no number of sectors helps on {world} rank(s): set {spill}model.precision=bf16, "
+            f"lower model.hidden, or add ranks"
         )
     if parts <= size.stored and not choice.apart:
         return "set training.routing=automatic, which merges sectors"
