@@ -114,6 +114,10 @@ class TrainingSettings(Settings):
     soonest; `stored` in all its sectors, or as many as there are ranks for."""
     memory_gib: float | None = Field(None, gt=0)
     """Memory of each rank that routing may fill; without it, what the rank has [GiB]."""
+    auto: bool = False
+    """Choose at the start what is not configured, by the predicted time and memory: what the
+    backward pass computes anew, the engine (`ddp`, unless the model's state does not fit) and
+    `memory_gib`. None of these changes what is learnt. The run's record has what was chosen."""
     minutes: float | None = Field(None, gt=0)
     """End the run after so long a training, validation not counted; all epochs without it [min]."""
     validate_minutes: float | None = Field(None, gt=0)
@@ -192,6 +196,15 @@ class Configuration(Settings):
             raise ValueError(
                 "with sampling.method=shadow a step is of one event: set training.events_per_step=1"
                 " and sampling.batch_size"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _chosen_for_whole_events(self) -> Self:
+        if self.training.auto and self.sampling.method != "none":
+            raise ValueError(
+                f"training.auto: is for steps of whole events, not for sampling.method="
+                f"{self.sampling.method}; set it to false"
             )
         return self
 

@@ -3,8 +3,8 @@
 Rank 0 predicts once, before training, for all: two hosts may round differently.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.model import CostModel
@@ -38,36 +38,62 @@ def training_router(
         InputError: events do not fit a rank's memory in the sectors that they are stored in, on
             these ranks; or the calibration of the machine cannot be read.
     """
-    settings = configuration.training
-    budget = (settings.memory_gib or 0) * GIB or memory_of_rank(ranks)
-    # The smallest rank decides.
-    budget = -float(all_max([-budget], ranks.device))
+    budget = memory_budget(configuration, ranks)
     return on_first_rank(lambda: _predict(configuration, ranks, sources, budget))
+
+
+def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
+    """Returns the bytes that events may fill on each rank: the smallest rank's. Collective."""
+    budget = (configuration.training.memory_gib or 0) * GIB or memory_of_rank(ranks)
+    return -float(all_max([-budget], ranks.device))
+
+
+@dataclass(frozen=True)
+class FittingCuts:
+    """The numbers of sectors that events may be trained in, and those that fit `budget` bytes."""
+
+    configuration: Configuration
+    cost: CostModel
+    budget: float
+
+    def fitting(self, size: EventSize) -> dict[int, float]:
+        """Returns the predicted seconds of an event in each number of sectors that fits."""
+        fits = [cut for cut in self._cuts(size.stored) if self.needed(size, cut) <= self.budget]
+        return {cut: self.cost.seconds(size, cut) for cut in fits}
+
+    def needed(self, size: EventSize, cut: int) -> float:
+        """Returns the bytes of a rank that trains an event in so many sectors."""
+        return self.cost.memory(size, cut).total
+
+    def least(self, size: EventSize) -> tuple[float, int]:
+        """Returns the bytes and the sectors of an event where it needs least."""
+        return min((self.needed(size, cut), cut) for cut in self._cuts(size.stored))
+
+    def router(self, fitting: Sequence[Mapping[int, float]]) -> Router:
+        """Makes a router of events by what `fitting` returns of each."""
+        return Router(fitting, self.cost.world, lockstep=self.cost.sharding.lockstep)
+
+    def _cuts(self, stored: int) -> list[int]:
+        # Fewer naive sectors would be another training, since cut edges are left out.
+        settings, world = self.configuration, self.cost.world
+        if settings.training.routing == "stored" or settings.data.sectors == "naive":
+            return [usable_parts(stored, world)]
+        return possible_parts(stored, world)
 
 
 def _predict(
     configuration: Configuration, ranks: Ranks, sources: Sequence[EventSource], budget: float
 ) -> Router:
     cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
+    cuts = FittingCuts(configuration, cost, budget)
     sizes = [source.size for source in sources]
-    choices = [_choices(configuration, size.stored, ranks.world_size) for size in sizes]
-    fitting = [
-        {k: cost.seconds(size, k) for k in parts if cost.memory(size, k).total <= budget}
-        for size, parts in zip(sizes, choices, strict=True)
-    ]
+    fitting = [cuts.fitting(size) for size in sizes]
     oversized = [i for i, fits in enumerate(fitting) if not fits]
     if oversized:
         raise InputError(
             _remedy([(sources[i], sizes[i]) for i in oversized], cost, ranks.world_size, budget)
         )
-    return Router(fitting, ranks.world_size, lockstep=cost.sharding.lockstep)
-
-
-def _choices(configuration: Configuration, stored: int, world_size: int) -> list[int]:
-    # Fewer naive sectors would be another training, since cut edges are left out.
-    if configuration.training.routing == "stored" or configuration.data.sectors == "naive":
-        return [usable_parts(stored, world_size)]
-    return possible_parts(stored, world_size)
+    return cuts.router(fitting)
 
 
 def _remedy(
