@@ -60,24 +60,27 @@ def cpu_model(cpuinfo: Path) -> str:
 def memory_bytes() -> int:
     """Returns the host's bytes of memory, or the job's or container's limit where that is less."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    own = _own_cgroup(Path("/proc/self/cgroup"))
-    return min([physical, *cgroup_limits(CGROUP, own)])
+    return min([physical, *cgroup_limits(CGROUP, Path("/proc/self/cgroup"))])
 
 
-def cgroup_limits(root: Path, group: str) -> list[int]:
-    """Lists the memory limits of a version 2 control group and of those above it, up to `root`."""
-    folder = root / group.lstrip("/")
+def cgroup_limits(root: Path, own: Path) -> list[int]:
+    """Lists the memory limits of a process's control groups and of those above them, up to `root`.
+
+    own: the file that names the groups, a line "0::/group" in version 2 and "4:memory:/group" in
+    version 1, whose limits lie in a folder of their own; a host may have both.
+    """
     limits = []
-    for place in (folder, *folder.parents):
-        limit = place / "memory.max"
-        if place.is_relative_to(root) and limit.is_file():
-            limits.append(limit.read_text().strip())
-    return [int(limit) for limit in limits if limit.isdecimal()]
+    for line in own.read_text().splitlines() if own.exists() else []:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            limits += _limits(root, group, "memory.max")
+        elif "memory" in controllers.split(","):
+            limits += _limits(root / "memory", group, "memory.limit_in_bytes")
+    return limits
 
 
-def _own_cgroup(path: Path) -> str:
-    if path.exists():
-        for line in path.read_text().splitlines():
-            if line.startswith("0::"):
-                return line.removeprefix("0::")
-    return "/"
+def _limits(root: Path, group: str, name: str) -> list[int]:
+    folder = root / group.lstrip("/")
+    places = [place for place in (folder, *folder.parents) if place.is_relative_to(root)]
+    read = [(place / name).read_text().strip() for place in places if (place / name).is_file()]
+    return [int(limit) for limit in read if limit.isdecimal()]
