@@ -102,8 +102,15 @@ def ask_choice(
             "--ranks 4 --memory 16"
         )
     path, overrides, folders = split_arguments(arguments, default)
+    configuration = users_configuration(path, overrides)
+    method = configuration.sampling.method
+    if method != "none":
+        raise InputError(
+            f"bigtrk plan --choose: is for steps of whole events, not for "
+            f"sampling.method={method}; set it to none"
+        )
     if not folders and not sizes.given:
-        folders = users_configuration(path, overrides).data.train
+        folders = configuration.data.train
     question = ask(
         [*arguments, *(str(folder) for folder in folders if str(folder) not in arguments)],
         default,
