@@ -108,9 +108,10 @@ class Bench:
         size = ["--particles", str(self.draw.particles), "--seed", str(self.draw.number)]
         quietly(["bigtrk", "simulate", events, *number, *size])
         quietly(["bigtrk", "build", events, str(self.stored(1))])
-        for sectors in SECTORS[1:]:
-            folders = str(self.stored(1)), str(self.stored(sectors))
-            quietly(["partition", *folders, "--parts", str(sectors)])
+        whole = str(self.stored(1))
+        quietly(
+            *(["partition", whole, str(self.stored(k)), "--parts", str(k)] for k in SECTORS[1:])
+        )
 
     def stored(self, sectors: int) -> Path:
         """Returns the folder of the events in so many sectors."""
@@ -142,7 +143,7 @@ class Bench:
         """Returns the settings of the choice and of its rivals, by name; makes what they lack."""
         *cutting, training = map(shlex.split, self.answer["commands"])
         for command in cutting:
-            quietly(command[2:])
+            quietly(command[2:])  # python -m
         chosen = training[training.index("bigtrk/train.py") + 1 :]
         return {CHOICE: chosen, **{rival.name: self._settings(rival) for rival in self.rivals()}}
 
@@ -193,7 +194,16 @@ class Bench:
         return rival.way in settings and chosen["parts"] == rival.sectors
 
 
-def quietly(command: Sequence[str]) -> None:
-    """Runs a program of ours."""
-    program = [sys.executable, "-m", *command]
-    subprocess.run(program, check=True, stdout=subprocess.DEVNULL, cwd=CHECKOUT)
+def quietly(*commands: Sequence[str]) -> None:
+    """Runs programs of ours side by side.
+
+    Raises:
+        subprocess.CalledProcessError: one failed.
+    """
+    programs = [[sys.executable, "-m", *command] for command in commands]
+    running = [
+        subprocess.Popen(program, stdout=subprocess.DEVNULL, cwd=CHECKOUT) for program in programs
+    ]
+    for status, program in zip([one.wait() for one in running], programs, strict=True):
+        if status:
+            raise subprocess.CalledProcessError(status, program)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.console import exit_on_bad_input, say
+from bigtrk.disk.files import read_json, write_json
 from bigtrk.training.automatic.margin import GIB
 from scripts.bench.choice_draw import CHOICE, Bench, draws, quietly
 from scripts.bench.limited_ranks import Outcome
@@ -33,6 +34,16 @@ from scripts.bench.memory_limit import memory_group
 from scripts.results import Results, add_options
 
 WITHIN = 1.1
+
+
+def measured_draw(bench: Bench) -> dict[str, Any]:
+    """Measures a draw, or reads what was measured of it."""
+    known = bench.folder / "row.json"
+    if not known.exists():
+        bench.prepare()
+        write_json(known, measure_draw(bench))
+    row: dict[str, Any] = read_json(known)
+    return row
 
 
 def measure_draw(bench: Bench) -> dict[str, Any]:
@@ -108,8 +119,7 @@ def measure(arguments: argparse.Namespace) -> None:
     load, calibration, rows = os.getloadavg()[0], calibrated(work), []
     for draw in draws(arguments.draws, arguments.seed):
         bench = Bench(draw, work / f"draw-{draw.number}", calibration)
-        bench.prepare()
-        rows.append(measure_draw(bench))
+        rows.append(measured_draw(bench))
         say(told(rows[-1]))
     results.write(summary(rows), seed=arguments.seed, load=load, draws=rows)
 

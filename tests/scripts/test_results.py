@@ -28,6 +28,7 @@ SCRIPTS = {
     "bench.gpu_suite": [],
     "bench.measure_sharding": [],
     "bench.plan_accuracy": [],
+    "bench.plan_choice": [],
     "bench.study_results": ["scaling"],
     "faults.inject_faults": ["--rounds=1"],
     "faults.soak": [],
