@@ -1,5 +1,6 @@
 """`bigtrk plan --choose`: the settings of a run within a rank's memory, and what starts it."""
 
+import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def _commands(choice: Choice, task: Task, given: Given) -> list[str]:
     ]
     overrides = [
         *(one for one in given.overrides if not train or not one.startswith("data.train=")),
-        *([f"data.train=[{', '.join(map(str, train))}]"] if train else []),
+        *([f"data.train={json.dumps([*map(str, train)])}"] if train else []),
         *choice.chosen.candidate.overrides,
         f"training.memory_gib={task.limit.budget_gib}",
     ]

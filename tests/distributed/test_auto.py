@@ -71,7 +71,7 @@ def test_a_choice_is_recorded_and_trained_and_kept(
     assert f"engine.name={recorded['engine']['name']}" in lines[0]
     assert recorded["training"]["memory_gib"] > 0
     run_ranks(WORLD, fit_recorded, run, again)
-    assert losses(again) == losses(run)
+    assert losses(again) == pytest.approx(losses(run), rel=1e-6)
     run_ranks(1, train, settings(data, run), run)
     assert "training.auto: " not in capfd.readouterr().out
     resumed = read_run_record(run).config
@@ -101,7 +101,7 @@ def test_too_little_memory_is_one_line_on_all_ranks(data: Path, tmp_path: Path) 
     configuration = settings(data, tmp_path, training={"memory_gib": 0.1})
     one, other = run_ranks(WORLD, chosen, configuration)
     assert one == other
-    assert one.startswith("training.auto: no settings that may be chosen fit all events")
+    assert "training.auto: no settings that may be chosen fit all events" in one
     assert "\n" not in one
     enough = float(one.split("the least that would do is ")[1].split()[0])
     roomy = settings(data, tmp_path, training={"memory_gib": enough})
