@@ -315,16 +315,23 @@ def plan(
     check: Annotated[
         bool, typer.Option("--check", help="compare with what run folders recorded")
     ] = False,
+    choose: Annotated[
+        bool, typer.Option("--choose", help="choose a run's settings for --ranks and --memory")
+    ] = False,
+    allow_bf16: Annotated[
+        bool, typer.Option("--allow-bf16", help="with --choose: the precision, too")
+    ] = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict memory, the number of sectors that fits, step time and scaling, without training.
 
     --calibrate writes to bigtrk/calibration.json in the user's cache (XDG_CACHE_HOME, else
-    ~/.cache), or to the file of --machine.
+    ~/.cache), or to the file of --machine. --choose leaves what is configured as it is, and prints
+    the commands that cut the events and train; without events, those of the configuration.
     """
     from bigtrk.disk.cache import make_private
-    from bigtrk.planning import calibration
+    from bigtrk.planning import calibration, choice_table
     from bigtrk.planning import command as planning
     from bigtrk.planning import plan as plans
     from bigtrk.planning import tables as plan_tables
@@ -341,6 +348,18 @@ def plan(
     elif check:
         checks = planning.compare_runs(arguments or [], machine, ranks_per_node)
         print_result(checks, as_json, lambda: plan_tables.show_checks(checks, console))
+    elif choose:
+        chosen = planning.ask_choice(
+            arguments or [],
+            DEFAULT,
+            planning.Sizes(nodes, edges, events),
+            ranks,
+            ranks_per_node or 4,
+            memory,
+            machine,
+            allow_bf16,
+        )
+        print_result(chosen, as_json, lambda: choice_table.show_choice(chosen, console))
     else:
         sizes = planning.Sizes(nodes, edges, events)
         question = planning.ask(

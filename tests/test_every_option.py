@@ -74,6 +74,7 @@ COMMANDS = [
     ),
     "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
     "bigtrk plan --check runs/0001 --code own_code",
+    "bigtrk plan --choose graphs --ranks 2 --memory 4 --allow-bf16 model.layers=1",
     "bigtrk check-model mlp model.hidden=4 --json",
     "bigtrk doctor --json",
 ]

@@ -9,6 +9,8 @@ import torch
 from bigtrk.machine import memory_bytes
 from bigtrk.parallel.ranks import Ranks
 
+# The rest of a rank's memory is for what is not predicted: libraries, fragments, other processes.
+FILLED = 0.9
 _HUGE_PAGE = 2 * 2**20
 _M_MMAP_THRESHOLD = -3  # mallopt(3)
 _THRESHOLD, _HUGE_PAGES = "MALLOC_MMAP_THRESHOLD_", "THP_MEM_ALLOC_ENABLE"
@@ -72,9 +74,7 @@ def use_huge_pages() -> None:
 def memory_of_rank(ranks: Ranks) -> float:
     """Returns the bytes that this rank may fill: nine tenths of its accelerator's, or of its share
     of the host's.
-
-    The last tenth is for what is not predicted: libraries, fragments, other processes.
     """
     if ranks.device.type == "cuda":
-        return 0.9 * float(torch.cuda.get_device_properties(ranks.device).total_memory)
-    return 0.9 * memory_bytes() / ranks.local_size
+        return FILLED * float(torch.cuda.get_device_properties(ranks.device).total_memory)
+    return FILLED * memory_bytes() / ranks.local_size

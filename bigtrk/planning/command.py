@@ -9,6 +9,7 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.errors import InputError
 from bigtrk.models.check import check_model
 from bigtrk.planning.check import check
+from bigtrk.planning.choice import Given, make_choice
 from bigtrk.planning.event_sizes import folder_sizes, paper_sizes
 from bigtrk.planning.plan import Question, check_summary
 from bigtrk.training.costs import find_machine
@@ -24,6 +25,11 @@ class Sizes:
     nodes: int | None
     edges: int | None
     paper: str | None
+
+    @property
+    def given(self) -> bool:
+        """Says whether sizes are given without folders."""
+        return (self.nodes, self.edges, self.paper) != (None, None, None)
 
     def of(self, folders: Sequence[Path]) -> list[EventSize]:
         """Returns the sizes asked for.
@@ -71,6 +77,52 @@ def ask(
         machine=find_machine(machine),
         seed=seed,
     )
+
+
+def ask_choice(
+    arguments: Sequence[str],
+    default: Path,
+    sizes: Sizes,
+    ranks: str,
+    ranks_per_node: int,
+    memory_gib: float | None,
+    machine: str | None,
+    allow_bf16: bool,
+) -> dict[str, Any]:
+    """Answers a command line's question for a choice; without events they are those that the
+    configuration trains on.
+
+    Raises:
+        InputError: the number of ranks or their memory is not said, an argument is bad, or no
+            candidate fits.
+    """
+    if len(read_ranks(ranks)) > 1 or memory_gib is None:
+        raise InputError(
+            "bigtrk plan --choose: give one number of ranks and the memory of each in GiB, such as "
+            "--ranks 4 --memory 16"
+        )
+    path, overrides, folders = split_arguments(arguments, default)
+    configuration = users_configuration(path, overrides)
+    method = configuration.sampling.method
+    if method != "none":
+        raise InputError(
+            f"bigtrk plan --choose: is for steps of whole events, not for "
+            f"sampling.method={method}; set it to none"
+        )
+    if not folders and not sizes.given:
+        folders = configuration.data.train
+    question = ask(
+        [*arguments, *(str(folder) for folder in folders if str(folder) not in arguments)],
+        default,
+        sizes,
+        ranks,
+        ranks_per_node,
+        memory_gib,
+        machine,
+        seed=0,
+    )
+    files = [path] if str(path) in arguments else []
+    return make_choice(question, Given(files, overrides, folders, allow_bf16))
 
 
 def _checked(configuration: Configuration) -> Configuration:

@@ -19,6 +19,7 @@ from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import DataRecord, MeasuredScales, RunRecord
 from bigtrk.records.run_folder import append_metrics
 from bigtrk.tracing import traced
+from bigtrk.training.automatic.settle import settle
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.resume import (
@@ -68,6 +69,9 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     """
     together(lambda: check_loggers(configuration.run.loggers))
     configuration = with_degrees(configuration, events.train)
+    if configuration.training.auto and resume is None:  # a resumed run's record has its choice
+        with traced("choosing settings"):
+            configuration = settle(configuration, ranks, events.train)
     stop = StopRequest(ranks)
     # Signals are requests also while it is built: one that ended the process would leave the lock.
     with stop.listening(), FolderLock() as lock:

@@ -115,6 +115,10 @@ class TrainingSettings(Settings):
     its sectors, several on each rank where there are fewer ranks."""
     memory_gib: float | None = Field(None, gt=0)
     """Memory of each rank that routing may fill; without it, what the rank has [GiB]."""
+    auto: bool = False
+    """Choose at the start what is not configured, by the predicted time and memory: what the
+    backward pass computes anew, the engine (`ddp`, unless the model's state does not fit) and
+    `memory_gib`. None of these changes what is learnt. The run's record has what was chosen."""
     spill: Path | None = None
     """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, in
     files that are gone with the process, however it ends; an event may then be as large as the disk
@@ -216,6 +220,15 @@ class Configuration(Settings):
             raise ValueError(
                 f"training.spill: is for whole events, not for "
                 f"sampling.method={self.sampling.method}, whose parts can be made smaller"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _chosen_for_whole_events(self) -> Self:
+        if self.training.auto and self.sampling.method != "none":
+            raise ValueError(
+                f"training.auto: is for steps of whole events, not for sampling.method="
+                f"{self.sampling.method}; set it to false"
             )
         return self
 

@@ -19,7 +19,7 @@ from bigtrk.parallel.routing import Router
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.steps.routers import rank_budget
+from bigtrk.training.steps.routers import memory_budget
 
 GIB = 2**30
 
@@ -66,7 +66,7 @@ def spill_edges(
         for source, choices in zip(sources, router.seconds, strict=True)
         for cut in choices
     ]
-    budget = rank_budget(configuration, ranks)
+    budget = memory_budget(configuration, ranks)
     store = together(lambda: open_spill(configuration.training, ranks, needs, budget))
     model.keep_edges_in(store)
 

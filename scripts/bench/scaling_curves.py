@@ -55,7 +55,7 @@ def curve(name: str, event: EventSize, parts: int, ranks: Sequence[int]) -> dict
         "nodes": event.nodes,
         "edges": event.edges,
         "sectors": parts,
-        "bytes": cost(max(ranks)).memory(event, parts).total,
+        "bytes": cost(max(ranks)).memory(event, parts, parts).total,
         **{name: placed(event, parts, ranks, row) for name, row in PLACEMENTS.items()},
     }
 
@@ -65,7 +65,7 @@ def placed(
 ) -> dict[str, float | list[dict[str, float]]]:
     """Predicts the seconds of an event's exchanges, and the points of its curve."""
     one = cost(1)
-    alone = one.seconds(event, 1) + one.step_seconds()
+    alone = one.seconds(event, 1, 1) + one.step_seconds()
     points = weak_scaling(lambda world: cost(world, in_a_row), [event], ranks, parts, seed=0)
     return {
         "exchange_seconds": cost(max(ranks), in_a_row).exchange_seconds(event, parts),

@@ -9,6 +9,7 @@ from bigtrk.cost.cut_law import CUT, HALO, Exchange, crossing_share, exchange_of
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.links import Link, Network, exchange
 from bigtrk.cost.machine_constants import A100
+from bigtrk.parallel.routing import Cut
 from bigtrk.planning.dry_run import predict_step
 from tests.cost.test_model import cost
 
@@ -76,5 +77,5 @@ def test_neighbours_on_one_host_save_time() -> None:
     anywhere = replace(row, in_a_row=False)
     for parts in (8, 16, 64):
         assert row.exchange_seconds(EVENT, parts) < anywhere.exchange_seconds(EVENT, parts)
-    step, other = (predict_step(model, [(EVENT, 64)]) for model in (row, anywhere))
+    step, other = (predict_step(model, [(EVENT, Cut(64, 64))]) for model in (row, anywhere))
     assert step.slowest < other.slowest

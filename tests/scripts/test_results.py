@@ -29,6 +29,7 @@ SCRIPTS = {
     "bench.measure_sharding": [],
     "bench.partition_volumes": [],
     "bench.plan_accuracy": [],
+    "bench.plan_choice": [],
     "bench.scaling_curves": [],
     "bench.study_results": ["scaling"],
     "faults.inject_faults": ["--rounds=1"],

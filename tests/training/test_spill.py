@@ -118,13 +118,13 @@ def test_files_are_a_remedy_where_they_would_do(recompute: str, helps: bool) -> 
     configuration = Configuration.model_validate({"model": model})
     cost, size = make_cost(configuration, 1, 1, CPU), EventSize(100_000, 3_000_000)
     source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"))
-    choice = routers._Choice(configuration, cost, budget=3 * GIB)
+    choice = routers.FittingCuts(configuration, cost, budget=3 * GIB)
     told = routers._remedy([(source, size)], choice)
     assert "no number of sectors helps on 1 rank(s): set " in told
     assert ("set training.spill=FOLDER of a local disk, model.precision=bf16" in told) is helps
     if helps:
         spilling = Configuration.model_validate({"model": model, "training": {"spill": "/scratch"}})
-        assert list(routers._Choice(spilling, cost, choice.budget).fitting(size)) == [(1, 1)]
+        assert list(routers.FittingCuts(spilling, cost, choice.budget).fitting(size)) == [(1, 1)]
 
 
 def test_only_edges_that_are_kept_can_be_spilled(tmp_path: Path) -> None:

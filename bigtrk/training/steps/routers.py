@@ -3,7 +3,7 @@
 Rank 0 predicts once, before training, for all: two hosts may round differently.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
@@ -47,14 +47,14 @@ def training_router(
         InputError: events do not fit a rank's memory in the sectors that they are stored in, on
             these ranks; or the calibration of the machine cannot be read.
     """
-    # The smallest rank decides.
-    budget = -float(all_max([-rank_budget(configuration, ranks)], ranks.device))
+    budget = memory_budget(configuration, ranks)
     return on_first_rank(lambda: _predict(configuration, ranks, sources, budget))
 
 
-def rank_budget(configuration: Configuration, ranks: Ranks) -> float:
-    """Returns the bytes of memory that this rank may fill."""
-    return (configuration.training.memory_gib or 0) * GIB or memory_of_rank(ranks)
+def memory_budget(configuration: Configuration, ranks: Ranks) -> float:
+    """Returns the bytes that events may fill on each rank: the smallest rank's. Collective."""
+    budget = (configuration.training.memory_gib or 0) * GIB or memory_of_rank(ranks)
+    return -float(all_max([-budget], ranks.device))
 
 
 def _predict(
@@ -67,17 +67,17 @@ def _predict(
         find_machine(None),
         events=len(sources),
     )
-    choice = _Choice(configuration, cost, budget)
+    cuts = FittingCuts(configuration, cost, budget)
     sizes = [source.size for source in sources]
-    fitting = [choice.fitting(size) for size in sizes]
+    fitting = [cuts.fitting(size) for size in sizes]
     oversized = [i for i, fits in enumerate(fitting) if not fits]
     if oversized:
-        raise InputError(_remedy([(sources[i], sizes[i]) for i in oversized], choice))
-    return Router(fitting, ranks.world_size, cost.sharding.lockstep, choice.apart)
+        raise InputError(_remedy([(sources[i], sizes[i]) for i in oversized], cuts))
+    return cuts.router(fitting)
 
 
 @dataclass(frozen=True)
-class _Choice:
+class FittingCuts:
     """The cuts that an event may be trained in, and those of them that fit `budget` bytes."""
 
     configuration: Configuration
@@ -119,6 +119,14 @@ class _Choice:
         """Returns the least bytes of memory that a cut takes."""
         return (self.spilling or self.cost).memory(size, *cut).total
 
+    def least(self, size: EventSize) -> tuple[float, Cut]:
+        """Returns the bytes and the cut of an event where it needs least."""
+        return min((self.needed(size, cut), cut) for cut in chain(*self.cuts(size.stored)))
+
+    def router(self, fitting: Sequence[Mapping[Cut, float]]) -> Router:
+        """Makes a router of events by what `fitting` returns of each."""
+        return Router(fitting, self.cost.world, self.cost.sharding.lockstep, self.apart)
+
     def cuts(self, stored: int) -> list[list[Cut]]:
         """Lists the cuts of an event in `stored` sectors: those with one on each rank, which has
         fewest halo rows, and then those with several.
@@ -142,21 +150,16 @@ class _Choice:
         return None
 
 
-def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], choice: _Choice) -> str:
+def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts) -> str:
     """Says which events do not fit, and what to do about it."""
-    tried = {
-        source.name: min(
-            (choice.needed(size, cut), cut) for cut in chain(*choice.cuts(size.stored))
-        )
-        for source, size in oversized
-    }
+    tried = {source.name: cuts.least(size) for source, size in oversized}
     source, size = max(oversized, key=lambda one: tried[one[0].name])
     names = [f"{name} ({_told(*least)})" for name, least in islice(tried.items(), _NAMED)]
     more = len(oversized) - len(names)
     return (
-        f"{len(oversized)} event(s) do not fit the {choice.budget / GIB:.2f} GiB of a rank: "
+        f"{len(oversized)} event(s) do not fit the {cuts.budget / GIB:.2f} GiB of a rank: "
         f"{', '.join(names)}{f' and {more} more' if more else ''}; "
-        f"{_advice(source, size, choice)}"
+        f"{_advice(source, size, cuts)}"
     )
 
 
@@ -165,15 +168,15 @@ def _told(n_bytes: float, cut: Cut) -> str:
     return f"{n_bytes / GIB:.2f} GiB {where}"
 
 
-def _advice(source: EventSource, size: EventSize, choice: _Choice) -> str:
-    parts, world = choice.smallest_parts(size), choice.cost.world
+def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
+    parts, world = cuts.smallest_parts(size), cuts.cost.world
     if parts is None:
-        spill = "training.spill=FOLDER of a local disk, " if choice.would_spill(size) else ""
+        spill = "training.spill=FOLDER of a local disk, " if cuts.would_spill(size) else ""
         return (
             f"no number of sectors helps on {world} rank(s): set {spill}model.precision=bf16, "
             f"lower model.hidden, or add ranks"
         )
-    if parts <= size.stored and not choice.apart:
+    if parts <= size.stored and not cuts.apart:
         return "set training.routing=automatic, which merges sectors"
     # A folder of sectors is not cut again: its graphs are.
     folder = source.folder.path if size.stored == 1 else "GRAPHS"

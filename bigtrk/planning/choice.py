@@ -1,0 +1,123 @@
+"""`bigtrk plan --choose`: the settings of a run within a rank's memory, and what starts it."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bigtrk.planning.plan import Question
+from bigtrk.training.automatic.choice import Choice, choose
+from bigtrk.training.automatic.margin import Limit, safe_share
+from bigtrk.training.automatic.prediction import Prediction, Task
+from bigtrk.training.data.event_source import open_events
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a command line gave beside the question, which the commands to start repeat.
+
+    files: the configuration file, if one is named. folders: those of the events, none where sizes
+    alone are known.
+    """
+
+    files: Sequence[Path]
+    overrides: Sequence[str]
+    folders: Sequence[Path]
+    allow_bf16: bool
+
+
+def make_choice(question: Question, given: Given) -> dict[str, Any]:
+    """Chooses and makes all of the answer, JSON-able, in bytes and seconds.
+
+    Raises:
+        InputError: no candidate fits; names the memory that would do.
+    """
+    task = _task(question, given)
+    choice, largest = choose(task), question.largest
+    return {
+        "machine": question.machine.name,
+        "calibrated": question.machine.calibrated,
+        "model": question.configuration.model.model_dump(mode="json"),
+        "events": {
+            "number": len(question.sizes),
+            "largest": {"nodes": largest.nodes, "edges": largest.edges},
+        },
+        "events_per_step": question.configuration.training.events_per_step,
+        "ranks": task.world,
+        "memory_bytes": task.limit.memory,
+        "budget_bytes": task.limit.budget,
+        "candidates": [_row(one) for one in choice.considered],
+        "choice": _row(choice.chosen),
+        "commands": _commands(choice, task, given),
+    }
+
+
+def _task(question: Question, given: Given) -> Task:
+    assert question.budget is not None
+    return Task(
+        configuration=question.configuration,
+        sizes=question.sizes,
+        world=question.ranks[0],
+        ranks_per_node=question.ranks_per_node,
+        machine=question.machine,
+        limit=Limit(question.budget, safe_share(question.machine)),
+        cuttable=True,
+        allow_bf16=given.allow_bf16,
+    )
+
+
+def _row(one: Prediction) -> dict[str, Any]:
+    return {
+        "settings": dict(one.candidate.values),
+        "sectors": one.sectors,
+        "parts": one.cut.parts,
+        "sectors_per_rank": one.sectors_per_rank,
+        "memory": one.memory,
+        "seconds": one.seconds,
+        "fits": one.fits,
+    }
+
+
+def _commands(choice: Choice, task: Task, given: Given) -> list[str]:
+    """Lists the command that cuts whole events, if they are to be cut, and that which trains."""
+    sectors = choice.chosen.sectors
+    cuts = {folder: _cut_folder(folder, sectors) for folder in _whole(given) if sectors > 1}
+    train = [*given.folders, *cuts.values()] if given.folders else list(cuts.values())
+    cutting = [
+        ["python", "-m", "partition", str(folder), str(cut), "--parts", str(sectors)]
+        for folder, cut in cuts.items()
+    ]
+    overrides = [
+        *(one for one in given.overrides if not train or not one.startswith("data.train=")),
+        *([f"data.train={json.dumps([*map(str, train)])}"] if train else []),
+        *choice.chosen.candidate.overrides,
+        f"training.memory_gib={task.limit.budget_gib}",
+    ]
+    engine = choice.chosen.candidate.configured(task.configuration).engine.name
+    program = ["bigtrk/train.py", *map(str, given.files), *overrides]
+    return [shlex.join(command) for command in (*cutting, [*_launcher(task, engine), *program])]
+
+
+def _whole(given: Given) -> list[Path]:
+    """Lists the folders that hold whole events; a name that stands for one where none is given."""
+    if not given.folders:
+        return [Path("GRAPHS")]
+    found = [source.folder.path for source in open_events(given.folders) if source.parts == 1]
+    return list(dict.fromkeys(found))
+
+
+def _cut_folder(graphs: Path, sectors: int) -> Path:
+    return graphs.with_name(f"{graphs.name}-in-{sectors}")
+
+
+def _launcher(task: Task, engine: str) -> list[str]:
+    """Returns the launcher of as many ranks on each of as many hosts as are asked for."""
+    per_host = min(task.world, task.ranks_per_node)
+    hosts = -(-task.world // per_host)
+    if engine == "deepspeed":
+        several = ["--num_nodes", str(hosts)] if hosts > 1 else []
+        return ["deepspeed", *several, "--num_gpus", str(per_host)]
+    several = ["--nnodes", str(hosts)] if hosts > 1 else []
+    return ["torchrun", *several, "--nproc-per-node", str(per_host)]

@@ -1,0 +1,52 @@
+"""The fastest of the candidates that fit."""
+
+from dataclasses import dataclass
+
+from bigtrk.errors import InputError
+from bigtrk.training.automatic.candidates import candidates
+from bigtrk.training.automatic.margin import GIB
+from bigtrk.training.automatic.prediction import Prediction, Task, predict
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen prediction, and all that it was chosen from."""
+
+    chosen: Prediction
+    considered: list[Prediction]
+
+
+def choose(task: Task) -> Choice:
+    """Chooses the candidate that is predicted to end a step soonest, of those that fit; of equally
+    fast ones that with fewest sectors.
+
+    Raises:
+        InputError: none fits; names the memory that would do.
+    """
+    considered: list[Prediction] = []
+    for group in candidates(task.configuration, task.world, task.allow_bf16):
+        found = [predict(task, one, sectors) for sectors in task.sectors for one in group]
+        considered += found
+        fitting = [(one.seconds, i) for i, one in enumerate(found) if one.seconds is not None]
+        if fitting:
+            return Choice(found[min(fitting)[1]], considered)
+    raise InputError(_too_little(task, considered))
+
+
+def _too_little(task: Task, considered: list[Prediction]) -> str:
+    least, limit = min(considered, key=lambda one: one.memory), task.limit
+    filled = f", of which {limit.share:.0%} may be filled" if limit.share < 1 else ""
+    return (
+        f"no settings that may be chosen fit all events in the {limit.memory / GIB:.2f} GiB of a "
+        f"rank{filled}; the least that would do is {limit.enough_gib(least.memory):.3f} GiB, with "
+        f"{said(least)}: give as much, add ranks, cut the events in more sectors or lower "
+        f"model.hidden"
+    )
+
+
+def said(prediction: Prediction) -> str:
+    """Says a candidate in words."""
+    parts, per_rank = prediction.cut.parts, prediction.sectors_per_rank
+    cut = "whole events" if parts == 1 else f"events in up to {parts} sectors"
+    several = f", {per_rank} on a rank" if per_rank > 1 else ""
+    return ", ".join([*prediction.candidate.overrides, cut]) + several

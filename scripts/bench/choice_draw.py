@@ -1,0 +1,209 @@
+"""One draw of scripts/bench/plan_choice.py: its events, the choice for it, and all that could have
+been chosen instead.
+"""
+
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.model import CostModel
+from bigtrk.disk.files import read_json, write_json
+from bigtrk.planning.command import Sizes, ask_choice
+from bigtrk.planning.event_sizes import folder_sizes
+from bigtrk.train import DEFAULT
+from bigtrk.training.automatic.margin import GIB, Limit
+from bigtrk.training.costs import load_constants, make_cost
+from bigtrk.training.named_code import users_configuration
+from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.routers import FittingCuts
+from scripts.bench.limited_ranks import Outcome, train_within
+from scripts.results import CHECKOUT
+
+STEPS = 3
+SECTORS = (1, 2, 4, 8)
+# What a rival keeps for the backward pass. On a CPU `offload` is `chunk`.
+WAYS = ("model.recompute=none", "model.recompute=layer", "model.recompute=chunk")
+# Particles of events of 20 k to 400 k edges.
+FEWEST, MOST = 1_500, 11_500
+DOUBTLESS = 1.5  # times the limit: no prediction was ever that far off
+# A rival is trained in all its sectors, whatever is predicted of its memory.
+AS_STORED = ("training.routing=stored", "training.memory_gib=1000")
+CHOICE = "choice"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a user may have. place: of the limit of memory, from the least (0) to the most (1)."""
+
+    number: int
+    particles: int
+    ranks: int
+    hidden: int
+    layers: int
+    events_per_step: int
+    place: float
+
+    @property
+    def settings(self) -> list[str]:
+        """Returns the settings of its model and its steps."""
+        return [
+            f"model.hidden={self.hidden}",
+            f"model.layers={self.layers}",
+            f"training.events_per_step={self.events_per_step}",
+            "training.epochs=1",
+            "data.validation=0",
+        ]
+
+
+def draws(number: int, seed: int) -> list[Draw]:
+    """Draws what the choice is asked for, a function of the seed alone."""
+    random = np.random.default_rng(seed)
+    return [
+        Draw(
+            number=i,
+            particles=int(np.exp(random.uniform(np.log(FEWEST), np.log(MOST)))),
+            ranks=int(random.integers(1, 5)),
+            hidden=int(random.choice([16, 32, 64])),
+            layers=int(random.choice([2, 3, 4, 6])),
+            events_per_step=int(random.choice([1, 2])),
+            place=float(random.uniform(0.02, 1)),
+        )
+        for i in range(number)
+    ]
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A training that the choice is compared with."""
+
+    way: str
+    sectors: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.way}, {self.sectors} sectors"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A draw's data in a folder of its own, and how its runs are started and remembered."""
+
+    draw: Draw
+    folder: Path
+    calibration: Path
+
+    def prepare(self) -> None:
+        """Makes the events in all numbers of sectors, once."""
+        events = str(self.folder / "events")
+        number = ["--events", str(STEPS * self.draw.events_per_step)]
+        size = ["--particles", str(self.draw.particles), "--seed", str(self.draw.number)]
+        quietly(["bigtrk", "simulate", events, *number, *size])
+        quietly(["bigtrk", "build", events, str(self.stored(1))])
+        whole = str(self.stored(1))
+        quietly(
+            *(["partition", whole, str(self.stored(k)), "--parts", str(k)] for k in SECTORS[1:])
+        )
+
+    def stored(self, sectors: int) -> Path:
+        """Returns the folder of the events in so many sectors."""
+        return self.folder / ("graphs" if sectors == 1 else f"graphs-in-{sectors}")
+
+    @cached_property
+    def limit_gib(self) -> float:
+        """Returns the memory of each rank."""
+        answer = self._ask(1000.0)
+        share = answer["budget_bytes"] / answer["memory_bytes"]
+        needed = [row["memory"] for row in answer["candidates"]]
+        enough = Limit(0.0, share)
+        low, high = (np.log(enough.enough_gib(n_bytes)) for n_bytes in (min(needed), max(needed)))
+        return round(float(np.exp(low + self.draw.place * (high - low))) + 0.001, 3)
+
+    @cached_property
+    def answer(self) -> dict[str, Any]:
+        """Returns what `bigtrk plan --choose --json` prints."""
+        return self._ask(self.limit_gib)
+
+    def _ask(self, gib: float) -> dict[str, Any]:
+        arguments, ranks = [str(self.stored(1)), *self.draw.settings], self.draw.ranks
+        machine = str(self.calibration)
+        return ask_choice(
+            arguments, DEFAULT, Sizes(None, None, None), str(ranks), ranks, gib, machine, False
+        )
+
+    def runs(self) -> dict[str, list[str]]:
+        """Returns the settings of the choice and of its rivals, by name; makes what they lack."""
+        *cutting, training = map(shlex.split, self.answer["commands"])
+        for command in cutting:
+            quietly(command[2:])  # python -m
+        chosen = training[training.index("bigtrk/train.py") + 1 :]
+        return {CHOICE: chosen, **{rival.name: self._settings(rival) for rival in self.rivals()}}
+
+    def rivals(self) -> list[Rival]:
+        """Lists the rivals that might fit and are not the choice, each layout of an event once."""
+        every = [Rival(way, sectors) for way in WAYS for sectors in SECTORS]
+        distinct: dict[Any, Rival] = {}
+        for one in every:
+            layout, memory = self._laid(one)
+            if memory <= DOUBTLESS * self.limit_gib * GIB and not self._is_chosen(one):
+                distinct.setdefault((one.way, layout), one)
+        return list(distinct.values())
+
+    def run(self, name: str, settings: Sequence[str], again: bool = False) -> Outcome:
+        """Trains within the limit, or returns what is known of it; `again`: a second time."""
+        known = self.folder / f"{name}{' again' if again else ''}.json"
+        if known.exists():
+            return Outcome(**read_json(known))
+        folder, ranks = self.folder / "run", self.draw.ranks
+        shutil.rmtree(folder, ignore_errors=True)
+        # The ranks predict by the same calibration.
+        cache = {"XDG_CACHE_HOME": str(self.calibration.parents[1])}
+        limit = int(self.limit_gib * GIB) * ranks
+        outcome = train_within(limit, ranks, settings, folder, cache)
+        write_json(known, asdict(outcome))
+        return outcome
+
+    def _settings(self, rival: Rival) -> list[str]:
+        data = f"data.train=[{self.stored(rival.sectors)}]"
+        return [*self.draw.settings, data, rival.way, *AS_STORED]
+
+    def _laid(self, rival: Rival) -> tuple[Any, float]:
+        """Returns how a rival lays out its largest event, and the bytes that are predicted."""
+        sizes = folder_sizes([self.stored(rival.sectors)])
+        largest: EventSize = max(sizes, key=lambda size: size.edges)
+        configuration = users_configuration(DEFAULT, self._settings(rival))
+        cuts = FittingCuts(configuration, self._cost(configuration), float("inf"))
+        layout = next(iter(cuts.fitting(largest)))
+        return layout, cuts.needed(largest, layout)
+
+    def _cost(self, configuration: Configuration) -> CostModel:
+        ranks = self.draw.ranks
+        return make_cost(configuration, ranks, ranks, load_constants(self.calibration))
+
+    def _is_chosen(self, rival: Rival) -> bool:
+        chosen: Mapping[str, Any] = self.answer["choice"]
+        settings = {f"{key}={value}" for key, value in chosen["settings"].items()}
+        return rival.way in settings and chosen["parts"] == rival.sectors
+
+
+def quietly(*commands: Sequence[str]) -> None:
+    """Runs programs of ours side by side.
+
+    Raises:
+        subprocess.CalledProcessError: one failed.
+    """
+    programs = [[sys.executable, "-m", *command] for command in commands]
+    running = [
+        subprocess.Popen(program, stdout=subprocess.DEVNULL, cwd=CHECKOUT) for program in programs
+    ]
+    for status, program in zip([one.wait() for one in running], programs, strict=True):
+        if status:
+            raise subprocess.CalledProcessError(status, program)

@@ -1,0 +1,148 @@
+"""`bigtrk plan --choose` as a user runs it: its table, its commands, its refusals."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from tests.distributed.graphs import random_graph
+from tests.programs import run_here
+
+SMALL = ["model.hidden=16", "model.layers=2"]
+SIZES = ["--nodes", "20000", "--edges", "400000", "--machine", "cpu"]
+
+
+def ask(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    command = ["bigtrk", "plan", "--choose", *arguments, "--json"]
+    status, out, err = run_here(command, monkeypatch, capsys)
+    assert (status, err) == (0, "")
+    return json.loads(out)
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("choice") / "my graphs"
+    made = [random_graph(seed, 3000, 60_000) for seed in range(2)]
+    for graph in made:
+        write_graph(folder, graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
+    write_manifest(folder, "graphs", {}, [graph.name for graph in made])
+    return folder
+
+
+def test_sizes_alone_give_both_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*SIZES, "--ranks", "4", "--memory", "0.8", *SMALL]
+    answer = ask(command, monkeypatch, capsys)
+    assert answer["choice"] in answer["candidates"]
+    assert answer["choice"]["memory"] <= answer["budget_bytes"] <= 0.9 * 0.8 * 2**30
+    fitting = [row["seconds"] for row in answer["candidates"] if row["fits"]]
+    assert answer["choice"]["seconds"] == min(fitting)
+    cutting, training = map(shlex.split, answer["commands"])
+    sectors = answer["choice"]["sectors"]
+    assert cutting[:3] == ["python", "-m", "partition"]
+    assert cutting[-2:] == ["--parts", str(sectors)]
+    assert training[:4] == ["torchrun", "--nproc-per-node", "4", "bigtrk/train.py"]
+    assert f'data.train=["{cutting[4]}"]' in training
+    assert f"training.memory_gib={answer['budget_bytes'] / 2**30:.3f}".rstrip("0") in training
+    assert ask(command, monkeypatch, capsys) == answer
+
+
+def test_the_table_is_short_and_the_commands_stand_below_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bigtrk", "plan", "--choose", *SIZES, "--ranks", "2", "--memory", "4", *SMALL]
+    status, out, _ = run_here([*command, "--allow-bf16"], monkeypatch, capsys)
+    assert status == 0
+    rows = [line for line in out.splitlines() if line.startswith("model.recompute=")]
+    assert len(rows) == 6
+    assert sum(" chosen " in row for row in rows) == 1
+    assert out.splitlines()[-1].startswith("torchrun --nproc-per-node 2 bigtrk/train.py")
+
+
+def test_folders_are_cut_and_trained_side_by_side(
+    graphs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide = ["model.hidden=64", "model.layers=2", "data.train=[elsewhere]", "--machine", "cpu"]
+    # Of whole events the budget holds none.
+    whole = ask([str(graphs), "--ranks", "1", "--memory", "9", *wide], monkeypatch, capsys)
+    limit = str(min(row["memory"] for row in whole["candidates"]) / 2**30 * 0.99 / 0.9)
+    command = [str(graphs), "--ranks", "2", "--memory", limit, *wide]
+    answer = ask(command, monkeypatch, capsys)
+    cutting, training = map(shlex.split, answer["commands"])
+    assert cutting == [
+        *["python", "-m", "partition"],
+        str(graphs),
+        f"{graphs}-in-2",
+        "--parts",
+        "2",
+    ]
+    assert f'data.train=["{graphs}", "{graphs}-in-2"]' in training
+    assert "data.train=[elsewhere]" not in training
+    done = run_here(["bigtrk-partition", *cutting[3:], "--workers", "1"], monkeypatch, capsys)
+    assert done[0] == 0
+    # What is cut is not cut again.
+    command = [f"{graphs}-in-2", "--ranks", "2", "--memory", "9", *wide]
+    again = ask(command, monkeypatch, capsys)
+    assert len(again["commands"]) == 1
+    assert {row["sectors"] for row in again["candidates"]} == {1}
+    assert again["choice"]["parts"] in (1, 2)
+
+
+def test_events_are_those_of_the_configuration(
+    graphs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps({"data": {"train": [str(graphs)]}, "engine": {"name": "fsdp2"}}))
+    command = [str(file), "--ranks", "1", "--memory", "9", *SMALL, "--machine", "cpu"]
+    answer = ask(command, monkeypatch, capsys)
+    assert answer["events"]["number"] == 2
+    training = shlex.split(answer["commands"][-1])
+    assert training[:5] == ["torchrun", "--nproc-per-node", "1", "bigtrk/train.py", str(file)]
+    assert not [word for word in training if word.startswith("engine.")]
+
+
+def test_deepspeed_has_its_launcher_and_hosts_are_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*SIZES, "--ranks", "8", "--memory", "4", *SMALL, "engine.name=deepspeed"]
+    training = ask(command, monkeypatch, capsys)["commands"][-1]
+    assert training.startswith("deepspeed --num_nodes 2 --num_gpus 4 bigtrk/train.py")
+    command = [*SIZES, "--ranks", "8", "--memory", "4", *SMALL]
+    training = ask([*command, "--ranks-per-node", "8"], monkeypatch, capsys)["commands"][-1]
+    assert training.startswith("torchrun --nproc-per-node 8 bigtrk/train.py")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([*SIZES, "--memory", "4"], "give one number of ranks and the memory of each"),
+        ([*SIZES, "--ranks", "2"], "give one number of ranks and the memory of each"),
+        ([*SIZES, "--ranks", "2", "--memory", "0.3"], "the least that would do is"),
+        (["nowhere", "--ranks", "2", "--memory", "4"], "nowhere: no such folder"),
+        (
+            [*SIZES, "--ranks", "2", "--memory", "4", "sampling.method=shadow"],
+            "is for steps of whole events",
+        ),
+    ],
+)
+def test_bad_questions_end_in_one_line(
+    arguments: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["bigtrk", "plan", "--choose", *arguments, *SMALL]
+    status, out, err = run_here(command, monkeypatch, capsys)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1

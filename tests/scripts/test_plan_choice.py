@@ -1,0 +1,80 @@
+"""Tests how `bigtrk plan --choose` is compared with its rivals: what is drawn, run and counted."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.disk.files import read_json
+from scripts.bench.choice_draw import CHOICE, draws
+from scripts.bench.limited_ranks import Outcome
+from scripts.bench.plan_choice import compared, summary, told
+from tests.programs import CHECKOUT
+from tests.scripts.test_memory_limit import real
+
+
+class Known:
+    """A bench that knows what a second run gives."""
+
+    def __init__(self, again: dict[str, float]) -> None:
+        self._again, self.asked = again, list[str]()
+
+    def run(self, name: str, _: Any, again: bool) -> Outcome:
+        assert again
+        self.asked.append(name)
+        return Outcome(self._again[name], 0, False)
+
+
+def outcomes(**seconds: float | None) -> dict[str, Outcome]:
+    return {name: Outcome(one, 0, one is None) for name, one in seconds.items()}
+
+
+def test_draws_depend_on_the_seed_alone() -> None:
+    assert draws(30, 0) == draws(30, 0)
+    assert draws(30, 0)[:5] == draws(5, 0)
+    assert draws(30, 0) != draws(30, 1)
+    assert {draw.ranks for draw in draws(30, 0)} == {1, 2, 3, 4}
+
+
+def test_a_choice_that_seems_slow_is_run_again_as_its_rival_is() -> None:
+    bench: Any = Known({CHOICE: 1.05, "rival": 1.0})
+    runs = {CHOICE: [""], "rival": [""], "killed": [""]}
+    found = compared(bench, runs, outcomes(choice=1.5, rival=0.9, killed=None))
+    assert found == {CHOICE: 1.05, "rival": 0.9}
+    assert bench.asked == ["rival", CHOICE]
+    bench = Known({})
+    near = compared(bench, runs, outcomes(choice=1.0, rival=0.95))
+    assert (near, bench.asked) == ({CHOICE: 1.0, "rival": 0.95}, [])
+    assert compared(bench, runs, outcomes(choice=None, rival=1.0)) == {"rival": 1.0}
+
+
+def row(ratio: float | None) -> dict[str, Any]:
+    return {"ratio": ratio, "runs": {CHOICE: {"out_of_memory": ratio is None}}}
+
+
+def test_the_last_line_counts() -> None:
+    rows = [row(1.0), row(1.1), row(1.11), row(None)]
+    assert summary(rows) == {"runs": 4, "out_of_memory": 1, "within_10_percent": 2}
+
+
+@real
+@pytest.mark.slow  # a minute: half of it calibrates
+def test_a_draw_is_measured_and_remembered(tmp_path: Path) -> None:
+    output = tmp_path / "result.json"
+    command = [sys.executable, "-m", "scripts.bench.plan_choice", "--draws", "1", "--seed", "3"]
+    command += ["--work", str(tmp_path / "work"), "--output", str(output)]
+    for _ in range(2):
+        done = subprocess.run(
+            command, cwd=CHECKOUT, env=dict(os.environ), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        found = read_json(output)
+        assert found["summary"]["runs"] == 1
+        assert found["summary"]["out_of_memory"] == 0
+    (only,) = found["draws"]
+    assert told(only) in done.stdout.replace("\n", " ")
+    choice = only["runs"][CHOICE]
+    assert 0 < choice["peak_bytes"] <= only["limit_gib"] * 2**30 * only["ranks"]

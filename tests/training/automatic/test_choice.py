@@ -1,0 +1,196 @@
+"""The choice against all candidates, one by one: what fits, what is fastest, what stays."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import CPU, MachineConstants
+from bigtrk.errors import InputError
+from bigtrk.parallel.routing import possible_parts
+from bigtrk.training.automatic.candidates import candidates
+from bigtrk.training.automatic.choice import choose
+from bigtrk.training.automatic.margin import GIB, Limit, safe_share
+from bigtrk.training.automatic.prediction import Task
+from bigtrk.training.costs import make_cost
+from bigtrk.training.settings import Configuration
+
+EVENT = EventSize(20_000, 400_000)
+WORLD = 4
+
+
+def task(gib: float, world: int = WORLD, **sections: dict[str, Any]) -> Task:
+    content = {**sections, "model": {"hidden": 16, "layers": 2, **sections.get("model", {})}}
+    configuration = Configuration.model_validate(content)
+    return Task(configuration, [EVENT], world, world, CPU, Limit(gib * GIB), cuttable=True)
+
+
+def every_prediction(asked: Task) -> dict[tuple[str, str, int], tuple[float, float]]:
+    """Returns bytes and seconds by recomputation, precision and number of sectors, from the cost
+    model alone.
+    """
+    found = {}
+    for recompute in ("none", "layer", "chunk"):
+        for precision in ("fp32", "bf16"):
+            model = {"hidden": 16, "layers": 2, "recompute": recompute, "precision": precision}
+            configuration = Configuration.model_validate({"model": model})
+            cost = make_cost(configuration, asked.world, asked.world, CPU)
+            for parts in possible_parts(64, asked.world):
+                seconds = cost.seconds(EVENT, parts, parts) + cost.step_seconds()
+                found[recompute, precision, parts] = cost.memory(EVENT, parts, parts).total, seconds
+    return found
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("allow_bf16", [False, True])
+def test_the_fastest_that_fits_is_chosen(world: int, allow_bf16: bool) -> None:
+    every = every_prediction(task(1, world))
+    open_ones = {key: value for key, value in every.items() if allow_bf16 or key[1] == "fp32"}
+    limits = sorted(memory / GIB for memory, _ in open_ones.values())
+    for gib in [*limits, 2 * limits[-1]]:
+        gib += 1e-9
+        asked = replace(task(gib, world), allow_bf16=allow_bf16)
+        chosen = choose(asked).chosen
+        assert chosen.memory <= gib * GIB
+        fits = [seconds for memory, seconds in open_ones.values() if memory <= gib * GIB]
+        assert chosen.seconds == pytest.approx(min(fits), rel=1e-9)
+        values = dict(chosen.candidate.values)
+        recompute, precision = values["model.recompute"], values.get("model.precision", "fp32")
+        assert every[recompute, precision, chosen.cut.parts][0] == chosen.memory
+
+
+def test_too_little_memory_names_the_least_that_would_do() -> None:
+    least = min(memory for memory, _ in every_prediction(task(1, 1)).values())
+    with pytest.raises(InputError, match="the least that would do is") as refused:
+        choose(task(least / GIB * 0.9, 1, model={"precision": "bf16"}))
+    assert "\n" not in str(refused.value)
+    words = str(refused.value).split()
+    enough = float(words[words.index("GiB,", words.index("least")) - 1])
+    assert choose(task(enough, 1, model={"precision": "bf16"})).chosen.memory <= enough * GIB
+    with pytest.raises(InputError, match="the least that would do is"):
+        choose(task(enough - 0.002, 1, model={"precision": "bf16"}))
+
+
+def test_the_memory_that_would_do_leaves_its_margin() -> None:
+    asked = replace(task(1, 1), limit=Limit(0.3 * GIB, 0.83))
+    with pytest.raises(InputError, match="of which 83% may be filled") as refused:
+        choose(asked)
+    words = str(refused.value).split()
+    enough = float(words[words.index("GiB,", words.index("least")) - 1])
+    chosen = choose(replace(asked, limit=Limit(enough * GIB, 0.83))).chosen
+    assert chosen.memory <= 0.83 * enough * GIB
+
+
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk", "offload"])
+def test_a_configured_recomputation_stays(recompute: str) -> None:
+    asked = replace(task(8, model={"recompute": recompute}), allow_bf16=True)
+    for found in choose(asked).considered:
+        assert found.candidate.configured(asked.configuration).model.recompute == recompute
+
+
+def test_a_configured_precision_stays() -> None:
+    for precision in ("fp32", "bf16"):
+        asked = replace(task(8, model={"precision": precision}), allow_bf16=True)
+        for found in choose(asked).considered:
+            assert found.candidate.configured(asked.configuration).model.precision == precision
+
+
+def test_a_configured_engine_stays() -> None:
+    for engine in ({"name": "fsdp2"}, {"name": "deepspeed", "ds_config": "zero2"}):
+        asked = task(8, engine=engine)
+        for found in choose(asked).considered:
+            assert found.candidate.configured(asked.configuration).engine == (
+                Configuration.model_validate({"engine": engine}).engine
+            )
+
+
+def test_precision_is_left_alone_unless_allowed() -> None:
+    found = choose(task(8)).considered
+    assert all("model.precision" not in dict(one.candidate.values) for one in found)
+
+
+def test_models_without_recomputation_have_one_candidate() -> None:
+    attention = Configuration.model_validate({"model": {"name": "attention"}})
+    values = [one.values for one in candidates(attention, 1, allow_bf16=False)[0]]
+    assert [dict(one)["model.recompute"] for one in values] == ["none", "layer"]
+    own = Configuration.model_validate({"model": {"name": "tests.models.user_models:Simple"}})
+    assert [dict(one.values) for one in candidates(own, 1, False)[0]] == [{"engine.name": "ddp"}]
+
+
+def test_the_state_is_sharded_only_where_it_does_not_fit() -> None:
+    """A wide model: its weights, gradients and moments are most of what a rank holds."""
+    model = {"hidden": 512, "layers": 8, "recompute": "chunk"}
+    configuration = Configuration.model_validate({"model": model})
+    small = [EventSize(200, 1000)]
+    replicated, sharded = (
+        make_cost(
+            Configuration.model_validate({"model": model, "engine": {"name": engine}}), 4, 4, CPU
+        )
+        .memory(small[0], 1, 1)
+        .total
+        for engine in ("ddp", "fsdp2")
+    )
+    assert sharded < replicated
+    between = Task(configuration, small, 4, 4, CPU, Limit((sharded + replicated) / 2))
+    assert dict(choose(between).chosen.candidate.values)["engine.name"] in ("fsdp2", "deepspeed")
+    roomy = choose(replace(between, limit=Limit(2 * replicated)))
+    assert {dict(one.candidate.values)["engine.name"] for one in roomy.considered} == {"ddp"}
+    spikes = {"training": {"spike_guard": "skip"}, "model": model}
+    guarded = replace(between, configuration=Configuration.model_validate(spikes))
+    engines = {dict(one.candidate.values)["engine.name"] for one in choose(guarded).considered}
+    assert engines == {"ddp", "fsdp2"}
+
+
+def test_stored_sectors_are_merged_and_never_cut_further() -> None:
+    asked = replace(task(8), sizes=[replace(EVENT, stored=2)])
+    assert {found.sectors for found in choose(asked).considered} == {1}
+    assert max(found.cut.parts for found in choose(asked).considered) <= 2
+    whole = replace(task(8), cuttable=False)
+    assert {found.cut.parts for found in choose(whole).considered} == {1}
+
+
+def test_sectors_are_as_few_as_are_as_fast() -> None:
+    chosen = choose(task(8)).chosen
+    assert chosen.sectors == chosen.cut.parts
+
+
+def test_every_event_of_many_fits() -> None:
+    sizes = [EventSize(1000 + i, 20_000 + 37 * i) for i in range(500)]
+    sizes[137], sizes[411] = EventSize(2_000, 400_000), EventSize(60_000, 30_000)
+    asked = replace(task(8, 1), sizes=sizes, cuttable=False)
+    memory = choose(asked).chosen.memory
+    limited = choose(replace(asked, limit=Limit(memory * 0.99)))
+    model = {"hidden": 16, "layers": 2, **_model(limited.chosen.candidate.values)}
+    cost = make_cost(Configuration.model_validate({"model": model}), 1, 1, CPU)
+    assert max(cost.memory(size, 1, 1).total for size in sizes) <= memory * 0.99
+
+
+def _model(values: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return {key.removeprefix("model."): value for key, value in values if key.startswith("model.")}
+
+
+@pytest.mark.parametrize(
+    ("errors", "exceeded", "share"),
+    [
+        ([], {}, 0.9),
+        ([0.2, -0.05], {}, 0.9),
+        ([0.1, -0.2], {}, 0.8),
+        ([], {"memory": 1.25, "seconds": 3.0}, 0.8),
+    ],
+)
+def test_the_margin_follows_the_known_residuals(
+    errors: list[float], exceeded: dict[str, float], share: float
+) -> None:
+    machine: MachineConstants = CPU.model_copy(
+        update={"exceeded": exceeded, "fit": {"relative_errors": {"memory": errors}}}
+    )
+    assert safe_share(machine) == pytest.approx(share)
+
+
+def test_a_limit_is_written_down_and_never_rounded_up() -> None:
+    for gib in (0.3, 1.2345678, 40.0):
+        limit = Limit(gib * GIB, 0.9)
+        assert limit.budget == float(str(limit.budget_gib)) * GIB <= 0.9 * gib * GIB
+        enough = Limit(limit.enough_gib(gib * GIB) * GIB, 0.9)
+        assert gib * GIB <= enough.budget <= (gib + 0.003) * GIB
