@@ -212,7 +212,8 @@ def test_sectors_of_a_rank_are_saved_together_and_computed_one_after_another(
     event = EventSize(100_000, 2_000_000)
     apart, together = model.memory(event, 8, 8), model.memory(event, 8, 2)
     assert together.inputs == 4 * apart.inputs
-    assert together.saved == pytest.approx(4 * apart.saved, rel=0.02)
+    # Buffers of a row for each node are those of one sector, too.
+    assert 0.93 * 4 * apart.saved < together.saved < 4 * apart.saved
     merged = model.memory(event, 2, 2)
     assert together.total < 4 * apart.total
     if recompute == "layer":

@@ -123,7 +123,7 @@ def test_the_script_takes_up_what_it_has_cut(
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == found["summary"]
     # The second time the graph is there, and what METIS cut.
     (tmp_path / "work/small/volumes.json").unlink()
-    monkeypatch.setattr(partition_volumes, "bigtrk", lambda *command: None)
+    monkeypatch.setattr(partition_volumes, "bigtrk", lambda *_: None)
     monkeypatch.setattr(partition_volumes, "bisect", None)
     partition_volumes.main()
     assert read_json(tmp_path / "found.json")["events"] == found["events"]

@@ -35,7 +35,7 @@ def every_prediction(asked: Task) -> dict[tuple[str, str, int], tuple[float, flo
         for precision in ("fp32", "bf16"):
             model = {"hidden": 16, "layers": 2, "recompute": recompute, "precision": precision}
             configuration = Configuration.model_validate({"model": model})
-            cost = make_cost(configuration, asked.world, asked.world, CPU)
+            cost = make_cost(configuration, asked.world, asked.world, CPU, events=len(asked.sizes))
             for parts in possible_parts(64, asked.world):
                 seconds = cost.seconds(EVENT, parts, parts) + cost.step_seconds()
                 found[recompute, precision, parts] = cost.memory(EVENT, parts, parts).total, seconds
