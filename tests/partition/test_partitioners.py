@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -135,6 +136,16 @@ def test_more_than_metis_counts_is_refused(
     monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int32))
     with pytest.raises(InputError, match=rf"{said}.*\(2,147,483,647\).*64-bit.*--method wedges"):
         bisect(graph, 2, seed=0)
+
+
+def test_an_event_that_metis_cannot_count_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int8))
+    by_metis = CutSettings(parts=2, max_edges=None, method=Method.METIS, seed=0)
+    graph = a_graph(grid(2), phi=[0.0, 1.0, 2.0, 3.0])
+    with pytest.raises(InputError, match=r"event000000001: 132 weight of its nodes.*\(127\)"):
+        divide(graph, by_metis)
+    part, *_ = divide(graph, replace(by_metis, method=Method.WEDGES))
+    assert part.tolist() == [0, 0, 1, 1]
 
 
 def test_metis_in_32_bits_cuts_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
