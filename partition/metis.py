@@ -42,24 +42,23 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
 
 
 def check_width(event: str, graph: Adjacency) -> None:
-    """Refuses a graph with counts or sums of weights above METIS's largest integer: METIS would wrap
-    around, and crash or cut badly.
+    """Refuses a graph with counts or sums of weights above METIS's largest integer.
+
+    METIS would wrap around, and crash or cut badly.
 
     Raises:
         InputError: one is above it; names the event and the remedy.
     """
     most = int(np.iinfo(pymetis.zero_copy_dtype()).max)
     counts = {
-        "edges, counted from either end,": len(graph.neighbours),
-        "weight of its nodes, 16 for each end of an edge and 1 for each node,": int(
-            graph.node_weight.sum()
-        ),
+        "edges counted from either end": len(graph.neighbours),
+        "units of weight (16 for each end of an edge, 1 for each node)": graph.node_weight.sum(),
     }
     for what, count in counts.items():
         if count > most:
             raise InputError(
-                f"{event}: {count:,} {what} are more than the METIS of this pymetis counts to "
-                f"({most:,}): install a pymetis whose METIS has 64-bit integers (IDXTYPEWIDTH=64), "
+                f"{event}: has {count:,} {what}, more than the METIS of this pymetis counts to, "
+                f"{most:,}; install a pymetis whose METIS has 64-bit integers (IDXTYPEWIDTH=64), "
                 f"or use --method wedges"
             )
 
