@@ -22,8 +22,8 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
     check_parts("this graph", graph.n_nodes, parts)
     if parts == 1:
         return np.zeros(graph.n_nodes, dtype=np.int64)
+    check_width("this graph", graph)
     index_type = pymetis.zero_copy_dtype()
-    _check_width(graph, np.iinfo(index_type).max)
     result = pymetis.part_graph(
         parts,
         pymetis.CSRAdjacency(
@@ -41,25 +41,24 @@ def bisect(graph: Adjacency, parts: int, seed: int) -> Integers:
     return part
 
 
-def _check_width(graph: Adjacency, most: int) -> None:
-    """Refuses a graph whose counts and sums of weights are above `most`, METIS's largest integer.
+def check_width(event: str, graph: Adjacency) -> None:
+    """Refuses a graph with counts or sums of weights above METIS's largest integer.
 
     METIS would wrap around, and crash or cut badly.
 
     Raises:
-        InputError: one is above it.
+        InputError: one is above it; names the event and the remedy.
     """
+    most = int(np.iinfo(pymetis.zero_copy_dtype()).max)
     counts = {
-        "edges, counted from either end,": len(graph.neighbours),
-        "weight of its nodes, 16 for each end of an edge and 1 for each node,": int(
-            graph.node_weight.sum()
-        ),
+        "edges counted from either end": len(graph.neighbours),
+        "units of weight (16 for each end of an edge, 1 for each node)": graph.node_weight.sum(),
     }
     for what, count in counts.items():
         if count > most:
             raise InputError(
-                f"this graph: {count:,} {what} are more than the METIS of this pymetis counts to "
-                f"({most:,}): install a pymetis whose METIS has 64-bit integers (IDXTYPEWIDTH=64), "
+                f"{event}: has {count:,} {what}, more than the METIS of this pymetis counts to, "
+                f"{most:,}; install a pymetis whose METIS has 64-bit integers (IDXTYPEWIDTH=64), "
                 f"or use --method wedges"
             )
 

@@ -14,7 +14,7 @@ from bigtrk.graphs.storage.manifest import file_of
 from bigtrk.graphs.storage.sector_folder import MOST_IDS, check_sectors, write_sectors
 from bigtrk.graphs.storage.tensor_files import SectionFile
 from partition.adjacency import Integers, adjacency
-from partition.metis import check_parts
+from partition.metis import check_parts, check_width
 from partition.partitioners import PARTITIONERS, Method
 from partition.quality import computed_edges, figures
 from partition.sectors import cut
@@ -71,6 +71,8 @@ def divide(graph: EventGraph, settings: CutSettings) -> tuple[Integers, int, flo
     edge_index = graph.edge_index.numpy()
     _check(graph, settings)
     undirected = adjacency(edge_index, graph.n_nodes)
+    if settings.method is Method.METIS:
+        check_width(graph.name, undirected)
     parts, seconds = settings.parts_for(graph.n_edges), 0.0
     while True:
         check_parts(graph.name, graph.n_nodes, parts)

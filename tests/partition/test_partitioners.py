@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -125,16 +126,26 @@ def of_size(edges: int, weight: int) -> Adjacency:
 @pytest.mark.parametrize(
     ("graph", "said"),
     [
-        (of_size(edges=2**31, weight=2), r"2,147,483,648 edges, counted from either end,"),
-        (of_size(edges=2, weight=2**31), r"2,147,483,648 weight of its nodes"),
+        (of_size(edges=2**31, weight=2), r"2,147,483,648 edges counted from either end"),
+        (of_size(edges=2, weight=2**31), r"2,147,483,648 units of weight"),
     ],
 )
 def test_more_than_metis_counts_is_refused(
     graph: Adjacency, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int32))
-    with pytest.raises(InputError, match=rf"{said}.*\(2,147,483,647\).*64-bit.*--method wedges"):
+    with pytest.raises(InputError, match=rf"{said}.* 2,147,483,647;.*64-bit.*--method wedges"):
         bisect(graph, 2, seed=0)
+
+
+def test_an_event_that_metis_cannot_count_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pymetis, "zero_copy_dtype", lambda: np.dtype(np.int8))
+    by_metis = CutSettings(parts=2, max_edges=None, method=Method.METIS, seed=0)
+    graph = a_graph(grid(2), phi=[0.0, 1.0, 2.0, 3.0])
+    with pytest.raises(InputError, match=r"event000000001: has 132 units .* 127; install"):
+        divide(graph, by_metis)
+    part, *_ = divide(graph, replace(by_metis, method=Method.WEDGES))
+    assert part.tolist() == [0, 0, 1, 1]
 
 
 def test_metis_in_32_bits_cuts_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
