@@ -208,12 +208,15 @@ def test_sectors_of_a_rank_are_saved_together_and_computed_one_after_another(
     recompute: str,
 ) -> None:
     """Edges between layers are of all of them, what a layer works with beside them is of one."""
-    model = replace(cost(world=8), model=InteractionGNNConfig(layers=4, recompute=recompute))
+    config = InteractionGNNConfig.model_validate(
+        {"hidden": 16, "layers": 3, "recompute": recompute}
+    )
+    model = replace(cost(world=8), model=config)
     event = EventSize(100_000, 2_000_000)
     apart, together = model.memory(event, 8, 8), model.memory(event, 8, 2)
     assert together.inputs == 4 * apart.inputs
-    # Buffers of a row for each node are those of one sector, too.
-    assert 0.93 * 4 * apart.saved < together.saved < 4 * apart.saved
+    # Buffers of a chunk, which are saved too, are there once.
+    assert 3.5 * apart.saved < together.saved < 4.001 * apart.saved
     merged = model.memory(event, 2, 2)
     assert together.total < 4 * apart.total
     if recompute == "layer":
@@ -231,17 +234,17 @@ def test_what_leaves_a_rank_takes_time_and_what_stays_does_not() -> None:
     assert model.seconds(EVENT, 5, 2) == 3 * five + model.exchange_seconds(EVENT, 2)
 
 
-@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+@pytest.mark.parametrize("recompute", ["layer", "chunk"])
 def test_many_sectors_take_what_is_counted_of_few(recompute: str) -> None:
     """Their activations are not counted, but follow from those of two and three."""
-    config = InteractionGNNConfig.model_validate({"layers": 3, "recompute": recompute})
+    config = InteractionGNNConfig.model_validate({"hidden": 8, "layers": 2, "recompute": recompute})
     model = replace(cost(), model=config)
-    size = EventSize(100_000, 2_000_000).sector(6)
-    count = footprint(config, 4, 6, cut=True, sectors=6)
+    size = EventSize(100_000, 2_000_000).sector(5)
+    count = footprint(config, 4, 6, cut=True, sectors=5)
     sizes = [size.edges, size.nodes, size.owned, 1]
-    saved, peak = model._activations(size, True, 6)
+    saved, peak = model._activations(size, True, 5)
     assert saved == pytest.approx(float(count.saved @ sizes), rel=0.001)
-    assert peak == pytest.approx(float((count.live @ sizes).max()), rel=0.02)
+    assert peak == pytest.approx(float((count.live @ sizes).max()), rel=0.001)
 
 
 def test_a_model_of_the_simple_form_has_its_sectors_merged() -> None:
