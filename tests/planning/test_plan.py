@@ -228,7 +228,7 @@ def test_a_run_resumed_on_fewer_ranks_is_not_predicted(tmp_path: Path) -> None:
     lines = [step_record(0, routes={"a": 2}), epoch_record(0), epoch_record(1)]
     config = Configuration().model_dump(mode="json")
     folder = run_writer(tmp_path)("run", record=run_record(1, config=config), lines=lines)
-    with pytest.raises(InputError, match=r"an event in 2 sectors, and was on 1 rank\(s\)"):
+    with pytest.raises(InputError, match=r"trained an event on 2 ranks, and was on 1 rank\(s\)"):
         check(folder, CPU, None)
 
 

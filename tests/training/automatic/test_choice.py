@@ -8,7 +8,7 @@ import pytest
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import CPU, MachineConstants
 from bigtrk.errors import InputError
-from bigtrk.parallel.routing import possible_parts
+from bigtrk.parallel.routing import Cut, finer_cuts, merged_cuts
 from bigtrk.training.automatic.candidates import candidates
 from bigtrk.training.automatic.choice import choose
 from bigtrk.training.automatic.margin import GIB, Limit, safe_share
@@ -18,6 +18,7 @@ from bigtrk.training.settings import Configuration
 
 EVENT = EventSize(20_000, 400_000)
 WORLD = 4
+STORED = [1 << i for i in range(9)]  # the numbers of sectors that whole events may be cut in
 
 
 def task(gib: float, world: int = WORLD, **sections: dict[str, Any]) -> Task:
@@ -26,19 +27,39 @@ def task(gib: float, world: int = WORLD, **sections: dict[str, Any]) -> Task:
     return Task(configuration, [EVENT], world, world, CPU, Limit(gib * GIB), cuttable=True)
 
 
-def every_prediction(asked: Task) -> dict[tuple[str, str, int], tuple[float, float]]:
-    """Returns bytes and seconds by recomputation, precision and number of sectors, from the cost
-    model alone.
+Found = dict[tuple[str, str], dict[Cut, tuple[float, float]]]
+
+
+def every_prediction(asked: Task) -> Found:
+    """Returns bytes and seconds by recomputation and precision, and by cut, from the cost model
+    alone.
     """
-    found = {}
+    found: Found = {}
     for recompute in ("none", "layer", "chunk"):
         for precision in ("fp32", "bf16"):
             model = {"hidden": 16, "layers": 2, "recompute": recompute, "precision": precision}
             configuration = Configuration.model_validate({"model": model})
             cost = make_cost(configuration, asked.world, asked.world, CPU, events=len(asked.sizes))
-            for parts in possible_parts(64, asked.world):
-                seconds = cost.seconds(EVENT, parts, parts) + cost.step_seconds()
-                found[recompute, precision, parts] = cost.memory(EVENT, parts, parts).total, seconds
+            of_cuts = found.setdefault((recompute, precision), {})
+            for cut in {cut for stored in STORED for cut in all_cuts(stored, asked.world)}:
+                seconds = cost.seconds(EVENT, *cut) + cost.step_seconds()
+                of_cuts[cut] = cost.memory(EVENT, *cut).total, seconds
+    return found
+
+
+def all_cuts(stored: int, world: int) -> list[Cut]:
+    return [*merged_cuts(stored, world), *finer_cuts(stored, world)]
+
+
+def fitting(of_cuts: dict[Cut, tuple[float, float]], world: int, limit: float) -> list[float]:
+    """Returns the seconds of what fits: of several sectors on a rank only where one does not."""
+    found = []
+    for stored in STORED:
+        for cuts in (merged_cuts(stored, world), finer_cuts(stored, world)):
+            fits = [of_cuts[cut][1] for cut in cuts if of_cuts[cut][0] <= limit]
+            found += fits
+            if fits:
+                break
     return found
 
 
@@ -46,22 +67,23 @@ def every_prediction(asked: Task) -> dict[tuple[str, str, int], tuple[float, flo
 @pytest.mark.parametrize("allow_bf16", [False, True])
 def test_the_fastest_that_fits_is_chosen(world: int, allow_bf16: bool) -> None:
     every = every_prediction(task(1, world))
-    open_ones = {key: value for key, value in every.items() if allow_bf16 or key[1] == "fp32"}
-    limits = sorted(memory / GIB for memory, _ in open_ones.values())
-    for gib in [*limits, 2 * limits[-1]]:
+    open_ones = {key: cuts for key, cuts in every.items() if allow_bf16 or key[1] == "fp32"}
+    limits = sorted(memory / GIB for cuts in open_ones.values() for memory, _ in cuts.values())
+    for gib in [*limits[::5], 2 * limits[-1]]:
         gib += 1e-9
         asked = replace(task(gib, world), allow_bf16=allow_bf16)
         chosen = choose(asked).chosen
         assert chosen.memory <= gib * GIB
-        fits = [seconds for memory, seconds in open_ones.values() if memory <= gib * GIB]
+        fits = [s for cuts in open_ones.values() for s in fitting(cuts, world, gib * GIB)]
         assert chosen.seconds == pytest.approx(min(fits), rel=1e-9)
         values = dict(chosen.candidate.values)
-        recompute, precision = values["model.recompute"], values.get("model.precision", "fp32")
-        assert every[recompute, precision, chosen.cut.parts][0] == chosen.memory
+        way = values["model.recompute"], values.get("model.precision", "fp32")
+        assert every[way][chosen.cut][0] == chosen.memory
 
 
 def test_too_little_memory_names_the_least_that_would_do() -> None:
-    least = min(memory for memory, _ in every_prediction(task(1, 1)).values())
+    every = every_prediction(task(1, 1)).values()
+    least = min(memory for cuts in every for memory, _ in cuts.values())
     with pytest.raises(InputError, match="the least that would do is") as refused:
         choose(task(least / GIB * 0.9, 1, model={"precision": "bf16"}))
     assert "\n" not in str(refused.value)
