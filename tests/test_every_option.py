@@ -11,6 +11,7 @@ import typer
 from torch_geometric.data import Data
 
 from bigtrk import cli
+from bigtrk.audit.names import Way
 from bigtrk.cost.machine_constants import DEFAULTS
 from bigtrk.planning.event_sizes import PAPERS
 from bigtrk.tracks.builders.names import BuilderName
@@ -74,6 +75,11 @@ COMMANDS = [
     "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
     "bigtrk plan --check runs/0001 --code own_code",
     "bigtrk check-model mlp model.hidden=4 --json",
+    *(
+        f"bigtrk audit runs/0001 sectors --way {way.value} --draws 3 --events 1 --seed 1 --newest"
+        for way in Way
+    ),
+    "bigtrk audit runs/0001 graphs --way events --code own_code --json",
     "bigtrk doctor --json",
 ]
 # What takes minutes or starts ranks of its own, and the tests of it.

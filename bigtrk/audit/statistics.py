@@ -131,31 +131,41 @@ def progress(of: Products) -> float:
     return float(of.along.mean() ** 2 / max(of.target * of.drawn.diagonal().mean(), _TINY))
 
 
-def measured(statistic: Statistic, of: Products) -> Measured | None:
-    """Gives a statistic and its standard error by leaving out one block after the other; None where
-    too few draws are independent.
-    """
-    value = statistic(of)
-    if not math.isfinite(value):
-        return None
-    blocks = np.unique(of.blocks)
-    left = np.array([statistic(of.without(block)) for block in blocks.tolist()])
-    if len(blocks) < _FEWEST_BLOCKS or not np.isfinite(left).all():
-        return Measured(value=value)
-    error = math.sqrt((len(left) - 1) * float(left.var()))
-    return Measured(value=value, error=error)
+_STATISTICS: dict[str, Statistic] = {
+    "bias_squared": bias_squared,
+    "variance": variance,
+    "noise": noise,
+    "cosine": cosine,
+    "signal": signal,
+    "progress": progress,
+}
 
 
 def statistics(of: Products) -> DrawStatistics:
-    """Makes the record of all estimates."""
-    along = measured(signal, of)
+    """Makes the record of all estimates, each with the standard error that leaving out one block
+    after the other gives; None where too few draws are independent.
+    """
+    blocks = np.unique(of.blocks).tolist()
+    left = [_values(of.without(block)) for block in blocks] if len(blocks) > 1 else []
+    found = {
+        name: _measured(value, [one[name] for one in left]) for name, value in _values(of).items()
+    }
+    along = found["signal"]
     return DrawStatistics(
-        bias_squared=measured(bias_squared, of),
-        variance=measured(variance, of),
-        noise=measured(noise, of),
-        cosine=measured(cosine, of),
+        **found,
         cosine_of_mean=cosine_of_mean(of),
-        signal=along,
         noise_scale=1 / along.value if along and along.value > 0 else None,
-        progress=measured(progress, of),
     )
+
+
+def _values(of: Products) -> dict[str, float]:
+    return {name: statistic(of) for name, statistic in _STATISTICS.items()}
+
+
+def _measured(value: float, left: list[float]) -> Measured | None:
+    """Gives a value and the jackknife's error of those that leave one block out (Efron 1982)."""
+    if not math.isfinite(value):
+        return None
+    if len(left) < _FEWEST_BLOCKS or not np.isfinite(left).all():
+        return Measured(value=value)
+    return Measured(value=value, error=math.sqrt((len(left) - 1) * float(np.var(left))))

@@ -21,7 +21,7 @@ def audit(
         list[Way] | None,
         typer.Option(help="a way to make gradients; may be given again; else all that DATA allow"),
     ] = None,
-    draws: Annotated[int, typer.Option(min=3, max=10_000, help="gradients drawn in each way")] = 32,
+    draws: Annotated[int, typer.Option(min=3, max=1000, help="gradients drawn in each way")] = 32,
     events: Annotated[
         int, typer.Option(min=1, help="events whose gradients are made, the first of DATA by name")
     ] = 16,
