@@ -75,10 +75,8 @@ COMMANDS = [
     "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
     "bigtrk plan --check runs/0001 --code own_code",
     "bigtrk check-model mlp model.hidden=4 --json",
-    *(
-        f"bigtrk audit runs/0001 sectors --way {way.value} --draws 3 --events 1 --seed 1 --newest"
-        for way in Way
-    ),
+    "bigtrk audit runs/0001 sectors --draws 3 --events 1 --seed 1 --newest "
+    + " ".join(f"--way {way.value}" for way in Way),
     "bigtrk audit runs/0001 graphs --way events --code own_code --json",
     "bigtrk doctor --json",
 ]
