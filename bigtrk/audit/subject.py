@@ -25,7 +25,7 @@ _ONE_AT_A_TIME = (
     "data.sectors=halo",
     "training.events_per_step=1",
     "training.batching=random",
-    "training.spike_guard=off",
+    "training.spike_guard='off'",  # plain off is YAML's false
 )
 _METHODS = {
     Way.SHADOW: ("sampling.method=shadow",),
