@@ -20,7 +20,6 @@ from bigtrk.reports.elements.layout import Table, at_width, show_table
 _ERRORS = 2
 _COLUMNS = (
     "way",
-    "draws",
     "bias %",
     "noise",
     "cosine of a draw",
@@ -50,16 +49,16 @@ def show_audit(record: AuditRecord, console: Console) -> None:
 
 def audit_tables(record: AuditRecord) -> list[Table]:
     """Makes the tables of each point, and of the newest one by part of the model."""
-    tables = [table for point in record.points for table in _of_point(point, record.events)]
+    tables = [table for point in record.points for table in _of_point(point, record)]
     newest = record.points[-1]
     return [*tables, _by_part(newest)] if newest.drawn else tables
 
 
-def _of_point(point: AuditedWeights, events: int) -> list[Table]:
+def _of_point(point: AuditedWeights, record: AuditRecord) -> list[Table]:
     step = "" if point.step is None else f" after {figures.count(point.step)} steps"
     title = (
         f"Gradients at the weights of {point.weights!r}{step}: loss {figures.loss(point.loss)}, "
-        f"norm {figures.norm(point.norm)}, {events} events"
+        f"norm {figures.norm(point.norm)}, {record.events} events, {record.draws} draws of others"
     )
     tables = []
     if point.drawn:
@@ -75,14 +74,13 @@ def _row(way: DrawnWay) -> tuple[str, ...]:
     in_events = way.noise_scale_in_events
     return (
         way.way,
-        str(way.draws),
         _bias(found.bias_squared),
         _root(found.noise),
-        _plain(found.cosine),
+        _cosine(found.cosine),
         _number(found.cosine_of_mean),
         _noise_scale(found.signal),
-        figures.DASH if in_events is None else f"{in_events:,.3g}",
-        _plain(found.progress, 100),
+        figures.DASH if in_events is None else _short(in_events),
+        figures.DASH if found.progress is None else f"{100 * found.progress.value:.1f}",
         f"{1000 * way.seconds:,.0f}",
     )
 
@@ -101,7 +99,7 @@ def _by_part(point: AuditedWeights) -> Table:
 def _part_cells(found: DrawStatistics) -> tuple[str, ...]:
     return (
         _bias(found.bias_squared),
-        _plain(found.cosine),
+        _cosine(found.cosine),
         _number(found.cosine_of_mean),
         _noise_scale(found.signal),
     )
@@ -129,9 +127,9 @@ def _bias(squared: Measured | None) -> str:
     if squared is None or found is None:
         return figures.DASH
     error = squared.error or 0.0
-    if squared.error is not None and squared.value <= _ERRORS * error:
-        return f"< {100 * math.sqrt(max(squared.value, 0.0) + _ERRORS * error):.2g}"
-    return f"{100 * found[0]:.2g}" + ("" if found[1] is None else f" ±{100 * found[1]:.1g}")
+    if error and squared.value <= _ERRORS * error:
+        return f"< {_short(100 * math.sqrt(max(squared.value, 0.0) + _ERRORS * error))}"
+    return _short(100 * found[0]) + ("" if found[1] is None else f" ±{_short(100 * found[1])}")
 
 
 def _noise_scale(signal: Measured | None) -> str:
@@ -141,22 +139,26 @@ def _noise_scale(signal: Measured | None) -> str:
     low = signal.value + (signal.error or 0.0)
     high = signal.value - (signal.error or 0.0)
     if signal.value <= 0:
-        return f"> {1 / low:,.2g}" if low > 0 else figures.DASH
+        return f"> {_short(1 / low)}" if low > 0 else figures.DASH
     if signal.error is None:
-        return f"{1 / signal.value:,.3g}"
-    upper = f"to {1 / high:,.2g}" if high > 0 else "and more"
-    return f"{1 / signal.value:,.3g} ({1 / low:,.2g} {upper})"
+        return _short(1 / signal.value)
+    upper = f"to {_short(1 / high)}" if high > 0 else "or more"
+    return f"{_short(1 / signal.value)} ({_short(1 / low)} {upper})"
 
 
 def _root(squared: Measured | None) -> str:
     return figures.DASH if squared is None else f"{math.sqrt(max(squared.value, 0.0)):.3g}"
 
 
-def _plain(found: Measured | None, factor: float = 1) -> str:
+def _cosine(found: Measured | None) -> str:
     if found is None:
         return figures.DASH
-    error = "" if found.error is None else f" ±{factor * found.error:.1g}"
-    return f"{factor * found.value:.3g}{error}"
+    return f"{found.value:.3f}" + ("" if found.error is None else f" ±{found.error:.3f}")
+
+
+def _short(value: float) -> str:
+    """Writes two digits, or as many as stand before the point."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def _number(found: float | None) -> str:
