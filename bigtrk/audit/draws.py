@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bigtrk.audit.gradients import Gradient, exact_gradient, gradient_of
 from bigtrk.audit.names import Way
-from bigtrk.audit.statistics import Floats, products, statistics
+from bigtrk.audit.estimates import Floats, products, statistics
 from bigtrk.audit.subject import Subject
 from bigtrk.console import follow
 from bigtrk.errors import InputError

@@ -51,7 +51,8 @@ class GradientEngine(Engine):
 
     def step(self, lr: float) -> None:  # noqa: ARG002
         """Takes the gradient of all losses since the last step."""
-        found = torch.autograd.grad(sum(self._losses), list(self._weights.parameters()))
+        weights = list(self._weights.parameters())
+        found = torch.autograd.grad(torch.stack(self._losses).sum(), weights)
         self.taken = torch.cat([part.flatten() for part in found]).cpu()
         self.discard()
 

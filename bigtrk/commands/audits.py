@@ -50,7 +50,7 @@ def audit(
     if ranks.world_size > 1:
         if not ranks.is_first:
             raise typer.Exit(2)
-        raise InputError("takes one rank: start it without torchrun, srun and deepspeed")
+        raise InputError("audit takes one rank; start it without torchrun, srun and deepspeed")
     allow_code(code or ())
     configure_process(ranks)
     options = AuditOptions(tuple(dict.fromkeys(way or ())), draws, events, seed, newest)

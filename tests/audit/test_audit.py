@@ -166,7 +166,7 @@ def test_several_ranks_are_refused_by_the_first(
     trained: Path, audit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for rank, told in (
-        ("0", "bigtrk: error: takes one rank: start it without torchrun"),
+        ("0", "bigtrk: error: audit takes one rank; start it without torchrun"),
         ("1", ""),
     ):
         monkeypatch.setenv("RANK", rank)

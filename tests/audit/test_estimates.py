@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bigtrk.audit.statistics import (
+from bigtrk.audit.estimates import (
     Floats,
     Products,
     cosine,
