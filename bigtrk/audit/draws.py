@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from bigtrk.audit.estimates import Floats, products, statistics
 from bigtrk.audit.gradients import Gradient, exact_gradient, gradient_of
 from bigtrk.audit.names import Way
-from bigtrk.audit.estimates import Floats, products, statistics
 from bigtrk.audit.subject import Subject
 from bigtrk.console import follow
 from bigtrk.errors import InputError
