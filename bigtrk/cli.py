@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bigtrk
+from bigtrk.commands.audits import audit
 from bigtrk.commands.exports import export
 from bigtrk.commands.graphs import build, simulate
 from bigtrk.commands.models import check_model, import_model
@@ -379,6 +380,7 @@ app.command()(infer)
 app.command()(submit)
 app.command()(scale)
 app.command()(study)
+app.command()(audit)
 
 
 @app.command()

@@ -11,6 +11,7 @@ import typer
 from torch_geometric.data import Data
 
 from bigtrk import cli
+from bigtrk.audit.names import Way
 from bigtrk.cost.machine_constants import DEFAULTS
 from bigtrk.planning.event_sizes import PAPERS
 from bigtrk.tracks.builders.names import BuilderName
@@ -76,6 +77,9 @@ COMMANDS = [
     "bigtrk plan --check runs/0001 --code own_code",
     "bigtrk plan --choose graphs --ranks 2 --memory 4 --allow-bf16 model.layers=1",
     "bigtrk check-model mlp model.hidden=4 --json",
+    "bigtrk audit runs/0001 sectors --draws 3 --events 1 --seed 1 --newest "
+    + " ".join(f"--way {way.value}" for way in Way),
+    "bigtrk audit runs/0001 graphs --way events --code own_code --json",
     "bigtrk doctor --json",
 ]
 # What takes minutes or starts ranks of its own, and the tests of it.

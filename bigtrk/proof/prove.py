@@ -78,7 +78,7 @@ def prove(
             return Proof(name, first_difference=broken)
     # What breaks a promise is told by the layer where it makes a difference, if it does.
     trials: list[Trial] = []
-    with own_random_numbers(torch.empty(0)), _float64():
+    with own_random_numbers(torch.empty(0)), in_float64():
         torch.manual_seed(0)
         for case in cases(n_node_features, n_edge_features):
             found = _try(_moved(model), case, kind, trials)
@@ -153,7 +153,7 @@ def _moved(model: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def _float64() -> Iterator[None]:
+def in_float64() -> Iterator[None]:
     """Makes tensors float64 for which a model names no type."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

@@ -27,6 +27,7 @@ from bigtrk.console import complain, exit_on_bad_input, say
 from bigtrk.disk.files import read_json, write_atomically
 from bigtrk.errors import InputError
 from scripts.docs import (
+    audit_tables,
     cost_tables,
     cut_tables,
     event_tables,
@@ -57,6 +58,10 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "direct_cuts": ("partition_volumes", cut_tables.direct_cuts),
     "exchange_cost": ("exchange_cost", parallel_tables.exchange_cost),
     "faults": ("faults", fault_tables.faults),
+    "gradient_noise": ("gradient_audit", audit_tables.gradient_noise),
+    "gradient_prediction": ("gradient_audit", audit_tables.gradient_prediction),
+    "gradient_same": ("gradient_audit", audit_tables.gradient_same),
+    "gradient_ways": ("gradient_audit", audit_tables.gradient_ways),
     "graph_builders": ("graph_builders", stage_tables.graph_builders),
     "hot_path": ("hot_path", cost_tables.hot_path),
     "hot_path_sizes": ("hot_path", cost_tables.hot_path_sizes),

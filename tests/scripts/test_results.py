@@ -38,6 +38,7 @@ SCRIPTS = {
     "parity.parity_models": [],
     "parity.unchanged_training": [],
     "physics.builders_table": ["pipeline", "events"],
+    "physics.gradient_audit": ["npz", "event1000"],
     "physics.graph_builders_table": ["pipeline", "events", "test", "out"],
     "physics.physics_full": ["out"],
     "physics.physics_heptrkx": ["graphs"],

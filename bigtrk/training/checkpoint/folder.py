@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -58,6 +59,15 @@ def last_good(run: Path) -> Found:
         )
     said = "; ".join(f"{name}: {damage}" for name, damage in damaged.items())
     raise InputError(f"{run}: no checkpoint is undamaged ({said}); start it anew")
+
+
+def all_good(run: Path) -> list[Found]:
+    """Lists the good checkpoints that a run has kept, oldest first; none where it has none."""
+    found = []
+    for folder in _folders(run / CHECKPOINTS):
+        with suppress(InputError):
+            found.append(Found(folder, read_checkpoint(folder), {}))
+    return found
 
 
 def read_newest(run: Path, read: Callable[[Found], Item]) -> Item:

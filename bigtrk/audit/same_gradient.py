@@ -1,0 +1,153 @@
+"""The exact gradient again: in other precisions, and of sectors that exchange their halos."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from bigtrk.audit.draws import Exact
+from bigtrk.audit.gradients import Gradient, exact_gradient, gradient_of
+from bigtrk.audit.names import Way
+from bigtrk.audit.subject import Subject
+from bigtrk.console import follow
+from bigtrk.errors import InputError
+from bigtrk.proof.lockstep import SectorError, run_sectors
+from bigtrk.proof.outcome import replica
+from bigtrk.proof.prove import in_float64
+from bigtrk.records.audit import SameGradient
+from bigtrk.training.data.batch import Batch
+
+# Of a gradient's norm: rounding in float64 and in float32.
+LIMITS = {torch.float64: 1e-12, torch.float32: 1e-6}
+_TINY = 1e-300
+
+
+class _Known(nn.Module):
+    """Gives the results that are known already, in order, whatever it is asked."""
+
+    def __init__(self, results: Sequence[Tensor]) -> None:
+        super().__init__()
+        self._results = iter(results)
+
+    def forward(self, *_: object) -> Tensor:
+        return next(self._results)
+
+
+def same_gradients(
+    ways: Sequence[Way], subject: Subject, model: nn.Module, exact: Exact, shown: str
+) -> tuple[SameGradient, ...]:
+    """Compares what should be the same gradient, for those of `ways` that are asked for; exact:
+    that in float32.
+
+    Raises:
+        InputError: a loss is not finite, or a model cannot go on in sectors or in float64.
+    """
+    if not {Way.PRECISION, Way.EXCHANGE} & set(ways):
+        return ()
+    double = deepcopy(model).double()
+    single = [one.values for one in exact.gradients]
+    reference = _of_events(partial(_in_float64, subject, double), subject, f"{shown}: float64")
+    found = []
+    if Way.PRECISION in ways:
+        found.append(_compared("fp32", "float64", single, reference, exact))
+        if subject.has_bf16:
+            rounded = subject.in_bf16()
+            narrow = rounded.model(model.state_dict())
+            make = partial(exact_gradient, rounded, narrow)
+            made = _of_events(make, subject, f"{shown}: bf16")
+            found.append(_compared("bf16", "float64", made, reference, exact))
+    if Way.EXCHANGE in ways:
+        for kind, weights, whole in (("float64", double, reference), ("fp32", model, single)):
+            make = partial(exchanged_gradient, subject, weights)
+            made = _of_events(make, subject, f"{shown}: sectors in {kind}")
+            limit = LIMITS[whole[0].dtype]
+            found.append(_compared(f"exchange in {kind}", kind, made, whole, exact, limit))
+    return tuple(found)
+
+
+def exchanged_gradient(subject: Subject, model: nn.Module, event: int) -> Gradient:
+    """Computes the gradient of an event in the sectors that it is stored in, which exchange halos,
+    in the type of the model's weights.
+
+    Raises:
+        InputError: the model cannot go on in sectors.
+    """
+    source = subject.sources[event]
+    sectors = [source.read(part, source.parts) for part in range(source.parts)]
+    batches = [
+        replace(_as(model, subject.maker.alone(event, sector)), n_owned=sector.n_owned)
+        for sector in sectors
+    ]
+    passes = [
+        partial(replica(model), one.x, one.edge_features, one.edge_index, one.n_owned)
+        for one in batches
+    ]
+    try:
+        with _default_type(model):
+            made = run_sectors(passes, sectors)
+            return gradient_of(subject, model, event, batches, _Known(made))
+    except SectorError as error:
+        raise InputError(
+            f"{source.name}: the run's model {error}; 'bigtrk check-model' says where"
+        ) from error
+
+
+def _in_float64(subject: Subject, model: nn.Module, event: int) -> Gradient:
+    whole = _as(model, subject.maker.whole(event, subject.sources))
+    with _default_type(model):
+        return gradient_of(subject, model, event, [whole])
+
+
+def _default_type(model: nn.Module) -> AbstractContextManager[None]:
+    """Lets tensors for which a model names no type be of the type of its weights."""
+    return in_float64() if _type(model) == torch.float64 else nullcontext()
+
+
+def _type(model: nn.Module) -> torch.dtype:
+    return next(model.parameters()).dtype
+
+
+def _as(model: nn.Module, batch: Batch) -> Batch:
+    """Gives a batch in the type of the model's weights."""
+    x, edge_features = batch.x.to(_type(model)), batch.edge_features.to(_type(model))
+    return replace(batch, x=x, edge_features=edge_features)
+
+
+def _of_events(make: Callable[[int], Gradient], subject: Subject, shown: str) -> list[Tensor]:
+    n_events = len(subject.sources)
+    return [make(event).values for event in follow(range(n_events), n_events, shown)]
+
+
+def _compared(
+    way: str,
+    reference: str,
+    made: Sequence[Tensor],
+    expected: Sequence[Tensor],
+    exact: Exact,
+    limit: float | None = None,
+) -> SameGradient:
+    found, wanted = (torch.stack(list(one)).double() for one in (made, expected))
+    apart = found - wanted
+    known = wanted.any(1)  # an event may have no gradient, if not all have none
+    cosines = cosine_similarity(found[known], wanted[known], eps=_TINY)
+    return SameGradient(
+        way=way,
+        reference=reference,
+        difference=_relative(apart.mean(0), wanted.mean(0)),
+        worst=float((apart.norm(dim=1) / wanted.norm(dim=1))[known].max()),
+        cosine=float(cosines.min()),
+        limit=limit,
+        parts={
+            name: _relative(apart.mean(0)[values], wanted.mean(0)[values])
+            for name, values in exact.parts.items()
+        },
+    )
+
+
+def _relative(apart: Tensor, wanted: Tensor) -> float:
+    return float(apart.norm() / wanted.norm().clamp_min(_TINY))
