@@ -37,6 +37,9 @@ Columns = NDArray[np.float64]
 _CUT_SIZES = ((2, 2, 1), (3, 2, 1), (2, 3, 1), (3, 3, 2))
 _WHOLE_SIZES = ((2, 1, 1), (3, 1, 1), (2, 2, 2))
 _ROWS = 1000  # of a chunk where a layer is computed at once
+_aten = torch.ops.aten
+# These compute nothing; what a system takes to give memory is counted by its bytes.
+_ALLOCATIONS = (_aten.empty, _aten.new_empty, _aten.empty_like, _aten.empty_strided)
 
 
 @dataclass(frozen=True)
@@ -44,18 +47,23 @@ class Footprint:
     """The counts of a pass. live [T, 4]: bytes alive at each moment, without weights, their
     gradients and inputs. saved [4]: bytes alive between forward and backward. host [4]: bytes that
     meanwhile are in the memory of an accelerator's host. flops [4]: those of matrix products.
-    traffic [4]: bytes that operations read and write. operations [4]: their number. exchanged:
-    bytes of a row in each halo exchange of the forward pass. width: that of nodes and edges between
-    layers. measured: the passes were of real tensors, since the model reads data that meta tensors
-    do not have.
+    products [4]: bytes that these read and write. traffic [4]: bytes that other operations do.
+    fresh [4]: bytes of all tensors that are made. operations [4]: their number, counted in whole
+    chunks; chunk: rows of one, None where a layer is computed at once. exchanged: bytes of a row in
+    each halo exchange of the forward pass. width: that of nodes and edges between layers.
+    measured: the passes were of real tensors, since the model reads data that meta tensors do not
+    have.
     """
 
     live: Columns
     saved: Columns
     host: Columns
     flops: Columns
+    products: Columns
     traffic: Columns
+    fresh: Columns
     operations: Columns
+    chunk: int | None
     exchanged: tuple[int, ...]
     width: int
     weights: Weights
@@ -121,9 +129,12 @@ def _count(
         live=np.unique(live.round(6), axis=0),
         saved=solve @ np.array([count.saved for count in passes]),
         host=solve @ np.array([count.host for count in passes]),
-        flops=solve @ np.array([count.flops for count in passes]),
-        traffic=solve @ np.array([count.traffic for count in passes]),
-        operations=solve @ np.array([count.operations for count in passes]),
+        flops=solve @ np.array([count.work.flops for count in passes]),
+        products=solve @ np.array([count.work.products for count in passes]),
+        traffic=solve @ np.array([count.work.traffic for count in passes]),
+        fresh=solve @ np.array([count.work.fresh for count in passes]),
+        operations=solve @ np.array([count.work.operations for count in passes]),
+        chunk=chunk,
         exchanged=passes[0].exchanged,
         width=config.hidden or _most_outputs(model),
         weights=Weights(
@@ -136,13 +147,20 @@ def _count(
 
 
 @dataclass
+class _Work:
+    flops: float = 0.0
+    products: float = 0.0
+    traffic: float = 0.0
+    fresh: float = 0.0
+    operations: int = 0
+
+
+@dataclass
 class _Pass:
     live: list[float]
     saved: float
     host: float
-    flops: float
-    traffic: float
-    operations: int
+    work: _Work
     exchanged: tuple[int, ...]
 
 
@@ -169,15 +187,7 @@ def _run(
         saved = counter.alive
         loss.backward()
     kept = host.bytes if host else 0
-    return _Pass(
-        counter.live,
-        saved,
-        kept,
-        counter.flops,
-        counter.traffic,
-        counter.operations,
-        tuple(exchange.row_bytes),
-    )
+    return _Pass(counter.live, saved, kept, counter.work, tuple(exchange.row_bytes))
 
 
 def _inputs(
@@ -243,8 +253,7 @@ class _Counter(TorchDispatchMode):
         super().__init__()
         self.alive = 0
         self.live: list[float] = []
-        self.flops = self.traffic = 0.0
-        self.operations = 0
+        self.work = _Work()
         self._bytes = {tensor.untyped_storage()._cdata: 0 for tensor in known}
 
     def __torch_dispatch__(
@@ -258,11 +267,16 @@ class _Counter(TorchDispatchMode):
         for tensor in written:
             self._follow(tensor.untyped_storage())
         self.live.append(self.alive)
-        if not func.is_view:
-            self.operations += 1
-            self.traffic += sum(t.numel() * t.element_size() for t in (*read, *written))
-        if func._overloadpacket in flop_registry:
-            self.flops += flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)
+        packet, work = func._overloadpacket, self.work
+        if func.is_view or packet in _ALLOCATIONS:
+            return result
+        work.operations += 1
+        n_bytes = sum(t.numel() * t.element_size() for t in (*read, *written))
+        if packet in flop_registry:
+            work.products += n_bytes
+            work.flops += flop_registry[packet](*args, **kwargs, out_val=result)
+        else:
+            work.traffic += n_bytes
         return result
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
@@ -270,6 +284,7 @@ class _Counter(TorchDispatchMode):
         if key not in self._bytes:
             self._bytes[key] = storage.nbytes()
             self.alive += storage.nbytes()
+            self.work.fresh += storage.nbytes()
             weakref.finalize(storage, self._forget, key)
 
     def _forget(self, key: int) -> None:

@@ -9,7 +9,7 @@ import torch
 from bigtrk.machine import memory_bytes
 from bigtrk.parallel.ranks import Ranks
 
-_HUGE_PAGE = 2 * 2**20
+HUGE_PAGE = 2 * 2**20  # bytes; larger tensors come from the system
 _M_MMAP_THRESHOLD = -3  # mallopt(3)
 _THRESHOLD, _HUGE_PAGES = "MALLOC_MMAP_THRESHOLD_", "THP_MEM_ALLOC_ENABLE"
 
@@ -66,7 +66,7 @@ def use_huge_pages() -> None:
     os.environ.setdefault(_HUGE_PAGES, "1")  # torch reads it at its first allocation
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and _THRESHOLD not in os.environ:
-        mallopt(_M_MMAP_THRESHOLD, _HUGE_PAGE)
+        mallopt(_M_MMAP_THRESHOLD, HUGE_PAGE)
 
 
 def memory_of_rank(ranks: Ranks) -> float:
