@@ -1,7 +1,7 @@
 """Fitting a machine's rates to measured steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,4 +150,3 @@ def without_corrections(machine: MachineConstants) -> MachineConstants:
         for name in ("alone", "together")
     }
     return machine.model_copy(update=bare)
-

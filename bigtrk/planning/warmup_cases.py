@@ -11,8 +11,8 @@ from bigtrk.training.settings import Configuration
 
 @dataclass(frozen=True)
 class Case:
-    """A model and a graph to train it on for `steps` steps after a warm-up step; engine: "ddp",
-    "fsdp2", or the name of a DeepSpeed file.
+    """A model and a graph to train it on, in each round for `steps` steps after a warm-up step;
+    engine: "ddp", "fsdp2", or the name of a DeepSpeed file.
     """
 
     nodes: int
@@ -22,7 +22,7 @@ class Case:
     layers: int = 3
     recompute: str = "chunk"
     precision: str = "fp32"
-    steps: int = 5
+    steps: int = 2
     engine: str = "ddp"
 
     def configuration(self, ranks: int = 1) -> Configuration:
@@ -68,30 +68,30 @@ BETWEEN = tuple(
     for precision in ("fp32", "bf16")
 )
 SIZES = (
-    Case(500, 1_500, 32, layers=8, steps=8),
+    Case(500, 1_500, 32, layers=8, steps=4),
     Case(600, 5_000, 64),
     Case(600, 5_000, 64, recompute="layer"),
     Case(2_000, 5_000, 64, name="mlp"),
     Case(600, 5_000, 64, name="attention", recompute="layer"),
     Case(20_000, 30_000, 64),
-    Case(12_000, 120_000, 64),
-    Case(12_000, 120_000, 64, recompute="layer"),
-    Case(12_000, 120_000, 64, recompute="none"),
-    Case(25_000, 250_000, 64, name="attention", recompute="layer"),
-    Case(40_000, 400_000, 64, name="mlp"),
+    Case(9_000, 90_000, 64),
+    Case(9_000, 90_000, 64, recompute="layer"),
+    Case(9_000, 90_000, 64, recompute="none"),
+    Case(12_000, 180_000, 64, name="attention", recompute="layer"),
+    Case(30_000, 300_000, 64, name="mlp"),
 )
 CASES = (*GRID, *BETWEEN, *SIZES)
 # Small graphs, in which the time of an engine shows.
 ENGINES = tuple(
-    Case(300, 1_000, hidden, layers=4, steps=6, engine=engine)
+    Case(300, 1_000, hidden, layers=4, steps=3, engine=engine)
     for engine in ("fsdp2", "zero1", "zero3")
     for hidden in (32, 256)
 )
 # Ranks that are more than the cores.
 CROWD = (GRID[0], GRID[8], GRID[12])
 # What a process takes is measured in one of its own.
-SMALLEST = Case(500, 1_500, 32, layers=4, steps=2)
-MEMORY = (SMALLEST, Case(10_000, 100_000, 64, recompute="none", steps=2))
+SMALLEST = Case(500, 1_500, 32, layers=4)
+MEMORY = (SMALLEST, Case(10_000, 100_000, 64, recompute="none"))
 # On an accelerator a case is enlarged so many times, to outweigh the start of operations.
 _ON_ACCELERATOR = 20
 
