@@ -11,7 +11,7 @@ Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, 
 import weakref
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -49,8 +49,9 @@ class Footprint:
     meanwhile are in the memory of an accelerator's host. flops [4]: those of matrix products.
     products [4]: bytes that these read and write. traffic [4]: bytes that other operations do.
     fresh [4]: bytes of all tensors that are made. operations [4]: their number, counted in whole
-    chunks; chunk: rows of one, None where a layer is computed at once. exchanged: bytes of a row in
-    each halo exchange of the forward pass. width: that of nodes and edges between layers.
+    chunks; chunk: rows of one, None where a layer is computed at once. shapes: number of different
+    shapes of matrix products. exchanged: bytes of a row in each halo exchange of the forward pass.
+    width: that of nodes and edges between layers.
     measured: the passes were of real tensors, since the model reads data that meta tensors do not
     have.
     """
@@ -64,6 +65,7 @@ class Footprint:
     fresh: Columns
     operations: Columns
     chunk: int | None
+    shapes: int
     exchanged: tuple[int, ...]
     width: int
     weights: Weights
@@ -135,6 +137,7 @@ def _count(
         fresh=solve @ np.array([count.work.fresh for count in passes]),
         operations=solve @ np.array([count.work.operations for count in passes]),
         chunk=chunk,
+        shapes=max(len(count.work.shapes) for count in passes),
         exchanged=passes[0].exchanged,
         width=config.hidden or _most_outputs(model),
         weights=Weights(
@@ -153,6 +156,7 @@ class _Work:
     traffic: float = 0.0
     fresh: float = 0.0
     operations: int = 0
+    shapes: set[tuple[Any, ...]] = field(default_factory=set)
 
 
 @dataclass
@@ -274,6 +278,7 @@ class _Counter(TorchDispatchMode):
         n_bytes = sum(t.numel() * t.element_size() for t in (*read, *written))
         if packet in flop_registry:
             work.products += n_bytes
+            work.shapes.add((packet, *(tuple(t.shape) for t in read)))
             work.flops += flop_registry[packet](*args, **kwargs, out_val=result)
         else:
             work.traffic += n_bytes

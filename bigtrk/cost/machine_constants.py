@@ -18,9 +18,9 @@ class MachineConstants(Settings):
     of a host share its cores; together: the rates of each of `ranks_together` that compute at once.
     crowding: by how much more than their number the time of yet more ranks grows.
 
-    Measured separately: process_bytes, deepspeed_bytes (what its modules add to a process),
-    zero_bytes (what those of ZeRO 1 to 3 add to that: torch's compiler), network. Not measured:
-    transfer (bytes per second between an accelerator and its host).
+    Measured separately: process_bytes, deepspeed_bytes and fsdp2_bytes (what their modules add to a
+    process), zero_bytes (what those of ZeRO 1 to 3 add to that: torch's compiler), network. Not
+    measured: transfer (bytes per second between an accelerator and its host).
 
     exceeded: for defaults, the largest ratio of the "memory" and of the "seconds" that runs took to
     those predicted; empty where they were compared with no runs.
@@ -35,6 +35,7 @@ class MachineConstants(Settings):
     process_bytes: int = Field(ge=0)
     deepspeed_bytes: int = Field(ge=0)
     zero_bytes: int = Field(0, ge=0)
+    fsdp2_bytes: int = Field(0, ge=0)
     network: Network
     transfer: float = Field(2.1e10, gt=0)
     exceeded: dict[str, float] = Field(default_factory=dict)
@@ -125,9 +126,10 @@ CPU = MachineConstants(
         engines={"fsdp2": 0.044, "zero1": 0.008, "zero3": 0.010},
     ),
     crowding=1.07,
-    process_bytes=400 * 2**20,
+    process_bytes=375 * 2**20,
     deepspeed_bytes=19 * 2**20,
     zero_bytes=47 * 2**20,
+    fsdp2_bytes=25 * 2**20,
     network=Network(
         within=Link(latency=3e-4, bandwidth=1.5e9), between=Link(latency=5e-4, bandwidth=1e9)
     ),

@@ -27,6 +27,9 @@ _CHECKPOINT_WORDS = 3 * 3
 # A batch beside its features: edge ids and ends, three loss columns, flags; ids of nodes.
 _EDGE_BYTES, _NODE_BYTES = 8 + 16 + 12 + 2, 8 + 8 + 8 + 4
 _EDGE_BYTES_ON_DEVICE = 16 + 8
+# oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch keep so many, of so
+# many bytes (measured with torch 2.13 at widths of 16 to 256).
+_KEPT_PRODUCTS, _PRODUCT_BYTES = 1024, 0.67e6
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,17 @@ class CostModel:
             working=peak - saved,
             halo=halo,
         )
+
+    def compiled_bytes(self, sizes: int, parts: int) -> float:
+        """Returns the bytes of the products that are compiled where a rank trains `sizes` sectors
+        of different sizes.
+        """
+        if not self.machine.shared or self.model.precision != "bf16":
+            return 0.0
+        count = self.footprint(cut=parts > 1)
+        # Whole chunks have one shape in all sectors; the last of edges and of nodes have others.
+        products = count.shapes * (sizes if count.chunk is None else 1 + 2 * sizes)
+        return _PRODUCT_BYTES * min(products, _KEPT_PRODUCTS)
 
     def host_bytes(self, event: EventSize, parts: int) -> float:
         """Returns the bytes of activations that the rank keeps on its accelerator's host."""
@@ -197,7 +211,7 @@ class CostModel:
         """Returns the bytes of the interpreter and of what it imports."""
         machine, zero = self.machine, self.sharding.zero
         if zero is None:
-            return machine.process_bytes
+            return machine.process_bytes + (machine.fsdp2_bytes if self.sharding.kind else 0)
         modules = machine.deepspeed_bytes + (machine.zero_bytes if zero.stage else 0)
         return machine.process_bytes + modules
 

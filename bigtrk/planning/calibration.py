@@ -129,7 +129,7 @@ def _with_network(base: MachineConstants, links: Links, own: Link | None) -> Mac
 
 
 def _with_memory(base: MachineConstants) -> MachineConstants:
-    """Returns the constants with the bytes of a process, and of the modules of DeepSpeed."""
+    """Returns the constants with the bytes of a process, and of its engines' modules."""
     samples = [measure_apart([case]).samples[0] for case in MEMORY]
     bare = base.model_copy(update={"process_bytes": 0})
     beyond = [sample.peak_bytes - predicted_peak(sample.case, bare) for sample in samples]
@@ -140,15 +140,16 @@ def _with_memory(base: MachineConstants) -> MachineConstants:
 
 
 def _modules_bytes(alone: Sample) -> dict[str, int]:
-    """Measures what the modules of DeepSpeed and ZeRO add to a process."""
+    """Measures what the modules of engines add to a process; nothing where they do not run."""
     try:
-        plain, zero = (
+        plain, zero, fsdp2 = (
             measure_apart([replace(SMALLEST, engine=engine)]).samples[0].peak_bytes
-            for engine in ("zero0", "zero1")
+            for engine in ("zero0", "zero1", "fsdp2")
         )
     except InputError:  # DeepSpeed compiles an operation, for which a host may have no compiler
-        return {"deepspeed_bytes": CPU.deepspeed_bytes, "zero_bytes": CPU.zero_bytes}
+        return {}
     return {
+        "fsdp2_bytes": max(0, fsdp2 - alone.peak_bytes),
         "deepspeed_bytes": max(0, plain - alone.peak_bytes),
         "zero_bytes": max(0, zero - plain),
     }

@@ -17,6 +17,7 @@ from bigtrk.sampling.shadow import ShaDow
 from bigtrk.sampling.walk import Walk
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.batching import n_steps
 
 _DRAWN = 8  # ShaDow mini-batches of a rank, of the largest event
 # Threads sample one bulk ahead of the one in use.
@@ -29,12 +30,14 @@ _EDGE_BYTES_TO_SAMPLE = 8 + 8
 class MiniBatches:
     """Parts of events that are trained alone: the sizes of all or of some that were drawn.
 
-    of_each_rank: each rank has one of its own in every step; otherwise a step's are laid over the
-    ranks. held_bytes: what a rank keeps to make them from.
+    of_each_rank: each rank has one of its own in every step, none like another; otherwise a step's
+    are laid over the ranks. steps: those of the run, where each rank has its own. held_bytes: what
+    a rank keeps to make them from.
     """
 
     sizes: Sequence[EventSize]
     of_each_rank: bool
+    steps: int = 0
     held_bytes: float = 0.0
 
 
@@ -81,10 +84,12 @@ def _subgraphs(
     seed = configuration.training.seed, sources.index(largest)
     drawn = islice(shadow.batches(whole, torch.device("cpu"), seed, 0, 0, world), _DRAWN)
     sectors = [sector for sector, _ in drawn]
-    ahead = _BULKS * sampling.bulk * max(map(_bytes, sectors))
+    steps = [n_steps(source.record["nodes"], sampling.batch_size) for source in sources]
+    ahead = min(_BULKS * sampling.bulk, max(steps)) * max(map(_bytes, sectors))
     held = _bytes(whole) + _EDGE_BYTES_TO_SAMPLE * whole.n_edges + ahead
     sizes = [EventSize(sector.n_nodes, sector.n_edges) for sector in sectors]
-    return MiniBatches(sizes, of_each_rank=True, held_bytes=held)
+    total = configuration.training.epochs * sum(steps)
+    return MiniBatches(sizes, of_each_rank=True, steps=total, held_bytes=held)
 
 
 def _bytes(sector: Sector) -> float:

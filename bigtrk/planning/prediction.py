@@ -1,5 +1,6 @@
 """The memory and the step time of a run, predicted from its configuration and its events."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -49,20 +50,25 @@ def predict_mini_batches(
 ) -> Predicted:
     """Predicts a run that trains mini-batches."""
     tasks = [(size, 1) for size in batches.sizes]
-    if batches.of_each_rank:
-        # A rank's share stands for those of all.
-        steps: Sequence[Sequence[Task]] = [[task] * cost.world for task in tasks]
-    else:
-        steps = steps_of(configuration, tasks)
-    found = predict_steps(cost, steps)
-    return Predicted(found.peak_bytes + batches.held_bytes, found.step_seconds)
+    if not batches.of_each_rank:
+        found = predict_steps(cost, steps_of(configuration, tasks))
+        return Predicted(found.peak_bytes + batches.held_bytes, found.step_seconds)
+    # A rank's share stands for those of all.
+    found = predict_steps(cost, [[task] * cost.world for task in tasks])
+    # Each mini-batch has a size of its own; those drawn were not all that a run has.
+    more = cost.compiled_bytes(batches.steps, 1) - cost.compiled_bytes(len(tasks), 1)
+    return Predicted(found.peak_bytes + more + batches.held_bytes, found.step_seconds)
 
 
 def predict_steps(cost: CostModel, steps: Sequence[Sequence[Task]]) -> Predicted:
     """Predicts steps of given tasks."""
     tasks = {task for step in steps for task in step}
+    most = max(parts for _, parts in tasks)
+    # The ranks share the sectors of all sizes.
+    sizes = math.ceil(sum(parts for _, parts in tasks) / cost.world)
+    peak = max(cost.memory(size, parts).total for size, parts in tasks)
     return Predicted(
-        peak_bytes=max(cost.memory(size, parts).total for size, parts in tasks),
+        peak_bytes=peak + cost.compiled_bytes(sizes, most),
         step_seconds=median(predict_step(cost, step).seconds for step in steps),
     )
 
