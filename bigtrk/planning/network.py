@@ -33,7 +33,7 @@ NO_LINKS = Links(within=None, between=None)
 
 
 @dataclass(frozen=True)
-class _Timed:
+class Timed:
     """A collective's messages one after another, the bytes that a rank sends, and its seconds."""
 
     messages: float
@@ -66,7 +66,7 @@ def _measure_groups(ranks: Ranks, groups: Sequence[Sequence[int]]) -> Link | Non
     return Link(latency=latency, bandwidth=1 / per_byte) if per_byte else None
 
 
-def fit_link(timed: Sequence[_Timed]) -> Link:
+def fit_link(timed: Sequence[Timed]) -> Link:
     """Fits latency and bandwidth by relative errors."""
     seconds = np.array([one.seconds for one in timed])
     design = np.array([[one.messages, one.n_bytes] for one in timed]) / seconds[:, None]
@@ -74,15 +74,15 @@ def fit_link(timed: Sequence[_Timed]) -> Link:
     return Link(latency=float(latency), bandwidth=float(1 / max(per_byte, 1e-13)))
 
 
-def _timings(group: dist.ProcessGroup, size: int, device: torch.device) -> list[_Timed]:
+def _timings(group: dist.ProcessGroup, size: int, device: torch.device) -> list[Timed]:
     timed = []
     for words in _WORDS:
         sent, received = (torch.zeros(words * size, device=device) for _ in range(2))
         n_bytes = 4 * words * size * (size - 1) / size
         swap = _seconds(lambda s=sent, r=received: dist.all_to_all_single(r, s, group=group), sent)
-        timed.append(_Timed(size - 1, n_bytes, swap))
+        timed.append(Timed(size - 1, n_bytes, swap))
         summed = _seconds(lambda s=sent: dist.all_reduce(s, group=group), sent)
-        timed.append(_Timed(2 * (size - 1), 2 * n_bytes, summed))
+        timed.append(Timed(2 * (size - 1), 2 * n_bytes, summed))
     return timed
 
 
