@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from bigtrk.parallel.collectives import all_max, gather_items
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.tracing import waiting
 
-_WORDS = (1, 2**12, 2**18, 2**21)  # float32 numbers of one rank
+_WORDS = (1, 2**12, 2**18, 2**22)  # float32 numbers that a rank swaps or sums
 _REPEATS = 7
 
 
@@ -77,11 +78,12 @@ def fit_link(timed: Sequence[Timed]) -> Link:
 def _timings(group: dist.ProcessGroup, size: int, device: torch.device) -> list[Timed]:
     timed = []
     for words in _WORDS:
-        sent, received = (torch.zeros(words * size, device=device) for _ in range(2))
-        n_bytes = 4 * words * size * (size - 1) / size
-        swap = _seconds(lambda s=sent, r=received: dist.all_to_all_single(r, s, group=group), sent)
+        each = max(1, words // size)
+        sent, received = (torch.zeros(each * size, device=device) for _ in range(2))
+        n_bytes = 4 * each * (size - 1)
+        swap = _seconds(partial(dist.all_to_all_single, received, sent, group=group), sent)
         timed.append(Timed(size - 1, n_bytes, swap))
-        summed = _seconds(lambda s=sent: dist.all_reduce(s, group=group), sent)
+        summed = _seconds(partial(dist.all_reduce, sent, group=group), sent)
         timed.append(Timed(2 * (size - 1), 2 * n_bytes, summed))
     return timed
 

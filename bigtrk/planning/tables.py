@@ -93,6 +93,7 @@ def _rates(rates: Row) -> str:
 def _facts(plan: Row) -> dict[str, str]:
     largest, budget = plan["events"]["largest"], plan["budget_bytes"]
     parts = plan["smallest_parts"]
+    kind = "mini-batches" if plan["sampling"] else "events"
     answer = "give --memory to learn how many sectors fit"
     if budget is not None:
         fits = f"fits in {parts} sector(s)" if parts else "does not fit on these ranks"
@@ -103,10 +104,21 @@ def _facts(plan: Row) -> dict[str, str]:
         "model": figures.settings(plan["model"]),
         **({"measured": MEASURED} if plan["measured"] else {}),
         "engine": plan["engine"],
-        "events": f"{plan['events']['number']}, the largest with "
+        **_sampling(plan["sampling"]),
+        "mini-batches"
+        if plan["sampling"]
+        else "events": f"{plan['events']['number']}, the largest with "
         f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
         "answer": answer,
     }
+
+
+def _sampling(sampling: Row | None) -> dict[str, str]:
+    """Says what a rank keeps to make mini-batches from."""
+    if sampling is None:
+        return {}
+    kept = figures.memory(sampling["held_bytes"])
+    return {"sampling": f"{sampling['method']}; of one rank, which keeps {kept} for it, too"}
 
 
 def _doubt(machine: Row) -> str:

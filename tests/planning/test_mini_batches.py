@@ -1,5 +1,6 @@
 """Mini-batches that are planned, against those that a run makes and records."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,20 @@ def test_a_rank_holds_the_event_it_samples_from(events: Path) -> None:
 def test_a_run_whose_events_are_gone_is_not_predicted(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere"):
         predict_run(configured(tmp_path / "nowhere", *SHADOW), 1, 1, CPU)
+
+
+def test_a_plan_is_of_mini_batches_where_events_are_sampled(
+    events: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bigtrk", "plan", str(events / "graphs"), *SHADOW, "--ranks", "1,2"]
+    command += ["--machine", "cpu", "--memory", "40"]
+    plan = json.loads(run_here([*command, "--json"], monkeypatch, capsys)[1])
+    found = mini_batches(configured(events, *SHADOW), open_events([events / "graphs"]), 1)
+    assert plan["events"]["largest"]["edges"] == max(size.edges for size in found.sizes)
+    assert plan["sampling"] == {"method": "shadow", "held_bytes": found.held_bytes}
+    assert [row["parts"] for row in plan["sectors"]] == [1]
+    assert plan["smallest_parts"] == 1
+    assert "of one rank, which keeps" in run_here(command, monkeypatch, capsys)[1]
+    status, _, said = run_here(["bigtrk", "plan", "--events", "ctd", *SHADOW], monkeypatch, capsys)
+    assert status == 2
+    assert "name folders of them" in said
