@@ -105,9 +105,7 @@ def _facts(plan: Row) -> dict[str, str]:
         **({"measured": MEASURED} if plan["measured"] else {}),
         "engine": plan["engine"],
         **_sampling(plan["sampling"]),
-        "mini-batches"
-        if plan["sampling"]
-        else "events": f"{plan['events']['number']}, the largest with "
+        kind: f"{plan['events']['number']}, the largest with "
         f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
         "answer": answer,
     }

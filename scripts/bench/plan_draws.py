@@ -18,7 +18,7 @@ from bigtrk.training.settings import Configuration
 
 CHECKOUT = Path(__file__).parents[2]
 PARTS = 4
-_RATIOS = (1, 1, 1, 2, 2, 4)  # how often a run has 1, 2 or 4 events in a step
+_PER_STEP = (1, 1, 1, 2, 2, 4)  # events of a step are drawn from these
 ENGINES = {
     "DDP": (),
     "FSDP2": ("engine.name=fsdp2",),
@@ -112,7 +112,7 @@ def _any(events: Events, generator: random.Random) -> Job:
     ]
     settings += ENGINES[pick(tuple(ENGINES))]
     method = pick(("none", "none", "none", "none", "sectors", "shadow"))
-    per_step = 1 if method == "shadow" else pick(_RATIOS)
+    per_step = 1 if method == "shadow" else pick(_PER_STEP)
     sectors = method == "sectors" or (method == "none" and pick((False, True)))
     items = events.copies * (PARTS if method == "sectors" else 1)
     if method == "sectors":
@@ -140,7 +140,7 @@ def _feasible(job: Job, events: Events) -> bool:
     rounds = -(-per_step * parts // job.ranks)
     seconds = rounds * cost.seconds(size, parts) + cost.step_seconds()
     fits = job.ranks * cost.memory(size, parts).total < _BYTES
-    return fits and job.steps >= 3 and seconds > _SHORTEST and job.steps * seconds < _SECONDS
+    return fits and job.steps >= 4 and seconds > _SHORTEST and job.steps * seconds < _SECONDS
 
 
 def prepare(work: Path, testdata: Path) -> None:
