@@ -311,7 +311,7 @@ def plan(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="of the event sizes drawn")] = 0,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="measure this machine first: about two minutes")
+        bool, typer.Option("--calibrate", help="measure this machine first: about four minutes")
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="compare with what run folders recorded")
@@ -328,8 +328,9 @@ def plan(
     """Predict memory, the number of sectors that fits, step time and scaling, without training.
 
     --calibrate writes to bigtrk/calibration.json in the user's cache (XDG_CACHE_HOME, else
-    ~/.cache), or to the file of --machine. --choose leaves what is configured as it is, and prints
-    the commands that cut the events and train; without events, those of the configuration.
+    ~/.cache), or to the file of --machine. Under torchrun it also measures the network between the
+    ranks; the first of them writes. --choose leaves what is configured as it is, and prints the
+    commands that cut the events and train; without events, those of the configuration.
     """
     from bigtrk.disk.cache import make_private
     from bigtrk.planning import calibration, choice_table
@@ -344,8 +345,12 @@ def plan(
         path = Path(machine) if machine else costs.calibration_path()
         if not machine:
             make_private(path.parent)  # before what takes minutes
-        found = calibration.calibrate(path).model_dump(mode="json")
-        print_result(found, as_json, lambda: plan_tables.show_constants(found, str(path), console))
+        constants = calibration.calibrate_launched(path)
+        if constants is not None:
+            found = constants.model_dump(mode="json")
+            print_result(
+                found, as_json, lambda: plan_tables.show_constants(found, str(path), console)
+            )
     elif check:
         checks = planning.compare_runs(arguments or [], machine, ranks_per_node)
         print_result(checks, as_json, lambda: plan_tables.show_checks(checks, console))

@@ -85,9 +85,9 @@ def _drawn(subject: Subject, model: nn.Module, numbers: Iterable[int]) -> Iterat
     for epoch in numbers:
         routes = steps.of(epoch)
         step = routes[np.random.default_rng((seed, epoch)).integers(len(routes))]
-        batches = Loader(steps.reader(epoch, subject.maker), subject.world).load(step.micro_steps)
+        shares = Loader(steps.reader(epoch, subject.maker), subject.world).load(step.micro_steps)
         [event] = step.events
-        yield event, gradient_of(subject, model, event, batches)
+        yield event, gradient_of(subject, model, event, shares)
 
 
 def _followed(total: int, what: str) -> Iterator[int]:

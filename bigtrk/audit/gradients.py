@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from bigtrk.audit.subject import Subject
 from bigtrk.parallel.engines.engine import Engine, Shard
 from bigtrk.parallel.engines.pieces import Held, Piece
-from bigtrk.training.data.batch import Batch
+from bigtrk.training.data.share import Share
 from bigtrk.training.monitoring.norms import group_of
 from bigtrk.training.step import StepRunner
 
@@ -77,12 +77,12 @@ def gradient_of(
     subject: Subject,
     model: nn.Module,
     event: int,
-    batches: Sequence[Batch],
+    shares: Sequence[Share],
     computed: nn.Module | None = None,
 ) -> Gradient:
-    """Computes the gradient of a step of `batches` of one event.
+    """Computes the gradient of a step of `shares` of one event.
 
-    computed: gives what `model` makes of each batch, where that is known already.
+    computed: gives what `model` makes of each share, where that is known already.
 
     Raises:
         InputError: the loss is not finite.
@@ -90,7 +90,7 @@ def gradient_of(
     engine = GradientEngine(model, computed or model)
     runner = StepRunner(engine, subject.configuration.training, subject.world)
     begin = time.perf_counter()
-    result = runner.run([event], batches, lr=0.0)
+    result = runner.run([event], shares, lr=0.0)
     return Gradient(engine.taken, result.loss, result.edges, time.perf_counter() - begin)
 
 

@@ -20,7 +20,7 @@ from bigtrk.proof.lockstep import SectorError, run_sectors
 from bigtrk.proof.outcome import replica
 from bigtrk.proof.prove import in_float64
 from bigtrk.records.audit import SameGradient
-from bigtrk.training.data.batch import Batch
+from bigtrk.training.data.share import Share
 
 # Of a gradient's norm: rounding in float64 and in float32.
 LIMITS = {torch.float64: 1e-12, torch.float32: 1e-6}
@@ -79,18 +79,17 @@ def exchanged_gradient(subject: Subject, model: nn.Module, event: int) -> Gradie
     """
     source = subject.sources[event]
     sectors = [source.read(part, source.parts) for part in range(source.parts)]
-    batches = [
-        replace(_as(model, subject.maker.alone(event, sector)), n_owned=sector.n_owned)
-        for sector in sectors
+    shares = [
+        _as(model, subject.maker.alone(event, sector), n_owned=sector.n_owned) for sector in sectors
     ]
     passes = [
         partial(replica(model), one.x, one.edge_features, one.edge_index, one.n_owned)
-        for one in batches
+        for [one] in (share.batches for share in shares)
     ]
     try:
         with _default_type(model):
             made = run_sectors(passes, sectors)
-            return gradient_of(subject, model, event, batches, _Known(made))
+            return gradient_of(subject, model, event, shares, _Known(made))
     except SectorError as error:
         raise InputError(
             f"{source.name}: the run's model {error}; 'bigtrk check-model' says where"
@@ -112,10 +111,14 @@ def _type(model: nn.Module) -> torch.dtype:
     return next(model.parameters()).dtype
 
 
-def _as(model: nn.Module, batch: Batch) -> Batch:
-    """Gives a batch in the type of the model's weights."""
+def _as(model: nn.Module, share: Share, n_owned: int | None = None) -> Share:
+    """Gives the only sector of a share in the type of the model's weights, with so many of its
+    nodes owned.
+    """
+    [batch] = share.batches
     x, edge_features = batch.x.to(_type(model)), batch.edge_features.to(_type(model))
-    return replace(batch, x=x, edge_features=edge_features)
+    owned = batch.n_owned if n_owned is None else n_owned
+    return Share([replace(batch, x=x, edge_features=edge_features, n_owned=owned)], share.exchange)
 
 
 def _of_events(make: Callable[[int], Gradient], subject: Subject, shown: str) -> list[Tensor]:

@@ -10,7 +10,7 @@ Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, 
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -38,6 +38,9 @@ Columns = NDArray[np.float64]
 _CUT_SIZES = ((2, 2, 1), (3, 2, 1), (2, 3, 1), (3, 3, 2))
 _WHOLE_SIZES = ((2, 1, 1), (3, 1, 1), (2, 2, 2))
 _ROWS = 1000  # of a chunk where a layer is computed at once
+_aten = torch.ops.aten
+# These compute nothing; what a system takes to give memory is counted by its bytes.
+_ALLOCATIONS = (_aten.empty, _aten.new_empty, _aten.empty_like, _aten.empty_strided)
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,13 @@ class Footprint:
     """The counts of a pass. live [T, 4]: bytes alive at each moment, without weights, their
     gradients and inputs. saved [4]: bytes alive between forward and backward. away [4]: bytes of
     edges that meanwhile are off the device. moved [4]: bytes that travel there and back. flops [4]:
-    those of matrix products. traffic [4]: bytes that operations read and write. operations [4]:
-    their number. exchanged: bytes of a row in each halo exchange of the forward pass. width: that
-    of nodes and edges between layers. measured: the passes were of real tensors, since the model
-    reads data that meta tensors do not have. layered: the model takes several sectors at once.
+    those of matrix products. products [4]: bytes that these read and write. traffic [4]: bytes that
+    other operations do. fresh [4]: bytes of all tensors that are made. operations [4]: their
+    number, counted in whole chunks; chunk: rows of one, None where a layer is computed at once.
+    shapes: number of different shapes of matrix products. exchanged: bytes of a row in each halo
+    exchange of the forward pass. width: that of nodes and edges between layers. measured: the
+    passes were of real tensors, since the model reads data that meta tensors do not have. layered:
+    the model takes several sectors at once.
     """
 
     live: Columns
@@ -56,8 +62,12 @@ class Footprint:
     away: Columns
     moved: Columns
     flops: Columns
+    products: Columns
     traffic: Columns
+    fresh: Columns
     operations: Columns
+    chunk: int | None
+    shapes: int
     exchanged: tuple[int, ...]
     width: int
     weights: Weights
@@ -128,9 +138,13 @@ def _count(
         saved=solve @ np.array([count.saved for count in passes]),
         away=solve @ np.array([count.away for count in passes]),
         moved=solve @ np.array([count.moved for count in passes]),
-        flops=solve @ np.array([count.flops for count in passes]),
-        traffic=solve @ np.array([count.traffic for count in passes]),
-        operations=solve @ np.array([count.operations for count in passes]),
+        flops=solve @ np.array([count.work.flops for count in passes]),
+        products=solve @ np.array([count.work.products for count in passes]),
+        traffic=solve @ np.array([count.work.traffic for count in passes]),
+        fresh=solve @ np.array([count.work.fresh for count in passes]),
+        operations=solve @ np.array([count.work.operations for count in passes]),
+        chunk=chunk,
+        shapes=max(len(count.work.shapes) for count in passes),
         exchanged=passes[0].exchanged,
         width=config.hidden or _most_outputs(model),
         weights=Weights(
@@ -144,14 +158,22 @@ def _count(
 
 
 @dataclass
+class _Work:
+    flops: float = 0.0
+    products: float = 0.0
+    traffic: float = 0.0
+    fresh: float = 0.0
+    operations: int = 0
+    shapes: set[tuple[Any, ...]] = field(default_factory=set)
+
+
+@dataclass
 class _Pass:
     live: list[float]
     saved: float
     away: float
     moved: float
-    flops: float
-    traffic: float
-    operations: int
+    work: _Work
     exchanged: tuple[int, ...]
 
 
@@ -184,9 +206,7 @@ def _run(
         saved=saved + store.buffers,
         away=store.bytes,
         moved=store.moved,
-        flops=counter.flops,
-        traffic=counter.traffic,
-        operations=counter.operations,
+        work=counter.work,
         exchanged=tuple(exchange.row_bytes),
     )
 
@@ -287,8 +307,7 @@ class _Counter(TorchDispatchMode):
         super().__init__()
         self.alive = 0
         self.live: list[float] = []
-        self.flops = self.traffic = 0.0
-        self.operations = 0
+        self.work = _Work()
         self._bytes: dict[int, int] = {}
         for tensor in known:
             self.leave_out(tensor)
@@ -308,11 +327,17 @@ class _Counter(TorchDispatchMode):
         for tensor in written:
             self._follow(tensor.untyped_storage())
         self.live.append(self.alive)
-        if not func.is_view:
-            self.operations += 1
-            self.traffic += sum(t.numel() * t.element_size() for t in (*read, *written))
-        if func._overloadpacket in flop_registry:
-            self.flops += flop_registry[func._overloadpacket](*args, **kwargs, out_val=result)
+        packet, work = func._overloadpacket, self.work
+        if func.is_view or packet in _ALLOCATIONS:
+            return result
+        work.operations += 1
+        n_bytes = sum(t.numel() * t.element_size() for t in (*read, *written))
+        if packet in flop_registry:
+            work.products += n_bytes
+            work.shapes.add((packet, *(tuple(t.shape) for t in read)))
+            work.flops += flop_registry[packet](*args, **kwargs, out_val=result)
+        else:
+            work.traffic += n_bytes
         return result
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
@@ -320,6 +345,7 @@ class _Counter(TorchDispatchMode):
         if key not in self._bytes:
             self._bytes[key] = storage.nbytes()
             self.alive += storage.nbytes()
+            self.work.fresh += storage.nbytes()
             weakref.finalize(storage, self._forget, key)
 
     def _forget(self, key: int) -> None:

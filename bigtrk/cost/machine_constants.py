@@ -1,33 +1,27 @@
 """The cost model's constants of a machine: fitted by `bigtrk plan --calibrate`, else defaults."""
 
-from typing import Annotated, Any
+import math
+from collections.abc import Callable
+from typing import Any
 
 from pydantic import Field
 
 from bigtrk.config import Settings
 from bigtrk.cost.links import Link, Network
-from bigtrk.models.options import Precision
-
-# A step's seconds per edge rise by a quarter where its tensors grow from 3 to 6 MB (one thread of
-# an AMD EPYC with 32 MB of shared cache).
-CACHED_BYTES = 4 * 2**20
-Rate = Annotated[float, Field(gt=0)]  # per second
+from bigtrk.cost.rates import Rates
 
 
 class MachineConstants(Settings):
     """A machine as the cost model sees it.
 
-    Fitted to measured steps: flops (matrix products per second in fp32 and in bf16), traffic (bytes
-    per second that operations read and write), cached (the same for tensors below CACHED_BYTES,
-    which stay near the core), operation (seconds to start one), process_bytes. Measured separately:
-    deepspeed_bytes (what its modules add to a process), zero_bytes (what those of ZeRO 1 to 3 add
-    to that: torch's compiler), sharing. Not measured: network, transfer (bytes per second between
-    an accelerator and its host), disk (those that a local disk reads and writes).
+    alone: the rates of a rank that has its host, or an accelerator, for itself. On a CPU all ranks
+    of a host share its cores; together: the rates of each of `ranks_together` that compute at once.
+    crowding: by how much more than their number the time of yet more ranks grows.
 
-    On a CPU all ranks of a host share these; on accelerators each rank has its own. sharing: the
-    time that R ranks that share a host take for R pieces of work, relative to one rank that does
-    them one after the other (below 1, since threads of one rank wait for each other), if its
-    tensors are at least CACHED_BYTES; sharing_cached: the same if they are smaller.
+    Measured separately: process_bytes, deepspeed_bytes and fsdp2_bytes (what their modules add to a
+    process), zero_bytes (what those of ZeRO 1 to 3 add to that: torch's compiler), network. Not
+    measured: transfer (bytes per second between an accelerator and its host), disk (those that a
+    local disk reads and writes).
 
     exceeded: for defaults, the largest ratio of the "memory" and of the "seconds" that runs took to
     those predicted; empty where they were compared with no runs.
@@ -35,15 +29,14 @@ class MachineConstants(Settings):
 
     name: str
     accelerator: str
-    flops: Annotated[dict[Precision, Rate], Field(min_length=2)]
-    traffic: Rate
-    cached: Rate
-    operation: float = Field(ge=0)
+    alone: Rates
+    together: Rates
+    ranks_together: int = Field(2, ge=2)
+    crowding: float = Field(1.0, gt=0)
     process_bytes: int = Field(ge=0)
     deepspeed_bytes: int = Field(ge=0)
     zero_bytes: int = Field(0, ge=0)
-    sharing: float = Field(1.0, gt=0)
-    sharing_cached: float = Field(1.0, gt=0)
+    fsdp2_bytes: int = Field(0, ge=0)
     network: Network
     transfer: float = Field(2.1e10, gt=0)
     disk: float = Field(1e9, gt=0)
@@ -60,41 +53,86 @@ class MachineConstants(Settings):
         """Says whether these were measured on the machine they are for, and not assumed."""
         return bool(self.fit)
 
+    def seconds(self, sharers: int, time_of: Callable[[Rates], float]) -> float:
+        """Returns what `time_of` gives for the rates of one of `sharers` ranks on a host.
+
+        Between one rank and those measured it is interpolated, in the logarithm of their number;
+        more share the cores in turn.
+        """
+        if sharers == 1 or not self.shared:
+            return time_of(self.alone)
+        alone, together = time_of(self.alone), time_of(self.together)
+        if sharers > self.ranks_together:
+            return together * sharers / self.ranks_together * self.crowding
+        place = math.log(sharers) / math.log(self.ranks_together)
+        return (1 - place) * alone + place * together
+
 
 # Two thirds of the peak figures of NVIDIA's data sheet for the A100, as `transfer` is of its PCIe
 # (32 GB/s each way); links as in Tripathy et al.
 # (100 GB/s between two devices) and as Slingshot 11 has them (25 GB/s per device). Latencies
 # and the start of an operation are assumed.
+_A100 = Rates(
+    seconds={
+        "fp32": 1 / 13e12,
+        "bf16": 1 / 200e12,
+        "products": 1e-12,
+        "traffic": 1e-12,
+        "operations": 8e-6,
+        "weights": 5e-12,
+    }
+)
 A100 = MachineConstants(
     name="default: A100, not measured",
     accelerator="A100",
-    flops={"fp32": 13e12, "bf16": 200e12},
-    traffic=1.0e12,
-    cached=1.0e12,
-    operation=8e-6,
+    alone=_A100,
+    together=_A100,
     process_bytes=0,
     deepspeed_bytes=0,
     network=Network(
         within=Link(latency=1e-5, bandwidth=100e9), between=Link(latency=2e-5, bandwidth=25e9)
     ),
 )
-# Fitted by --calibrate on two idle cores of an AMD EPYC; its links are assumed. What a process
-# takes was measured again since, with torch 2.13 and DeepSpeed 0.19.8. exceeded: by 28 runs of
-# docs/results/plan_accuracy.json, rounded up.
+# Fitted on two idle cores of an AMD EPYC, two threads of one physical core, without corrections;
+# the link between hosts is assumed. exceeded: by the runs of docs/results/plan_accuracy.json,
+# rounded up.
 CPU = MachineConstants(
     name="default: two CPU cores",
     accelerator="cpu",
-    flops={"fp32": 1.9e11, "bf16": 5.1e11},
-    traffic=2.9e10,
-    cached=3.8e10,
-    operation=1.9e-5,
-    process_bytes=400 * 2**20,
+    alone=Rates(
+        seconds={
+            "fp32": 3.9e-12,
+            "bf16": 8.6e-13,
+            "traffic": 6.2e-11,
+            "fresh": 1.0e-10,
+            "operations": 3.9e-5,
+            "batch": 1.5e-7,
+            "weights": 2.1e-9,
+            "steps": 1.7e-3,
+        },
+        engines={"fsdp2": 0.019, "zero1": 0.0003, "zero3": 0.008},
+    ),
+    together=Rates(
+        seconds={
+            "fp32": 8.0e-12,
+            "bf16": 1.7e-12,
+            "products": 4.7e-11,
+            "traffic": 4.1e-11,
+            "fresh": 2.7e-10,
+            "operations": 5.3e-6,
+            "batch": 8.4e-9,
+            "weights": 2.1e-9,
+            "steps": 8.1e-3,
+        },
+        engines={"fsdp2": 0.039, "zero1": 0.010, "zero3": 0.017},
+    ),
+    crowding=1.07,
+    process_bytes=375 * 2**20,
     deepspeed_bytes=19 * 2**20,
     zero_bytes=47 * 2**20,
-    sharing=0.71,
-    sharing_cached=0.67,
+    fsdp2_bytes=25 * 2**20,
     network=Network(
-        within=Link(latency=3e-4, bandwidth=1e9), between=Link(latency=5e-4, bandwidth=1e9)
+        within=Link(latency=1.2e-4, bandwidth=1.9e9), between=Link(latency=5e-4, bandwidth=1e9)
     ),
     exceeded={"memory": 1.1, "seconds": 1.9},
 )

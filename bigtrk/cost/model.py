@@ -1,8 +1,8 @@
 """Memory and time of an event on K ranks, predicted from counts and a few machine constants.
 
 Memory is counted exactly (footprint.py); only the process's own part is fitted.
-Time is that of matrix products, bytes moved and operations started, each at a fitted rate; exchange
-and reduction follow from latency and bandwidth (links.py).
+Time is that of matrix products, bytes moved, memory asked for and operations started, each at a
+fitted rate (rates.py); exchange and reduction follow from latency and bandwidth (links.py).
 """
 
 import math
@@ -13,14 +13,14 @@ import numpy as np
 from bigtrk.cost.event_size import EventSize, SectorSize
 from bigtrk.cost.footprint import Columns, Footprint, footprint
 from bigtrk.cost.links import exchange
-from bigtrk.cost.machine_constants import CACHED_BYTES, MachineConstants
+from bigtrk.cost.machine_constants import MachineConstants
+from bigtrk.cost.rates import Amounts, Rates
 from bigtrk.cost.sharding import BYTES, Sharding
 from bigtrk.models.layers.workspace import CPU_BYTES, GPU_BYTES
 from bigtrk.models.settings import ModelConfig
 from bigtrk.models.stores.files import BLOCK_BYTES
+from bigtrk.parallel.host import HUGE_PAGE
 
-# AdamW's elementwise operations read and write 20 words per weight, 12 operations per tensor.
-_OPTIMIZER_WORDS = 20
 # A checkpoint has each weight's value and two moments. Three copies are made in the host's memory,
 # one of the state and two of what is written, and most are freed before the next pass has its
 # activations (hidden 512 on 1 to 4 ranks).
@@ -30,6 +30,9 @@ _EDGE_BYTES, _NODE_BYTES = 8 + 16 + 12 + 2, 8 + 8 + 8 + 4
 _EDGE_BYTES_ON_DEVICE = 16 + 8
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
+# oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch keep so many, of so
+# many bytes (measured with torch 2.13 at widths of 16 to 256).
+_KEPT_PRODUCTS, _PRODUCT_BYTES = 1024, 0.67e6
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,17 @@ class CostModel:
         sectors = math.ceil(parts / ranks)
         return sectors * float(self.footprint(cut=parts > 1).away @ _sizes(event.sector(parts)))
 
+    def compiled_bytes(self, sizes: int, parts: int) -> float:
+        """Returns the bytes of the products that are compiled where a rank trains `sizes` sectors
+        of different sizes.
+        """
+        if not self.machine.shared or self.model.precision != "bf16":
+            return 0.0
+        count = self.footprint(cut=parts > 1)
+        # Whole chunks have one shape in all sectors; the last of edges and of nodes have others.
+        products = count.shapes * (sizes if count.chunk is None else 1 + 2 * sizes)
+        return _PRODUCT_BYTES * min(products, _KEPT_PRODUCTS)
+
     def smallest_parts(self, event: EventSize, budget: float) -> int | None:
         """Returns the smallest power of two of sectors that, one on a rank, fits `budget` bytes;
         None if the world's largest does not.
@@ -145,22 +159,44 @@ class CostModel:
         return computing + self.exchange_seconds(event, ranks)
 
     def compute_seconds(self, size: SectorSize, parts: int) -> float:
-        """Returns the seconds of a forward and backward pass over a sector."""
-        machine, count = self.machine, self.footprint(cut=parts > 1)
-        sizes = _sizes(size)
-        rows = np.array([size.edges, size.nodes, size.nodes, 0])
-        near = rows * count.width * BYTES < CACHED_BYTES  # tensors of so many stay near the core
-        near |= self.model.in_chunks
-        moved = (count.traffic * sizes / np.where(near, machine.cached, machine.traffic)).sum()
-        busy = count.flops @ sizes / machine.flops[self.model.precision] + moved
-        operations = count.operations.copy()
-        if not machine.shared and self.model.in_chunks:
-            operations[:3] *= CPU_BYTES / GPU_BYTES  # counted in the chunks of a CPU
-        computed = busy * self._sharers(near[0]) + operations @ sizes * machine.operation
-        # Edges travel beside the computation.
-        return float(
-            max(computed, count.moved @ sizes / (machine.disk if self.spills else machine.transfer))
-        )
+        """Returns the seconds of a rank's forward and backward pass, and of reading its inputs."""
+        count = self.footprint(cut=parts > 1)
+        model, amounts = self.model, self.pass_amounts(size, parts)
+        named = model.name, model.recompute, model.precision
+
+        def time_of(rates: Rates) -> float:
+            return rates.of(amounts) * rates.factor(*named, count.width)
+
+        computed = self.machine.seconds(self._sharers, time_of)
+        # Edges that are kept off the device travel beside the computation.
+        rate = self.machine.disk if self.spills else self.machine.transfer
+        return max(computed, float(count.moved @ _sizes(size)) / rate)
+
+    def pass_amounts(self, size: SectorSize, parts: int) -> Amounts:
+        """Counts the work of a pass over a sector."""
+        count, sizes = self.footprint(cut=parts > 1), _sizes(size)
+        return {
+            self.model.precision: float(count.flops @ sizes),
+            "products": float(count.products @ sizes),
+            "traffic": float(count.traffic @ sizes),
+            "fresh": self._fresh_bytes(count, sizes),
+            "operations": self._operations(count, sizes),
+            "batch": size.edges,
+        }
+
+    def _fresh_bytes(self, count: Footprint, sizes: Columns) -> float:
+        """Counts the bytes of tensors that are large enough to come from the system."""
+        row = count.width * (2 if self.model.precision == "bf16" else 4)
+        return float((count.fresh * sizes)[:3] @ (sizes[:3] * row >= HUGE_PAGE))
+
+    def _operations(self, count: Footprint, sizes: Columns) -> float:
+        """Counts operations; the last chunk of rows starts as many as a full one."""
+        if count.chunk is None:
+            return float(count.operations @ sizes)
+        larger = 1 if self.machine.shared else GPU_BYTES // CPU_BYTES  # they are a CPU's chunks
+        rows = count.chunk * larger
+        whole = np.ceil(sizes[:3] / rows) * rows
+        return float(count.operations[:3] @ whole / larger + count.operations[3])
 
     def exchange_seconds(self, event: EventSize, ranks: int) -> float:
         """Returns the seconds of the halo exchanges of forward and backward between ranks, which
@@ -173,13 +209,24 @@ class CostModel:
         return 2 * sum(exchange(network, volume, n_bytes) for n_bytes in rows)
 
     def step_seconds(self) -> float:
-        """Returns the seconds that a step adds to its events: reduction and optimizer."""
+        """Returns the seconds that a step adds to its events: reduction, optimizer and engine."""
+        kind, amounts = self.sharding.kind, self.step_amounts()
+
+        def time_of(rates: Rates) -> float:
+            return rates.of(amounts) + (rates.engines.get(kind, 0.0) if kind else 0.0)
+
+        return self.reduction_seconds() + self.machine.seconds(self._sharers, time_of)
+
+    def step_amounts(self) -> Amounts:
+        """Counts the work that a step adds to its events."""
+        return {"weights": BYTES * self.footprint(cut=False).weights.total, "steps": 1.0}
+
+    def reduction_seconds(self) -> float:
+        """Returns the seconds of a step's reductions and of gathering sharded state."""
         count = self.footprint(cut=False)
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
         layers = len(count.exchanged) + 1
-        reduced = self.sharding.seconds(link, self.world, count.weights.total, layers)
-        updated = _OPTIMIZER_WORDS * BYTES * count.weights.total
-        return reduced + updated / self.machine.traffic * self._sharers(False)
+        return self.sharding.seconds(link, self.world, count.weights.total, layers)
 
     def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
         """Returns the bytes of so many sectors of a rank saved between forward and backward, and at
@@ -198,7 +245,7 @@ class CostModel:
         """Returns the bytes of the interpreter and of what it imports."""
         machine, zero = self.machine, self.sharding.zero
         if zero is None:
-            return machine.process_bytes
+            return machine.process_bytes + (machine.fsdp2_bytes if self.sharding.kind else 0)
         modules = machine.deepspeed_bytes + (machine.zero_bytes if zero.stage else 0)
         return machine.process_bytes + modules
 
@@ -221,13 +268,10 @@ class CostModel:
         # Features are held as stored and as normalised.
         return (2 * edge + _EDGE_BYTES) * size.edges + (2 * node + _NODE_BYTES) * size.nodes
 
-    def _sharers(self, near: bool) -> float:
-        """Returns how many times longer computing takes since other ranks share the host."""
-        sharers = 1
-        if self.machine.shared:
-            sharers = max(self.shares, min(self.world, self.ranks_per_node))
-        share = self.machine.sharing_cached if near else self.machine.sharing
-        return sharers * share if sharers > 1 else 1.0
+    @property
+    def _sharers(self) -> int:
+        """Returns the number of ranks, or shares, that the cores of a host are split into."""
+        return max(self.shares, min(self.world, self.ranks_per_node))
 
 
 def _sizes(size: SectorSize) -> Columns:

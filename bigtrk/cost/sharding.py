@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bigtrk.cost.links import Link, all_gather, all_reduce
+from bigtrk.cost.rates import EngineKind
 from bigtrk.cost.zero_memory import Held, Weights, Zero, read_zero
 from bigtrk.parallel.settings import EngineSettings
 
@@ -32,6 +33,13 @@ class Sharding:
         must run the same number of passes; a rank without an event runs an empty one.
         """
         return self.level == "parameters"
+
+    @property
+    def kind(self) -> EngineKind | None:
+        """Returns the engine whose steps were measured for those of this one; None for DDP's."""
+        if self.zero is None:
+            return "fsdp2" if self.lockstep else None
+        return "zero3" if self.lockstep else "zero1"
 
     def held(self, weights: Weights, on_host: bool) -> Held:
         """Counts what a rank holds of a model's weights, on a CPU if `on_host`."""

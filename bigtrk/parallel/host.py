@@ -11,7 +11,7 @@ from bigtrk.parallel.ranks import Ranks
 
 # The rest of a rank's memory is for what is not predicted: libraries, fragments, other processes.
 FILLED = 0.9
-_HUGE_PAGE = 2 * 2**20
+HUGE_PAGE = 2 * 2**20  # bytes; larger tensors come from the system
 _M_MMAP_THRESHOLD = -3  # mallopt(3)
 _THRESHOLD, _HUGE_PAGES = "MALLOC_MMAP_THRESHOLD_", "THP_MEM_ALLOC_ENABLE"
 
@@ -68,7 +68,7 @@ def use_huge_pages() -> None:
     os.environ.setdefault(_HUGE_PAGES, "1")  # torch reads it at its first allocation
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and _THRESHOLD not in os.environ:
-        mallopt(_M_MMAP_THRESHOLD, _HUGE_PAGE)
+        mallopt(_M_MMAP_THRESHOLD, HUGE_PAGE)
 
 
 def memory_of_rank(ranks: Ranks) -> float:

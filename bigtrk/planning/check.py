@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from bigtrk.config import parse
 from bigtrk.cost.event_size import EventSize
@@ -12,11 +11,13 @@ from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
 from bigtrk.parallel.routing import Cut
 from bigtrk.planning.dry_run import predict_step
+from bigtrk.planning.mini_batches import mini_batches
+from bigtrk.planning.prediction import Predicted, predict_mini_batches, predict_steps
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import RUN, Run, read_run
 from bigtrk.reports.scaling import time_run
 from bigtrk.training.costs import make_cost
-from bigtrk.training.data.event_source import open_events
+from bigtrk.training.data.event_source import open_events, split_validation
 from bigtrk.training.settings import Configuration
 
 
@@ -49,15 +50,30 @@ def check(folder: Path, machine: MachineConstants, ranks_per_node: int | None) -
     timing = time_run(run)
     if not timing.peak_memory_bytes or not timing.batch_seconds:
         raise InputError(f"{folder}: has no finished epoch to compare with; let it train longer")
-    cost, steps = _cost(run, machine, ranks_per_node), _routed(run, run.steps)
-    routes = {route for step in steps for route in step}
+    cost = _cost(run, machine, ranks_per_node)
+    found = _predict(run, cost)
     return Checked(
         run=str(folder),
-        peak_bytes=max(cost.memory(size, *cut).total for size, cut in routes),
+        peak_bytes=found.peak_bytes,
         recorded_peak_bytes=timing.peak_memory_bytes,
-        batch_seconds=median(predict_step(cost, step).seconds for step in steps),
+        batch_seconds=found.step_seconds,
         recorded_batch_seconds=timing.batch_seconds,
     )
+
+
+def _predict(run: Run, cost: CostModel) -> Predicted:
+    """Predicts a run as it was routed, or its mini-batches from its events.
+
+    Raises:
+        InputError: the record lacks what is needed, or mini-batches' events are gone.
+    """
+    configuration = _configuration(run)
+    if configuration.sampling.method == "none":
+        return predict_steps(cost, _routed(run, run.steps))
+    data = configuration.data
+    sources = split_validation(data.train, data.validation, data.events)[0]
+    batches = mini_batches(configuration, sources, cost.world)
+    return predict_mini_batches(configuration, cost, batches)
 
 
 def predict_epoch(

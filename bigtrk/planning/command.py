@@ -11,8 +11,10 @@ from bigtrk.models.check import check_model
 from bigtrk.planning.check import check
 from bigtrk.planning.choice import Given, make_choice
 from bigtrk.planning.event_sizes import folder_sizes, paper_sizes
+from bigtrk.planning.mini_batches import MiniBatches, mini_batches
 from bigtrk.planning.plan import Question, check_summary
 from bigtrk.training.costs import find_machine
+from bigtrk.training.data.event_source import open_events
 from bigtrk.training.model_files import build_model
 from bigtrk.training.named_code import code_named, users_configuration
 from bigtrk.training.settings import Configuration
@@ -68,14 +70,17 @@ def ask(
         InputError: an argument is none of these, or its content is bad.
     """
     path, overrides, folders = split_arguments(arguments, default)
+    configuration = _checked(users_configuration(path, overrides))
+    sampled = _sampled(configuration, folders)
     return Question(
-        configuration=_checked(users_configuration(path, overrides)),
-        sizes=sizes.of(folders),
+        configuration=configuration,
+        sizes=sampled.sizes if sampled else sizes.of(folders),
         ranks=read_ranks(ranks),
         ranks_per_node=ranks_per_node,
         budget=None if memory_gib is None else memory_gib * 2**30,
         machine=find_machine(machine),
         seed=seed,
+        sampled=sampled,
     )
 
 
@@ -123,6 +128,23 @@ def ask_choice(
     )
     files = [path] if str(path) in arguments else []
     return make_choice(question, Given(files, overrides, folders, allow_bf16))
+
+
+def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatches | None:
+    """Returns one rank's mini-batches of the events in `folders`; None where these are whole.
+
+    Raises:
+        InputError: there are no folders, whose events' sizes are not those of mini-batches.
+    """
+    method = configuration.sampling.method
+    if method == "none":
+        return None
+    if not folders:
+        raise InputError(
+            f"sampling.method={method}: how large mini-batches are depends on the events; name "
+            f"folders of them"
+        )
+    return mini_batches(configuration, open_events(folders), 1)
 
 
 def _checked(configuration: Configuration) -> Configuration:

@@ -9,6 +9,7 @@ from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.planning.check import Checked
 from bigtrk.planning.dry_run import strong_scaling, weak_scaling
+from bigtrk.planning.mini_batches import MiniBatches
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 
@@ -26,7 +27,10 @@ LEVERS: tuple[dict[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Question:
-    """The question of a plan: events, world sizes (ascending), bytes per rank (None: not asked)."""
+    """The question of a plan: events, world sizes (ascending), bytes per rank (None: not asked).
+
+    sampled: the mini-batches whose sizes these are, which a rank trains whole; None for events.
+    """
 
     configuration: Configuration
     sizes: Sequence[EventSize]
@@ -35,6 +39,7 @@ class Question:
     budget: float | None
     machine: MachineConstants
     seed: int = 0
+    sampled: MiniBatches | None = None
 
     def cost(self, world: int, **levers: str) -> CostModel:
         """Returns the cost model on `world` ranks, with these settings of the model changed."""
@@ -74,11 +79,12 @@ def make_plan(question: Question) -> dict[str, Any]:
             "number": len(question.sizes),
             "largest": {"nodes": largest.nodes, "edges": largest.edges},
         },
+        "sampling": _sampling(question),
         "ranks_on_host": min(world, question.ranks_per_node),
         "budget_bytes": question.budget,
         "smallest_parts": fits,
         "levers": [_lever(question, lever, world) for lever in _levers(question)],
-        "sectors": [_sectors(cost, largest, k) for k in _powers(world)],
+        "sectors": [_sectors(cost, largest, k) for k in _powers(1 if question.sampled else world)],
         "weak_scaling": [asdict(point) for point in weak],
         "strong_scaling": [asdict(point) for point in strong],
     }
@@ -134,7 +140,18 @@ def _sectors(cost: CostModel, event: EventSize, parts: int) -> dict[str, Any]:
 def _fits(cost: CostModel, question: Question) -> int | None:
     if question.budget is None:
         return None
+    if question.sampled:
+        needed = cost.memory(question.largest, 1, 1).total + question.sampled.held_bytes
+        return 1 if needed <= question.budget else None
     return cost.smallest_parts(question.largest, question.budget)
+
+
+def _sampling(question: Question) -> dict[str, Any] | None:
+    """Returns how events are sampled, and the bytes that a rank keeps for that."""
+    if question.sampled is None:
+        return None
+    method = question.configuration.sampling.method
+    return {"method": method, "held_bytes": question.sampled.held_bytes}
 
 
 def _powers(world: int) -> list[int]:

@@ -1,6 +1,7 @@
 """The tables of `bigtrk plan`."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from rich.console import Console
@@ -62,25 +63,37 @@ def show_checks(checks: Sequence[Row], console: Console) -> None:
 def show_constants(constants: Row, path: str, console: Console) -> None:
     """Prints the constants of a calibration, and how far they are from its own measurements."""
     errors = constants["fit"]["relative_errors"]
-    largest = {name: max(map(abs, found)) for name, found in errors.items()}
     facts = {
         "machine": constants["name"],
-        "matrix products": ", ".join(
-            f"{figures.count(rate)}flop/s in {name}" for name, rate in constants["flops"].items()
+        "one rank alone": _rates(constants["alone"]),
+        f"each of {constants['ranks_together']} ranks": _rates(constants["together"]),
+        "more ranks than cores": f"{constants['crowding']:.2f} times their share of the time",
+        "links": ", ".join(
+            f"{name} hosts {link['latency'] * 1e6:.0f} us, {figures.count(link['bandwidth'])}byte/s"
+            for name, link in constants["network"].items()
         ),
-        "memory traffic": f"{figures.count(constants['traffic'])}byte/s, "
-        f"{figures.count(constants['cached'])}byte/s near the core",
-        "operation": f"{constants['operation'] * 1e6:.1f} us",
         "process": figures.memory(constants["process_bytes"]),
-        "largest error of the fit": ", ".join(f"{k} {v:.0%}" for k, v in largest.items()),
+        "errors of the fit": ", ".join(
+            f"{kind} {median(map(abs, found)):.0%}, at most {max(map(abs, found)):.0%}"
+            for kind, found in errors.items()
+        ),
         "written to": path,
     }
     show_header("Calibration", facts, at_width(console))
 
 
+def _rates(rates: Row) -> str:
+    """Lists what a rank computes in a second, and what takes none as free."""
+    units = {"fp32": "flop/s in fp32", "bf16": "flop/s in bf16", "traffic": "byte/s"}
+    known = {name: rates["seconds"].get(name, 0.0) for name in units}
+    fast = [f"{figures.count(1 / s)}{units[name]}" for name, s in known.items() if s]
+    return ", ".join([*fast, f"{rates['seconds'].get('operations', 0.0) * 1e6:.1f} us to start"])
+
+
 def _facts(plan: Row) -> dict[str, str]:
     largest, budget = plan["events"]["largest"], plan["budget_bytes"]
     parts = plan["smallest_parts"]
+    kind = "mini-batches" if plan["sampling"] else "events"
     answer = "give --memory to learn how many sectors fit"
     if budget is not None:
         fits = f"fits in {parts} sector(s)" if parts else "does not fit on these ranks"
@@ -91,10 +104,19 @@ def _facts(plan: Row) -> dict[str, str]:
         "model": figures.settings(plan["model"]),
         **({"measured": MEASURED} if plan["measured"] else {}),
         "engine": plan["engine"],
-        "events": f"{plan['events']['number']}, the largest with "
+        **_sampling(plan["sampling"]),
+        kind: f"{plan['events']['number']}, the largest with "
         f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
         "answer": answer,
     }
+
+
+def _sampling(sampling: Row | None) -> dict[str, str]:
+    """Says what a rank keeps to make mini-batches from."""
+    if sampling is None:
+        return {}
+    kept = figures.memory(sampling["held_bytes"])
+    return {"sampling": f"{sampling['method']}; of one rank, which keeps {kept} for it, too"}
 
 
 def _doubt(machine: Row) -> str:

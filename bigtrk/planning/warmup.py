@@ -1,145 +1,196 @@
-"""A few training steps on synthetic graphs, measured in a process of its own.
+"""Training steps on synthetic graphs, measured in processes of their own.
 
-`python -m bigtrk.planning.warmup CASE` prints one JSON object. It is a process of its own, since
-peak memory is that of a process's whole life.
+`python -m bigtrk.planning.warmup TASK OUTPUT` is one of them: it measures the cases of the file
+TASK one after another; the first rank writes what all found to OUTPUT.
 """
 
-import json
-import statistics
+import os
+import socket
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-import torch
+import numpy as np
 
+from bigtrk.cost.links import Link
 from bigtrk.cost.machine_constants import CPU
+from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
-from bigtrk.graphs.features import SCALES
-from bigtrk.graphs.sector import Sector, whole_sector
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.parallel.collectives import gather_items, on_first_rank
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
-from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.routing import as_stored
 from bigtrk.parallel.world import make_world
+from bigtrk.planning.fitting import Sample
+from bigtrk.planning.network import measure_links
+from bigtrk.planning.synthetic import synthetic_graph
+from bigtrk.planning.warmup_cases import Case
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
 from bigtrk.training.monitoring.usage import peak_memory
-from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 
-
-@dataclass(frozen=True)
-class Case:
-    """A model and a graph to train it on for `steps` steps after a warm-up step; engine: "ddp", or
-    the name of a DeepSpeed file.
-    """
-
-    nodes: int
-    edges: int
-    hidden: int
-    layers: int = 4
-    recompute: str = "chunk"
-    precision: str = "fp32"
-    steps: int = 4
-    engine: str = "ddp"
-
-    def configuration(self) -> Configuration:
-        names = ("hidden", "layers", "recompute", "precision")
-        model = {name: getattr(self, name) for name in names}
-        engine = {} if self.engine == "ddp" else {"name": "deepspeed", "ds_config": self.engine}
-        return Configuration.model_validate({"model": model, "engine": engine})
+_NAME = "synthetic"
+_WAIT = 600  # s, for all cases of a group of processes
+_ROUNDS = 2
+# The quantile of a case's steps that stands for them: steps that ask the system for memory, or that
+# something else disturbs, take up to twice as long.
+_USUAL = 1 / 3
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A case's measurements. seconds: those of the median step. peak_bytes: as a run records it."""
+    """What a group of processes found: a sample per case, and the link between them (None of one
+    process).
+    """
 
-    seconds: float
-    peak_bytes: int
-
-
-@dataclass(frozen=True)
-class _Synthetic(EventSource):
-    """An event that is made when it is read."""
-
-    graph: EventGraph
-
-    def read(self, part: int, parts: int) -> Sector:
-        assert (part, parts) == (0, 1), "synthetic events are whole"
-        return whole_sector(self.graph)
+    samples: list[Sample]
+    link: Link | None
 
 
-def synthetic_graph(nodes: int, edges: int, configuration: Configuration) -> EventGraph:
-    """Makes a graph whose edges, like those of detector layers, join rows near each other."""
-    data, generator = configuration.data, torch.Generator().manual_seed(0)
-    destination = torch.randint(nodes, (edges,), generator=generator)
-    back = torch.randint(1, max(2, nodes // 10), (edges,), generator=generator)
-    return EventGraph(
-        name="synthetic",
-        node_feature_names=tuple(data.node_features),
-        edge_feature_names=tuple(data.edge_features),
-        node_features=_values(data.node_features, nodes, generator),
-        edge_index=torch.stack([(destination - back).clamp(min=0), destination]),
-        edge_features=_values(data.edge_features, edges, generator),
-        y=torch.rand(edges, generator=generator) < 0.3,
-    )
+def measure_apart(cases: Sequence[Case], ranks: int = 1) -> Measured:
+    """Measures cases, one after another, on `ranks` processes that share this host.
+
+    Raises:
+        InputError: a process failed, for instance when memory ran out.
+    """
+    with tempfile.TemporaryDirectory(prefix="bigtrk-warmup-") as folder:
+        task, output = Path(folder) / "task.json", Path(folder) / "found.json"
+        write_json(task, [asdict(case) for case in cases])
+        command = [sys.executable, "-m", "bigtrk.planning.warmup", str(task), str(output)]
+        port = _free_port()
+        processes = [
+            subprocess.Popen(
+                command,
+                env=_environment(rank, ranks, port),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(ranks)
+        ]
+        _wait_for(processes)
+        found = read_json(output)
+    link = None if found["link"] is None else Link.model_validate(found["link"])
+    samples = [Sample(**{**one, "case": Case(**one["case"])}) for one in found["samples"]]
+    return Measured(samples, link)
 
 
-def _values(names: list[str], rows: int, generator: torch.Generator) -> torch.Tensor:
-    scales = torch.tensor([SCALES[name] for name in names])
-    return torch.randn(rows, len(names), generator=generator) * scales
+def _wait_for(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Waits for all; ends the others when one fails.
+
+    Raises:
+        InputError: one failed, or takes too long.
+    """
+    try:
+        for process in processes:
+            said = process.communicate(timeout=_WAIT)[1].strip().splitlines()
+            if process.returncode:
+                reason = said[-1:] or ["killed, perhaps out of memory"]
+                raise InputError(f"warm-up: {reason[0]}; free memory, then calibrate again")
+    except subprocess.TimeoutExpired:
+        raise InputError(
+            f"warm-up: took longer than {_WAIT} s; end what else runs here, then calibrate again"
+        ) from None
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
-def measure(case: Case, ranks: Ranks) -> Measured:
-    """Trains as a run does, with the same engine, step and loader."""
-    configuration, world = case.configuration(), make_world(ranks)
-    stopwatch = world.stopwatch
-    graph = synthetic_graph(case.nodes, case.edges, configuration)
-    source = _Synthetic("synthetic", 1, folder=None, graph=graph)  # type: ignore[arg-type]
+def _environment(rank: int, ranks: int, port: int) -> dict[str, str]:
+    """Makes the environment of a rank; what a launcher left here is not for it."""
+    launched = "TORCHELASTIC_RUN_ID" in os.environ
+    dropped = {"OMP_NUM_THREADS"} if launched else set()
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in dropped and not name.startswith(("TORCHELASTIC_", "SLURM_"))
+    }
+    own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return {**kept, **{name: str(value) for name, value in {**own, **place}.items()}}
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def measure(cases: Sequence[Case], ranks: Ranks, folder: Path) -> list[Sample]:
+    """Measures all cases in turn, in rounds, so that what else runs for a while meets few steps of
+    each. Collective.
+    """
+    rounds = [[_train(case, ranks, folder) for case in cases] for _ in range(_ROUNDS)]
+    samples = []
+    for case, *steps in zip(cases, *rounds, strict=True):
+        mine = float(np.quantile(np.concatenate(steps), _USUAL))
+        found = gather_items((mine, peak_memory(ranks.device)))
+        slowest, peak = (max(one) for one in zip(*found, strict=True))
+        samples.append(Sample(case, ranks.world_size, float(slowest), int(peak)))
+    return samples
+
+
+def _train(case: Case, ranks: Ranks, folder: Path) -> list[float]:
+    """Trains as a run does, with the same files, loader, engine and step; returns the seconds of
+    all steps but the first. Collective.
+    """
+    configuration, world = case.configuration(ranks.world_size), make_world(ranks)
+    source = on_first_rank(lambda: _written(case, folder))
+    stopwatch, numbers = world.stopwatch, list(range(ranks.world_size))
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
     runner = StepRunner(engine, configuration.training, world)
-    loader = Loader(BatchMaker(configuration, world).of([source]), world)
+    loader = Loader(BatchMaker(configuration, world).of([source] * len(numbers)), world)
+    route = as_stored([(1, case.edges)] * len(numbers), len(numbers)).route(numbers)
     seconds = []
     start = stopwatch.now()
-    for batches in loader.steps([as_stored([(1, case.edges)], 1).route([0])] * (case.steps + 1)):
-        runner.run([0], batches, lr=1e-3)
+    for batches in loader.steps([route] * (case.steps + 1)):
+        runner.run(numbers, batches, lr=1e-3)
         seconds.append(stopwatch.now() - start)
         start = stopwatch.now()
-    return Measured(statistics.median(seconds[1:]), peak_memory(ranks.device))
+    return seconds[1:]
 
 
-def measure_apart(case: Case, local_size: int = 1, timeout: float = 300) -> Measured:
-    """Measures in a process of its own, with the cores of one of `local_size` ranks of this host.
-
-    Raises:
-        InputError: the process failed, for instance when memory ran out.
-    """
-    own = [json.dumps(asdict(case)), str(local_size)]
-    command = [sys.executable, "-m", "bigtrk.planning.warmup", *own]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    if done.returncode:
-        reason = done.stderr.strip().splitlines()[-1:] or ["killed, perhaps out of memory"]
-        raise InputError(f"warm-up {asdict(case)}: {reason[0]}; free memory, then calibrate again")
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+def _written(case: Case, folder: Path) -> EventSource:
+    """Writes the graph of a case, once, and opens it."""
+    path = folder / f"{case.nodes}-{case.edges}"
+    if not path.exists():
+        graph: EventGraph = synthetic_graph(case.nodes, case.edges, case.configuration())
+        path.mkdir()
+        counts = {"nodes": case.nodes, "edges": case.edges}
+        write_graph(path, replace(graph, name=_NAME), counts)
+        write_manifest(path, "graphs", {}, [_NAME])
+    return open_events([path])[0]
 
 
 def main() -> None:
-    """Measures the case given as JSON on the cores of one of the ranks given; prints the result."""
-    case = Case(**json.loads(sys.argv[1]))
-    ranks = Ranks(0, 1, 0, local_size=int(sys.argv[2]), launcher="python")
+    """Measures the cases of a file as one of the ranks that the environment tells."""
+    task, output = Path(sys.argv[1]), Path(sys.argv[2])
+    cases, ranks = [Case(**case) for case in read_json(task)], discover()
     configure_process(ranks)
     # A run's imports are part of its memory: its own modules, and those that predict its costs.
     import bigtrk.training.run  # noqa: F401
 
-    make_cost(case.configuration(), 1, 1, CPU).footprint(cut=False)
+    make_cost(cases[0].configuration(), 1, 1, CPU).footprint(cut=False)
     with process_group(ranks):
-        print(json.dumps(asdict(measure(case, ranks))))
+        link = measure_links(ranks).within if ranks.world_size > 1 else None
+        samples = measure(cases, ranks, task.parent)
+        if ranks.is_first:
+            found = {"samples": [asdict(sample) for sample in samples]}
+            write_json(output, {**found, "link": link and link.model_dump()})
 
 
 if __name__ == "__main__":

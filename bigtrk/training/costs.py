@@ -10,6 +10,7 @@ from bigtrk.cost.model import CostModel
 from bigtrk.cost.sharding import sharding
 from bigtrk.disk.cache import cache_folder
 from bigtrk.disk.files import read_json
+from bigtrk.errors import InputError
 from bigtrk.machine import accelerator
 from bigtrk.training.settings import Configuration
 
@@ -87,6 +88,13 @@ def load_constants(path: Path) -> MachineConstants:
     """Reads constants that `bigtrk plan --calibrate` wrote.
 
     Raises:
-        InputError: there is no such file, or it holds something else.
+        InputError: there is no such file, it holds something else, or what an earlier version
+            measured.
     """
-    return parse(MachineConstants, read_json(path), str(path))
+    content = read_json(path)
+    if isinstance(content, dict) and "traffic" in content and "alone" not in content:
+        raise InputError(
+            f"{path}: was measured by an earlier version, whose constants are others; run bigtrk "
+            f"plan --calibrate again"
+        )
+    return parse(MachineConstants, content, str(path))

@@ -315,11 +315,24 @@ def test_engines_that_shard_parameters_keep_ranks_in_lockstep() -> None:
 
 
 def test_ranks_of_a_cpu_host_share_it() -> None:
-    alike = CPU.model_copy(update={"sharing": 1.0, "sharing_cached": 1.0})
-    alone, shared = (cost(world, machine=alike, hidden=256) for world in (1, 4))
+    alike = CPU.model_copy(update={"together": CPU.alone, "crowding": 1.0})
     size = EVENT.sector(1)
-    assert 3.5 < shared.compute_seconds(size, 1) / alone.compute_seconds(size, 1) <= 4
+    seconds = {n: cost(n, machine=alike, hidden=256).compute_seconds(size, 1) for n in (1, 2, 4)}
+    assert seconds[2] == seconds[1]  # measured together as alone
+    assert seconds[4] == pytest.approx(2 * seconds[1])
     assert cost(4).compute_seconds(size, 1) == cost(1).compute_seconds(size, 1)
+
+
+def test_engines_take_their_own_time_of_a_step() -> None:
+    engines = {"fsdp2": 3.0, "zero1": 1.0, "zero3": 2.0}
+    alone = CPU.alone.model_copy(update={"engines": engines})
+    machine = CPU.model_copy(update={"alone": alone})
+    more = {
+        name: cost(1, name, machine).step_seconds() - cost(1, "ddp", machine).step_seconds()
+        for name in ("fsdp2", "zero0", "zero1", "zero2", "zero3")
+    }
+    expected = {"fsdp2": 3.0, "zero0": 1.0, "zero1": 1.0, "zero2": 1.0, "zero3": 2.0}
+    assert more == pytest.approx(expected)
 
 
 def test_ring_for_large_and_tree_for_many() -> None:

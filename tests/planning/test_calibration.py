@@ -1,15 +1,20 @@
 """The fit finds constants again that made its samples; one real warm-up."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bigtrk.cost.machine_constants import CPU, DEFAULTS, MachineConstants
+from bigtrk.cost.rates import Rates
 from bigtrk.disk.files import write_json
+from bigtrk.errors import InputError
 from bigtrk.planning import calibration
-from bigtrk.planning.calibration import CASES, fit
-from bigtrk.planning.warmup import Case, Measured, measure_apart
+from bigtrk.planning.calibration import fit
+from bigtrk.planning.fitting import Sample, predicted_seconds
+from bigtrk.planning.warmup import measure_apart
+from bigtrk.planning.warmup_cases import CASES, ENGINES, Case
 from bigtrk.training.costs import find_machine
 from tests.answers import NO_HOME, Place
 from tests.programs import run_here
@@ -18,24 +23,50 @@ FIND = "from bigtrk.training.costs import find_machine\nprint(find_machine(None)
 DEFAULT_NAMES = {machine.name for machine in DEFAULTS.values()}
 
 
+def samples(truth: MachineConstants, ranks: int) -> list[Sample]:
+    """What a machine of these constants would measure."""
+    bare = [Sample(case, ranks, 1.0, 0) for case in (*CASES, *ENGINES)]
+    return [replace(one, seconds=predicted_seconds(one, truth)) for one in bare]
+
+
 def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
+    def slower(rates: Rates, factor: float) -> Rates:
+        seconds = {kind: factor * value for kind, value in rates.seconds.items()}
+        return Rates(seconds={**seconds, "operations": 1e-5}, engines=rates.engines)
+
     truth = CPU.model_copy(
-        update={
-            "flops": {"fp32": 2e11, "bf16": 7e11},
-            "traffic": 2.5e10,
-            "cached": 6e10,
-            "operation": 2e-5,
-            "process_bytes": 300_000_000,
-        }
+        update={"alone": slower(CPU.alone, 2), "together": slower(CPU.together, 0.5)}
     )
-    samples = [
-        (case, Measured(calibration._seconds(case, truth), round(calibration._peak(case, truth))))
-        for case in CASES
+    found = fit(samples(truth, 1), samples(truth, 2), CPU)
+    for name in ("alone", "together"):
+        ours, theirs = getattr(found, name), getattr(truth, name)
+        assert ours.seconds == pytest.approx(theirs.seconds, rel=0.02), name
+        assert ours.engines == pytest.approx(theirs.engines, abs=1e-3), name
+        assert all(c.factor == pytest.approx(1.0, rel=1e-2) for c in ours.corrections)
+    assert max(map(abs, found.fit["relative_errors"]["seconds"])) < 0.01
+
+
+def test_what_counts_do_not_see_becomes_a_correction() -> None:
+    """A model that takes 1.5 times as long at one width does so in the prediction, too."""
+    measured = samples(CPU, 1)
+    slow = Case(6_000, 60_000, 64, "attention", recompute="none")
+    assert any(one.case == slow for one in measured)
+    changed = [
+        replace(one, seconds=1.5 * one.seconds) if one.case == slow else one for one in measured
     ]
-    found = fit(samples, CPU)
-    for name in ("traffic", "cached", "operation", "process_bytes"):
-        assert getattr(found, name) == pytest.approx(getattr(truth, name), rel=1e-3), name
-    assert found.flops == pytest.approx(truth.flops, rel=1e-3)
+    found = fit(changed, samples(CPU, 2), CPU)
+    asked = Sample(replace(slow, layers=4, edges=90_000), 1, 1.0, 0)
+    ratio = predicted_seconds(asked, found) / predicted_seconds(asked, CPU)
+    assert ratio == pytest.approx(1.5, rel=0.05)
+    other = replace(asked, case=replace(asked.case, precision="bf16"))
+    assert predicted_seconds(other, found) == pytest.approx(predicted_seconds(other, CPU), rel=0.05)
+
+
+def test_an_earlier_version_s_calibration_is_to_be_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    write_json(path, {"name": "fitted", "accelerator": "cpu", "traffic": 2e10, "cached": 4e10})
+    with pytest.raises(InputError, match=r"old.json: .*run bigtrk plan --calibrate again"):
+        find_machine(str(path))
 
 
 def test_the_calibration_is_in_the_users_cache(
@@ -87,7 +118,14 @@ def test_calibrating_asks_for_a_place_before_it_measures(
 
 
 @pytest.mark.slow  # a quarter of a minute
-def test_a_warm_up_measures_a_process_of_its_own() -> None:
-    found = measure_apart(Case(200, 800, 8, layers=2, steps=2))
-    assert 0 < found.seconds < 60
-    assert 50 * 2**20 < found.peak_bytes < 4 * 2**30
+def test_warm_ups_measure_ranks_of_their_own_and_their_link() -> None:
+    small = Case(200, 800, 8, layers=2)
+    found = measure_apart([small, replace(small, engine="fsdp2")], ranks=2)
+    assert [one.case.engine for one in found.samples] == ["ddp", "fsdp2"]
+    for one in found.samples:
+        assert one.ranks == 2
+        assert 0 < one.seconds < 60
+        assert 50 * 2**20 < one.peak_bytes < 4 * 2**30
+    assert found.link is not None
+    assert found.link.latency < 0.1
+    assert measure_apart([small]).link is None

@@ -214,15 +214,6 @@ def test_sectors_of_a_rank_are_in_the_prediction(tmp_path: Path) -> None:
     assert found.batch_seconds == pytest.approx(cost.seconds(event, 8, 2) + cost.step_seconds())
 
 
-@pytest.mark.parametrize("method", ["shadow", "sectors"])
-def test_a_run_on_parts_of_events_cannot_be_compared(tmp_path: Path, method: str) -> None:
-    settings = Configuration.model_validate({"sampling": {"method": method}})
-    record = run_record(config=settings.model_dump(mode="json"))
-    folder = run_writer(tmp_path)("run", record=record)
-    with pytest.raises(InputError, match=f"sampling.method={method}.*name runs on whole events"):
-        check(folder, CPU, None)
-
-
 def test_a_run_resumed_on_fewer_ranks_is_not_predicted(tmp_path: Path) -> None:
     """Its record has the ranks at its end, which the first steps' sectors need not fit."""
     lines = [step_record(0, routes={"a": 2}), epoch_record(0), epoch_record(1)]

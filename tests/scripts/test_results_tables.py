@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.planning.check import Checked
+from bigtrk.planning.prediction import Predicted
 from scripts.bench.bench_checkpoint import WAYS, figures
-from scripts.bench.plan_accuracy import Compared, Job
+from scripts.bench.plan_accuracy import Compared
+from scripts.bench.plan_draws import Job
 from scripts.docs import cost_tables, parallel_tables, results_tables
 from scripts.docs.results_tables import TABLES, Page, pages
 from scripts.docs.table import percent, span
@@ -161,9 +162,9 @@ def test_the_worst_of_each_network_is_shown() -> None:
 
 def test_errors_of_predictions_are_shown_with_a_calibration_and_without() -> None:
     """The row that plan_accuracy.py writes."""
-    fitted = Checked("runs/0", 9e8, 1e9, 1.1, 1.0)
-    default = Checked("runs/0", 1.002e9, 1e9, 0.5, 1.0)
-    row = Compared(Job("event 1000", 1, 32, 4), fitted, default).row()
+    job = Job("event 1000", sectors=False, ranks=1, settings=("model.hidden=32",), steps=4)
+    fitted, default, recorded = Predicted(9e8, 1.1), Predicted(1.002e9, 0.5), Predicted(1e9, 1.0)
+    row = Compared(job, fitted, default, recorded).row()
     found = cost_tables.plan_accuracy({"jobs": [json.loads(json.dumps(row))]})
     assert [list(cells)[1:] for cells in found.rows] == [["-10 %", "+10 %", "+0 %", "-50 %"]]
 

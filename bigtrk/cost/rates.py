@@ -1,0 +1,67 @@
+"""The speed of a rank's computing: seconds per amount of each kind of work, and corrections.
+
+Amounts are counted (footprint.py), seconds per amount are fitted to measured steps, and so seconds
+are linear in them. What the counts do not see, as how well products of one width fill a core, is a
+factor by model and width, measured on the same steps.
+"""
+
+import math
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from bigtrk.config import Settings
+
+# fp32, bf16: operations of matrix products. products: bytes that these read and write. traffic:
+# bytes that other operations do. fresh: bytes of tensors for which the system is asked. operations:
+# their number. batch: edges that are read and prepared. weights: bytes of weights that are updated.
+# steps: their number.
+Amount = Literal[
+    "fp32", "bf16", "products", "traffic", "fresh", "operations", "batch", "weights", "steps"
+]
+Amounts = dict[Amount, float]
+KINDS: tuple[Amount, ...] = (
+    "fp32", "bf16", "products", "traffic", "fresh", "operations", "batch", "weights", "steps"
+)  # fmt: skip
+# Engines that take longer for a step than DDP, however small it is.
+EngineKind = Literal["fsdp2", "zero1", "zero3"]
+
+
+class Correction(Settings):
+    """The measured seconds of a pass over those counted, for one model at one width."""
+
+    model: str
+    recompute: str
+    precision: str
+    hidden: int = Field(ge=1)
+    factor: float = Field(gt=0)
+
+
+class Rates(Settings):
+    """Seconds of each amount of work, what a step of an engine takes more than one of DDP, and
+    corrections by model and width.
+    """
+
+    seconds: dict[Amount, Annotated[float, Field(ge=0)]]
+    engines: dict[EngineKind, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    corrections: list[Correction] = Field(default_factory=list)
+
+    def of(self, amounts: Amounts) -> float:
+        """Returns the seconds of these amounts of work, not corrected."""
+        return sum(self.seconds.get(kind, 0.0) * amount for kind, amount in amounts.items())
+
+    def factor(self, model: str, recompute: str, precision: str, hidden: int) -> float:
+        """Returns the correction of a model's pass: 1 for a model that was not measured, else
+        between the widths measured, on a logarithmic scale.
+        """
+        asked = (model, recompute, precision)
+        known: dict[int, list[float]] = {}
+        for found in self.corrections:
+            if (found.model, found.recompute, found.precision) == asked:
+                known.setdefault(found.hidden, []).append(math.log(found.factor))
+        if not known:
+            return 1.0
+        widths = sorted(known)
+        factors = [float(np.mean(known[width])) for width in widths]
+        return math.exp(float(np.interp(math.log(hidden), np.log(widths), factors)))

@@ -1,0 +1,152 @@
+"""Fitting a machine's rates to measured steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import MachineConstants
+from bigtrk.cost.model import CostModel
+from bigtrk.cost.rates import KINDS, Amounts, Correction, Rates
+from bigtrk.planning.warmup_cases import Case
+from bigtrk.training.costs import make_cost
+
+# A residual beyond it counts less in the fit: steps that ask the system for memory take twice as
+# long at times.
+_USUAL = 0.05
+_ROUNDS = 20
+# The share of a step from which on its residual is that of the model's pass.
+_MOST = 0.8
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The measured median seconds of a step and peak bytes of a rank, with one graph of a case on
+    each of `ranks` ranks of a host.
+    """
+
+    case: Case
+    ranks: int
+    seconds: float
+    peak_bytes: int
+
+
+def sample_cost(sample: Sample, machine: MachineConstants) -> CostModel:
+    """Makes the cost model of a sample's step."""
+    ranks = sample.ranks
+    return make_cost(sample.case.configuration(ranks), ranks, ranks, machine)
+
+
+def predicted_seconds(sample: Sample, machine: MachineConstants) -> float:
+    """Predicts the seconds of a sample's step."""
+    cost = sample_cost(sample, machine)
+    return cost.seconds(_event(sample.case), 1, 1) + cost.step_seconds()
+
+
+def predicted_peak(case: Case, machine: MachineConstants) -> float:
+    """Predicts the peak bytes of a rank that trains a case alone."""
+    cost = make_cost(case.configuration(), 1, 1, machine)
+    return cost.memory(_event(case), 1, 1).total
+
+
+def fit_rates(samples: Sequence[Sample], machine: MachineConstants) -> Rates:
+    """Fits rates to samples that all have as many ranks, whose links are those of `machine`.
+
+    Seconds are linear in the seconds per amount: non-negative least squares of relative errors,
+    large ones counting less. What is left of a model is its correction.
+    """
+    plain = [sample for sample in samples if sample.case.engine == "ddp"]
+    work = [_work(sample, machine) for sample in plain]
+    design = np.array([[one.get(kind, 0.0) for kind in KINDS] for one in work])
+    seconds = np.array([_computing(sample, machine) for sample in plain])
+    found = _robust_fit(design / seconds[:, None])
+    rates = Rates(seconds=dict(zip(KINDS, found.tolist(), strict=True)))
+    return rates.model_copy(
+        update={
+            "corrections": _corrections(plain, machine, rates),
+            "engines": _engines(samples, machine, rates),
+        }
+    )
+
+
+def _event(case: Case) -> EventSize:
+    return EventSize(case.nodes, case.edges)
+
+
+def _work(sample: Sample, machine: MachineConstants) -> Amounts:
+    cost = sample_cost(sample, machine)
+    return {**cost.pass_amounts(_event(sample.case).sector(1), 1), **cost.step_amounts()}
+
+
+def _computing(sample: Sample, machine: MachineConstants) -> float:
+    """Returns the seconds of a step without its reductions."""
+    reduced = sample_cost(sample, machine).reduction_seconds()
+    return max(sample.seconds - reduced, sample.seconds / 2)
+
+
+def _robust_fit(design: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solves design @ x = 1 for x >= 0, with weights that fall with a residual's size."""
+    scale = np.maximum(design.max(axis=0), 1e-300)  # amounts differ by many orders of magnitude
+    design = design / scale
+    weights = np.ones(len(design))
+    for _ in range(_ROUNDS):
+        found = nnls(design * weights[:, None], weights)[0]
+        weights = 1 / np.sqrt(np.maximum(np.abs(design @ found - 1), _USUAL))
+    solution: NDArray[np.float64] = found / scale
+    return solution
+
+
+def _corrections(
+    samples: Sequence[Sample], machine: MachineConstants, rates: Rates
+) -> list[Correction]:
+    """Returns the measured over the fitted seconds of passes that are most of a step."""
+    found = []
+    for sample in samples:
+        case, cost = sample.case, sample_cost(sample, machine)
+        in_pass = rates.of(cost.pass_amounts(_event(case).sector(1), 1))
+        others = rates.of(cost.step_amounts())
+        seconds = _computing(sample, machine)
+        if in_pass < _MOST * (in_pass + others):
+            continue
+        factor = max((seconds - others) / in_pass, 0.1)
+        found.append(
+            Correction(
+                model=case.name,
+                recompute=case.recompute,
+                precision=case.precision,
+                hidden=case.hidden,
+                factor=factor,
+            )
+        )
+    return found
+
+
+def _engines(
+    samples: Sequence[Sample], machine: MachineConstants, rates: Rates
+) -> dict[str, float]:
+    """Returns what a step of each engine takes more than is predicted for DDP's."""
+    more: dict[str, list[float]] = {}
+    both = machine.model_copy(update={"alone": rates, "together": rates})
+    for sample in samples:
+        kind = sample_cost(sample, machine).sharding.kind
+        if kind:
+            taken = sample.seconds - predicted_seconds(sample, both)
+            more.setdefault(kind, []).append(taken)
+    return {kind: max(0.0, float(np.median(seconds))) for kind, seconds in more.items()}
+
+
+def relative_errors(samples: Sequence[Sample], machine: MachineConstants) -> list[float]:
+    """Returns the relative errors of the predicted seconds."""
+    return [predicted_seconds(sample, machine) / sample.seconds - 1 for sample in samples]
+
+
+def without_corrections(machine: MachineConstants) -> MachineConstants:
+    """Returns the machine with what is counted alone."""
+    bare = {
+        name: getattr(machine, name).model_copy(update={"corrections": []})
+        for name in ("alone", "together")
+    }
+    return machine.model_copy(update=bare)

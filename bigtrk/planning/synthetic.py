@@ -1,0 +1,28 @@
+"""Synthetic graphs to warm up on."""
+
+import torch
+
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import SCALES
+from bigtrk.training.settings import Configuration
+
+
+def synthetic_graph(nodes: int, edges: int, configuration: Configuration) -> EventGraph:
+    """Makes a graph whose edges, like those of detector layers, join rows near each other."""
+    data, generator = configuration.data, torch.Generator().manual_seed(0)
+    destination = torch.randint(nodes, (edges,), generator=generator)
+    back = torch.randint(1, max(2, nodes // 10), (edges,), generator=generator)
+    return EventGraph(
+        name="synthetic",
+        node_feature_names=tuple(data.node_features),
+        edge_feature_names=tuple(data.edge_features),
+        node_features=_values(data.node_features, nodes, generator),
+        edge_index=torch.stack([(destination - back).clamp(min=0), destination]),
+        edge_features=_values(data.edge_features, edges, generator),
+        y=torch.rand(edges, generator=generator) < 0.3,
+    )
+
+
+def _values(names: list[str], rows: int, generator: torch.Generator) -> torch.Tensor:
+    scales = torch.tensor([SCALES[name] for name in names])
+    return torch.randn(rows, len(names), generator=generator) * scales

@@ -1,0 +1,102 @@
+"""The cases that a calibration measures.
+
+They are a model of each kind, narrow and wide, in every way of recomputing and both precisions, and
+some graphs that are smaller or larger than the others'.
+"""
+
+from dataclasses import dataclass, replace
+
+from bigtrk.training.settings import Configuration
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and a graph to train it on, in each round for `steps` steps after a warm-up step;
+    engine: "ddp", "fsdp2", or the name of a DeepSpeed file.
+    """
+
+    nodes: int
+    edges: int
+    hidden: int
+    name: str = "interaction"
+    layers: int = 3
+    recompute: str = "chunk"
+    precision: str = "fp32"
+    steps: int = 2
+    engine: str = "ddp"
+
+    def configuration(self, ranks: int = 1) -> Configuration:
+        """Returns the configuration of a run with one such graph per rank in a step."""
+        names = ("name", "hidden", "recompute", "precision")
+        depth = "mlp_layers" if self.name == "mlp" else "layers"
+        model = {**{name: getattr(self, name) for name in names}, depth: self.layers}
+        own = {"name": "deepspeed", "ds_config": self.engine}
+        engine = own if self.engine.startswith("zero") else {"name": self.engine}
+        training = {"events_per_step": ranks}
+        return Configuration.model_validate(
+            {"model": model, "engine": engine, "training": training}
+        )
+
+
+_WAYS = {
+    "interaction": ("chunk", "none", "layer"),
+    "attention": ("none", "layer"),
+    "mlp": ("chunk", "none", "layer"),
+}
+# Edges at each width, so that a step takes some tenths of a second on a core, and as many times
+# more for the models that compute less of an edge.
+_EDGES = {16: 60_000, 32: 45_000, 64: 30_000, 128: 14_000, 256: 6_000, 512: 3_000}
+_MORE = {"interaction": 1, "attention": 2, "mlp": 3}
+
+
+def _case(name: str, hidden: int, recompute: str, precision: str) -> Case:
+    edges = _MORE[name] * _EDGES[hidden]
+    return Case(max(300, edges // 10), edges, hidden, name, 3, recompute, precision)
+
+
+GRID = tuple(
+    _case(name, hidden, recompute, precision)
+    for hidden in (64, 16, 256)
+    for name, ways in _WAYS.items()
+    for recompute in ways
+    for precision in ("fp32", "bf16")
+)
+# The default's widths lie closer.
+BETWEEN = tuple(
+    _case("interaction", hidden, "chunk", precision)
+    for hidden in (32, 128, 512)
+    for precision in ("fp32", "bf16")
+)
+SIZES = (
+    Case(500, 1_500, 32, layers=8, steps=4),
+    Case(600, 5_000, 64),
+    Case(600, 5_000, 64, recompute="layer"),
+    Case(2_000, 5_000, 64, name="mlp"),
+    Case(600, 5_000, 64, name="attention", recompute="layer"),
+    Case(20_000, 30_000, 64),
+    Case(9_000, 90_000, 64),
+    Case(9_000, 90_000, 64, recompute="layer"),
+    Case(9_000, 90_000, 64, recompute="none"),
+    Case(12_000, 180_000, 64, name="attention", recompute="layer"),
+    Case(30_000, 300_000, 64, name="mlp"),
+)
+CASES = (*GRID, *BETWEEN, *SIZES)
+# Small graphs, in which the time of an engine shows.
+ENGINES = tuple(
+    Case(300, 1_000, hidden, layers=4, steps=3, engine=engine)
+    for engine in ("fsdp2", "zero1", "zero3")
+    for hidden in (32, 256)
+)
+# Ranks that are more than the cores.
+CROWD = (GRID[0], GRID[8], GRID[12])
+# What a process takes is measured in one of its own.
+SMALLEST = Case(500, 1_500, 32, layers=4)
+MEMORY = (SMALLEST, Case(10_000, 100_000, 64, recompute="none"))
+# On an accelerator a case is enlarged so many times, to outweigh the start of operations.
+_ON_ACCELERATOR = 20
+
+
+def enlarged(case: Case) -> Case:
+    """Returns the case for an accelerator."""
+    more = _ON_ACCELERATOR
+    return replace(case, nodes=case.nodes * more, edges=case.edges * more)

@@ -1,0 +1,186 @@
+"""The runs that plan_accuracy.py draws by seed, and the events they train on."""
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bigtrk.config import load_settings
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import CPU
+from bigtrk.errors import InputError
+from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.training.costs import make_cost
+from bigtrk.training.settings import Configuration
+
+CHECKOUT = Path(__file__).parents[2]
+PARTS = 4
+_PER_STEP = (1, 1, 1, 2, 2, 4)  # events of a step are drawn from these
+ENGINES = {
+    "DDP": (),
+    "FSDP2": ("engine.name=fsdp2",),
+    "ZeRO-1": ("engine.name=deepspeed", "engine.ds_config=zero1"),
+    "ZeRO-3": ("engine.name=deepspeed", "engine.ds_config=zero3"),
+}
+_WAYS = {
+    "interaction": ("none", "layer", "chunk"),
+    "attention": ("none", "layer"),
+    "mlp": ("none", "layer", "chunk"),
+}
+_WIDTHS = (16, 24, 32, 48, 64, 96, 128, 256)
+# Bounds of a run, by the constants of a machine that is not calibrated, which steps exceeded by
+# less than half: the draws do not depend on a measurement.
+_SECONDS, _SHORTEST, _BYTES = 30.0, 0.02, 14e9
+
+
+@dataclass(frozen=True)
+class Events:
+    """Alike events to train on: simulated with so many particles, or copies of event 1000 built
+    with these arguments. nodes, edges: about as many.
+    """
+
+    name: str
+    nodes: int
+    edges: int
+    copies: int
+    runs: int
+    particles: int = 0
+    build: tuple[str, ...] = ()
+
+
+EVENTS = (
+    Events("5 k edges", 6_800, 4_700, copies=12, runs=7, particles=700),
+    Events("14 k edges", 16_000, 14_000, copies=12, runs=7, particles=1600),
+    Events("61 k edges", 40_000, 61_000, copies=8, runs=8, particles=4000),
+    Events("336 k edges", 104_000, 336_000, copies=6, runs=8),
+    Events("3 M edges", 104_000, 2_985_000, 4, 4, build=("--learn-windows", "--pt-min", "0.3")),
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training run: its events, whole or in sectors, its number of ranks and its settings."""
+
+    events: str
+    sectors: bool
+    ranks: int
+    settings: tuple[str, ...]
+    steps: int
+
+    @property
+    def name(self) -> str:
+        where = f"{PARTS} sectors" if self.sectors else "whole"
+        return ", ".join([self.events, where, f"{self.ranks} rank(s)", *self.settings])
+
+    def configuration(self, work: Path) -> Configuration:
+        """Returns the settings of a run in `work`."""
+        return load_settings(Configuration, None, self.arguments(work))
+
+    def arguments(self, work: Path) -> list[str]:
+        """Lists the overrides of train.py."""
+        folder = work / ("sectors" if self.sectors else "graphs") / self.events.replace(" ", "_")
+        fixed = ["data.validation=0", "training.routing=stored", "training.epochs=1"]
+        return [f"data.train=[{folder}]", *fixed, *self.settings]
+
+
+def draw(seed: int) -> list[Job]:
+    """Draws the runs of a seed: the same on any machine."""
+    generator = random.Random(seed)
+    return [job for events in EVENTS for job in _drawn(events, generator)]
+
+
+def _drawn(events: Events, generator: random.Random) -> Iterator[Job]:
+    known: set[Job] = set()
+    while len(known) < events.runs:
+        job = _any(events, generator)
+        if job not in known and _feasible(job, events):
+            known.add(job)
+            yield job
+
+
+def _any(events: Events, generator: random.Random) -> Job:
+    pick = generator.choice
+    name, ranks = pick(("interaction", "interaction", "attention", "mlp")), pick((1, 2, 3, 4))
+    depth = f"mlp_layers={pick((2, 3, 4))}" if name == "mlp" else f"layers={pick((2, 3, 4, 6, 8))}"
+    settings = [f"model.name={name}", f"model.hidden={pick(_WIDTHS)}", f"model.{depth}"]
+    settings += [
+        f"model.recompute={pick(_WAYS[name])}",
+        f"model.precision={pick(('fp32', 'bf16'))}",
+    ]
+    settings += ENGINES[pick(tuple(ENGINES))]
+    method = pick(("none", "none", "none", "none", "sectors", "shadow"))
+    per_step = 1 if method == "shadow" else pick(_PER_STEP)
+    sectors = method == "sectors" or (method == "none" and pick((False, True)))
+    items = events.copies * (PARTS if method == "sectors" else 1)
+    if method == "sectors":
+        settings.append("sampling.method=sectors")
+    if method == "shadow":
+        items, batch = 8, -(-events.nodes // 8)
+        settings += ["sampling.method=shadow", f"sampling.batch_size={batch}", "data.events=1"]
+    if per_step > 1:
+        settings.append(f"training.events_per_step={per_step}")
+    return Job(events.name, sectors, ranks, tuple(settings), -(-items // per_step))
+
+
+def _feasible(job: Job, events: Events) -> bool:
+    """Says whether a run ends soon and fits, and has steps to take a median of."""
+    configuration = job.configuration(Path("work"))
+    cost = make_cost(configuration, job.ranks, job.ranks, CPU)
+    sampled = {"none": 1, "sectors": 1 / PARTS, "shadow": 1 / job.ranks}
+    method = configuration.sampling.method
+    size = EventSize(events.nodes * sampled[method], events.edges * sampled[method])
+    parts = 1
+    if job.sectors and method == "none":
+        size = replace(size, stored=PARTS)
+        parts = 1 << (min(job.ranks, PARTS).bit_length() - 1)
+    per_step = configuration.training.events_per_step
+    rounds = -(-per_step * parts // job.ranks)
+    seconds = rounds * cost.seconds(size, parts, parts) + cost.step_seconds()
+    fits = job.ranks * cost.memory(size, parts, parts).total < _BYTES
+    return fits and job.steps >= 4 and seconds > _SHORTEST and job.steps * seconds < _SECONDS
+
+
+def prepare(work: Path, testdata: Path) -> None:
+    """Makes all graphs and sectors under `work` that are not there yet."""
+    for events in EVENTS:
+        graphs, sectors = (
+            work / kind / events.name.replace(" ", "_") for kind in ("graphs", "sectors")
+        )
+        if not (graphs / "manifest.json").exists():
+            _build(events, graphs, work / "raw", testdata)
+        if not (sectors / "manifest.json").exists():
+            _quietly("partition", str(graphs), str(sectors), "--parts", str(PARTS))
+
+
+def _build(events: Events, graphs: Path, raw: Path, testdata: Path) -> None:
+    if events.particles:
+        hits = raw / str(events.particles)
+        numbers = ["--particles", str(events.particles), "--events", str(events.copies)]
+        _quietly("bigtrk", "simulate", str(hits), *numbers)
+        _quietly("bigtrk", "build", str(hits), str(graphs))
+        return
+    hits = testdata / "data" / "trackml_event1000"
+    if not hits.is_dir():
+        raise InputError(f"{hits}: no such folder; set BIGTRK_TESTDATA to the one that holds data")
+    built = raw / graphs.name
+    _quietly("bigtrk", "build", str(hits), str(built), *events.build)
+    _copy(GraphFolder(built), graphs, events.copies)
+
+
+def _copy(folder: GraphFolder, graphs: Path, copies: int) -> None:
+    """Writes the first graph of `folder` under several names."""
+    first = folder.events[0]
+    graph, record = folder.read(first), folder.record(first)
+    graphs.mkdir(parents=True, exist_ok=True)
+    names = [f"{first}{i:02}" for i in range(copies)]
+    for name in names:
+        write_graph(graphs, replace(graph, name=name), {"purity": record.get("purity")})
+    write_manifest(graphs, "graphs", {}, names)
+
+
+def _quietly(*arguments: str) -> None:
+    command = [sys.executable, "-m", *arguments]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=CHECKOUT)

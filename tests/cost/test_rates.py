@@ -1,0 +1,99 @@
+"""Rates: seconds are sums of amounts, corrections lie between the widths that were measured."""
+
+import math
+
+import pytest
+
+from bigtrk.cost.event_size import SectorSize
+from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
+from bigtrk.cost.model import CostModel
+from bigtrk.cost.rates import Correction, Rates
+from bigtrk.cost.sharding import Sharding
+from bigtrk.models.layers.workspace import CPU_BYTES
+from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig, ModelConfig
+from bigtrk.parallel.host import HUGE_PAGE
+
+ONE = Rates(seconds={"fp32": 2.0, "steps": 5.0})
+
+
+def corrected(*found: tuple[int, float]) -> Rates:
+    return Rates(
+        seconds={},
+        corrections=[
+            Correction(model="mlp", recompute="none", precision="bf16", hidden=h, factor=factor)
+            for h, factor in found
+        ],
+    )
+
+
+def on(model: ModelConfig, machine: MachineConstants = CPU, world: int = 1) -> CostModel:
+    return CostModel(model, 4, 6, Sharding("DDP", "none", world), world, world, machine)
+
+
+def test_seconds_are_the_sum_of_amounts() -> None:
+    assert ONE.of({"fp32": 3.0, "steps": 1.0, "traffic": 1e9}) == 11.0
+
+
+def test_corrections_lie_between_the_widths_measured() -> None:
+    rates = corrected((16, 2.0), (64, 0.5))
+    asked = ("mlp", "none", "bf16")
+    assert rates.factor(*asked, 16) == pytest.approx(2.0)
+    assert rates.factor(*asked, 32) == pytest.approx(1.0)  # half way, on both logarithmic scales
+    assert rates.factor(*asked, 8) == pytest.approx(2.0)
+    assert rates.factor(*asked, 1000) == pytest.approx(0.5)
+    assert rates.factor("mlp", "none", "fp32", 16) == 1.0
+    assert rates.factor("mine:Model", "none", "bf16", 16) == 1.0
+
+
+def test_several_measurements_of_a_width_have_their_geometric_mean() -> None:
+    assert corrected((16, 2.0), (16, 8.0)).factor("mlp", "none", "bf16", 16) == pytest.approx(4.0)
+
+
+def test_ranks_beyond_those_measured_share_the_cores_in_turn() -> None:
+    machine = CPU.model_copy(
+        update={
+            "alone": ONE,
+            "together": Rates(seconds={"fp32": 3.0}),
+            "ranks_together": 4,
+            "crowding": 1.5,
+        }
+    )
+
+    def seconds(sharers: int) -> float:
+        return machine.seconds(sharers, lambda rates: rates.of({"fp32": 1.0}))
+
+    assert [seconds(n) for n in (1, 2, 4, 8)] == [2.0, 2.5, 3.0, 3.0 * 2 * 1.5]
+    accelerators = machine.model_copy(update={"accelerator": "A100"})
+    assert accelerators.seconds(8, lambda rates: rates.of({"fp32": 1.0})) == 2.0
+
+
+def test_the_last_chunk_starts_as_many_operations_as_a_full_one() -> None:
+    cost = on(InteractionGNNConfig(hidden=32, layers=2))
+    chunk = CPU_BYTES // (4 * 32)
+    operations = [
+        cost.pass_amounts(SectorSize(n, n), 1)["operations"] for n in (1, chunk, chunk + 1)
+    ]
+    assert operations[0] == operations[1]
+    count = cost.footprint(cut=False).operations
+    assert operations[2] == pytest.approx(2 * chunk * count[:3].sum() + count[3])
+    whole = on(InteractionGNNConfig(hidden=32, layers=2, recompute="layer"))
+    small, large = (whole.pass_amounts(SectorSize(n, n), 1)["operations"] for n in (1, 9_000))
+    assert small == pytest.approx(large)
+
+
+def test_only_large_tensors_are_asked_of_the_system() -> None:
+    cost = on(EdgeMLPConfig(hidden=64, recompute="layer"))
+    below = HUGE_PAGE // (4 * 64) - 1
+    assert cost.pass_amounts(SectorSize(below, 10), 1)["fresh"] == 0
+    assert cost.pass_amounts(SectorSize(below + 1, 10), 1)["fresh"] > 10 * HUGE_PAGE
+
+
+def test_bfloat16_products_of_new_shapes_are_kept_on_a_cpu() -> None:
+    config = EdgeMLPConfig(hidden=64, recompute="layer", precision="bf16")
+    cost = on(config)
+    one, two, many = (cost.compiled_bytes(sizes, 1) for sizes in (1, 2, 10**6))
+    assert one / 0.67e6 == pytest.approx(cost.footprint(cut=False).shapes)
+    assert two == 2 * one
+    assert math.isclose(many, 1024 * 0.67e6)
+    assert on(config, A100).compiled_bytes(5, 1) == 0
+    assert on(EdgeMLPConfig(hidden=64, recompute="layer")).compiled_bytes(5, 1) == 0
