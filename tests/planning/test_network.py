@@ -13,7 +13,7 @@ def test_the_fit_finds_the_link_that_made_the_times() -> None:
     timed = []
     for n_bytes in (4.0, 4e4, 4e6, 4e8):
         sent = n_bytes * (ranks - 1) / ranks
-        volume = Exchange(ranks - 1, 0, sent, 0)
+        volume = Exchange(sent, 0, ranks - 1, 0)
         swapped = exchange(Network(within=link, between=link), volume, 1)
         timed.append(Timed(ranks - 1, sent, swapped))
         ring = link.seconds(2 * (ranks - 1), 2 * sent)
