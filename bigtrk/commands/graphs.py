@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bigtrk.commands.options import AsJson
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
 from bigtrk.events.formats import EventFormat
@@ -121,7 +122,7 @@ def build(
     edge_features: Columns = None,
     pt_unit: Unit = None,
     code: Code = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Build a graph of each event; what is already built is kept."""
     from bigtrk.graphs.builders.build_folder import build_folder, build_with, show_folder

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bigtrk.commands.options import AsJson
 from bigtrk.console import console, exit_on_bad_input, print_result, say
 from bigtrk.errors import InputError
 from bigtrk.pipeline.options import MakingOptions, Precision
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from bigtrk.parallel.ranks import Ranks
     from bigtrk.pipeline.tracks_folder import TracksMade
 
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 MinHits = Annotated[int, typer.Option(min=1, help="hits of a track")]
 MaxEdges = Annotated[
     int | None,

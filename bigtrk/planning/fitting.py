@@ -63,7 +63,8 @@ def fit_rates(samples: Sequence[Sample], machine: MachineConstants) -> Rates:
     design = np.array([[one.get(kind, 0.0) for kind in KINDS] for one in work])
     seconds = np.array([_computing(sample, machine) for sample in plain])
     found = _robust_fit(design / seconds[:, None])
-    rates = Rates(seconds=dict(zip(KINDS, found.tolist(), strict=True)))
+    known = zip(KINDS, found.tolist(), strict=True)
+    rates = Rates(seconds={kind: value for kind, value in known if value})
     return rates.model_copy(
         update={
             "corrections": _corrections(plain, machine, rates),

@@ -44,12 +44,12 @@ from bigtrk.training.out_of_memory import report_out_of_memory
 from bigtrk.training.run_folder import create_run, hold, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
-from bigtrk.training.spill import spill_edges
 from bigtrk.training.start_weights import earlier_events, starting_model, warn_of_seen
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
 from bigtrk.training.steps.routed_step import RoutedStep
 from bigtrk.training.steps.routers import scoring_router
+from bigtrk.training.steps.spill import spill_edges
 from bigtrk.training.stop_request import StopRequest
 from bigtrk.training.trainer import Trainer
 

@@ -29,8 +29,8 @@ from bigtrk.training.evaluation.track_records import edge_bins_record, track_rec
 from bigtrk.training.evaluation.validation import EventMetrics, measure, summary
 from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.settings import TrainingSettings
-from bigtrk.training.spill import spill_scoring
 from bigtrk.training.steps.routers import scoring_router
+from bigtrk.training.steps.spill import spill_scoring
 
 
 @dataclass(frozen=True)

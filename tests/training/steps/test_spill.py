@@ -16,11 +16,10 @@ from bigtrk.errors import InputError
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig
 from bigtrk.parallel.ranks import discover
-from bigtrk.training import spill
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.spill import Need, check_folder, open_spill, spill_scoring
-from bigtrk.training.steps import routers
+from bigtrk.training.steps import routers, spill
+from bigtrk.training.steps.spill import Need, check_folder, open_spill, spill_scoring
 from tests.models.graphs import F, G, make_graph
 from tests.open_files import open_files
 

@@ -1,0 +1,111 @@
+"""The command of the `bigtrk` program that evaluates models and pipelines."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bigtrk.commands.options import AsJson, check_page
+from bigtrk.commands.pipelines import evaluate_stages
+from bigtrk.console import console, print_result
+from bigtrk.errors import InputError
+from bigtrk.tracks.builders.names import BuilderName
+from bigtrk.user_code import Code, allow_code
+
+if TYPE_CHECKING:
+    from bigtrk.tracks.evaluation import TrackOptions
+
+
+def evaluate(
+    run: Annotated[
+        Path,
+        typer.Argument(help="run folder of bigtrk/train.py, or folder of a pipeline"),
+    ],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="folder of graphs or sectors; of a pipeline, folder or zip of events with truth"
+        ),
+    ],
+    tracks: Annotated[
+        bool, typer.Option("--tracks", help="build tracks and score them; a pipeline always does")
+    ] = False,
+    builder: Annotated[
+        BuilderName | None, typer.Option(help="what makes tracks of scored edges; components")
+    ] = None,
+    score_cut: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="edges above this score make tracks; else the builder's own cut"
+        ),
+    ] = None,
+    scan_cuts: Annotated[
+        bool, typer.Option("--scan-cuts", help="with --tracks: also the tracks by other score cuts")
+    ] = False,
+    min_hits: Annotated[int, typer.Option(min=1, help="shortest track, in hits")] = 3,
+    pt_min: Annotated[
+        float, typer.Option(min=0, help="GeV; particles a track finder must find")
+    ] = 1.0,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            help="also write one HTML page, with plots against pT and eta", callback=check_page
+        ),
+    ] = None,
+    spill: Annotated[
+        Path | None,
+        typer.Option(help="folder of a local disk for edges that memory has no room for"),
+    ] = None,
+    code: Code = None,
+    as_json: AsJson = False,
+) -> None:
+    """Edge metrics, and tracks, of a trained model; of a pipeline what each stage loses.
+
+    Until a run ends, that of its newest good checkpoint. Each evaluation is a new file in
+    RUN/evaluations.
+
+    Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
+    """
+    from bigtrk.records.pipeline_folder import is_pipeline
+    from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
+
+    allow_code(code or ())
+    if is_pipeline(run):
+        if builder or score_cut is not None or scan_cuts or spill:
+            raise InputError(
+                f"{run}: a pipeline has its own track builder and cuts, and events that fit; leave "
+                f"--builder, --score-cut, --scan-cuts and --spill out"
+            )
+        evaluate_stages(run, data, min_hits, pt_min, html, as_json)
+        return
+    scanned = SCAN_CUTS if scan_cuts else ()
+    chosen = builder or BuilderName.COMPONENTS
+    options = TrackOptions(score_cut, min_hits, pt_min, builder=chosen, scan_cuts=scanned)
+    _evaluate_model(run, data, options if tracks else None, spill, html, as_json)
+
+
+def _evaluate_model(
+    run: Path,
+    data: Path,
+    options: "TrackOptions | None",
+    spill: Path | None,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Evaluates a run's model, on all ranks; the first prints and writes what was found."""
+    from bigtrk.parallel.host import configure_process
+    from bigtrk.parallel.process_group import process_group
+    from bigtrk.parallel.ranks import discover
+    from bigtrk.reports import show_evaluation, write_evaluation_html
+    from bigtrk.training.evaluation.evaluate import evaluate_run
+    from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
+
+    ranks = discover()
+    configure_process(ranks)
+    with process_group(ranks, evaluated_configuration(run).run.patience):
+        evaluation = evaluate_run(run, data, options, ranks, spill)
+    if ranks.is_first:
+        if html:  # before what is printed, whose reader may leave
+            write_evaluation_html(evaluation, html)
+        content = evaluation.model_dump(mode="json")
+        print_result(content, as_json, lambda: show_evaluation(evaluation, console))

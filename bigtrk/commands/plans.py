@@ -1,0 +1,105 @@
+"""The command of the `bigtrk` program that plans runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bigtrk.commands.options import AsJson
+from bigtrk.console import console, print_result
+from bigtrk.user_code import Code, allow_code
+
+
+def plan(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONFIG.yaml | key.sub=value | DATA]...",
+            help="configuration as bigtrk/train.py takes it; folders of graphs or sectors. With "
+            "--check: run folders",
+        ),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="of an event, with --edges")] = None,
+    edges: Annotated[int | None, typer.Option(min=1, help="of an event, with --nodes")] = None,
+    events: Annotated[
+        str | None, typer.Option(help="event sizes of the papers: ex3, ctd, event1000")
+    ] = None,
+    ranks: Annotated[str, typer.Option(help="world sizes, to 4096")] = "1,2,4,8,16,32",
+    ranks_per_node: Annotated[
+        int | None, typer.Option(min=1, help="ranks per host; 4, with --check all on one")
+    ] = None,
+    memory: Annotated[float | None, typer.Option(min=0.1, max=1e6, help="GiB of each rank")] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(help="a calibration file, or the defaults cpu or A100; else this machine"),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the event sizes drawn")] = 0,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="measure this machine first: about four minutes")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="compare with what run folders recorded")
+    ] = False,
+    choose: Annotated[
+        bool, typer.Option("--choose", help="choose a run's settings for --ranks and --memory")
+    ] = False,
+    allow_bf16: Annotated[
+        bool, typer.Option("--allow-bf16", help="with --choose: the precision, too")
+    ] = False,
+    code: Code = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict memory, the number of sectors that fits, step time and scaling, without training.
+
+    --calibrate writes to bigtrk/calibration.json in the user's cache (XDG_CACHE_HOME, else
+    ~/.cache), or to the file of --machine. Under torchrun it also measures the network between the
+    ranks; the first of them writes. --choose leaves what is configured as it is, and prints the
+    commands that cut the events and train; without events, those of the configuration.
+    """
+    from bigtrk.planning import choice_table
+    from bigtrk.planning import command as planning
+    from bigtrk.planning import plan as plans
+    from bigtrk.planning import tables as plan_tables
+    from bigtrk.train import DEFAULT
+
+    allow_code(code or ())
+    if calibrate:
+        _calibrate(machine, as_json)
+    elif check:
+        checks = planning.compare_runs(arguments or [], machine, ranks_per_node)
+        print_result(checks, as_json, lambda: plan_tables.show_checks(checks, console))
+    elif choose:
+        chosen = planning.ask_choice(
+            arguments or [],
+            DEFAULT,
+            planning.Sizes(nodes, edges, events),
+            ranks,
+            ranks_per_node or 4,
+            memory,
+            machine,
+            allow_bf16,
+        )
+        print_result(chosen, as_json, lambda: choice_table.show_choice(chosen, console))
+    else:
+        sizes = planning.Sizes(nodes, edges, events)
+        question = planning.ask(
+            arguments or [], DEFAULT, sizes, ranks, ranks_per_node or 4, memory, machine, seed
+        )
+        answer = plans.make_plan(question)
+        print_result(answer, as_json, lambda: plan_tables.show_plan(answer, console))
+
+
+def _calibrate(machine: str | None, as_json: bool) -> None:
+    """Measures this machine, into the file `machine` or the user's cache."""
+    from bigtrk.disk.cache import make_private
+    from bigtrk.planning import calibration
+    from bigtrk.planning import tables as plan_tables
+    from bigtrk.training import costs
+
+    path = Path(machine) if machine else costs.calibration_path()
+    if not machine:
+        make_private(path.parent)  # before what takes minutes
+    constants = calibration.calibrate_launched(path)
+    if constants is not None:
+        found = constants.model_dump(mode="json")
+        print_result(found, as_json, lambda: plan_tables.show_constants(found, str(path), console))
