@@ -84,7 +84,6 @@ def settings(data: Path, run: Path, **sections: Any) -> Configuration:
     chosen: dict[str, Any] = {
         "data": {"train": [data / "sectors"], "validation": 1},
         "model": {"hidden": 8, "layers": 3},
-        "optimizer": {"lr": 0.01},
         "training": {"epochs": 3, "routing": "stored"},
         "run": {"folder": run},
         **{name: values for name, values in sections.items() if name in ("model", "negatives")},
