@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import safe_open
 from torch import Tensor
 
@@ -59,7 +60,7 @@ class MappedFile:
         """
         entry = self._header[name]
         start, _ = entry["data_offsets"]
-        array: np.ndarray[tuple[int, ...], np.dtype[np.generic]] = np.ndarray(
+        array: NDArray[np.generic] = np.ndarray(
             entry["shape"], TYPES[entry["dtype"]], self._content, self._start + start
         )
         return torch.from_numpy(array)
