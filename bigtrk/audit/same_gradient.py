@@ -22,7 +22,7 @@ from bigtrk.proof.prove import in_float64
 from bigtrk.records.audit import SameGradient
 from bigtrk.training.data.batch import Batch
 
-# What rounding makes of a gradient, relative to its norm. A norm that is small beside what edges add
+# What rounding makes of a gradient, relative to its norm. One that is small beside what edges add
 # up to, as after some training, is rounded more: by 2e-6 after 16 steps in float32. So sectors may
 # in float32 be so many times as far from the whole graph as this is from float64.
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6}
