@@ -22,9 +22,9 @@ from bigtrk.proof.prove import in_float64
 from bigtrk.records.audit import SameGradient
 from bigtrk.training.data.share import Share
 
-# What rounding makes of a gradient, relative to its norm. A norm that is small beside what edges
-# add up to, as after some training, is rounded more: by 2e-6 after 16 steps in float32. So sectors
-# may in float32 be so many times as far from the whole graph as this is from float64.
+# What rounding makes of a gradient, relative to its norm. One that is small beside what edges add
+# up to, as after some training, is rounded more: by 2e-6 after 16 steps in float32. So sectors may
+# in float32 be so many times as far from the whole graph as this is from float64.
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6}
 _ROUNDINGS = 4
 _TINY = 1e-300

@@ -76,7 +76,7 @@ def all_data(heptrkx: Path, event1000: Path, quick: bool) -> dict[str, Data]:
     return {
         "heptrkx": Data(heptrkx, ("--from", "heptrkx"), MODEL, (1, 2) if quick else (1, 3, 10)),
         "ex3": Data(None, (), MODEL, (1, 2) if quick else (1, 4, 16), DRAWN, (*events, *particles)),
-        "event1000": Data(event1000, (), sectors, (1, 2) if quick else (1, 5, 20)),
+        "event1000": Data(event1000, (), sectors, (1, 2) if quick else (1, 4, 16)),
     }
 
 
@@ -205,7 +205,7 @@ def main() -> None:
     results = Results("gradient_audit", arguments)
     work: Path = arguments.work or Path(tempfile.mkdtemp(prefix="bigtrk-audit-"))
     data = all_data(arguments.heptrkx, arguments.event1000, arguments.quick)
-    extent = Extent(draws=4, events=2) if arguments.quick else Extent(draws=48, events=24)
+    extent = Extent(draws=4, events=2) if arguments.quick else Extent(draws=32, events=24)
     points = {name: audited(work, name, one, extent) for name, one in data.items()}
     studies = {
         study: [prediction(point, study_order(study)) for point in points[name]]

@@ -19,7 +19,7 @@ from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.models.protocol import no_exchange
 from bigtrk.parallel.world import make_world
 from bigtrk.records.run import MeasuredScales
-from bigtrk.training.data.event_source import open_events
+from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
@@ -61,7 +61,9 @@ def write_run(run: Path, configured: Configuration) -> None:
 
 def subject(data: Path, configured: Configuration, events: int, seed: int = 0) -> Subject:
     """What is audited of the first events of a folder; in a process group."""
-    found = [HeldSource(one.name, one.parts, one.folder) for one in open_events([data])[:events]]
+    found: list[EventSource] = [
+        HeldSource(one.name, one.parts, one.folder) for one in open_events([data])[:events]
+    ]
     made = Subject(configured, MeasuredScales(), make_world(ALONE), found)
     return made.one_at_a_time(seed)
 

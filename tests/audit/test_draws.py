@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.audit.draws import Exact, draw_events, draw_mini_batches
-from bigtrk.audit.gradients import exact_gradient
+from bigtrk.audit.gradients import exact_gradient, gradient_of
 from bigtrk.audit.names import Way
 from bigtrk.audit.subject import Subject
 from bigtrk.errors import InputError
@@ -134,16 +134,13 @@ def recorded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> DrawnWay:
     """Draws, and lists what was drawn."""
-    from bigtrk.audit import draws
-
-    compute = draws.gradient_of
 
     def listing(*arguments: Any) -> Any:
-        gradient = compute(*arguments)
+        gradient = gradient_of(*arguments)
         drawn.append(gradient.values)
         return gradient
 
-    monkeypatch.setattr(draws, "gradient_of", listing)
+    monkeypatch.setattr("bigtrk.audit.draws.gradient_of", listing)
     return draw_mini_batches(way, found, model, exact, DRAWS, "test")
 
 
@@ -187,6 +184,6 @@ def test_events_without_a_gradient_are_refused(data: Path) -> None:
     found = subject(data / "sectors", configuration(data), 1)
     model = build_model(found.configuration)
     compute = model.forward
-    model.forward = lambda *inputs: 0 * compute(*inputs)  # type: ignore[method-assign]
+    model.forward = lambda *inputs: 0 * compute(*inputs)
     with pytest.raises(InputError, match="has no gradient, as that of events without edges"):
         exact_of(found, model)
