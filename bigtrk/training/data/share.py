@@ -55,6 +55,15 @@ class Share:
     def event(self) -> int | None:
         return self.batches[0].event
 
+    def padded(self, sectors: int, empty: Batch) -> "Share":
+        """Adds `empty` sectors up to so many, which exchange nothing."""
+        own = len(self.batches)
+
+        def exchange(owned: list[Tensor]) -> list[Tensor]:
+            return [*self.exchange(owned[:own]), *owned[own:]]
+
+        return Share([*self.batches, *[empty] * (sectors - own)], exchange)
+
 
 class EdgePrediction(NamedTuple):
     """Predictions for a sector's edges: logits [E], log_pt [E] (of GeV; None if not predicted)."""
