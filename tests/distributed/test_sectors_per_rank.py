@@ -79,17 +79,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def settings(data: Path, run: Path, **sections: Any) -> Configuration:
+def settings(events: Path, run: Path, **sections: Any) -> Configuration:
     """An event a step, in all its sectors; sections of the configuration are changed."""
     chosen: dict[str, Any] = {
-        "data": {"train": [data / "sectors"], "validation": 1},
+        "data": {"train": [events / "sectors"], "validation": 1},
         "model": {"hidden": 8, "layers": 3},
         "training": {"epochs": 3, "routing": "stored"},
         "run": {"folder": run},
-        **{name: values for name, values in sections.items() if name in ("model", "negatives")},
     }
     for section in ("data", "training"):
-        chosen[section] |= sections.get(section, {})
+        chosen[section] |= sections.pop(section, {})
+    chosen |= sections
     return Configuration.model_validate(chosen)
 
 
@@ -127,14 +127,10 @@ def test_it_goes_on_in_mid_epoch_on_other_ranks(
 
 
 NAIVE: dict[str, Any] = {"data": {"sectors": "naive"}}
-CHOSEN: dict[str, Any] = {
-    "model": {"name": "mlp", "hidden": 8},
-    "negatives": {"hard": 0.5, "easy": 0.5},
-}
 
 
-def trained(data: Path, run: Path, world_size: int, **sections: Any) -> list[float]:
-    run_ranks(world_size, fit_all, settings(data, run, **sections))
+def trained(events: Path, run: Path, world_size: int, **sections: Any) -> list[float]:
+    run_ranks(world_size, fit_all, settings(events, run, **sections))
     return losses(run)
 
 
@@ -147,13 +143,6 @@ def test_naive_sectors_train_alike_at_every_world_size(
     assert trained(data, tmp_path / "3", 3, **NAIVE) == pytest.approx(alone, rel=1e-5)
     edges = {step.edges for step in read_run(tmp_path / "1").steps}
     assert edges == {step.edges for step in read_run(tmp_path / "3").steps}
-
-
-def test_some_false_edges_of_each_sector_are_chosen_at_every_world_size(
-    tmp_path: Path, data: Path
-) -> None:
-    alone = trained(data, tmp_path / "1", 1, **CHOSEN)
-    assert trained(data, tmp_path / "3", 3, **CHOSEN) == pytest.approx(alone, rel=1e-5)
 
 
 def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> list[list[Cut]]:
