@@ -55,6 +55,15 @@ class Share:
     def event(self) -> int | None:
         return self.batches[0].event
 
+    def padded(self, empty: Batch, n: int) -> "Share":
+        """Appends `n` sectors that are `empty`, and exchange nothing."""
+        known = len(self.batches)
+
+        def exchange(owned: list[Tensor]) -> list[Tensor]:
+            return [*self.exchange(owned[:known]), *owned[known:]]
+
+        return Share([*self.batches, *[empty] * n], exchange)
+
 
 class EdgePrediction(NamedTuple):
     """Predictions for a sector's edges: logits [E], log_pt [E] (of GeV; None if not predicted)."""
