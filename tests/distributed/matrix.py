@@ -171,10 +171,12 @@ def _trials_of_several() -> Iterator[Trial]:
     lie on 1, 2 and 3 ranks in turn, of which now and then the last one has a sector less.
     """
     ways = [(name, precision) for name, precisions in ENGINES.items() for precision in precisions]
-    for i, (way, recompute, per_rank) in enumerate(product(ways, RECOMPUTE, PER_RANK[1:])):
+    several = product(ways, RECOMPUTE, PER_RANK[1:])
+    for i, ((name, precision), recompute, per_rank) in enumerate(several):
         ranks = 1 + i % 3
         sectors = per_rank * ranks - (ranks > 1 and i // 6 % 2)
-        yield Trial(sectors, *way, recompute, MICRO_STEPS[i // 12 % 2], per_rank=per_rank)
+        micro_steps = MICRO_STEPS[i // 12 % 2]
+        yield Trial(sectors, name, precision, recompute, micro_steps, per_rank=per_rank)
 
 
 def run_trials(ranks: Ranks, trials: list[Trial], kinds: tuple[str, ...] = KINDS) -> list[Case]:

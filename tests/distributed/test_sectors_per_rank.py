@@ -79,17 +79,17 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def settings(folder: Path, run: Path, **sections: Any) -> Configuration:
+def settings(events: Path, run: Path, **sections: Any) -> Configuration:
     """An event a step, in all its sectors; sections of the configuration are changed."""
     chosen: dict[str, Any] = {
-        "data": {"train": [folder / "sectors"], "validation": 1},
+        "data": {"train": [events / "sectors"], "validation": 1},
         "model": {"hidden": 8, "layers": 3},
         "training": {"epochs": 3, "routing": "stored"},
         "run": {"folder": run},
-        **{name: values for name, values in sections.items() if name == "model"},
     }
     for section in ("data", "training"):
-        chosen[section] |= sections.get(section, {})
+        chosen[section] |= sections.pop(section, {})
+    chosen |= sections
     return Configuration.model_validate(chosen)
 
 
@@ -129,8 +129,8 @@ def test_it_goes_on_in_mid_epoch_on_other_ranks(
 NAIVE: dict[str, Any] = {"data": {"sectors": "naive"}}
 
 
-def trained(folder: Path, run: Path, world_size: int, **sections: Any) -> list[float]:
-    run_ranks(world_size, fit_all, settings(folder, run, **sections))
+def trained(events: Path, run: Path, world_size: int, **sections: Any) -> list[float]:
+    run_ranks(world_size, fit_all, settings(events, run, **sections))
     return losses(run)
 
 

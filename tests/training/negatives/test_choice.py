@@ -179,6 +179,18 @@ def test_without_negatives_all_are_trained(model: nn.Module, batch: Batch) -> No
     assert torch.equal(chosen.truth.weight, ones)
 
 
+def test_sectors_of_a_share_have_their_own_chosen(model: nn.Module, batch: Batch) -> None:
+    """As alone, whatever the other sectors are."""
+    some = NegativeSettings(hard=1, easy=0.5)
+    elsewhere = replace(batch, event=1)
+    share = Share([batch, elsewhere], no_exchange_of_all)
+    found = choice.choose_edges(model, share, some, DRAW).batches
+    for chosen, whole in zip(found, share.batches, strict=True):
+        alone_too = choose_edges(model, whole, some, DRAW)
+        assert torch.equal(chosen.edge_index, alone_too.edge_index)
+        assert torch.equal(chosen.truth.weight, alone_too.truth.weight)
+
+
 def test_an_empty_sector_takes_part(model: nn.Module, maker: BatchMaker) -> None:
     chosen = choose_edges(model, maker.empty().batches[0], NegativeSettings(hard=3, easy=2), DRAW)
     assert chosen.edge_index.shape == (2, 0)
