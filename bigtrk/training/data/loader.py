@@ -18,23 +18,6 @@ class Loader:
     world: World
 
     def load(self, step: Sequence[MicroStep]) -> list[Share]:
-<<<<<<< HEAD
-        """Reads this rank's micro-steps of a step; as many as every other rank has, with as many
-        sectors.
-        """
-        return [self._share(micro_step) for micro_step in step]
-
-    def _share(self, micro_step: MicroStep) -> Share:
-        """Reads this rank's share, with empty sectors up to the number of the rank with most.
-
-        ZeRO-3 counts the tensors that layers give, and ends where ranks differ.
-        """
-        share = self.make(micro_step[self.world.ranks.rank])
-        most = max((len(one.held) for one in micro_step if one), default=1)
-        if len(share.batches) < most:
-            share = share.padded(most, self.make(None).batches[0])
-        return share
-=======
         """Reads this rank's micro-steps of a step; as many as every other rank has."""
         return [self._share(micro_step) for micro_step in step]
 
@@ -46,7 +29,6 @@ class Loader:
         most = max((len(one.held) for one in micro_step if one), default=1)
         lacking = most - len(share.batches)
         return share.padded(self.make(None).batches[0], lacking) if lacking else share
->>>>>>> sectors
 
     def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Share]]:
         """Yields `load` of each step, one step ahead in a thread. Collective."""

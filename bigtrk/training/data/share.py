@@ -55,16 +55,6 @@ class Share:
     def event(self) -> int | None:
         return self.batches[0].event
 
-<<<<<<< HEAD
-    def padded(self, sectors: int, empty: Batch) -> "Share":
-        """Adds `empty` sectors up to so many, which exchange nothing."""
-        own = len(self.batches)
-
-        def exchange(owned: list[Tensor]) -> list[Tensor]:
-            return [*self.exchange(owned[:own]), *owned[own:]]
-
-        return Share([*self.batches, *[empty] * (sectors - own)], exchange)
-=======
     def padded(self, empty: Batch, n: int) -> "Share":
         """Appends `n` sectors that are `empty`, and exchange nothing."""
         known = len(self.batches)
@@ -73,7 +63,6 @@ class Share:
             return [*self.exchange(owned[:known]), *owned[known:]]
 
         return Share([*self.batches, *[empty] * n], exchange)
->>>>>>> sectors
 
 
 class EdgePrediction(NamedTuple):
