@@ -23,7 +23,7 @@ from tests.distributed.ranks import run_ranks
 CHOSEN = [
     Trial(2, "DDP coalesced", "fp64", "layer", 3, pt_weight=0.3),
     Trial(3, "FSDP2", "fp64", "chunk", 3, pt_weight=0.3, per_rank=2),
-    Trial(7, "ZeRO-0", "fp32", "none", 3, pt_weight=0.3, per_rank=4),
+    Trial(8, "ZeRO-0", "fp32", "none", 3, pt_weight=0.3, per_rank=4),
     Trial(2, "ZeRO-1", "fp32", "none", 3, pt_weight=0.3),
     Trial(2, "ZeRO-2", "fp32", "layer", 3, pt_weight=0.3),
     Trial(3, "ZeRO-3", "fp32", "chunk", 3, pt_weight=0.3, per_rank=2),
