@@ -26,8 +26,8 @@ class PowerLaw:
         return self.factor * event * (parts**self.parts - 1)
 
 
-# Cut edges / edges, and halo rows / nodes, of event 1000: 9 % and 36 % in 8 parts with 3.0 M edges,
-# 6.7 times as much in 256; a tenth with 0.34 M. Events of other sizes were not cut yet.
+# Cut edges / edges, and halo rows / nodes, of event 1000: 9 % and 36 % in 8 parts with 3.0 M edges, 5
+# and 7 times as much in 256; a tenth or less with 0.34 M. Events of 40 M edges were not cut yet.
 CUT = PowerLaw(factor=1.84e-3, degree=1.0535, nodes=0.0, parts=0.425)
 HALO = PowerLaw(factor=7.37e-3, degree=1.0535, nodes=0.0, parts=0.425)
 # Largest / mean number of edges that a part computes.
@@ -35,8 +35,8 @@ IMBALANCE = 1.03
 # Parts that a part exchanges rows with, at most, however many there are: 23 of 64, 27 of 256.
 MOST_NEIGHBOURS = 32
 # Two ranks of a host may both need a row of another: more rows cross than if a host were one part
-# (1.0 to 1.25 times as many, in 8 to 256 parts of a graph of 227,000 edges).
-CROSSING_TWICE = 1.1
+# (1.2 to 1.5 times as many with 3.0 M edges, 1.0 to 1.3 with 0.34 M).
+CROSSING_TWICE = 1.3
 
 
 @dataclass(frozen=True)
