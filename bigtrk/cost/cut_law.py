@@ -1,9 +1,8 @@
 """How METIS's cuts grow with the event and with the number of parts.
 
-Each half of a part is cut again across a surface, so what is cut in K parts grows as K^g - 1. The
-constants are fitted to what `scripts/bench/partition_volumes.py` counts, for 2 to 256 parts of
-events of 0.34 M, 3.0 M and 40 M edges (docs/scaling.md gives its errors; a test holds them).
-Shapes: N nodes, E edges, K parts.
+Each half of a part is cut again across a surface, so what is cut in K parts grows as K^g - 1.
+`scripts/bench/fit_cut_law.py` fits the law to what partition_volumes.py counts. Shapes: N nodes, E
+edges, K parts.
 """
 
 from dataclasses import dataclass
@@ -27,15 +26,16 @@ class PowerLaw:
         return float(self.factor * event * (parts**self.parts - 1))
 
 
-# Cut edges / edges, and halo rows / nodes.
-CUT = PowerLaw(factor=1.3e-3, degree=1.05, nodes=0.0, parts=0.55)
-HALO = PowerLaw(factor=5.2e-3, degree=1.05, nodes=0.0, parts=0.55)
+# Cut edges / edges, and halo rows / nodes, of event 1000: 9 % and 36 % in 8 parts with 3.0 M edges, 5
+# and 7 times as much in 256; a tenth or less with 0.34 M. Events of 40 M edges were not cut yet.
+CUT = PowerLaw(factor=1.84e-3, degree=1.0535, nodes=0.0, parts=0.425)
+HALO = PowerLaw(factor=7.37e-3, degree=1.0535, nodes=0.0, parts=0.425)
 # Largest / mean number of edges that a part computes.
 IMBALANCE = 1.03
-# Parts that a part exchanges rows with, at most, however many there are.
-MOST_NEIGHBOURS = 40
-# Rows that two ranks of a host both need from another host cross twice: by so much more rows cross
-# than if each host were one part.
+# Parts that a part exchanges rows with, at most, however many there are: 23 of 64, 27 of 256.
+MOST_NEIGHBOURS = 32
+# Two ranks of a host may both need a row of another: more rows cross than if a host were one part
+# (1.2 to 1.5 times as many with 3.0 M edges, 1.0 to 1.3 with 0.34 M).
 CROSSING_TWICE = 1.3
 
 

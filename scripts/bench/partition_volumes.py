@@ -139,8 +139,8 @@ def shares(found: dict[str, Any]) -> dict[str, float]:
     return {
         "cut": eight["cut_edges"] / found["edges"],
         "halo": eight["halo_rows"] / found["nodes"],
-        "between": hosts["tree"]["rows"] / many["halo_rows"],
-        "between_random": hosts["random"]["rows"] / many["halo_rows"],
+        "between": hosts["tree"]["rows"] / max(many["halo_rows"], 1),
+        "between_random": hosts["random"]["rows"] / max(many["halo_rows"], 1),
     }
 
 

@@ -4,10 +4,11 @@
 
 Each event is in K sectors, one on a rank, and ranks / K events are trained on at once. Predictions
 are those of `bigtrk plan` with its constants of the A100 and four ranks on a host: sizes of sectors
-and rows exchanged follow the law that is fitted to docs/results/partition_volumes.json, once with
-neighbours in METIS's tree on one host, as ranks are laid out, and once with sectors anywhere. The
-last line is one JSON object: by event and sectors the efficiency on the most ranks, relative to one
-rank with memory for a whole event, and the share of the exchanges' time that the placement saves.
+and rows exchanged follow its law of cuts, once with neighbours in METIS's tree on one host, as
+ranks are laid out, and once with sectors anywhere. Events are those of partition_volumes.json, and
+CTD's. The last line is one JSON object: by event and sectors the efficiency on the most ranks,
+relative to one rank with memory for a whole event, and the share of the exchanges' time that the
+placement saves.
 """
 
 import argparse

@@ -39,7 +39,7 @@ def _event(row: Any) -> str:
 def _crossing(cut: Any) -> list[str]:
     """Writes the shares of halo rows that cross hosts, by placement."""
     hosts = cut["hosts"].get(RANKS_PER_NODE)
-    if hosts is None:
+    if hosts is None or not cut["halo_rows"]:
         return [""] * 3
     return [percent(hosts[way]["rows"] / cut["halo_rows"]) for way in ("tree", "cyclic", "random")]
 

@@ -22,6 +22,15 @@ def test_a_whole_event_cuts_and_exchanges_nothing() -> None:
     assert EventSize(0, 0).sector(4).halo == 0
 
 
+def test_the_law_gives_the_cuts_that_it_was_made_from() -> None:
+    """Event 1000 with 3.0 M and with 0.34 M edges."""
+    nodes, edges = 103_783, 2_984_951
+    assert CUT(nodes, edges, 8) == pytest.approx(0.09, rel=0.01)
+    assert HALO(nodes, edges, 8) == pytest.approx(0.36, rel=0.01)
+    assert CUT(nodes, 335_587, 8) == pytest.approx(0.009, rel=0.01)
+    assert CUT(nodes, edges, 256) / CUT(nodes, edges, 8) == pytest.approx(32**0.55, rel=0.01)
+
+
 def test_more_parts_are_cut_more_and_hold_less() -> None:
     sectors = [EVENT.sector(parts) for parts in (1, 2, 4, 8, 16, 32, 64, 128, 256)]
     for larger, smaller in pairwise(sectors):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from bigtrk.cost.cut_law import PowerLaw
 from bigtrk.disk.files import read_json
 from bigtrk.graphs.sector import Sector
 from partition.quality import figures
 from partition.sectors import cut
 from scripts.bench import partition_volumes
+from scripts.bench.fit_cut_law import errors, fitted
+from scripts.bench.fit_cut_law import figures as figures_of_law
 from scripts.bench.halo_volumes import (
     FinestCut,
     between_hosts,
@@ -108,6 +112,16 @@ def test_random_hosts_are_crossed_by_their_share_of_rows() -> None:
     rows = np.random.default_rng(1).integers(0, 100, (32, 32))
     total = rows.sum() - np.trace(rows)
     assert found["random"]["rows"] == pytest.approx(total * 28 / 31, rel=0.02)
+
+
+def test_a_law_is_found_again_from_its_own_cuts() -> None:
+    law = PowerLaw(factor=2e-3, degree=1.2, nodes=-0.3, parts=0.6)
+    events = ((1e5, 3e5), (1e5, 3e6), (7e5, 4e7))
+    cuts = [(n, e, 1 << i, law(n, e, 1 << i)) for n, e in events for i in range(1, 9)]
+    found = fitted(cuts)
+    assert asdict(found) == pytest.approx(asdict(law), rel=1e-6)
+    assert figures_of_law(found, cuts)["largest"] < 1e-6
+    assert errors(law, [(1e5, 3e6, 8, law(1e5, 3e6, 8) / 2)]) == pytest.approx([1.0])
 
 
 def test_the_script_takes_up_what_it_has_cut(
