@@ -108,7 +108,9 @@ def parts_of(edge_index: Integers, nodes: int, parts: int, kept: Path) -> Intege
     path = kept / f"{parts}.npy"
     if not path.exists():
         say(f"METIS cuts {edge_index.shape[1]:,} edges in {parts} parts")
-        part = bisect(adjacency(edge_index, nodes), parts, SEED).astype(np.int32)
+        part = bisect(
+            adjacency(edge_index.astype(np.int64, copy=False), nodes), parts, SEED
+        ).astype(np.int32)
         write_atomically(path, lambda temporary: save(temporary, part))
     found: Integers = np.load(path)
     return found
