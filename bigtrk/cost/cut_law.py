@@ -26,8 +26,8 @@ class PowerLaw:
         return self.factor * event * (parts**self.parts - 1)
 
 
-# Cut edges / edges, and halo rows / nodes, of event 1000: 9 % and 36 % in 8 parts with 3.0 M edges, 5
-# and 7 times as much in 256; a tenth or less with 0.34 M. Events of 40 M edges were not cut yet.
+# Cut edges / edges, and halo rows / nodes, of event 1000: 9 % and 36 % in 8 parts with 3.0 M edges,
+# 5 and 7 times as much in 256; a tenth or less with 0.34 M. None of 40 M edges was cut yet.
 CUT = PowerLaw(factor=1.84e-3, degree=1.0535, nodes=0.0, parts=0.425)
 HALO = PowerLaw(factor=7.37e-3, degree=1.0535, nodes=0.0, parts=0.425)
 # Largest / mean number of edges that a part computes.
