@@ -23,11 +23,11 @@ class PowerLaw:
         if not nodes:
             return 0.0
         event = (edges / nodes) ** self.degree * (nodes / TYPICAL_NODES) ** self.nodes
-        return float(self.factor * event * (parts**self.parts - 1))
+        return self.factor * event * (parts**self.parts - 1)
 
 
 # Cut edges / edges, and halo rows / nodes, of event 1000: 9 % and 36 % in 8 parts with 3.0 M edges,
-# 5 and 7 times as much in 256; a tenth or less with 0.34 M. Events of 40 M edges were not cut yet.
+# 5 and 7 times as much in 256; a tenth or less with 0.34 M. None of 40 M edges was cut yet.
 CUT = PowerLaw(factor=1.84e-3, degree=1.0535, nodes=0.0, parts=0.425)
 HALO = PowerLaw(factor=7.37e-3, degree=1.0535, nodes=0.0, parts=0.425)
 # Largest / mean number of edges that a part computes.
@@ -67,8 +67,7 @@ def crossing_share(parts: int, ranks_per_node: int, in_a_row: bool) -> float:
     if not in_a_row:
         return (parts - ranks_per_node) / (parts - 1)
     hosts = parts / ranks_per_node
-    share = CROSSING_TWICE * (hosts**HALO.parts - 1) / (parts**HALO.parts - 1)
-    return float(min(1.0, share))
+    return min(1.0, CROSSING_TWICE * (hosts**HALO.parts - 1) / (parts**HALO.parts - 1))
 
 
 def exchange_of_sector(halo: float, parts: int, ranks_per_node: int, in_a_row: bool) -> Exchange:
