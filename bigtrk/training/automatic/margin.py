@@ -47,6 +47,6 @@ def safe_share(machine: MachineConstants) -> float:
 
 def _largest_excess(machine: MachineConstants) -> float:
     """Returns the largest known ratio of measured to predicted memory; at least 1."""
-    errors = machine.fit.get("relative_errors", {}).get("memory", [])
+    errors: list[float] = machine.fit.get("relative_errors", {}).get("memory", [])
     fitted = [1 / (1 + error) for error in errors]
     return float(max([1.0, *fitted, machine.exceeded.get("memory", 1.0)]))
