@@ -23,7 +23,7 @@ class PowerLaw:
         if not nodes:
             return 0.0
         event = (edges / nodes) ** self.degree * (nodes / TYPICAL_NODES) ** self.nodes
-        return self.factor * event * (parts**self.parts - 1)
+        return float(self.factor * event * (parts**self.parts - 1))
 
 
 # Cut edges / edges, and halo rows / nodes, of event 1000: 9 % and 36 % in 8 parts with 3.0 M edges,
@@ -67,7 +67,8 @@ def crossing_share(parts: int, ranks_per_node: int, in_a_row: bool) -> float:
     if not in_a_row:
         return (parts - ranks_per_node) / (parts - 1)
     hosts = parts / ranks_per_node
-    return min(1.0, CROSSING_TWICE * (hosts**HALO.parts - 1) / (parts**HALO.parts - 1))
+    share = CROSSING_TWICE * (hosts**HALO.parts - 1) / (parts**HALO.parts - 1)
+    return float(min(1.0, share))
 
 
 def exchange_of_sector(halo: float, parts: int, ranks_per_node: int, in_a_row: bool) -> Exchange:
