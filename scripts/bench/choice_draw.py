@@ -149,13 +149,12 @@ class Bench:
 
     def rivals(self) -> list[Rival]:
         """Lists the rivals that might fit and are not the choice, each layout of an event once."""
-        every = [Rival(way, sectors) for way in WAYS for sectors in SECTORS]
-        distinct: dict[Any, Rival] = {}
-        for one in every:
+        distinct: dict[Any, list[Rival]] = {}
+        for one in (Rival(way, sectors) for way in WAYS for sectors in SECTORS):
             layout, memory = self._laid(one)
-            if memory <= DOUBTLESS * self.limit_gib * GIB and not self._is_chosen(one):
-                distinct.setdefault((one.way, layout), one)
-        return list(distinct.values())
+            if memory <= DOUBTLESS * self.limit_gib * GIB:
+                distinct.setdefault((one.way, layout), []).append(one)
+        return [alike[0] for alike in distinct.values() if not any(map(self._is_chosen, alike))]
 
     def run(self, name: str, settings: Sequence[str], again: bool = False) -> Outcome:
         """Trains within the limit, or returns what is known of it; `again`: a second time."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from bigtrk.errors import InputError
 from bigtrk.records.run_folder import read_run
-from bigtrk.studies.launch import tail
+from bigtrk.studies.launch import ended_by_sigterm, tail
 from scripts.bench.memory_limit import memory_group
 from scripts.results import CHECKOUT
 
@@ -45,7 +45,7 @@ def train_within(
     """
     program = [sys.executable, str(CHECKOUT / "bigtrk" / "train.py"), *settings]
     log = run.with_name(f"{run.name}.log")
-    with memory_group(limit) as group, log.open("w") as written:
+    with ended_by_sigterm(), memory_group(limit) as group, log.open("w") as written:
         status = group.run(
             ["bash", "-c", _START, "bash", *program, f"run.folder={run}"],
             env={**os.environ, **environment, **_meeting(ranks)},
