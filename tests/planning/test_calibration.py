@@ -32,7 +32,8 @@ def samples(truth: MachineConstants, ranks: int) -> list[Sample]:
 def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
     def slower(rates: Rates, factor: float) -> Rates:
         seconds = {kind: factor * value for kind, value in rates.seconds.items()}
-        return Rates(seconds={**seconds, "operations": 1e-5}, engines=rates.engines)
+        known = {**seconds, "products": 5e-11, "operations": 1e-5}
+        return Rates(seconds=known, engines=rates.engines)
 
     truth = CPU.model_copy(
         update={"alone": slower(CPU.alone, 2), "together": slower(CPU.together, 0.5)}
