@@ -1,4 +1,4 @@
-"""What is audited: a run's configuration, its scales and the events whose gradients are made."""
+"""Holds what is audited: a run's configuration, its scales and the events whose gradients are made."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

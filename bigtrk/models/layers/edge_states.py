@@ -1,4 +1,4 @@
-"""What a pass keeps of a sector's edges, [E, H] for each layer: their states, then gradients.
+"""Keeps a sector's edges during a pass, [E, H] for each layer: their states, then gradients.
 
 The edges that layer i reads are state i, those that it makes state i + 1; state 0 are the encoded
 features, which all layers may read again. In the backward pass layer i gives the gradient of its

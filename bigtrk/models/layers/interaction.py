@@ -27,7 +27,7 @@ from bigtrk.tracing import traced
 
 @dataclass(frozen=True)
 class GraphPass:
-    """What all layers of a forward pass share.
+    """Holds what all layers of a forward pass share.
 
     edge_index: [2, E]. nodes: the encoded features, if each layer reads them.
     """
