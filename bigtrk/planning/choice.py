@@ -16,7 +16,7 @@ from bigtrk.training.data.event_source import open_events
 
 @dataclass(frozen=True)
 class Given:
-    """What a command line gave beside the question, which the commands to start repeat.
+    """Holds what a command line gave beside the question, which the commands to start repeat.
 
     files: the configuration file, if one is named. folders: those of the events, none where sizes
     alone are known.

@@ -51,7 +51,7 @@ _USUAL = 1 / 3
 
 @dataclass(frozen=True)
 class Measured:
-    """What a group of processes found: a sample per case, and the link between them (None of one
+    """Holds what a group of processes found: a sample per case, and the link between them (None of one
     process).
     """
 

@@ -26,7 +26,7 @@ for rank in $(seq 0 $((WORLD_SIZE - 1))); do wait -n || exit 1; done
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a training. seconds: of the median step after the first, None where there is
+    """Tells what became of a training. seconds: of the median step after the first, None where there is
     none. peak_bytes: of all ranks together. out_of_memory: the kernel ended a rank.
     """
 

@@ -60,7 +60,7 @@ def write_run(run: Path, configured: Configuration) -> None:
 
 
 def subject(data: Path, configured: Configuration, events: int, seed: int = 0) -> Subject:
-    """What is audited of the first events of a folder; in a process group."""
+    """Holds what is audited of the first events of a folder; in a process group."""
     found: list[EventSource] = [
         HeldSource(one.name, one.parts, one.folder) for one in open_events([data])[:events]
     ]

@@ -24,7 +24,7 @@ DEFAULT_NAMES = {machine.name for machine in DEFAULTS.values()}
 
 
 def samples(truth: MachineConstants, ranks: int) -> list[Sample]:
-    """What a machine of these constants would measure."""
+    """Returns what a machine of these constants would measure."""
     bare = [Sample(case, ranks, 1.0, 0) for case in (*CASES, *ENGINES)]
     return [replace(one, seconds=predicted_seconds(one, truth)) for one in bare]
 

@@ -1,4 +1,4 @@
-"""What an audit predicts of a study, and the tables that are made of its result file."""
+"""Checks what an audit predicts of a study, and the tables that are made of its result file."""
 
 import json
 from typing import Any

@@ -22,7 +22,7 @@ _MOST_SECTORS = 256
 
 @dataclass(frozen=True)
 class Task:
-    """What a run is to do, and with what.
+    """Describes what a run is to do, and with what.
 
     sizes: those of its events. ranks_per_node: ranks that share a host. limit: the memory of a
     rank. cuttable: whole events may still be cut. allow_bf16: the precision may be chosen.

@@ -180,7 +180,7 @@ def test_without_negatives_all_are_trained(model: nn.Module, batch: Batch) -> No
 
 
 def test_sectors_of_a_share_have_their_own_chosen(model: nn.Module, batch: Batch) -> None:
-    """As alone, whatever the other sectors are."""
+    """Edges are chosen as alone, whatever the other sectors are."""
     some = NegativeSettings(hard=1, easy=0.5)
     elsewhere = replace(batch, event=1)
     share = Share([batch, elsewhere], no_exchange_of_all)
