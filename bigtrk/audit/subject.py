@@ -1,4 +1,4 @@
-"""Holds what is audited: a run's configuration, its scales and the events whose gradients are made."""
+"""Holds what is audited: a run's configuration, its scales and the events to make gradients of."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

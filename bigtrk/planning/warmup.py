@@ -51,8 +51,8 @@ _USUAL = 1 / 3
 
 @dataclass(frozen=True)
 class Measured:
-    """Holds what a group of processes found: a sample per case, and the link between them (None of one
-    process).
+    """Holds what a group of processes found: a sample per case, and the link between them (None of
+    one process).
     """
 
     samples: list[Sample]

@@ -42,7 +42,9 @@ CHOICE = "choice"
 
 @dataclass(frozen=True)
 class Draw:
-    """Describes what a user may have. place: of the limit of memory, from the least (0) to the most (1)."""
+    """Describes what a user may have. place: of the limit of memory, from the least (0) to the most
+    (1).
+    """
 
     number: int
     particles: int

@@ -26,8 +26,8 @@ for rank in $(seq 0 $((WORLD_SIZE - 1))); do wait -n || exit 1; done
 
 @dataclass(frozen=True)
 class Outcome:
-    """Tells what became of a training. seconds: of the median step after the first, None where there is
-    none. peak_bytes: of all ranks together. out_of_memory: the kernel ended a rank.
+    """Tells what became of a training. seconds: of the median step after the first, None where
+    there is none. peak_bytes: of all ranks together. out_of_memory: the kernel ended a rank.
     """
 
     seconds: float | None

@@ -53,7 +53,7 @@ def test_reading_leaves_nothing_in_memory(path: Path) -> None:
 
 
 def test_tensors_stay_in_the_file(tmp_path: Path) -> None:
-    """Checks that what is read takes no memory of the process's own, and what is written stays in it."""
+    """Reading takes no memory of the process's own, and what is written stays in it."""
     path, zeros = tmp_path / "large", torch.zeros(1 << 22, dtype=torch.int64)
     write_sections(path, {"graph": {"ids": zeros}}, {})
     before = own_memory()
