@@ -67,6 +67,7 @@ def _module(name: str, source: str) -> ModuleType:
 
 
 def test_the_model_is_checked_where_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(1)  # one in twelve draws of its weights rounds to 2.7e-14
     example("model.md")
     first, second = capsys.readouterr().out.splitlines()
     assert first == "widths of its exchanges: [8, 8]"
