@@ -49,7 +49,11 @@ def train_noting_files(ranks: Ranks, configuration: Configuration) -> int:
 
 @pytest.mark.parametrize(
     ("world", "engine", "parts", "ranks"),
-    [(1, "ddp", 1, 1), (2, "ddp", 4, 2), (3, "fsdp2", 4, 2)],
+    [
+        (1, "ddp", 1, 1),
+        pytest.param(2, "ddp", 4, 2, marks=pytest.mark.slow),  # 23 s; three ranks do as much
+        (3, "fsdp2", 4, 2),
+    ],
 )
 def test_edges_in_files_train_the_same_bits(
     tmp_path: Path, data: Path, world: int, engine: str, parts: int, ranks: int
@@ -96,7 +100,9 @@ def wait_for_steps(run: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_files_are_gone_however_a_training_ends(
     tmp_path: Path, data: Path, end: signal.Signals
 ) -> None:

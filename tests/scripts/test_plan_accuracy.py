@@ -29,6 +29,7 @@ def compared(events: str, fitted: list[float], measured: list[float]) -> list[Co
     ]
 
 
+@pytest.mark.slow  # 27 s: all draws of several seeds are predicted
 def test_runs_are_drawn_by_seed_and_cover_what_is_planned() -> None:
     jobs = draw(18)
     assert jobs == draw(18)
