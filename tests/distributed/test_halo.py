@@ -40,8 +40,8 @@ def loss_of(nodes: Tensor, sector: Sector) -> Tensor:
 
 
 def exchanged(ranks: Ranks) -> Found:
-    """By number of sectors, what each of this rank's has after an exchange, and the gradient of its
-    owned rows.
+    """Returns, by number of sectors, what each of this rank's has after an exchange, and the
+    gradient of its owned rows.
     """
     world = make_world(ranks, [ranks.world_size])
     found: Found = {}

@@ -31,7 +31,7 @@ class Encode(torch.autograd.Function):
         for rows in work.chunks(mlp.n_rows):
             made[rows] = mlp.forward(rows)
         ctx.work, ctx.activations, ctx.weights = work, activations, weights
-        ctx.save_for_backward(features, made.detach(), *mlp.kept)  # as in Interact
+        ctx.save_for_backward(features, made, *mlp.kept)
         return made
 
     @staticmethod

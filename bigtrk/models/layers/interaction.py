@@ -121,12 +121,15 @@ class _Edges:
         weights, ends = self._weights[: self._n_edge], self._ends.of(block.rows)
         return ChunkedMLP(weights, self.layer.edge, inputs, self._work, ends, self.kept)
 
-    def forward(self) -> tuple[Tensor, Tensor]:
-        """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
-        states, i = self._states, self.layer.i
+    def _zeros(self) -> Ends:
+        """Returns buffers [N, H] of zeros in which to sum the edges at each of their ends."""
         n_nodes, hidden = self._nodes[0].shape
         zeros = (self._work.zeros(name, n_nodes, hidden) for name in ("outgoing", "incoming"))
-        sums = Ends(*zeros, *self.layer.graph.edge_index)
+        return Ends(*zeros, *self.layer.graph.edge_index)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
+        states, i, sums = self._states, self.layer.i, self._zeros()
         with traced(f"layer {i} edge"):
             for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
                 mlp, [made], ends = self._mlp(block), block.made, sums.of(block.rows)
@@ -182,10 +185,7 @@ class _Edges:
 
         It also sums the edges that it reads for the node update of the layer before.
         """
-        states, i, work = self._states, self.layer.i, self._work
-        n_nodes, hidden = self._nodes[0].shape
-        zeros = (work.zeros(name, n_nodes, hidden) for name in ("outgoing", "incoming"))
-        shares = Ends(*zeros, *self.layer.graph.edge_index)
+        states, i, shares = self._states, self.layer.i, self._zeros()
         sums = Ends(*states.new_sums(of_x), *self.layer.graph.edge_index) if i else None
         read = [*states.inputs(i), *source.read(i)]
         gradient = states.gradient_rows(i)

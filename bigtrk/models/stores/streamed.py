@@ -27,7 +27,7 @@ _FEWEST_ROWS = 2048
 
 @dataclass(frozen=True)
 class Place:
-    """Where rows [n_rows, width] of `dtype` are kept; passes on `device` use them."""
+    """Tells where rows [n_rows, width] of `dtype` are kept, which passes on `device` use."""
 
     n_rows: int
     width: int
