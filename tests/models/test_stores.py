@@ -175,6 +175,14 @@ def test_a_folder_that_is_gone_ends_in_one_line(tmp_path: Path) -> None:
         trained(store)
 
 
+def test_a_file_that_ends_early_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigtrk.models.stores.files.os.preadv", lambda *_: 0)
+    with pytest.raises(InputError, match=r"edges cannot be read \(the file ends early\)"):
+        trained(FileStore(tmp_path))
+
+
 def test_a_disk_that_fails_ends_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

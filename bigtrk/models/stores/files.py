@@ -46,7 +46,10 @@ class _File:
         """Reads or writes whole pages from byte `start` on, by a `call` that may do a part."""
         done = 0
         while done < len(pages):
-            done += call(self.handle, [pages[done:]], start + done)
+            moved = call(self.handle, [pages[done:]], start + done)
+            if moved == 0:
+                raise OSError("the file ends early")
+            done += moved
         if not self.direct:
             os.posix_fadvise(self.handle, start, len(pages), os.POSIX_FADV_DONTNEED)
 

@@ -53,6 +53,7 @@ def spill_edges(
         InputError: as open_spill.
     """
     assert isinstance(model, InteractionGNN), "the configuration says so"
+    _check_device("training.spill", ranks)
     cost = make_cost(
         configuration,
         ranks.world_size,
@@ -82,6 +83,7 @@ def spill_scoring(model: nn.Module, folder: Path, ranks: Ranks) -> None:
         raise InputError(
             "--spill: only the Interaction GNN keeps edges between layers; leave it out"
         )
+    _check_device("--spill", ranks)
     check_folder(folder, network=True)
     model.keep_edges_in(FileStore(folder, 0.5 * memory_of_rank(ranks)))
 
@@ -109,6 +111,14 @@ def open_spill(
     if ranks.is_first and wanted:
         say(f"up to {wanted / GIB:.1f} GiB of edges go to {folder}, which has {free / GIB:.1f} GiB")
     return FileStore(folder, max(0.0, budget - max(need.memory for need in needs)))
+
+
+def _check_device(option: str, ranks: Ranks) -> None:
+    if ranks.device.type != "cpu":
+        raise InputError(
+            f"{option}: reads files into the memory of a CPU, not of {ranks.device.type}; leave it "
+            f"out, and train with model.recompute=offload, which keeps edges on the host"
+        )
 
 
 def check_folder(folder: Path, network: bool) -> None:

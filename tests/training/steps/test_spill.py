@@ -16,10 +16,11 @@ from bigtrk.errors import InputError
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig
 from bigtrk.parallel.ranks import discover
+from bigtrk.parallel.routing import Router
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps import routers, spill
-from bigtrk.training.steps.spill import Need, check_folder, open_spill, spill_scoring
+from bigtrk.training.steps.spill import Need, check_folder, open_spill, spill_edges, spill_scoring
 from tests.models.graphs import F, G, make_graph
 from tests.open_files import open_files
 
@@ -94,6 +95,16 @@ def test_only_models_that_keep_edges_score_with_files(tmp_path: Path) -> None:
         spill_scoring(EdgeMLPConfig().build(4, 6, pt_head=False), tmp_path, ranks)
     with pytest.raises(InputError, match="no such folder"):
         spill_scoring(InteractionGNNConfig().build(4, 6, pt_head=False), tmp_path / "no", ranks)
+
+
+def test_accelerators_are_told_of_their_host_s_memory(tmp_path: Path) -> None:
+    ranks: Any = SimpleNamespace(device=torch.device("cuda"))
+    model, told = InteractionGNNConfig().build(4, 6, pt_head=False), "not of cuda; .*=offload"
+    with pytest.raises(InputError, match=f"--spill: .*{told}"):
+        spill_scoring(model, tmp_path, ranks)
+    configuration = Configuration.model_validate({"training": {"spill": tmp_path}})
+    with pytest.raises(InputError, match=rf"training\.spill: .*{told}"):
+        spill_edges(model, configuration, ranks, [], Router([], 1))
 
 
 def test_scores_are_the_same_with_edges_in_files(
