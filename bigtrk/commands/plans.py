@@ -92,14 +92,14 @@ def plan(
 def _calibrate(machine: str | None, as_json: bool) -> None:
     """Measures this machine, into the file `machine` or the user's cache."""
     from bigtrk.disk.cache import make_private
-    from bigtrk.planning import calibration
     from bigtrk.planning import tables as plan_tables
+    from bigtrk.planning.calibration import calibrate
     from bigtrk.training import costs
 
     path = Path(machine) if machine else costs.calibration_path()
     if not machine:
         make_private(path.parent)  # before what takes minutes
-    constants = calibration.calibrate_launched(path)
+    constants = calibrate.calibrate_launched(path)
     if constants is not None:
         found = constants.model_dump(mode="json")
         print_result(found, as_json, lambda: plan_tables.show_constants(found, str(path), console))

@@ -33,7 +33,7 @@ from bigtrk.console import console, exit_on_bad_input, follow, say
 from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
-from bigtrk.planning.calibration import calibrate
+from bigtrk.planning.calibration.calibrate import calibrate
 from bigtrk.planning.prediction import Predicted, predict_run
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.costs import load_constants

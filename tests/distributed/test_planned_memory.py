@@ -11,8 +11,8 @@ from bigtrk.cost.machine_constants import CPU
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.planning.calibration.synthetic import synthetic_graph
 from bigtrk.planning.check import check
-from bigtrk.planning.synthetic import synthetic_graph
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration

@@ -10,11 +10,11 @@ from bigtrk.cost.machine_constants import CPU, DEFAULTS, MachineConstants
 from bigtrk.cost.rates import Rates
 from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.planning import calibration
-from bigtrk.planning.calibration import fit
-from bigtrk.planning.fitting import Sample, predicted_seconds
-from bigtrk.planning.warmup import measure_apart
-from bigtrk.planning.warmup_cases import CASES, ENGINES, Case
+from bigtrk.planning.calibration import calibrate as calibration
+from bigtrk.planning.calibration.calibrate import fit
+from bigtrk.planning.calibration.fitting import Sample, predicted_seconds
+from bigtrk.planning.calibration.warmup import measure_apart
+from bigtrk.planning.calibration.warmup_cases import CASES, ENGINES, Case
 from bigtrk.training.costs import find_machine
 from tests.answers import NO_HOME, Place
 from tests.programs import run_here

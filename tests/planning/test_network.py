@@ -4,7 +4,7 @@ import pytest
 
 from bigtrk.cost.cut_law import Exchange
 from bigtrk.cost.links import Link, Network, all_reduce, exchange
-from bigtrk.planning.network import Links, Timed, fit_link, measure_links
+from bigtrk.planning.calibration.network import Links, Timed, fit_link, measure_links
 from tests.distributed.ranks import run_ranks
 
 

@@ -17,7 +17,7 @@ from bigtrk.errors import InputError
 from bigtrk.machine import machine, software
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
-from bigtrk.planning.fitting import (
+from bigtrk.planning.calibration.fitting import (
     Sample,
     fit_rates,
     predicted_peak,
@@ -25,9 +25,16 @@ from bigtrk.planning.fitting import (
     relative_errors,
     without_corrections,
 )
-from bigtrk.planning.network import NO_LINKS, Links, measure_links
-from bigtrk.planning.warmup import measure_apart
-from bigtrk.planning.warmup_cases import CASES, CROWD, ENGINES, MEMORY, SMALLEST, enlarged
+from bigtrk.planning.calibration.network import NO_LINKS, Links, measure_links
+from bigtrk.planning.calibration.warmup import measure_apart
+from bigtrk.planning.calibration.warmup_cases import (
+    CASES,
+    CROWD,
+    ENGINES,
+    MEMORY,
+    SMALLEST,
+    enlarged,
+)
 
 # More ranks at once than this are not measured: each takes the memory of a process.
 _MOST_TOGETHER = 4

@@ -11,7 +11,7 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.cost.rates import KINDS, Amounts, Correction, Rates
-from bigtrk.planning.warmup_cases import Case
+from bigtrk.planning.calibration.warmup_cases import Case
 from bigtrk.training.costs import make_cost
 
 # A residual beyond it counts less in the fit: steps that ask the system for memory take twice as

@@ -1,7 +1,7 @@
 """Training steps on synthetic graphs, measured in processes of their own.
 
-`python -m bigtrk.planning.warmup TASK OUTPUT` is one of them: it measures the cases of the file
-TASK one after another; the first rank writes what all found to OUTPUT.
+`python -m bigtrk.planning.calibration.warmup TASK OUTPUT` is one of them: it measures the cases of
+the file TASK one after another; the first rank writes what all found to OUTPUT.
 """
 
 import os
@@ -29,10 +29,10 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.routing import as_stored
 from bigtrk.parallel.world import make_world
-from bigtrk.planning.fitting import Sample
-from bigtrk.planning.network import measure_links
-from bigtrk.planning.synthetic import synthetic_graph
-from bigtrk.planning.warmup_cases import Case
+from bigtrk.planning.calibration.fitting import Sample
+from bigtrk.planning.calibration.network import measure_links
+from bigtrk.planning.calibration.synthetic import synthetic_graph
+from bigtrk.planning.calibration.warmup_cases import Case
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
@@ -68,7 +68,13 @@ def measure_apart(cases: Sequence[Case], ranks: int = 1) -> Measured:
     with tempfile.TemporaryDirectory(prefix="bigtrk-warmup-") as folder:
         task, output = Path(folder) / "task.json", Path(folder) / "found.json"
         write_json(task, [asdict(case) for case in cases])
-        command = [sys.executable, "-m", "bigtrk.planning.warmup", str(task), str(output)]
+        command = [
+            sys.executable,
+            "-m",
+            "bigtrk.planning.calibration.warmup",
+            str(task),
+            str(output),
+        ]
         port = _free_port()
         processes = [
             subprocess.Popen(
