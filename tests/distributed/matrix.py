@@ -168,13 +168,16 @@ def all_trials() -> list[Trial]:
 
 def _trials_of_several() -> Iterator[Trial]:
     """Yields each engine, precision and recomputation with each number of sectors on a rank; events
-    lie on 1, 2 and 3 ranks in turn, of which now and then the last one has a sector less.
+    lie on 1, 2 and 3 ranks in turn, and now and then there are too few sectors for all ranks alike.
     """
     ways = [(name, precision) for name, precisions in ENGINES.items() for precision in precisions]
     several = product(ways, RECOMPUTE, PER_RANK[1:])
     for i, ((name, precision), recompute, per_rank) in enumerate(several):
         ranks = 1 + i % 3
-        sectors = per_rank * ranks - (ranks > 1 and i // 6 % 2)
+        # Not one sector less: of seven, float32 rounds an activation of the symmetric graph to the
+        # other side of zero, and a gradient differs by 6 % (float64: by 1e-15).
+        fewer = per_rank // 2 if ranks > 1 and i // 6 % 2 else 0
+        sectors = per_rank * ranks - fewer
         micro_steps = MICRO_STEPS[i // 12 % 2]
         yield Trial(sectors, name, precision, recompute, micro_steps, per_rank=per_rank)
 
