@@ -7,7 +7,7 @@ Shapes: N rows of a sector (n_owned owned, then halo), H features, S rows sent, 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -61,7 +61,23 @@ class HaloPlan:
 
     def __call__(self, owned: list[Tensor]) -> list[Tensor]:
         """Appends the fresh halo rows of each sector: [n_owned, H] -> [N, H]; differentiable."""
+        if self.group is None and len(owned) == 1:
+            return owned  # it is whole
         return list(_Exchange.apply(self, *owned))
+
+    def with_empty(self, n: int) -> "HaloPlan":
+        """Appends `n` sectors without rows.
+
+        They go through the exchange too: ZeRO-2 averages gradients in the order in which the
+        backward pass has them ready, which must be that of all ranks, and so must be its graph.
+        """
+        return replace(self, halos=(*self.halos, *((),) * n))
+
+
+def no_halo(world: World) -> HaloPlan:
+    """Plans the exchange of a sector that has no others, or is trained without them."""
+    none = torch.zeros(0, dtype=torch.int64, device=world.device)
+    return HaloPlan(none, none, (), (), ((),), None, world.stopwatch)
 
 
 def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:

@@ -25,7 +25,7 @@ CHOSEN = [
     Trial(3, "FSDP2", "fp64", "chunk", 3, pt_weight=0.3, per_rank=2),
     Trial(8, "ZeRO-0", "fp32", "none", 3, pt_weight=0.3, per_rank=4),
     Trial(2, "ZeRO-1", "fp32", "none", 3, pt_weight=0.3),
-    Trial(2, "ZeRO-2", "fp32", "layer", 3, pt_weight=0.3),
+    Trial(3, "ZeRO-2", "fp32", "layer", 1, pt_weight=0.3, per_rank=2),
     Trial(3, "ZeRO-3", "fp32", "chunk", 3, pt_weight=0.3, per_rank=2),
     Trial(1, "DDP", "fp64", "none", 1),
     Trial(3, "DDP", "fp64", "layer", 1),

@@ -11,14 +11,14 @@ from bigtrk.graphs.edge_pt import edge_log_pt, edge_pt
 from bigtrk.graphs.features import check_finite
 from bigtrk.graphs.sector import Sector, empty_sector
 from bigtrk.graphs.target import edge_weights, target_edges
-from bigtrk.models.protocol import ExchangeAll, check_edges
-from bigtrk.parallel.halo import halo_plan
+from bigtrk.models.protocol import check_edges
+from bigtrk.parallel.halo import halo_plan, no_halo
 from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.model_features import NOTHING_MEASURED, load_features
-from bigtrk.training.data.share import Batch, Share, no_exchange_of_all
+from bigtrk.training.data.share import Batch, Share
 from bigtrk.training.losses.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import names_code
@@ -60,9 +60,10 @@ class BatchMaker:
         source = sources[assignment.event]
         sectors = [source.read(part, assignment.parts) for part in assignment.held]
         if assignment.parts == 1 or self._data.sectors == "naive":
-            return self._share(assignment.event, sectors, None)
+            [alone] = sectors
+            return self._alone(assignment.event, alone)
         plan = halo_plan(sectors, assignment.ranks, self.world)
-        return self._share(assignment.event, sectors, plan)
+        return Share([self._prepare(assignment.event, one, True) for one in sectors], plan)
 
     def of(self, sources: list[EventSource]) -> Callable[[Assignment | None], Share]:
         """Gives `make` for assignments among `sources`."""
@@ -73,22 +74,19 @@ class BatchMaker:
 
         Its halo, unless left out, is updated as far as its edges here allow.
         """
-        return self._share(event, [sector], None)
+        return self._alone(event, sector)
 
     def empty(self) -> Share:
         """Makes a share that only takes part."""
         names = tuple(self._data.node_features), tuple(self._data.edge_features)
-        return self._share(None, [empty_sector(*names)], None)
+        return self._alone(None, empty_sector(*names))
 
     def whole(self, event: int, sources: list[EventSource]) -> Share:
         """Reads and prepares a whole event."""
         return self.make(Assignment(event, (0,), parts=1, first_rank=0), sources)
 
-    def _share(
-        self, event: int | None, sectors: list[Sector], exchange: ExchangeAll | None
-    ) -> Share:
-        batches = [self._prepare(event, sector, exchange is not None) for sector in sectors]
-        return Share(batches, exchange or no_exchange_of_all)
+    def _alone(self, event: int | None, sector: Sector) -> Share:
+        return Share([self._prepare(event, sector, False)], no_halo(self.world))
 
     def _check(self, sector: Sector) -> None:
         """Refuses what would give a wrong result, or none, before it is computed."""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.graphs.sector import Sector
-from bigtrk.models.protocol import ExchangeAll, SectorInputs
+from bigtrk.models.protocol import SectorInputs
+from bigtrk.parallel.halo import HaloPlan
 from bigtrk.training.losses.loss import EdgeTruth, PtTruth
 
 FALSE = -30.0  # the logit of an edge that is not computed: a score of 1e-13
@@ -49,20 +50,15 @@ class Share:
     """
 
     batches: Sequence[Batch]
-    exchange: ExchangeAll
+    exchange: HaloPlan
 
     @property
     def event(self) -> int | None:
         return self.batches[0].event
 
     def padded(self, empty: Batch, n: int) -> "Share":
-        """Appends `n` sectors that are `empty`, and exchange nothing."""
-        known = len(self.batches)
-
-        def exchange(owned: list[Tensor]) -> list[Tensor]:
-            return [*self.exchange(owned[:known]), *owned[known:]]
-
-        return Share([*self.batches, *[empty] * n], exchange)
+        """Appends `n` sectors that are `empty`."""
+        return Share([*self.batches, *[empty] * n], self.exchange.with_empty(n))
 
 
 class EdgePrediction(NamedTuple):
@@ -103,8 +99,3 @@ def _prediction(made: Tensor, batch: Batch) -> EdgePrediction:
 
 def _filled(values: Tensor, n_edges: int, value: float) -> Tensor:
     return torch.cat([values, values.new_full((n_edges - len(values),), value)])
-
-
-def no_exchange_of_all(owned: list[Tensor]) -> list[Tensor]:
-    """Exchanges nothing: sectors that are trained alone have no halo that others update."""
-    return owned

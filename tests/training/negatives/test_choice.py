@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bigtrk.graphs.sector import whole_sector
+from bigtrk.parallel.halo import no_halo
 from bigtrk.parallel.world import make_world
 from bigtrk.training.data.batch import BatchMaker
-from bigtrk.training.data.share import Batch, Share, compute, no_exchange_of_all, run_model
+from bigtrk.training.data.share import Batch, Share, compute, run_model
 from bigtrk.training.draw import Draw
 from bigtrk.training.losses.loss import edge_loss, edge_scale
 from bigtrk.training.model_files import build_model
@@ -47,7 +48,7 @@ def model() -> nn.Module:
 
 
 def alone(batch: Batch) -> Share:
-    return Share([batch], no_exchange_of_all)
+    return Share([batch], no_halo(make_world(ALONE, [])))
 
 
 def choose_edges(model: nn.Module, batch: Batch, some: NegativeSettings, draw: Draw) -> Batch:
@@ -183,7 +184,7 @@ def test_sectors_of_a_share_have_their_own_chosen(model: nn.Module, batch: Batch
     """Edges are chosen as alone, whatever the other sectors are."""
     some = NegativeSettings(hard=1, easy=0.5)
     elsewhere = replace(batch, event=1)
-    share = Share([batch, elsewhere], no_exchange_of_all)
+    share = Share([batch, elsewhere], no_halo(make_world(ALONE, [])).with_empty(1))
     found = choice.choose_edges(model, share, some, DRAW).batches
     for chosen, whole in zip(found, share.batches, strict=True):
         alone_too = choose_edges(model, whole, some, DRAW)
