@@ -6,7 +6,7 @@ fitted rate (rates.py); exchange and reduction follow from latency and bandwidth
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,9 @@ _CHECKPOINT_WORDS = 3 * 3
 # A batch beside its features: edge ids and ends, three loss columns, flags; ids of nodes.
 _EDGE_BYTES, _NODE_BYTES = 8 + 16 + 12 + 2, 8 + 8 + 8 + 4
 _EDGE_BYTES_ON_DEVICE = 16 + 8
+# What merging stored sectors takes of an edge beside the sectors and what they become: rows, ends,
+# their owners and orders, and joined features.
+_MERGED_EDGE_BYTES = 100
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
 # oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch keep so many, of so
@@ -63,8 +66,9 @@ class CostModel:
     n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: the
     number of shares that the cores of a CPU host are split into, one for a rank, if more than it
     has ranks. events_per_step: a rank holds all of its own at once, and if it `reads_ahead`, since
-    an epoch has several steps, the next step's. spills: edges between layers are in files.
-    in_a_row: the ranks of a host follow each other, so that sectors near each other share it.
+    an epoch has several steps, the next step's. spills_beyond: bytes of a rank's memory that edges
+    between layers fill before they go to files; None where they never do. in_a_row: the ranks of a
+    host follow each other, so that sectors near each other share it.
     """
 
     model: ModelConfig
@@ -77,7 +81,7 @@ class CostModel:
     shares: int = 1
     events_per_step: int = 1
     reads_ahead: bool = True
-    spills: bool = False
+    spills_beyond: float | None = None
     in_a_row: bool = True
 
     def footprint(self, cut: bool, sectors: int = 1) -> Footprint:
@@ -89,13 +93,27 @@ class CostModel:
         """Returns the bytes of a block of edges, where these are kept off the device."""
         if self.model.recompute == "offload" and not self.machine.shared:
             return GPU_BYTES
-        return BLOCK_BYTES if self.spills else None
+        return None if self.spills_beyond is None else BLOCK_BYTES
 
     def memory(self, event: EventSize, parts: int, ranks: int) -> Memory:
         """Returns the peak memory of the rank with most of the event's `parts` sectors, the largest
         ones, on `ranks` ranks: inputs and what is saved of them all, and what a layer takes that
         computes one after another. A model that is not layered has them merged.
         """
+        memory = self._without_edges_away(event, parts, ranks)
+        if self.spills_beyond is None:
+            return memory
+        kept = self.away_bytes(event, parts, ranks) - self.spilled_bytes(event, parts, ranks)
+        return replace(memory, saved=memory.saved + kept)
+
+    def spilled_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
+        """Returns the bytes of edges that a rank has in files."""
+        if self.spills_beyond is None:
+            return 0.0
+        room = self.spills_beyond - self._without_edges_away(event, parts, ranks).total
+        return max(0.0, self.away_bytes(event, parts, ranks) - max(0.0, room))
+
+    def _without_edges_away(self, event: EventSize, parts: int, ranks: int) -> Memory:
         count = self.footprint(cut=parts > 1)
         if not count.layered:
             parts = min(parts, ranks)
@@ -117,7 +135,8 @@ class CostModel:
             gradients=BYTES * held.gradients,
             optimizer=BYTES * held.optimizer,
             buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
-            inputs=self._batches(parts, ranks) * self._input_bytes(size),
+            inputs=self._batches(parts, ranks) * self._input_bytes(size)
+            + self._merging_bytes(event, size, parts),
             saved=saved,
             working=peak - saved,
             halo=halo,
@@ -139,24 +158,26 @@ class CostModel:
         products = count.shapes * (sizes if count.chunk is None else 1 + 2 * sizes)
         return _PRODUCT_BYTES * min(products, _KEPT_PRODUCTS)
 
-    def smallest_parts(self, event: EventSize, budget: float) -> int | None:
-        """Returns the smallest power of two of sectors that, one on a rank, fits `budget` bytes;
-        None if the world's largest does not.
-        """
-        parts = 1
-        while parts <= self.world:
-            if self.memory(event, parts, parts).total <= budget:
-                return parts
-            parts *= 2
-        return None
-
     def seconds(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the seconds to train an event in `parts` sectors on `ranks` ranks, without a
         step's reduction.
         """
         sectors = math.ceil(parts / ranks)
         computing = sectors * self.compute_seconds(event.sector(parts), parts)
-        return computing + self.exchange_seconds(event, ranks)
+        # Edges that are kept off the device travel beside the computation.
+        slowest = max(computing, self._travel_seconds(event, parts, ranks))
+        return slowest + self.exchange_seconds(event, ranks)
+
+    def _travel_seconds(self, event: EventSize, parts: int, ranks: int) -> float:
+        """Returns the seconds that edges take from and to where they are kept off the device."""
+        away = self.away_bytes(event, parts, ranks)
+        if not away:
+            return 0.0
+        count, sectors = self.footprint(cut=parts > 1), math.ceil(parts / ranks)
+        moved = sectors * float(count.moved @ _sizes(event.sector(parts)))
+        if self.spills_beyond is None:
+            return moved / self.machine.transfer
+        return moved * self.spilled_bytes(event, parts, ranks) / away / self.machine.disk
 
     def compute_seconds(self, size: SectorSize, parts: int) -> float:
         """Returns the seconds of a rank's forward and backward pass, and of reading its inputs."""
@@ -167,10 +188,7 @@ class CostModel:
         def time_of(rates: Rates) -> float:
             return rates.of(amounts) * rates.factor(*named, count.width)
 
-        computed = self.machine.seconds(self._sharers, time_of)
-        # Edges that are kept off the device travel beside the computation.
-        rate = self.machine.disk if self.spills else self.machine.transfer
-        return max(computed, float(count.moved @ _sizes(size)) / rate)
+        return self.machine.seconds(self._sharers, time_of)
 
     def pass_amounts(self, size: SectorSize, parts: int) -> Amounts:
         """Counts the work of a pass over a sector."""
@@ -259,6 +277,11 @@ class CostModel:
         """Counts the sectors a rank has at once: a step's and, read meanwhile, the next one's."""
         shares = max(1, math.ceil(self.events_per_step * ranks / self.world))
         return (2 if self.reads_ahead else 1) * shares * math.ceil(parts / ranks)
+
+    def _merging_bytes(self, event: EventSize, size: SectorSize, parts: int) -> float:
+        """Returns the bytes to merge stored sectors for the next step, where they count."""
+        merged = event.stored > parts and self.reads_ahead and self.machine.shared
+        return _MERGED_EDGE_BYTES * size.edges if merged else 0.0
 
     def _input_bytes(self, size: SectorSize) -> float:
         """Returns the bytes of a batch where memory counts: on the device, or in all on a CPU."""

@@ -25,6 +25,11 @@ class Cut(NamedTuple):
     parts: int
     ranks: int
 
+    @property
+    def most_on_a_rank(self) -> int:
+        """Returns the number of sectors of the rank with most of them."""
+        return -(-self.parts // self.ranks)
+
 
 WHOLE = Cut(1, 1)
 

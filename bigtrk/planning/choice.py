@@ -89,8 +89,11 @@ def _commands(choice: Choice, task: Task, given: Given) -> list[str]:
         ["python", "-m", "partition", str(folder), str(cut), "--parts", str(sectors)]
         for folder, cut in cuts.items()
     ]
+    settled = {key for key, _ in choice.chosen.candidate.values} | (
+        {"data.train"} if train else set()
+    )
     overrides = [
-        *(one for one in given.overrides if not train or not one.startswith("data.train=")),
+        *(one for one in given.overrides if one.partition("=")[0] not in settled),
         *([f"data.train={json.dumps([*map(str, train)])}"] if train else []),
         *choice.chosen.candidate.overrides,
         f"training.memory_gib={task.limit.budget_gib}",

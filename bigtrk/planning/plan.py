@@ -1,12 +1,13 @@
 """`bigtrk plan`: memory by lever, the smallest number of sectors that fits, scaling curves."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
+from bigtrk.parallel.routing import WHOLE, Cut, even_cut
 from bigtrk.planning.check import Checked
 from bigtrk.planning.dry_run import strong_scaling, weak_scaling
 from bigtrk.planning.mini_batches import MiniBatches
@@ -23,6 +24,8 @@ LEVERS: tuple[dict[str, str], ...] = (
     {"recompute": "offload", "precision": "fp32"},
     {"recompute": "offload", "precision": "bf16"},
 )
+# Predicted at most: sectors of a rank, with each of which its memory falls by less, and of a table.
+_ON_A_RANK, _IN_A_TABLE = 4, 64
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,8 @@ def make_plan(question: Question) -> dict[str, Any]:
     """Makes all predictions, JSON-able, in bytes and seconds."""
     largest, world = question.largest, max(question.ranks)
     cost = question.cost(world)
-    fits = _fits(cost, question)
-    parts = fits or 1
+    fits = _smallest_cut(cost, question)
+    parts = fits.ranks if fits else 1
     weak = weak_scaling(question.cost, question.sizes, question.ranks, parts, question.seed)
     strong = strong_scaling(
         question.cost,
@@ -82,9 +85,14 @@ def make_plan(question: Question) -> dict[str, Any]:
         "sampling": _sampling(question),
         "ranks_on_host": min(world, question.ranks_per_node),
         "budget_bytes": question.budget,
-        "smallest_parts": fits,
-        "levers": [_lever(question, lever, world) for lever in _levers(question)],
-        "sectors": [_sectors(cost, largest, k) for k in _powers(1 if question.sampled else world)],
+        "smallest_parts": fits.parts if fits else None,
+        "sectors_per_rank": fits.most_on_a_rank if fits else None,
+        "levers": _lever_rows(question, world),
+        "sectors": [
+            _sectors(cost, largest, cut)
+            for cut in _cuts(cost, question)
+            if cut.parts <= _IN_A_TABLE
+        ],
         "weak_scaling": [asdict(point) for point in weak],
         "strong_scaling": [asdict(point) for point in strong],
     }
@@ -114,36 +122,67 @@ def _levers(question: Question) -> list[dict[str, str]]:
     return levers if own in levers else [own, *levers]
 
 
-def _lever(question: Question, lever: dict[str, str], world: int) -> dict[str, Any]:
-    cost = question.cost(world, **lever)
-    memory = cost.memory(question.largest, 1, 1)
+def _lever_rows(question: Question, world: int) -> list[dict[str, Any]]:
+    """Predicts each lever, and for a CPU those that may have edges in files with all of them there.
+
+    An accelerator's edges go to its host instead, as `offload` has them.
+    """
+    rows, whole_on_cpu = [], question.machine.shared and not question.sampled
+    for lever in _levers(question):
+        cost = question.cost(world, **lever)
+        rows.append(_lever(cost, lever, question))
+        if whole_on_cpu and (cost.model.name, lever["recompute"]) == ("interaction", "chunk"):
+            rows.append(_lever(replace(cost, spills_beyond=0.0), lever, question))
+    return rows
+
+
+def _lever(cost: CostModel, lever: dict[str, str], question: Question) -> dict[str, Any]:
+    largest = question.largest
+    memory, smallest = cost.memory(largest, *WHOLE), _smallest_cut(cost, question)
     return {
         **lever,
         **asdict(memory),
         "total": memory.total,
-        "host": cost.away_bytes(question.largest, 1, 1),
-        "smallest_parts": _fits(cost, question),
+        "host": 0.0 if cost.spills_beyond == 0 else cost.away_bytes(largest, *WHOLE),
+        "files": cost.spilled_bytes(largest, *WHOLE),
+        "smallest_parts": smallest.parts if smallest else None,
     }
 
 
-def _sectors(cost: CostModel, event: EventSize, parts: int) -> dict[str, Any]:
-    memory = cost.memory(event, parts, parts)
+def _sectors(cost: CostModel, event: EventSize, cut: Cut) -> dict[str, Any]:
+    memory = cost.memory(event, *cut)
     return {
-        "parts": parts,
+        "parts": cut.parts,
+        "ranks": cut.ranks,
         **asdict(memory),
         "total": memory.total,
-        "seconds": cost.seconds(event, parts, parts),
-        "exchange_seconds": cost.exchange_seconds(event, parts),
+        "seconds": cost.seconds(event, *cut),
+        "exchange_seconds": cost.exchange_seconds(event, cut.ranks),
     }
 
 
-def _fits(cost: CostModel, question: Question) -> int | None:
+def _cuts(cost: CostModel, question: Question) -> list[Cut]:
+    """Lists cuts in powers of two of sectors: one on a rank, then several on each where the model
+    takes several. Mini-batches are not cut.
+    """
+    if question.sampled:
+        return [WHOLE]
+    several = _ON_A_RANK if cost.footprint(cut=False).layered else 1
+    powers = (1 << i for i in range((several * cost.world).bit_length()))
+    return [even_cut(parts, cost.world) for parts in powers]
+
+
+def _smallest_cut(cost: CostModel, question: Question) -> Cut | None:
+    """Returns the cut into fewest sectors that fits a rank's memory; None where none does, or no
+    memory is given.
+    """
     if question.budget is None:
         return None
-    if question.sampled:
-        needed = cost.memory(question.largest, 1, 1).total + question.sampled.held_bytes
-        return 1 if needed <= question.budget else None
-    return cost.smallest_parts(question.largest, question.budget)
+    held = question.sampled.held_bytes if question.sampled else 0.0
+    for cut in _cuts(cost, question):
+        if cost.memory(question.largest, *cut).total + held <= question.budget:
+            return cut
+    return None
 
 
 def _sampling(question: Question) -> dict[str, Any] | None:
@@ -152,7 +191,3 @@ def _sampling(question: Question) -> dict[str, Any] | None:
         return None
     method = question.configuration.sampling.method
     return {"method": method, "held_bytes": question.sampled.held_bytes}
-
-
-def _powers(world: int) -> list[int]:
-    return [1 << i for i in range(min(world, 64).bit_length())]

@@ -2,19 +2,20 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
-from bigtrk.parallel.routing import WHOLE, Cut, even_cut, usable_parts
+from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.planning.dry_run import predict_step
 from bigtrk.planning.mini_batches import MiniBatches, mini_batches
 from bigtrk.training.costs import make_cost, operations
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.batching import step_items
+from bigtrk.training.steps.routers import GIB, FittingCuts
 
 Task = tuple[EventSize, Cut]  # an event, or a part of one that is trained alone, and its cut
 
@@ -38,18 +39,15 @@ def predict_run(
     data = configuration.data
     sources = split_validation(data.train, data.validation, data.events)[0]
     cost = make_cost(configuration, world, ranks_per_node, machine, events=len(sources))
+    training = configuration.training
+    if training.spill:
+        cost = replace(cost, spills_beyond=(training.memory_gib or math.inf) * GIB)
     if configuration.sampling.method == "none":
-        tasks = [(source.size, _cut(configuration, source.parts, world)) for source in sources]
+        cuts = FittingCuts(configuration, cost, math.inf)
+        tasks = [(source.size, max(cuts.cuts(source.parts)[0])) for source in sources]
         return predict_steps(cost, steps_of(configuration, tasks))
     batches = mini_batches(configuration, sources, world)
     return predict_mini_batches(configuration, cost, batches)
-
-
-def _cut(configuration: Configuration, stored: int, world: int) -> Cut:
-    if configuration.training.routing == "stored":
-        return even_cut(stored, world)
-    merged = usable_parts(stored, world)
-    return Cut(merged, merged)
 
 
 def predict_mini_batches(

@@ -96,7 +96,7 @@ def _facts(plan: Row) -> dict[str, str]:
     kind = "mini-batches" if plan["sampling"] else "events"
     answer = "give --memory to learn how many sectors fit"
     if budget is not None:
-        fits = f"fits in {parts} sector(s)" if parts else "does not fit on these ranks"
+        fits = f"fits in {parts} sector(s){_several(plan)}" if parts else "does not fit these ranks"
         answer = f"the largest event {fits} of {figures.memory(budget)} per rank"
     return {
         "machine": plan["machine"]["name"],
@@ -109,6 +109,12 @@ def _facts(plan: Row) -> dict[str, str]:
         f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
         "answer": answer,
     }
+
+
+def _several(plan: Row) -> str:
+    """Says how many sectors a rank takes of the largest event, if several."""
+    on_a_rank = plan["sectors_per_rank"]
+    return f", {on_a_rank} on a rank," if on_a_rank > 1 else ""
 
 
 def _sampling(sampling: Row | None) -> dict[str, str]:
@@ -142,11 +148,16 @@ def _memory(row: Row) -> tuple[str, ...]:
 def _levers(plan: Row) -> Table:
     columns = ("recompute", "precision", *MEMORY, "total", "fits in")
     rows = [
-        (row["recompute"], row["precision"], *_memory(row), figures.count(row["smallest_parts"]))
+        (
+            "spill" if row["files"] else row["recompute"],
+            row["precision"],
+            *_memory(row),
+            figures.count(row["smallest_parts"]),
+        )
         for row in plan["levers"]
     ]
     title = "Memory of the whole event, by lever"
-    notes = (MEMORY_RULE, *_on_host(plan["levers"]))
+    notes = (MEMORY_RULE, *_on_host(plan["levers"]), *_in_files(plan["levers"]))
     return Table(title, columns, tuple(rows), notes, text_columns=2)
 
 
@@ -156,11 +167,21 @@ def _on_host(levers: Sequence[Row]) -> list[str]:
     return [f"offload keeps in the memory of the host, too: {', '.join(kept)}."] if kept else []
 
 
+def _in_files(levers: Sequence[Row]) -> list[str]:
+    """Says what a local disk keeps of the whole event."""
+    kept = [
+        f"{figures.memory(row['files'])} in {row['precision']}" for row in levers if row["files"]
+    ]
+    if not kept:
+        return []
+    return [f"spill: chunk with all edges in files of training.spill, {', '.join(kept)}."]
+
+
 def _sectors(plan: Row) -> Table:
-    columns = ("sectors", *MEMORY, "total", "s", "exchange s")
+    columns = ("sectors / ranks", *MEMORY, "total", "s", "exchange s")
     rows = [
         (
-            str(row["parts"]),
+            f"{row['parts']} / {row['ranks']}",
             *_memory(row),
             figures.seconds(row["seconds"]),
             figures.seconds(row["exchange_seconds"]),

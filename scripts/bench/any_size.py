@@ -111,7 +111,7 @@ def found_in(work: Path, way: str) -> dict[str, Any]:
 def least_gib(work: Path) -> float:
     """Returns the memory that is predicted to suffice for the small event with edges in files."""
     configuration = Configuration.model_validate({"model": MODEL})
-    cost = replace(make_cost(configuration, 1, 1, find_machine(None), events=1), spills=True)
+    cost = replace(make_cost(configuration, 1, 1, find_machine(None), events=1), spills_beyond=0.0)
     [source] = open_events([work / "graphs_3M"])
     return 1.001 * cost.memory(source.size, 1, 1).total / GIB
 

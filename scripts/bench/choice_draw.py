@@ -17,6 +17,7 @@ import numpy as np
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.model import CostModel
 from bigtrk.disk.files import read_json, write_json
+from bigtrk.parallel.routing import Cut
 from bigtrk.planning.command import Sizes, ask_choice
 from bigtrk.planning.event_sizes import folder_sizes
 from bigtrk.train import DEFAULT
@@ -35,8 +36,9 @@ WAYS = ("model.recompute=none", "model.recompute=layer", "model.recompute=chunk"
 # Particles of events of 20 k to 400 k edges.
 FEWEST, MOST = 1_500, 11_500
 DOUBTLESS = 1.5  # times the limit: no prediction was ever that far off
-# A rival is trained in all its sectors, whatever is predicted of its memory.
-AS_STORED = ("training.routing=stored", "training.memory_gib=1000")
+AS_STORED = "training.routing=stored"
+# A rival that keeps all in memory is trained, whatever is predicted of its memory.
+IN_MEMORY = ("training.spill=null", "training.memory_gib=1000")
 CHOICE = "choice"
 
 
@@ -85,14 +87,24 @@ def draws(number: int, seed: int) -> list[Draw]:
 
 @dataclass(frozen=True)
 class Rival:
-    """A training that the choice is compared with."""
+    """A training that the choice is compared with; `spills`: edges between layers go to files
+    where memory has no room for them.
+    """
 
     way: str
     sectors: int
+    spills: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.way}, {self.sectors} sectors"
+        files = ", files" if self.spills else ""
+        return f"{self.way}, {self.sectors} sectors{files}"
+
+
+RIVALS = (
+    *(Rival(way, sectors) for way in WAYS for sectors in SECTORS),
+    *(Rival(WAYS[-1], sectors, spills=True) for sectors in SECTORS),
+)
 
 
 @dataclass(frozen=True)
@@ -104,16 +116,22 @@ class Bench:
     calibration: Path
 
     def prepare(self) -> None:
-        """Makes the events in all numbers of sectors, once."""
+        """Makes the events in all numbers of sectors, once, and a folder for files."""
         events = str(self.folder / "events")
         number = ["--events", str(STEPS * self.draw.events_per_step)]
         size = ["--particles", str(self.draw.particles), "--seed", str(self.draw.number)]
+        self.files.mkdir(parents=True, exist_ok=True)
         quietly(["bigtrk", "simulate", events, *number, *size])
         quietly(["bigtrk", "build", events, str(self.stored(1))])
         whole = str(self.stored(1))
         quietly(
             *(["partition", whole, str(self.stored(k)), "--parts", str(k)] for k in SECTORS[1:])
         )
+
+    @property
+    def files(self) -> Path:
+        """Returns the folder that edges may be spilled to."""
+        return self.folder / "spilled"
 
     def stored(self, sectors: int) -> Path:
         """Returns the folder of the events in so many sectors."""
@@ -135,8 +153,9 @@ class Bench:
         return self._ask(self.limit_gib)
 
     def _ask(self, gib: float) -> dict[str, Any]:
-        arguments, ranks = [str(self.stored(1)), *self.draw.settings], self.draw.ranks
-        machine = str(self.calibration)
+        ranks, machine = self.draw.ranks, str(self.calibration)
+        spill = f"training.spill={self.files}"
+        arguments = [str(self.stored(1)), *self.draw.settings, spill]
         return ask_choice(
             arguments, DEFAULT, Sizes(None, None, None), str(ranks), ranks, gib, machine, False
         )
@@ -152,10 +171,10 @@ class Bench:
     def rivals(self) -> list[Rival]:
         """Lists the rivals that might fit and are not the choice, each layout of an event once."""
         distinct: dict[Any, list[Rival]] = {}
-        for one in (Rival(way, sectors) for way in WAYS for sectors in SECTORS):
-            layout, memory = self._laid(one)
-            if memory <= DOUBTLESS * self.limit_gib * GIB:
-                distinct.setdefault((one.way, layout), []).append(one)
+        for one in RIVALS:
+            layout = self._spilled_layout(one) if one.spills else self._layout(one)
+            if layout:
+                distinct.setdefault((one.way, one.spills, layout), []).append(one)
         return [alike[0] for alike in distinct.values() if not any(map(self._is_chosen, alike))]
 
     def run(self, name: str, settings: Sequence[str], again: bool = False) -> Outcome:
@@ -174,16 +193,30 @@ class Bench:
 
     def _settings(self, rival: Rival) -> list[str]:
         data = f"data.train=[{self.stored(rival.sectors)}]"
-        return [*self.draw.settings, data, rival.way, *AS_STORED]
+        budget_gib = self.answer["budget_bytes"] / GIB
+        files = (f"training.spill={self.files}", f"training.memory_gib={budget_gib}")
+        memory = files if rival.spills else IN_MEMORY
+        return [*self.draw.settings, data, rival.way, AS_STORED, *memory]
 
-    def _laid(self, rival: Rival) -> tuple[Any, float]:
-        """Returns how a rival lays out its largest event, and the bytes that are predicted."""
-        sizes = folder_sizes([self.stored(rival.sectors)])
-        largest: EventSize = max(sizes, key=lambda size: size.edges)
-        configuration = users_configuration(DEFAULT, self._settings(rival))
-        cuts = FittingCuts(configuration, self._cost(configuration), float("inf"))
+    def _layout(self, rival: Rival) -> Cut | None:
+        """Returns how a rival lays out its largest event, unless it surely does not fit."""
+        cuts, largest = self._cuts(rival, float("inf"))
         layout = next(iter(cuts.fitting(largest)))
-        return layout, cuts.needed(largest, layout)
+        return layout if cuts.needed(largest, layout) <= DOUBTLESS * self.limit_gib * GIB else None
+
+    def _spilled_layout(self, rival: Rival) -> Cut | None:
+        """Returns how a rival lays out its largest event, if it fits with edges in files alone."""
+        cuts, largest = self._cuts(rival, self.answer["budget_bytes"])
+        assert cuts.spilling is not None
+        layout = next(iter(cuts.fitting(largest)), None)
+        return layout if layout and cuts.spilling.spilled_bytes(largest, *layout) else None
+
+    def _cuts(self, rival: Rival, budget: float) -> tuple[FittingCuts, EventSize]:
+        """Returns the cuts of a rival's events, and the size of the largest."""
+        sizes = folder_sizes([self.stored(rival.sectors)])
+        configuration = users_configuration(DEFAULT, self._settings(rival))
+        cuts = FittingCuts(configuration, self._cost(configuration), budget)
+        return cuts, max(sizes, key=lambda size: size.edges)
 
     def _cost(self, configuration: Configuration) -> CostModel:
         ranks = self.draw.ranks
@@ -192,7 +225,9 @@ class Bench:
     def _is_chosen(self, rival: Rival) -> bool:
         chosen: Mapping[str, Any] = self.answer["choice"]
         settings = {f"{key}={value}" for key, value in chosen["settings"].items()}
-        return rival.way in settings and chosen["parts"] == rival.sectors
+        spills = "training.spill=null" not in settings
+        same = rival.way in settings and chosen["parts"] == rival.sectors
+        return same and spills == rival.spills
 
 
 def quietly(*commands: Sequence[str]) -> None:

@@ -5,19 +5,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from bigtrk.config import load_settings
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import CPU
+from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.routers import GIB, FittingCuts
 
 CHECKOUT = Path(__file__).parents[2]
 PARTS = 4
+SPILLED = "spilled"
 _PER_STEP = (1, 1, 1, 2, 2, 4)  # events of a step are drawn from these
 ENGINES = {
     "DDP": (),
@@ -34,6 +39,8 @@ _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 256)
 # Bounds of a run, by the constants of a machine that is not calibrated, which steps exceeded by
 # less than half: the draws do not depend on a measurement.
 _SECONDS, _SHORTEST, _BYTES = 30.0, 0.02, 14e9
+# By how much more memory than is predicted without edges a run has that spills them.
+_ROOM = 1.25
 
 
 @dataclass(frozen=True)
@@ -62,18 +69,22 @@ EVENTS = (
 
 @dataclass(frozen=True)
 class Job:
-    """A training run: its events, whole or in sectors, its number of ranks and its settings."""
+    """A training run: its events, whole or in sectors, its number of ranks and its settings.
+    memory_gib: what a rank fills before edges go to files; None where they never do.
+    """
 
     events: str
     sectors: bool
     ranks: int
     settings: tuple[str, ...]
     steps: int
+    memory_gib: float | None = None
 
     @property
     def name(self) -> str:
         where = f"{PARTS} sectors" if self.sectors else "whole"
-        return ", ".join([self.events, where, f"{self.ranks} rank(s)", *self.settings])
+        files = [f"files beyond {self.memory_gib} GiB"] if self.memory_gib else []
+        return ", ".join([self.events, where, f"{self.ranks} rank(s)", *self.settings, *files])
 
     def configuration(self, work: Path) -> Configuration:
         """Returns the settings of a run in `work`."""
@@ -83,7 +94,13 @@ class Job:
         """Lists the overrides of train.py."""
         folder = work / ("sectors" if self.sectors else "graphs") / self.events.replace(" ", "_")
         fixed = ["data.validation=0", "training.routing=stored", "training.epochs=1"]
-        return [f"data.train=[{folder}]", *fixed, *self.settings]
+        files = [f"training.spill={work / SPILLED}", f"training.memory_gib={self.memory_gib}"]
+        return [
+            f"data.train=[{folder}]",
+            *fixed,
+            *self.settings,
+            *(files if self.memory_gib else []),
+        ]
 
 
 def draw(seed: int) -> list[Job]:
@@ -122,29 +139,44 @@ def _any(events: Events, generator: random.Random) -> Job:
         settings += ["sampling.method=shadow", f"sampling.batch_size={batch}", "data.events=1"]
     if per_step > 1:
         settings.append(f"training.events_per_step={per_step}")
-    return Job(events.name, sectors, ranks, tuple(settings), -(-items // per_step))
+    job = Job(events.name, sectors, ranks, tuple(settings), -(-items // per_step))
+    keeps = {"model.name=interaction", "model.recompute=chunk"} <= {*settings} and method == "none"
+    return _spilling(job, events, pick((0.0, 0.5))) if keeps and pick((False, True)) else job
 
 
-def _feasible(job: Job, events: Events) -> bool:
-    """Says whether a run ends soon and fits, and has steps to take a median of."""
+def _spilling(job: Job, events: Events, share: float) -> Job:
+    """Gives a run memory for this share of the edges between layers."""
+    _, cost, size, cut = _laid(job, events)
+    without = replace(cost, spills_beyond=0.0).memory(size, *cut).total
+    kept = share * replace(cost, spills_beyond=0.0).away_bytes(size, *cut)
+    return replace(job, memory_gib=round((_ROOM * without + kept) / GIB, 3))
+
+
+def _laid(job: Job, events: Events) -> tuple[Configuration, CostModel, EventSize, Cut]:
+    """Lays an event of a run over its ranks, at the costs of a machine that is not calibrated."""
     configuration = job.configuration(Path("work"))
     cost = make_cost(configuration, job.ranks, job.ranks, CPU)
     sampled = {"none": 1, "sectors": 1 / PARTS, "shadow": 1 / job.ranks}
     method = configuration.sampling.method
     size = EventSize(events.nodes * sampled[method], events.edges * sampled[method])
-    parts = 1
-    if job.sectors and method == "none":
-        size = replace(size, stored=PARTS)
-        parts = 1 << (min(job.ranks, PARTS).bit_length() - 1)
-    per_step = configuration.training.events_per_step
-    rounds = -(-per_step * parts // job.ranks)
-    seconds = rounds * cost.seconds(size, parts, parts) + cost.step_seconds()
-    fits = job.ranks * cost.memory(size, parts, parts).total < _BYTES
+    if not job.sectors or method != "none":
+        return configuration, cost, size, WHOLE
+    size = replace(size, stored=PARTS)
+    return configuration, cost, size, FittingCuts(configuration, cost, inf).cuts(PARTS)[0][0]
+
+
+def _feasible(job: Job, events: Events) -> bool:
+    """Says whether a run ends soon and fits, and has steps to take a median of."""
+    configuration, cost, size, cut = _laid(job, events)
+    rounds = -(-configuration.training.events_per_step * cut.ranks // job.ranks)
+    seconds = rounds * cost.seconds(size, *cut) + cost.step_seconds()
+    fits = job.ranks * cost.memory(size, *cut).total < _BYTES
     return fits and job.steps >= 4 and seconds > _SHORTEST and job.steps * seconds < _SECONDS
 
 
 def prepare(work: Path, testdata: Path) -> None:
     """Makes all graphs and sectors under `work` that are not there yet."""
+    (work / SPILLED).mkdir(exist_ok=True)
     for events in EVENTS:
         graphs, sectors = (
             work / kind / events.name.replace(" ", "_") for kind in ("graphs", "sectors")

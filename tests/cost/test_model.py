@@ -193,14 +193,41 @@ def test_recomputing_and_bf16_save_what_was_measured() -> None:
     assert saved["layer", "bf16"] == pytest.approx(4, rel=0.02)
 
 
-def test_smallest_parts_is_the_first_power_of_two_that_fits() -> None:
-    model = cost(world=16)
-    totals = {k: model.memory(EVENT, k, k).total for k in (1, 2, 4, 8, 16)}
-    assert sorted(totals.values(), reverse=True) == list(totals.values())
-    assert model.smallest_parts(EVENT, totals[1]) == 1
-    assert model.smallest_parts(EVENT, totals[1] - 1) == 2
-    assert model.smallest_parts(EVENT, totals[8]) == 8
-    assert model.smallest_parts(EVENT, totals[16] - 1) is None
+@pytest.mark.parametrize(("parts", "ranks"), [(1, 1), (4, 2)])
+def test_edges_fill_the_memory_before_they_go_to_files(parts: int, ranks: int) -> None:
+    """Files have what there is no room for, and no other byte is counted twice or not at all."""
+    model = replace(cost(world=2, machine=CPU), spills_beyond=0.0)
+    without, edges = model.memory(EVENT, parts, ranks).total, model.away_bytes(EVENT, parts, ranks)
+    assert edges > 0
+    for share in (0.0, 0.3, 1.0, 2.0):
+        room = replace(model, spills_beyond=without + share * edges)
+        kept = min(share, 1.0) * edges
+        assert room.memory(EVENT, parts, ranks).total == pytest.approx(without + kept)
+        assert room.spilled_bytes(EVENT, parts, ranks) == pytest.approx(edges - kept, abs=1)
+    in_memory = replace(model, spills_beyond=None)
+    assert in_memory.spilled_bytes(EVENT, parts, ranks) == 0
+    assert without < in_memory.memory(EVENT, parts, ranks).total
+
+
+def test_a_slow_disk_is_waited_for() -> None:
+    slow = CPU.model_copy(update={"disk": 1e6})
+    model = replace(cost(machine=slow), spills_beyond=0.0)
+    edges, moved = model.away_bytes(EVENT, 1, 1), model.footprint(cut=False).moved
+    seconds = float(moved @ [EVENT.edges, EVENT.nodes, EVENT.nodes, 1]) / 1e6
+    assert model.seconds(EVENT, 1, 1) == pytest.approx(seconds)
+    half = replace(model, spills_beyond=model.memory(EVENT, 1, 1).total + edges / 2)
+    assert half.seconds(EVENT, 1, 1) == pytest.approx(seconds / 2)
+    all_kept = replace(model, spills_beyond=1e15)
+    assert all_kept.seconds(EVENT, 1, 1) == all_kept.compute_seconds(EVENT.sector(1), 1)
+
+
+def test_merging_stored_sectors_takes_memory_for_a_while() -> None:
+    model, whole = cost(world=2, machine=CPU), replace(EVENT, stored=2)
+    edges = EVENT.sector(2).edges
+    more = model.memory(EVENT, 2, 2).total - model.memory(whole, 2, 2).total
+    assert more == pytest.approx(100 * edges)
+    once = replace(model, reads_ahead=False)
+    assert once.memory(EVENT, 2, 2) == once.memory(whole, 2, 2)
 
 
 @pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])

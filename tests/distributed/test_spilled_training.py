@@ -28,7 +28,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 def least_gib(configuration: Configuration, data: Path, parts: int, ranks: int) -> float:
     """Just enough memory for the large event with all of its edges in files."""
-    cost = replace(make_cost(configuration, ranks, ranks, find_machine(None)), spills=True)
+    cost = replace(make_cost(configuration, ranks, ranks, find_machine(None)), spills_beyond=0.0)
     source = open_events([data / "sectors"])[0]
     return 1.0001 * cost.memory(source.size, parts, ranks).total / 2**30
 

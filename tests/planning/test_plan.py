@@ -1,6 +1,7 @@
 """Plans: scaling curves, the table of Lazar et al., the command line, checks of runs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.planning.check import check
 from bigtrk.planning.dry_run import predict_step, weak_scaling
 from bigtrk.planning.event_sizes import PAPERS, draw
+from bigtrk.planning.plan import Question, make_plan
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
@@ -87,6 +89,39 @@ def test_drawn_sizes_depend_on_the_seed_alone() -> None:
     assert mean == pytest.approx(47_800, rel=0.03)
     spread = (sum((e - mean) ** 2 for e in edges) / len(edges)) ** 0.5 / mean
     assert spread == pytest.approx(0.22, rel=0.1)
+
+
+def test_fewest_sectors_are_one_on_a_rank_and_then_several() -> None:
+    configuration = Configuration.model_validate(
+        {"model": {"hidden": 64, "layers": 4, "recompute": "layer"}}
+    )
+    event = EventSize(20_000, 400_000)
+    asked = Question(configuration, [event], [2], 2, None, CPU)
+    rows = make_plan(asked)["sectors"]
+    assert [(row["parts"], row["ranks"]) for row in rows] == [(1, 1), (2, 2), (4, 2), (8, 2)]
+    for row, per_rank in zip(rows, (1, 1, 2, 4), strict=True):
+        plan = make_plan(replace(asked, budget=row["total"]))
+        assert (plan["smallest_parts"], plan["sectors_per_rank"]) == (row["parts"], per_rank)
+    plan = make_plan(replace(asked, budget=rows[-1]["total"] - 1))
+    assert plan["smallest_parts"] is None
+
+
+def test_a_disk_is_a_lever() -> None:
+    """Memory and files of a spilled event are those that a training asks for and reserves."""
+    configuration, event = Configuration(), EventSize(20_000, 400_000)
+    asked = Question(configuration, [event], [1], 1, None, CPU)
+    levers = make_plan(asked)["levers"]
+    spilled = {row["precision"]: row for row in levers if row["files"]}
+    chunks = [row for row in levers if row["recompute"] == "chunk"]
+    kept = {row["precision"]: row for row in chunks if not row["files"]}
+    assert spilled.keys() == {"fp32", "bf16"}
+    assert spilled["fp32"]["files"] == pytest.approx(2 * spilled["bf16"]["files"], rel=0.01)
+    for precision, row in spilled.items():
+        away = replace(asked.cost(1, precision=precision), spills_beyond=0.0)
+        assert row["total"] == away.memory(event, 1, 1).total < kept[precision]["total"]
+        assert row["files"] == away.away_bytes(event, 1, 1)
+    on_card = make_plan(replace(asked, machine=A100))["levers"]
+    assert not any(row["files"] for row in on_card)
 
 
 @pytest.mark.slow  # half a minute for 4,096 ranks; other tests ask for fewer

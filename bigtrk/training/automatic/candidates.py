@@ -53,10 +53,12 @@ def _recomputations(configuration: Configuration) -> Sequence[Values]:
     """Lists what keeps activations where they are predicted; `offload` is for a host's memory, of
     which a rank's share is not known, and only those of `chunk` may be in files.
     """
-    if configuration.training.spill:
-        return [()]
     known = [value for value in _open_values(configuration, "recompute") if value != "offload"]
-    return [(("model.recompute", value),) for value in known] or [()]
+    ways: list[Values] = [(("model.recompute", value),) for value in known] or [()]
+    if not configuration.training.spill or not known:
+        return ways
+    in_memory: Values = (("training.spill", "null"),)
+    return [*(way + in_memory for way in ways), (("model.recompute", "chunk"),)]
 
 
 def _precisions(configuration: Configuration, allow_bf16: bool) -> Sequence[Values]:

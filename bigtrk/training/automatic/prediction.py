@@ -81,7 +81,7 @@ class Prediction:
 
     @property
     def sectors_per_rank(self) -> int:
-        return -(-self.cut.parts // self.cut.ranks)
+        return self.cut.most_on_a_rank
 
 
 def predict(task: Task, candidate: Candidate, sectors: int) -> Prediction:

@@ -104,14 +104,16 @@ class FittingCuts:
     @property
     def spilling(self) -> CostModel | None:
         """Returns the cost of edges in files, if they may be there."""
-        return replace(self.cost, spills=True) if self.configuration.training.spill else None
+        if not self.configuration.training.spill:
+            return None
+        return replace(self.cost, spills_beyond=self.budget)
 
     def would_spill(self, size: EventSize) -> bool:
         """Says whether an event would fit if its edges were in files, and they are not yet."""
         model = self.configuration.model
         if self.spilling or model.name != "interaction" or model.recompute != "chunk":
             return False
-        cost = replace(self.cost, spills=True)
+        cost = replace(self.cost, spills_beyond=0.0)
         cuts = chain(*self.cuts(size.stored))
         return any(cost.memory(size, *cut).total <= self.budget for cut in cuts)
 

@@ -61,7 +61,7 @@ def spill_edges(
         find_machine(None),
         events=len(sources),
     )
-    cost = replace(cost, spills=True)
+    cost = replace(cost, spills_beyond=0.0)
     needs = [
         Need(source.name, cost.memory(source.size, *cut).total, cost.away_bytes(source.size, *cut))
         for source, choices in zip(sources, router.seconds, strict=True)

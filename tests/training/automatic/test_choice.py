@@ -1,6 +1,7 @@
 """The choice against all candidates, one by one: what fits, what is fastest, what stays."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,6 +176,22 @@ def test_stored_sectors_are_merged_and_never_cut_further() -> None:
 def test_sectors_are_as_few_as_are_as_fast() -> None:
     chosen = choose(task(8)).chosen
     assert chosen.sectors == chosen.cut.parts
+
+
+def test_files_are_chosen_where_memory_alone_does_not_do(tmp_path: Path) -> None:
+    """As long as anything fits in memory, the choice is that without a folder."""
+    spilling = {"training": {"spill": str(tmp_path)}}
+    needed = [one.memory for one in choose(task(100.0, world=1)).considered]
+    enough, too_little = min(needed) / GIB, (min(needed) - 1e6) / GIB
+    found = choose(task(enough, world=1, **spilling)).chosen
+    assert ("training.spill", "null") in found.candidate.values
+    assert found.seconds == choose(task(enough, world=1)).chosen.seconds
+    with pytest.raises(InputError, match="no settings that may be chosen fit"):
+        choose(task(too_little, world=1))
+    spilled = choose(task(too_little, world=1, **spilling)).chosen
+    assert spilled.candidate.values[0] == ("model.recompute", "chunk")
+    assert ("training.spill", "null") not in spilled.candidate.values
+    assert spilled.memory <= too_little * GIB
 
 
 def test_every_event_of_many_fits() -> None:
