@@ -28,7 +28,7 @@ from bigtrk.pipeline.options import MakingOptions
 from bigtrk.pipeline.reconstruct import reconstruct_folder
 from bigtrk.pipeline.stages import load_pipeline
 from bigtrk.pipeline.tracks_folder import TracksMade
-from bigtrk.pipeline.train import train_pipeline
+from bigtrk.pipeline.training.train import train_pipeline
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
 from bigtrk.tracks.storage.files import open_tracks
 from tests.distributed.ranks import ALONE
@@ -297,7 +297,7 @@ def test_it_continues_where_it_was_left(
     del record["config"]["negatives"]
     (out / "embedding" / "run.json").write_text(json.dumps(record))
     # Nothing is trained again.
-    monkeypatch.setattr("bigtrk.pipeline.stage_training.train_logged", None)
+    monkeypatch.setattr("bigtrk.pipeline.training.stage_training.train_logged", None)
     train_pipeline(folder / "events", out, folder / "pipeline.yaml", None)
     assert (out / "pipeline.json").read_text() == (folder / "out" / "pipeline.json").read_text()
     again, before = (
