@@ -15,7 +15,7 @@ from bigtrk.pipeline.training import stage_training
 from bigtrk.pipeline.training.settings import read_settings
 from bigtrk.pipeline.training.train import DEFAULT, train_pipeline
 from tests.models import user_models
-from tests.pipeline.test_pipeline import settings
+from tests.pipeline.small_pipeline import settings
 from tests.programs import run_here
 
 
