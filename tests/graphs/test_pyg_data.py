@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
-from tests.hostile import a_graph, same
+from tests.hostile.readers import a_graph, same
 
 
 def random_data(seed: int) -> Data:

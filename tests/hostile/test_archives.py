@@ -19,7 +19,7 @@ from bigtrk.errors import InputError
 from bigtrk.events.reader import read_event
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.graphs.storage.tensor_files import SectionFile
-from tests.hostile import (
+from tests.hostile.readers import (
     EVENT,
     a_zip,
     heptrkx_arrays,

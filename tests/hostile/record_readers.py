@@ -1,6 +1,6 @@
 """Readers of what runs leave (records, models, checkpoints) for fuzzing and property tests.
 
-As in hostile.py, `read(folder, content)` lays `content` where the reader looks for it; a first byte
+As in readers.py, `read(folder, content)` lays `content` where the reader looks for it; a first byte
 chooses the file.
 """
 
@@ -60,7 +60,7 @@ from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import LossHistory
-from tests.hostile import Reader, refusal
+from tests.hostile.readers import Reader, refusal
 from tests.reports.pipeline_folders import PIPELINE_RECORD, pipeline_evaluation
 from tests.reports.run_folders import (
     binned_evaluation_record,
