@@ -34,7 +34,8 @@ with atheris.instrument_imports(include=["bigtrk", "yaml", "zipfile", "gzip", "j
     import bigtrk.train  # noqa: F401
     from bigtrk.console import complain
     from bigtrk.errors import InputError
-    from tests.hostile.readers import READERS, Reader
+    from tests.hostile.reader import Reader
+    from tests.hostile.readers import READERS
     from tests.hostile.record_readers import RECORD_READERS
 
 ALL = {**READERS, **RECORD_READERS}

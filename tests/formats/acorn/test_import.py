@@ -17,7 +17,7 @@ from bigtrk.pipeline.filtering import filter_folder
 from bigtrk.training.data.event_source import open_events
 from tests.formats.acorn.events import IDS, LAYERS, columns, in_older_names, write
 from tests.formats.acorn.folders import drawn_run
-from tests.hostile.readers import same
+from tests.hostile.reader import same
 from tests.programs import run_here
 
 
