@@ -1,13 +1,16 @@
 """Fixtures that the tests of pipelines share."""
 
 import fcntl
+import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.pipeline.small_pipeline import make_pipeline
+from tests.pipeline.small_pipeline import Typed, make_pipeline
+from tests.programs import run_here
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +29,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.rmtree(folder, ignore_errors=True)  # another process may have failed at it
             make_pipeline(folder)
     return folder
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Runs a command of `bigtrk` that succeeds, and returns the JSON that it prints."""
+
+    def run(*words: str | Path) -> Any:
+        command = ["bigtrk", *map(str, words), "--json"]
+        status, printed, _ = run_here(command, monkeypatch, capsys)
+        assert status == 0
+        return json.loads(printed)
+
+    return run

@@ -1,6 +1,7 @@
 """A small pipeline: its settings, its events, its training."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import yaml
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.pipeline.training.train import train_pipeline
 
+Typed = Callable[..., Any]
 EPOCHS = {"embedding": 20, "filter": 6, "classifier": 10}
 SMALL: dict[str, Any] = {
     "embedding": {

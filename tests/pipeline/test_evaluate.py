@@ -1,12 +1,12 @@
-"""What `bigtrk evaluate` says of a pipeline: where particles are lost, and by which events."""
+"""`bigtrk evaluate` of a pipeline says where particles of other events are lost."""
 
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.pipeline.small_pipeline import Typed
 from tests.programs import run_here
 from tests.test_bad_input import one_line
 
@@ -22,17 +22,12 @@ def evaluated(folder: Path, tmp_path: Path) -> Path:
 def test_losses_add_up_to_what_reconstructed_tracks_are_judged_to_be(
     folder: Path,
     evaluated: Path,
+    typed: Typed,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     mine, others = str(evaluated), str(folder / "others")
-
-    def typed(*words: str) -> Any:
-        status, printed, _ = run_here(["bigtrk", *words, "--json"], monkeypatch, capsys)
-        assert status == 0
-        return json.loads(printed)
 
     found = typed("evaluate", mine, others, "--pt-min", "0.7", "--html", "page.html")
     made = typed("reconstruct", mine, others, "tracks")

@@ -25,24 +25,16 @@ from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
 from bigtrk.tracks.storage.files import open_tracks
 from tests.distributed.ranks import ALONE
+from tests.pipeline.small_pipeline import Typed
 from tests.programs import run_here
 from tests.test_bad_input import one_line
 
 
 def test_hits_without_truth_become_tracks(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def typed(*words: str | Path) -> Any:
-        status, printed, _ = run_here(["bigtrk", *map(str, words)], monkeypatch, capsys)
-        assert status == 0
-        return json.loads(printed)
-
-    made = typed("reconstruct", folder / "out", folder / "hits", "tracks", "--json")
+    made = typed("reconstruct", folder / "out", folder / "hits", "tracks")
     assert made["failed"] == {}
     for name in find_events(folder / "hits"):
         found = made["events"][name]
@@ -51,7 +43,7 @@ def test_hits_without_truth_become_tracks(
         assert found["notes"] == []
     assert [*open_tracks(Path("tracks/submission.csv")).events] == [10, 11]
     for tracks in ("tracks", "tracks/submission.csv"):
-        judged = typed("score", tracks, folder / "others", "--json")
+        judged = typed("score", tracks, folder / "others")
         strict = next(
             m for m in judged["matching"] if (m["style"], m["mode"]) == ("ATLAS", "strict")
         )
@@ -61,23 +53,24 @@ def test_hits_without_truth_become_tracks(
 
 def test_another_threshold_makes_other_tracks(
     folder: Path,
+    typed: Typed,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     own = read_merge_tree(folder / "out" / "merge_tree.safetensors").threshold
-    command = ["bigtrk", "reconstruct", str(folder / "out"), str(folder / "hits"), str(tmp_path)]
+    command = ["reconstruct", str(folder / "out"), str(folder / "hits"), str(tmp_path)]
 
     def tracks(*options: str) -> int:
-        status, printed, _ = run_here([*command, "--json", *options], monkeypatch, capsys)
-        assert status == 0
-        return sum(one["tracks"] for one in json.loads(printed)["events"].values())
+        return sum(one["tracks"] for one in typed(*command, *options)["events"].values())
 
     assert tracks() == tracks("--threshold", str(own))
     assert tracks("--threshold", "0.1") > tracks("--threshold", "0.9") > 0
     assert tracks("--threshold", "1") == 0
     for wrong in ("1.1", "nan"):
-        status, _, errors = run_here([*command, "--threshold", wrong], monkeypatch, capsys)
+        status, _, errors = run_here(
+            ["bigtrk", *command, "--threshold", wrong], monkeypatch, capsys
+        )
         assert status == 2
         assert "threshold" in one_line(errors)
 
@@ -85,9 +78,9 @@ def test_another_threshold_makes_other_tracks(
 @pytest.mark.parametrize("builder", ["components", "walk"])
 def test_inferred_tracks_are_those_that_evaluate_judges(
     folder: Path,
+    typed: Typed,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     builder: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -99,9 +92,7 @@ def test_inferred_tracks_are_those_that_evaluate_judges(
     run = str(folder / "out" / "classifier")
 
     def strict(*words: str) -> tuple[Any, ...]:
-        status, printed, _ = run_here(["bigtrk", *words, "--json"], monkeypatch, capsys)
-        assert status == 0
-        found = json.loads(printed)
+        found = typed(*words)
         rows = found.get("tracks", found) if words[0] == "evaluate" else found
         [row] = [r for r in rows["matching"] if (r["style"], r["mode"]) == ("ATLAS", "strict")]
         return tuple(
@@ -109,7 +100,7 @@ def test_inferred_tracks_are_those_that_evaluate_judges(
         )
 
     options = ("--builder", builder, "--score-cut", "0.8")
-    run_here(["bigtrk", "infer", run, "thin", "tracks", *options], monkeypatch, capsys)
+    typed("infer", run, "thin", "tracks", *options)
     judged = strict("score", "tracks", str(folder / "others"))
     assert judged == strict("evaluate", run, "thin", "--tracks", *options)
     assert judged[1] > 0
