@@ -12,7 +12,7 @@ from bigtrk.commands.evaluations import evaluate
 from bigtrk.commands.exports import export
 from bigtrk.commands.graphs import build, simulate
 from bigtrk.commands.models import check_model, import_model
-from bigtrk.commands.options import AsJson, check_page
+from bigtrk.commands.options import AsJson, MinHits, PtMin, check_page
 from bigtrk.commands.pipelines import (
     filter_graphs,
     infer,
@@ -109,10 +109,8 @@ def score(
         ),
     ],
     events: Annotated[Path, typer.Argument(help="folder or zip of events with truth")],
-    pt_min: Annotated[
-        float, typer.Option(min=0, help="GeV; particles a track finder must find")
-    ] = 1.0,
-    min_hits: Annotated[int, typer.Option(min=1, help="shortest track, in hits")] = 3,
+    pt_min: PtMin = 1.0,
+    min_hits: MinHits = 3,
     matching_fraction: Annotated[
         float,
         typer.Option(min=0, max=1, help="share of hits that makes a match; 0.5: more than half"),

@@ -28,7 +28,7 @@ from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.run_folder import WEIGHTS
 from partition.partitioners import Method
 from tests.distributed.graphs import random_graph
-from tests.hostile import same
+from tests.hostile.reader import same
 from tests.programs import run_here, run_in_one
 
 SETTINGS = ["model.hidden=8", "model.layers=1", "training.epochs=1", "data.events=1"]

@@ -19,7 +19,7 @@ from bigtrk.graphs.storage.manifest import MANIFEST, file_of, write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.training.data.event_source import EventSource, open_events
 from partition.sectors import cut
-from tests.hostile import same
+from tests.hostile.reader import same
 
 KINDS = ("graphs", "sectors")
 # Their names differ by one bit. The first is damaged.

@@ -14,7 +14,7 @@ EXAMPLES = PAGE[: PAGE.index("## For code of your own")]
 def test_the_examples_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On smaller events, in one process, as a notebook would."""
+    """They run on smaller events, in one process, as a notebook would."""
     monkeypatch.chdir(tmp_path)
     found = re.findall(r"```python\n(.*?)```", EXAMPLES, flags=re.DOTALL)
     assert len(found) == 2

@@ -189,7 +189,7 @@ def test_bad_parquet_submissions_end_in_one_line(
 def test_the_public_task_beside_the_strict_metrics(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of two events the second is left out: no public metric but the last one minds."""
+    """The second of two events is left out: no public metric but the last one minds."""
     monkeypatch.chdir(tmp_path)
     write_events(Path("events"))
     first = SubmittedEvent(21, *columns(FIRST_TRACKS), np.array([7, 7, 7, 0, 0, 0, 0, 0]))

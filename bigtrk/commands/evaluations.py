@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bigtrk.commands.options import AsJson, check_page
+from bigtrk.commands.options import AsJson, MinHits, PtMin, check_page
 from bigtrk.commands.pipelines import evaluate_stages
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
@@ -16,46 +16,50 @@ if TYPE_CHECKING:
     from bigtrk.tracks.evaluation import TrackOptions
 
 
+Run = Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py, or folder of a pipeline")]
+Data = Annotated[
+    Path,
+    typer.Argument(
+        help="folder of graphs or sectors; of a pipeline, folder or zip of events with truth"
+    ),
+]
+Tracks = Annotated[
+    bool, typer.Option("--tracks", help="build tracks and score them; a pipeline always does")
+]
+Builder = Annotated[
+    BuilderName | None, typer.Option(help="what makes tracks of scored edges; components")
+]
+ScoreCut = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=1, help="edges above this score make tracks; else the builder's own cut"
+    ),
+]
+ScanCuts = Annotated[
+    bool, typer.Option("--scan-cuts", help="with --tracks: also the tracks by other score cuts")
+]
+Page = Annotated[
+    Path | None,
+    typer.Option(
+        help="also write one HTML page, with plots against pT and eta", callback=check_page
+    ),
+]
+Spill = Annotated[
+    Path | None, typer.Option(help="folder of a local disk for edges that memory has no room for")
+]
+
+
 def evaluate(
-    run: Annotated[
-        Path,
-        typer.Argument(help="run folder of bigtrk/train.py, or folder of a pipeline"),
-    ],
-    data: Annotated[
-        Path,
-        typer.Argument(
-            help="folder of graphs or sectors; of a pipeline, folder or zip of events with truth"
-        ),
-    ],
-    tracks: Annotated[
-        bool, typer.Option("--tracks", help="build tracks and score them; a pipeline always does")
-    ] = False,
-    builder: Annotated[
-        BuilderName | None, typer.Option(help="what makes tracks of scored edges; components")
-    ] = None,
-    score_cut: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=1, help="edges above this score make tracks; else the builder's own cut"
-        ),
-    ] = None,
-    scan_cuts: Annotated[
-        bool, typer.Option("--scan-cuts", help="with --tracks: also the tracks by other score cuts")
-    ] = False,
-    min_hits: Annotated[int, typer.Option(min=1, help="shortest track, in hits")] = 3,
-    pt_min: Annotated[
-        float, typer.Option(min=0, help="GeV; particles a track finder must find")
-    ] = 1.0,
-    html: Annotated[
-        Path | None,
-        typer.Option(
-            help="also write one HTML page, with plots against pT and eta", callback=check_page
-        ),
-    ] = None,
-    spill: Annotated[
-        Path | None,
-        typer.Option(help="folder of a local disk for edges that memory has no room for"),
-    ] = None,
+    run: Run,
+    data: Data,
+    tracks: Tracks = False,
+    builder: Builder = None,
+    score_cut: ScoreCut = None,
+    scan_cuts: ScanCuts = False,
+    min_hits: MinHits = 3,
+    pt_min: PtMin = 1.0,
+    html: Page = None,
+    spill: Spill = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:

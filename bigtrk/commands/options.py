@@ -8,6 +8,8 @@ import typer
 from bigtrk.errors import InputError
 
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+MinHits = Annotated[int, typer.Option(min=1, help="shortest track, in hits")]
+PtMin = Annotated[float, typer.Option(min=0, help="GeV; particles a track finder must find")]
 
 
 def check_page(page: Path | None) -> Path | None:

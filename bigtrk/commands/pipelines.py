@@ -62,7 +62,7 @@ def train_stages(
     ] = None,
 ) -> None:
     """Train all stages from hits to tracks; what is trained already is kept."""
-    from bigtrk.pipeline.train import train_pipeline
+    from bigtrk.pipeline.training.train import train_pipeline
 
     train_pipeline(events, out, file, launcher)
     say(f"the pipeline is in {out}; 'bigtrk reconstruct {out} EVENTS OUT' makes tracks")

@@ -9,43 +9,51 @@ from bigtrk.commands.options import AsJson
 from bigtrk.console import console, print_result
 from bigtrk.user_code import Code, allow_code
 
+Arguments = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[CONFIG.yaml | key.sub=value | DATA]...",
+        help="configuration as bigtrk/train.py takes it; folders of graphs or sectors. With "
+        "--check: run folders",
+    ),
+]
+Nodes = Annotated[int | None, typer.Option(min=1, help="of an event, with --edges")]
+Edges = Annotated[int | None, typer.Option(min=1, help="of an event, with --nodes")]
+Paper = Annotated[str | None, typer.Option(help="event sizes of the papers: ex3, ctd, event1000")]
+WorldSizes = Annotated[str, typer.Option(help="world sizes, to 4096")]
+RanksPerNode = Annotated[
+    int | None, typer.Option(min=1, help="ranks per host; 4, with --check all on one")
+]
+Memory = Annotated[float | None, typer.Option(min=0.1, max=1e6, help="GiB of each rank")]
+Machine = Annotated[
+    str | None,
+    typer.Option(help="a calibration file, or the defaults cpu or A100; else this machine"),
+]
+Seed = Annotated[int, typer.Option(min=0, help="of the event sizes drawn")]
+Calibrate = Annotated[
+    bool, typer.Option("--calibrate", help="measure this machine first: about four minutes")
+]
+Check = Annotated[bool, typer.Option("--check", help="compare with what run folders recorded")]
+Choose = Annotated[
+    bool, typer.Option("--choose", help="choose a run's settings for --ranks and --memory")
+]
+AllowBf16 = Annotated[bool, typer.Option("--allow-bf16", help="with --choose: the precision, too")]
+
 
 def plan(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[CONFIG.yaml | key.sub=value | DATA]...",
-            help="configuration as bigtrk/train.py takes it; folders of graphs or sectors. With "
-            "--check: run folders",
-        ),
-    ] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="of an event, with --edges")] = None,
-    edges: Annotated[int | None, typer.Option(min=1, help="of an event, with --nodes")] = None,
-    events: Annotated[
-        str | None, typer.Option(help="event sizes of the papers: ex3, ctd, event1000")
-    ] = None,
-    ranks: Annotated[str, typer.Option(help="world sizes, to 4096")] = "1,2,4,8,16,32",
-    ranks_per_node: Annotated[
-        int | None, typer.Option(min=1, help="ranks per host; 4, with --check all on one")
-    ] = None,
-    memory: Annotated[float | None, typer.Option(min=0.1, max=1e6, help="GiB of each rank")] = None,
-    machine: Annotated[
-        str | None,
-        typer.Option(help="a calibration file, or the defaults cpu or A100; else this machine"),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of the event sizes drawn")] = 0,
-    calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="measure this machine first: about four minutes")
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="compare with what run folders recorded")
-    ] = False,
-    choose: Annotated[
-        bool, typer.Option("--choose", help="choose a run's settings for --ranks and --memory")
-    ] = False,
-    allow_bf16: Annotated[
-        bool, typer.Option("--allow-bf16", help="with --choose: the precision, too")
-    ] = False,
+    arguments: Arguments = None,
+    nodes: Nodes = None,
+    edges: Edges = None,
+    events: Paper = None,
+    ranks: WorldSizes = "1,2,4,8,16,32",
+    ranks_per_node: RanksPerNode = None,
+    memory: Memory = None,
+    machine: Machine = None,
+    seed: Seed = 0,
+    calibrate: Calibrate = False,
+    check: Check = False,
+    choose: Choose = False,
+    allow_bf16: AllowBf16 = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -63,29 +71,19 @@ def plan(
     from bigtrk.train import DEFAULT
 
     allow_code(code or ())
+    sizes = planning.Sizes(nodes, edges, events)
+    per_node = ranks_per_node or 4
+    asked = (arguments or [], DEFAULT, sizes, ranks, per_node, memory, machine)
     if calibrate:
         _calibrate(machine, as_json)
     elif check:
         checks = planning.compare_runs(arguments or [], machine, ranks_per_node)
         print_result(checks, as_json, lambda: plan_tables.show_checks(checks, console))
     elif choose:
-        chosen = planning.ask_choice(
-            arguments or [],
-            DEFAULT,
-            planning.Sizes(nodes, edges, events),
-            ranks,
-            ranks_per_node or 4,
-            memory,
-            machine,
-            allow_bf16,
-        )
+        chosen = planning.ask_choice(*asked, allow_bf16)
         print_result(chosen, as_json, lambda: choice_table.show_choice(chosen, console))
     else:
-        sizes = planning.Sizes(nodes, edges, events)
-        question = planning.ask(
-            arguments or [], DEFAULT, sizes, ranks, ranks_per_node or 4, memory, machine, seed
-        )
-        answer = plans.make_plan(question)
+        answer = plans.make_plan(planning.ask(*asked, seed))
         print_result(answer, as_json, lambda: plan_tables.show_plan(answer, console))
 
 

@@ -1,8 +1,8 @@
 """How METIS's cuts grow with the event and with the number of parts.
 
 Each half of a part is cut again across a surface, so what is cut in K parts grows as K^g - 1.
-`scripts/bench/fit_cut_law.py` fits the law to what partition_volumes.py counts. Shapes: N nodes, E
-edges, K parts.
+`scripts/scaling/fit_cut_law.py` fits the law to what partition_volumes.py counts. Shapes: N nodes,
+E edges, K parts.
 """
 
 from dataclasses import dataclass

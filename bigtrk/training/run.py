@@ -93,11 +93,7 @@ def _fit(
     with traced("building the model"):
         model = _build(configuration, ranks, resume)
     together(lambda: check_loss(configuration.training.loss, ranks.device))
-    with traced("choosing the steps"):
-        steps = choose_steps(configuration, ranks, events.train)
-    if configuration.training.spill:
-        assert isinstance(steps, EventSteps), "the configuration says so"
-        spill_edges(model, configuration, ranks, events.train, steps.router)
+    steps = _steps(configuration, ranks, events, model)
     if found:
         check_place(found, steps.per_epoch)
     world = make_world(ranks, _num_ranks(steps, events, ranks))
@@ -187,6 +183,20 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
 
     with _profiler(trainer, folder) as after_step:
         trainer.run(after_step, started, lines.show)
+
+
+def _steps(
+    configuration: Configuration, ranks: Ranks, events: Events, model: nn.Module
+) -> EpochSteps:
+    """Chooses the steps of an epoch; where edges are spilled, `model` is told how they are laid
+    over ranks.
+    """
+    with traced("choosing the steps"):
+        steps = choose_steps(configuration, ranks, events.train)
+    if configuration.training.spill:
+        assert isinstance(steps, EventSteps), "the configuration says so"
+        spill_edges(model, configuration, ranks, events.train, steps.router)
+    return steps
 
 
 def _num_ranks(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:

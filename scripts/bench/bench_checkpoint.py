@@ -33,7 +33,7 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.spikes import LossHistory
 from scripts.bench.measure_sharding import ENGINES as SETTINGS
 from scripts.bench.measure_sharding import backward
-from scripts.bench.on_ranks import measure_on_rank, measured
+from scripts.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
 
 ENGINES, WAYS = ("ddp", "fsdp2", "zero3"), ("none", "thread", "synchronous")

@@ -26,7 +26,7 @@ from bigtrk.training.costs import load_constants, make_cost
 from bigtrk.training.named_code import users_configuration
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import FittingCuts
-from scripts.bench.limited_ranks import Outcome, train_within
+from scripts.large_events.limited_ranks import Outcome, train_within
 from scripts.results import CHECKOUT
 
 STEPS = 3

@@ -31,7 +31,7 @@ from bigtrk.parallel.settings import EngineSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
-from scripts.bench.on_ranks import measure_on_rank, measured
+from scripts.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
 
 ZERO = ("zero1", "zero2", "zero3", "zero3_offload")

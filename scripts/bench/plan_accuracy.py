@@ -37,8 +37,8 @@ from bigtrk.planning.calibration.calibrate import calibrate
 from bigtrk.planning.prediction import Predicted, predict_run
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.costs import load_constants
-from scripts.bench.on_ranks import torchrun
 from scripts.bench.plan_draws import CHECKOUT, Job, draw, prepare
+from scripts.on_ranks import torchrun
 from scripts.results import Results, add_options
 
 

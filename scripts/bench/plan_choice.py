@@ -29,8 +29,8 @@ from bigtrk.console import exit_on_bad_input, say
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.training.automatic.margin import GIB
 from scripts.bench.choice_draw import CHOICE, Bench, draws, quietly
-from scripts.bench.limited_ranks import Outcome
-from scripts.bench.memory_limit import memory_group
+from scripts.large_events.limited_ranks import Outcome
+from scripts.large_events.memory_limit import memory_group
 from scripts.results import Results, add_options
 
 WITHIN = 1.1

@@ -3,14 +3,14 @@
     pip install 'bigtrk[fuzz]'
     python scripts/faults/fuzz.py READER [--seconds 600] [--corpus FOLDER] [--keep FOLDER]
 
-READER: event, graph, sector, manifest, configuration, heptrkx, pyg, tracks (tests/hostile.py);
-report, model, checkpoint, resumed or deepspeed (tests/hostile_records.py). It starts from valid
-files made on the fly. Whatever is read is fine, and so is an InputError of one printable line; any
-other exception is uncaught: its input goes to --keep, and the search goes on. Graphs, sectors,
-manifests and checkpoints are also tried with digests and manifests that agree with the mutated
-content, as an attacker would write them. The last line is one JSON object with reader, executions,
-seconds and uncaught (kinds of them, told apart by exception and place); exit status 1 where there
-are any.
+READER: event, graph, sector, manifest, configuration, heptrkx, pyg, tracks (readers.py of
+tests/hostile); report, model, checkpoint, resumed or deepspeed (record_readers.py there). It starts
+from valid files made on the fly. Whatever is read is fine, and so is an InputError of one printable
+line; any other exception is uncaught: its input goes to --keep, and the search goes on. Graphs,
+sectors, manifests and checkpoints are also tried with digests and manifests that agree with the
+mutated content, as an attacker would write them. The last line is one JSON object with reader,
+executions, seconds and uncaught (kinds of them, told apart by exception and place); exit status 1
+where there are any.
 """
 
 import argparse
@@ -34,8 +34,9 @@ with atheris.instrument_imports(include=["bigtrk", "yaml", "zipfile", "gzip", "j
     import bigtrk.train  # noqa: F401
     from bigtrk.console import complain
     from bigtrk.errors import InputError
-    from tests.hostile import READERS, Reader
-    from tests.hostile_records import RECORD_READERS
+    from tests.hostile.reader import Reader
+    from tests.hostile.readers import READERS
+    from tests.hostile.record_readers import RECORD_READERS
 
 ALL = {**READERS, **RECORD_READERS}
 LONGEST = 1 << 16  # bytes of an input

@@ -26,8 +26,8 @@ from bigtrk.disk.files import read_json
 from bigtrk.records.audit import AuditedWeights, AuditRecord
 from bigtrk.records.record import read_record
 from bigtrk.reports.audit import bias
-from scripts.bench.study_results import bigtrk
 from scripts.results import CHECKOUT, RESULTS, Results, Summary, add_options
+from scripts.scaling.study_results import bigtrk
 
 PARTS = 8
 MODEL = ("model.hidden=32", "model.layers=4", "optimizer.lr=0.002", "data.validation=0")

@@ -31,9 +31,9 @@ from bigtrk.graphs.coordinates import Ints
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.pipeline.embedding import Embedding, load_embedding
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
-from bigtrk.pipeline.settings import PipelineSettings
-from bigtrk.pipeline.stage_training import train_stage
 from bigtrk.pipeline.stages import EMBEDDING, FILTER
+from bigtrk.pipeline.training.settings import PipelineSettings
+from bigtrk.pipeline.training.stage_training import train_stage
 from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.record import read_record
 from bigtrk.training.embedding.validation import radius_of

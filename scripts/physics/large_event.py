@@ -25,10 +25,10 @@ from bigtrk.console import exit_on_bad_input, say
 from bigtrk.disk.files import read_json
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.records.run_folder import read_run
-from scripts.bench.on_ranks import torchrun
+from scripts.on_ranks import torchrun
 from scripts.results import CHECKOUT, Results, add_options
 
-RECORDING = CHECKOUT / "scripts/bench/record_process.py"
+RECORDING = CHECKOUT / "scripts/large_events/record_process.py"
 PARTICLES, QUICK = 23_300, 400  # a little more than 250,000 hits, and 4,000
 SECTORS, RANKS, STEPS = 4, 2, 3
 LIMIT = 20.0  # GiB, of all ranks

@@ -13,9 +13,6 @@ from bigtrk.audit.gradients import parts_of
 from bigtrk.audit.subject import HeldSource, Subject
 from bigtrk.graphs.features import SCALES, normalised
 from bigtrk.graphs.sector import Sector
-from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
-from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.models.protocol import no_exchange
 from bigtrk.parallel.world import make_world
 from bigtrk.records.run import MeasuredScales
@@ -23,9 +20,9 @@ from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
-from partition.sectors import cut
-from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, random_graph, random_parts
+from tests.distributed.graphs import EDGE_FEATURES, NODE_FEATURES, random_graph
 from tests.distributed.ranks import ALONE
+from tests.distributed.runs import write_in_sectors
 
 PARTS = 4
 
@@ -33,16 +30,7 @@ PARTS = 4
 def write_data(folder: Path, n_events: int = 3, n_nodes: int = 24) -> None:
     """Writes events as `graphs` and, each cut in four, as `sectors`."""
     graphs = [random_graph(seed, n_nodes, 5 * n_nodes) for seed in range(n_events)]
-    for graph in graphs:
-        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    names = [graph.name for graph in graphs]
-    made = write_manifest(folder / "graphs", "graphs", {}, names)
-    for graph in graphs:
-        record = {"source_digests": made["events"][graph.name]["digests"]}
-        write_sectors(
-            folder / "sectors", cut(graph, random_parts(graph, PARTS, PARTS), PARTS), record
-        )
-    write_manifest(folder / "sectors", "sectors", {}, names)
+    write_in_sectors(folder, graphs, PARTS)
 
 
 def configuration(folder: Path, **sections: Any) -> Configuration:

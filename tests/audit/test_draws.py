@@ -1,6 +1,5 @@
 """Draws beside all mini-batches of a tiny event, each with the gradient of plain autograd."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +13,15 @@ from bigtrk.audit.names import Way
 from bigtrk.audit.subject import Subject
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
-from bigtrk.parallel.process_group import process_group
 from bigtrk.records.audit import DrawnWay
 from bigtrk.training.model_files import build_model
-from tests.audit.small import PARTS, configuration, exact_of, plain_gradient, subject, write_data
-from tests.distributed.ranks import ALONE
+from tests.audit.small import PARTS, configuration, exact_of, plain_gradient, subject
 
 DEPTH = 2
 # One root to a mini-batch, and all edges of a node are followed: a mini-batch has no chance in it.
 SHADOW = {"batch_size": 1, "depth": DEPTH, "fanout": 1000}
 DRAWS = 200
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_data(folder)
-    return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def alone() -> Iterator[None]:
-    with process_group(ALONE):
-        yield
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def audited(data: Path, events: int = 1, **sections: Any) -> tuple[Subject, nn.Module, Exact]:

@@ -1,6 +1,5 @@
 """The exact gradient in sectors that exchange, and in other precisions."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,25 +9,12 @@ from bigtrk.audit.gradients import parts_of
 from bigtrk.audit.names import Way
 from bigtrk.audit.same_gradient import same_gradients
 from bigtrk.errors import InputError
-from bigtrk.parallel.process_group import process_group
 from bigtrk.proof import lockstep
 from bigtrk.records.audit import SameGradient
 from bigtrk.training.model_files import build_model
-from tests.audit.small import configuration, exact_of, plain_gradient, subject, write_data
-from tests.distributed.ranks import ALONE
+from tests.audit.small import configuration, exact_of, plain_gradient, subject
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    write_data(folder)
-    return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def alone() -> Iterator[None]:
-    with process_group(ALONE):
-        yield
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 def found(data: Path, *ways: Way, name: str = "interaction") -> dict[str, SameGradient]:

@@ -1,7 +1,7 @@
 """Whole runs, for tests."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,19 @@ def write_events(
         }
         write_sectors(folder / "sectors", cut(graph, random_parts(graph, 2, 2), 2), record)
     write_manifest(folder / "sectors", "sectors", {}, names[:3])
+
+
+def write_in_sectors(folder: Path, graphs: Sequence[EventGraph], parts: int) -> None:
+    """Writes events whole, in the folder `graphs`, and all of them cut in `parts` in `sectors`."""
+    for graph in graphs:
+        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
+    names = [graph.name for graph in graphs]
+    made = write_manifest(folder / "graphs", "graphs", {}, names)
+    for graph in graphs:
+        sectors = cut(graph, random_parts(graph, parts, parts), parts)
+        record = {"source_digests": made["events"][graph.name]["digests"]}
+        write_sectors(folder / "sectors", sectors, record)
+    write_manifest(folder / "sectors", "sectors", {}, names)
 
 
 def settings(graphs: Path, run: Path, epochs: int, engine: dict[str, Any]) -> Configuration:

@@ -15,7 +15,7 @@ from bigtrk.training.settings import Configuration
 from partition.sectors import cut
 from tests.distributed.ranks import run_ranks
 from tests.distributed.test_faults import message
-from tests.hostile_sectors import (
+from tests.hostile.sectors import (
     GRAPH,
     Sectors,
     good,

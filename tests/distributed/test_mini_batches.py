@@ -6,16 +6,12 @@ from typing import Any
 
 import pytest
 
-from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
-from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.reports import read_run
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.settings import Configuration
-from partition.sectors import cut
-from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import fit_all, losses
+from tests.distributed.runs import fit_all, losses, write_in_sectors
 
 PARTS = 4
 
@@ -25,14 +21,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three events, in `graphs` and in four `sectors`."""
     folder = tmp_path_factory.mktemp("events")
     graphs = [random_graph(seed, 50 + 20 * seed, 300) for seed in range(3)]
-    for graph in graphs:
-        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    made = write_manifest(folder / "graphs", "graphs", {}, [graph.name for graph in graphs])
-    for graph in graphs:
-        sectors = cut(graph, random_parts(graph, PARTS, PARTS), PARTS)
-        record = {"source_digests": made["events"][graph.name]["digests"]}
-        write_sectors(folder / "sectors", sectors, record)
-    write_manifest(folder / "sectors", "sectors", {}, [graph.name for graph in graphs])
+    write_in_sectors(folder, graphs, PARTS)
     return folder
 
 

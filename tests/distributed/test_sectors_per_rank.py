@@ -5,9 +5,6 @@ from typing import Any
 
 import pytest
 
-from bigtrk.graphs.storage.graph_folder import write_graph
-from bigtrk.graphs.storage.manifest import write_manifest
-from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.records.run_folder import read_run
@@ -15,11 +12,10 @@ from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import training_router
 from bigtrk.user_code import allow_code
-from partition.sectors import cut
-from tests.distributed.graphs import random_graph, random_parts, source
+from tests.distributed.graphs import random_graph, source
 from tests.distributed.parity import Oracle, stitched, worst
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import fit_all, losses
+from tests.distributed.runs import fit_all, losses, write_in_sectors
 from tests.distributed.test_parity import configuration, sector_step
 from tests.models import user_models
 
@@ -68,14 +64,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three events, in `graphs` and in five `sectors`."""
     folder = tmp_path_factory.mktemp("events")
     graphs = [random_graph(seed, 60 + 20 * seed, 400) for seed in range(3)]
-    for graph in graphs:
-        write_graph(folder / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    made = write_manifest(folder / "graphs", "graphs", {}, [graph.name for graph in graphs])
-    for graph in graphs:
-        sectors = cut(graph, random_parts(graph, PARTS, PARTS), PARTS)
-        record = {"source_digests": made["events"][graph.name]["digests"]}
-        write_sectors(folder / "sectors", sectors, record)
-    write_manifest(folder / "sectors", "sectors", {}, [graph.name for graph in graphs])
+    write_in_sectors(folder, graphs, PARTS)
     return folder
 
 

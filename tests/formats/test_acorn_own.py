@@ -139,14 +139,14 @@ def run_acorn(name: str, config: dict[str, Any]) -> None:
 
 
 def counts_of(stage: Path) -> dict[str, int]:
-    """What acorn writes that it found."""
+    """Reads the counts that acorn writes of what it found."""
     said = (stage / "results_summary_ATLAS.txt").read_text()
     pattern = "^({}): (\\d+)$".format("|".join(COUNTS))
     return {name: int(count) for name, count in re.findall(pattern, said, flags=re.MULTILINE)}
 
 
 def judged(graph: EventGraph, builder: BuilderName) -> TrackMetrics:
-    """Our tracks of the same scores, judged as acorn does."""
+    """Judges our tracks of the same scores as acorn does."""
     assert graph.particles is not None
     assert graph.particle_id is not None
     event = whole_sector(graph)

@@ -17,7 +17,8 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of
 from bigtrk.training.data.event_source import open_events
 from tests.graphs.test_pyg_data import bare, random_data
-from tests.hostile import a_graph, same
+from tests.hostile.reader import same
+from tests.hostile.stored_files import a_graph
 from tests.programs import run_here
 
 

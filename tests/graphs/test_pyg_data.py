@@ -11,7 +11,8 @@ from torch_geometric.data import Batch, Data, HeteroData
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
-from tests.hostile import a_graph, same
+from tests.hostile.reader import same
+from tests.hostile.stored_files import a_graph
 
 
 def random_data(seed: int) -> Data:

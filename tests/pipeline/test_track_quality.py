@@ -9,7 +9,7 @@ from bigtrk.graphs.builders.assembly import event_graph
 from bigtrk.graphs.builders.builder import TrueEdgeBuilder
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
-from bigtrk.pipeline.track_quality import train_merge_tree
+from bigtrk.pipeline.training.track_quality import train_merge_tree
 from bigtrk.tracks import threshold_choice
 from bigtrk.tracks.builders.builder import ScoredGraph
 from bigtrk.tracks.builders.trees import quality_training

@@ -10,12 +10,12 @@ import yaml
 from bigtrk import user_code
 from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
-from bigtrk.pipeline import stage_training
-from bigtrk.pipeline.settings import read_settings
 from bigtrk.pipeline.stages import CLASSIFIER
-from bigtrk.pipeline.train import DEFAULT, train_pipeline
+from bigtrk.pipeline.training import stage_training
+from bigtrk.pipeline.training.settings import read_settings
+from bigtrk.pipeline.training.train import DEFAULT, train_pipeline
 from tests.models import user_models
-from tests.pipeline.test_pipeline import settings
+from tests.pipeline.small_pipeline import settings
 from tests.programs import run_here
 
 

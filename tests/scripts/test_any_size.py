@@ -10,9 +10,9 @@ import pytest
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
 from bigtrk.machine import CGROUP
-from scripts.bench.any_size import passed
-from scripts.bench.memory_limit import memory_group
 from scripts.docs import cost_tables
+from scripts.large_events.any_size import passed
+from scripts.large_events.memory_limit import memory_group
 from tests.programs import CHECKOUT
 
 
@@ -25,7 +25,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("any")
     output = folder / "found.json"
-    script = CHECKOUT / "scripts/bench/any_size.py"
+    script = CHECKOUT / "scripts/large_events/any_size.py"
     done = subprocess.run(
         [sys.executable, script, "--quick", "--gib=2", f"--work={folder}", f"--output={output}"],
         capture_output=True,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bigtrk.disk.files import read_json
-from scripts.bench.large_events import ratios, summary
 from scripts.docs import event_tables
+from scripts.large_events.large_events import ratios, summary
 from tests.programs import CHECKOUT
 
 STAGES = ["simulate", "read event", "build", "read graph", "partition", "read sector", "evaluate"]
@@ -56,7 +56,7 @@ def test_the_table_has_a_row_per_stage_and_metis_below_its_program() -> None:
 
 @pytest.mark.slow  # two dozen programs: a minute and a half
 def test_all_stages_of_two_small_events(tmp_path: Any) -> None:
-    script, output = CHECKOUT / "scripts/bench/large_events.py", tmp_path / "found.json"
+    script, output = CHECKOUT / "scripts/large_events/large_events.py", tmp_path / "found.json"
     done = subprocess.run(
         [sys.executable, script, "--quick", f"--work={tmp_path}/work", f"--output={output}"],
         capture_output=True,

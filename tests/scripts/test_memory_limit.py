@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bigtrk.errors import InputError
-from scripts.bench.memory_limit import ONE, TWO, MemoryGroup, find_version, memory_group
+from scripts.large_events.memory_limit import ONE, TWO, MemoryGroup, find_version, memory_group
 from tests.programs import CHECKOUT
 
 MIB = 2**20
@@ -62,7 +62,8 @@ def test_processes_that_are_left_end_with_the_group() -> None:
 
 @real
 def test_the_program_prints_what_was_taken() -> None:
-    command = [sys.executable, "-m", "scripts.bench.memory_limit", "--gib", "0.1", *holding(200)]
+    program = [sys.executable, "-m", "scripts.large_events.memory_limit"]
+    command = [*program, "--gib", "0.1", *holding(200)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["out_of_memory"] == 1

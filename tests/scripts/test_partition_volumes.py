@@ -15,10 +15,11 @@ from bigtrk.disk.files import read_json
 from bigtrk.graphs.sector import Sector
 from partition.quality import figures
 from partition.sectors import cut
-from scripts.bench import partition_volumes
-from scripts.bench.fit_cut_law import errors, fitted
-from scripts.bench.fit_cut_law import figures as figures_of_law
-from scripts.bench.halo_volumes import (
+from scripts.docs import cut_tables
+from scripts.scaling import partition_volumes
+from scripts.scaling.fit_cut_law import errors, fitted
+from scripts.scaling.fit_cut_law import figures as figures_of_law
+from scripts.scaling.halo_volumes import (
     FinestCut,
     between_hosts,
     exchanged_rows,
@@ -26,8 +27,7 @@ from scripts.bench.halo_volumes import (
     placed,
     volumes,
 )
-from scripts.bench.partition_volumes import Case
-from scripts.docs import cut_tables
+from scripts.scaling.partition_volumes import Case
 from tests.partition.test_sectors import make_graph
 
 FINEST, NODES = 16, 70

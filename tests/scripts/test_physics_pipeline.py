@@ -12,7 +12,7 @@ import yaml
 from bigtrk.events.simulation.production import simulate_folder
 from scripts.docs import stage_tables
 from scripts.physics import physics_pipeline
-from tests.pipeline.test_pipeline import settings
+from tests.pipeline.small_pipeline import settings
 
 SIZES = {"PARTICLES": 200, "EVENTS": 6, "TEST_EVENTS": 2}
 

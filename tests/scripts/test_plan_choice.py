@@ -10,8 +10,8 @@ import pytest
 
 from bigtrk.disk.files import read_json
 from scripts.bench.choice_draw import CHOICE, draws
-from scripts.bench.limited_ranks import Outcome
 from scripts.bench.plan_choice import compared, summary, told
+from scripts.large_events.limited_ranks import Outcome
 from tests.programs import CHECKOUT
 from tests.scripts.test_memory_limit import real
 

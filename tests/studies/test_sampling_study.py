@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
-from bigtrk.graphs.storage.sector_folder import write_sectors
 from bigtrk.studies.sampling_study import METHODS, plan_study
 from bigtrk.train import DEFAULT
-from partition.sectors import cut
-from tests.distributed.graphs import random_graph, random_parts
+from tests.distributed.graphs import random_graph
+from tests.distributed.runs import write_in_sectors
 
 PARTS = 2
 
@@ -21,14 +19,7 @@ PARTS = 2
 def data(tmp_path: Path) -> tuple[Path, Path]:
     """Three events as graphs and in sectors."""
     graphs = [random_graph(seed, 60, 300) for seed in range(3)]
-    for graph in graphs:
-        write_graph(tmp_path / "graphs", graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
-    made = write_manifest(tmp_path / "graphs", "graphs", {}, [graph.name for graph in graphs])
-    for graph in graphs:
-        record = {"source_digests": made["events"][graph.name]["digests"]}
-        sectors = cut(graph, random_parts(graph, PARTS, PARTS), PARTS)
-        write_sectors(tmp_path / "sectors", sectors, record)
-    write_manifest(tmp_path / "sectors", "sectors", {}, [graph.name for graph in graphs])
+    write_in_sectors(tmp_path, graphs, PARTS)
     return tmp_path / "graphs", tmp_path / "sectors"
 
 

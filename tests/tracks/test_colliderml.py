@@ -51,7 +51,7 @@ def test_nothing_submitted_scores_nothing() -> None:
 
 
 def test_what_it_does_not_punish() -> None:
-    """As docs/colliderml.md has it: two of four particles found give 1, and so do claims alone."""
+    """Two of four particles found give 1, and so do claims alone (docs/colliderml.md)."""
     truth = Truth([1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4], None, [(n, 2.0, 0.0, True) for n in (1, 2)])
     found = [(hit, truth.particle[hit], 0) for hit in range(6)]
     left_out = judged([truth], [found], claims=True)

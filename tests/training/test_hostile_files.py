@@ -18,8 +18,10 @@ from bigtrk.training.checkpoint.manifest import MANIFEST, shard_name
 from bigtrk.training.model_files import check_shapes, load_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
-from tests.hostile import header_of, one_line
-from tests.hostile_records import CONFIGURATION, checkpoint_files, model_files
+from tests.hostile.checkpoint_files import checkpoint_files, model_files
+from tests.hostile.reader import one_line
+from tests.hostile.records import CONFIGURATION
+from tests.hostile.stored_files import header_of
 
 
 def write_model(folder: Path, **changes: bytes) -> Path:

@@ -94,7 +94,7 @@ def test_a_training_goes_on_with_another_runs_weights(tmp_path: Path) -> None:
 
 
 def warned_of(ranks: Ranks, folder: Path) -> str:
-    """What a training says that validates on an event which trained the weights it starts from."""
+    """Returns what is said by a training that validates on an event which trained its start."""
     made = configuration(folder, training={"start_from": folder / "start"})
     _, held = split_validation(made.data.train, 1)
     described = describe(made, [held[0].origin], MEASURED)

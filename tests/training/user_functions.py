@@ -65,7 +65,7 @@ def relative(nodes: Columns) -> Tensor:
 
 
 def neighbours(edges: Columns, sources: Columns, _: Columns) -> Tensor:
-    """How many edges start where this one does."""
+    """Counts the edges that start where each edge does."""
     z = sources["z"]
     return edges["dr"] * 0 + (z[:, None] == z).sum(dim=1)
 

@@ -25,7 +25,7 @@ from tests.formats.acorn.acorn_model import (
 )
 from tests.formats.acorn.events import columns, in_older_names, load, write
 from tests.formats.acorn.golden import golden_checkpoint, golden_graph, read_golden
-from tests.hostile import same
+from tests.hostile.reader import same
 
 ACORN = "acorn"
 MADE_ANEW = ("edge_dr", "dr", "num_nodes", "batch", "ptr")

@@ -29,7 +29,7 @@ from bigtrk.pipeline.filtering import filter_folder
 from bigtrk.pipeline.scoring import load_scorer
 from tests.formats.acorn.events import OLDER, columns, in_older_names, load, write
 from tests.formats.acorn.folders import drawn_run, folder_of
-from tests.hostile import same
+from tests.hostile.reader import same
 
 NAME = "event000000001"
 MADE_ANEW = ("edge_dr", "dr", "batch", "ptr", "num_nodes")

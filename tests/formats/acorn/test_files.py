@@ -20,7 +20,7 @@ from bigtrk.errors import InputError
 from bigtrk.formats.acorn.graphs.files import read_columns
 from bigtrk.formats.acorn.restricted import Described, Held
 from tests.formats.acorn.events import columns, in_older_names, write
-from tests.hostile import same
+from tests.hostile.reader import same
 
 
 @pytest.mark.parametrize("name", ["event1.pyg", "event1.pyg.gz"])

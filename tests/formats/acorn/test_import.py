@@ -17,7 +17,7 @@ from bigtrk.pipeline.filtering import filter_folder
 from bigtrk.training.data.event_source import open_events
 from tests.formats.acorn.events import IDS, LAYERS, columns, in_older_names, write
 from tests.formats.acorn.folders import drawn_run
-from tests.hostile import same
+from tests.hostile.reader import same
 from tests.programs import run_here
 
 
@@ -61,7 +61,7 @@ def test_an_event_against_plain_loops(tmp_path: Path) -> None:
 def test_hits_in_strip_end_caps_are_their_own_clusters(
     dtype: torch.dtype, older: bool, tmp_path: Path
 ) -> None:
-    """As acorn's model has them, whatever the file says there; other regions keep the file's."""
+    """They are in acorn's model, whatever the file says there; other regions keep the file's."""
     names = [f"cluster_{name}_{side}" for side in (1, 2) for name in ("r", "phi", "z", "eta")]
     content = {**columns(), "hit_region": columns()["hit_region"].to(dtype)}
     region = content["hit_region"].tolist()
@@ -323,7 +323,7 @@ def test_a_graph_before_edges_are_made(tmp_path: Path) -> None:
 
 
 def test_values_that_are_no_numbers(tmp_path: Path) -> None:
-    """In columns that a training need not read: a signalling NaN, and one beyond float32."""
+    """A signalling NaN and one beyond float32 stand in columns that a training need not read."""
     content = columns()
     content["hit_region"][:] = 1  # whose clusters are read
     for name in ("hit_cluster_r_1", "track_particle_pt"):

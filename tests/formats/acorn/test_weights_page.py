@@ -22,7 +22,7 @@ def block(language: str) -> str:
 
 
 def test_the_commands_run(tmp_path: Path) -> None:
-    """On a smaller model, in one process."""
+    """They run on a smaller model, in one process."""
     content = settings(n_graph_iters=2)
     checkpoint(tmp_path / "gnn.ckpt", content, AcornModel.drawn(0, content).state_dict())
     for seed in range(2):

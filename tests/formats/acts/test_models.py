@@ -118,7 +118,7 @@ def test_hits_alone_have_their_edges_in_any_order(tmp_path: Path) -> None:
 
 
 def test_scores_spread_and_depend_on_each_input() -> None:
-    """What is compared above is no constant."""
+    """The logits that are compared above are no constant."""
     made, graph = stage(MODELS["interaction"]), hits_and_edges(120, 1000)
     logits = ours(graph, made)
     assert logits.std() > 0.3

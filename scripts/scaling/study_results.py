@@ -1,9 +1,9 @@
 """Series of trainings by bigtrk's own commands, as result files.
 
-    python scripts/bench/study_results.py scaling GRAPHS [--output FILE] [--publish]
-    python scripts/bench/study_results.py study_ex3 GRAPHS SECTORS --minutes 3.5 model.hidden=32
-    python scripts/bench/study_results.py study_event1000 GRAPHS SECTORS --minutes 2 KEY=VALUE...
-    python scripts/bench/study_results.py study_pipeline FILTERED SECTORS --minutes 4 KEY=VALUE...
+    python scripts/scaling/study_results.py scaling GRAPHS [--output FILE] [--publish]
+    python scripts/scaling/study_results.py study_ex3 GRAPHS SECTORS --minutes 3.5 model.hidden=32
+    python scripts/scaling/study_results.py study_event1000 GRAPHS SECTORS --minutes 2 KEY=VALUE...
+    python scripts/scaling/study_results.py study_pipeline FILTERED SECTORS --minutes 4 KEY=VALUE...
 
 `scaling`: `bigtrk scale`, weak and strong, on 1 and 2 ranks with three repeats. The others: `bigtrk
 study` of GRAPHS and SECTORS with the settings given. Runs go to a new folder, or to --work, where

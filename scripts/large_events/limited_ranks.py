@@ -13,7 +13,7 @@ from typing import Any
 from bigtrk.errors import InputError
 from bigtrk.records.run_folder import read_run
 from bigtrk.studies.launch import ended_by_sigterm, tail
-from scripts.bench.memory_limit import memory_group
+from scripts.large_events.memory_limit import memory_group
 from scripts.results import CHECKOUT
 
 # The ranks are started side by side, as srun does: a launcher would take memory of its own. Once

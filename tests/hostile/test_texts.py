@@ -12,7 +12,7 @@ from bigtrk.disk.safe_yaml import parse_yaml
 from bigtrk.errors import InputError
 from bigtrk.train import DEFAULT
 from bigtrk.training.settings import Configuration
-from tests.hostile import one_line, refusal
+from tests.hostile.reader import one_line, refusal
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from bigtrk.disk.json_lines import read_lines
 from bigtrk.errors import InputError
 from bigtrk.training.checkpoint import tensor_headers
 from bigtrk.training.run_folder import WEIGHTS
-from tests.hostile import one_line, refusal
-from tests.hostile_records import JSON_FILES, RECORD_READERS, VALUES, as_file, mutated, places
-from tests.test_hostile import HARMLESS, mutations
+from tests.hostile.json_values import VALUES, mutated, places
+from tests.hostile.reader import one_line, refusal
+from tests.hostile.record_readers import JSON_FILES, RECORD_READERS, as_file
+from tests.hostile.test_files import HARMLESS, mutations
 
 LONGEST = 4000  # letters of a message
 HOW = st.sampled_from(["replace", "add", "drop"])

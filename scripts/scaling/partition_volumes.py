@@ -1,6 +1,6 @@
 """Counts what METIS's sectors compute and exchange, for 2 to 256 of them, by size of event.
 
-    BIGTRK_TESTDATA=... python scripts/bench/partition_volumes.py [--work FOLDER] [--large GRAPHS]
+    BIGTRK_TESTDATA=... python scripts/scaling/partition_volumes.py [--work FOLDER] [--large GRAPHS]
         [--output FILE] [--quick | --publish]
 
 Event 1000 by the windows that are shipped and by wider ones (0.34 M and 3.0 M edges), and simulated
@@ -30,8 +30,8 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from partition.adjacency import adjacency
 from partition.metis import bisect
-from scripts.bench.halo_volumes import Integers, finest_cut, volumes
 from scripts.results import CHECKOUT, Results, add_options
+from scripts.scaling.halo_volumes import Integers, finest_cut, volumes
 
 FINEST, DIRECT, SEED = 256, (8, 64), 0
 QUICK_FINEST = 16

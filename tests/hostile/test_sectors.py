@@ -15,8 +15,8 @@ from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.data.events import Events
 from partition.sectors import cut
-from tests import hostile_sectors as hostile
-from tests.hostile_sectors import EVENT, GRAPH, PARTS, Sectors, changed, good, lie, put, store
+from tests.hostile import sectors as hostile
+from tests.hostile.sectors import EVENT, GRAPH, PARTS, Sectors, changed, good, lie, put, store
 
 
 def read_all(folder: Path) -> None:

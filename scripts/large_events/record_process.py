@@ -1,6 +1,6 @@
 """Runs a command of `bigtrk` in this process, and records the seconds and bytes that it took.
 
-    python scripts/bench/record_process.py RECORD COMMAND ARGUMENT...
+    python scripts/large_events/record_process.py RECORD COMMAND ARGUMENT...
 
 Each rank of a launcher writes RECORD/RANK.json, a process without one RECORD/0.json. The bytes are
 the largest memory that the process had, with all that the command imported; `moved` those that it

@@ -1,6 +1,6 @@
 """Fits the law of METIS's cuts (bigtrk/cost/cut_law.py) to docs/results/partition_volumes.json.
 
-    python scripts/bench/fit_cut_law.py [--volumes FILE]
+    python scripts/scaling/fit_cut_law.py [--volumes FILE]
 
 Least squares in logarithms over all events and numbers of parts; the exponent of these is the best
 of a grid. It prints the constants to be written into the law, the largest and the median relative

@@ -19,13 +19,9 @@ from bigtrk.errors import InputError
 from bigtrk.events.reader import read_event
 from bigtrk.formats.heptrkx import read_heptrkx
 from bigtrk.graphs.storage.tensor_files import SectionFile
-from tests.hostile import (
-    EVENT,
-    a_zip,
-    heptrkx_arrays,
-    plain_tables,
-    same,
-)
+from tests.hostile.event_files import a_zip, plain_tables
+from tests.hostile.foreign_files import heptrkx_arrays
+from tests.hostile.reader import EVENT, same
 
 
 def bomb(path: Path, member: str, size: int) -> Path:

@@ -1,6 +1,6 @@
 """Takes large events through all that comes before and after a training, by size.
 
-    python scripts/bench/large_events.py [--work FOLDER] [--sizes 1M,3M,10M,40M]
+    python scripts/large_events/large_events.py [--work FOLDER] [--sizes 1M,3M,10M,40M]
         [--output FILE] [--quick | --publish]
 
 Events of about 1, 3, 10 and 40 M edges are simulated in the Open Data Detector, their graphs built

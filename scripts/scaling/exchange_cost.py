@@ -1,6 +1,6 @@
 """Measures what the halo exchange costs: its share of a training step, for events in sectors.
 
-    python scripts/bench/exchange_cost.py SECTORS [--parts 2 4 8] [--hidden 64] [--layers 8]
+    python scripts/scaling/exchange_cost.py SECTORS [--parts 2 4 8] [--hidden 64] [--layers 8]
         [--output FILE] [--publish]
 
 Each number of parts is a launch of as many ranks on this host. Two figures: `waiting`, the time a
@@ -35,7 +35,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.routers import scoring_router
-from scripts.bench.on_ranks import measure_on_rank, measured
+from scripts.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
 
 STEPS, REPEATS = 5, 20

@@ -1,6 +1,6 @@
 """Predicts scaling curves to 4,096 ranks, by size of event and number of sectors. Measures nothing.
 
-    python scripts/bench/scaling_curves.py [--output FILE] [--quick | --publish]
+    python scripts/scaling/scaling_curves.py [--output FILE] [--quick | --publish]
 
 Each event is in K sectors, one on a rank, and ranks / K events are trained on at once. Predictions
 are those of `bigtrk plan` with its constants of the A100 and four ranks on a host: sizes of sectors

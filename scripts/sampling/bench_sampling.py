@@ -1,7 +1,7 @@
 """Mini-batches per second: bigtrk's ShaDow engines and PyG's ShaDowKHopSampler.
 
     bigtrk build EVENTS GRAPHS --learn-windows --pt-min 0.3
-    python scripts/bench/bench_sampling.py GRAPHS [--install] [--output FILE] [--publish]
+    python scripts/sampling/bench_sampling.py GRAPHS [--install] [--output FILE] [--publish]
 
 PyG's sampler needs torch-scatter and torch-sparse, which pip compiles in about 12 minutes;
 --install does it. Without them bigtrk is measured alone, and the speedup is null.

@@ -1,7 +1,7 @@
 """Epoch time of ShaDow training by the number of ranks p and of mini-batches sampled at once, k.
 
     bigtrk build EVENTS GRAPHS --learn-windows --pt-min 0.3
-    python scripts/bench/bench_shadow_epochs.py GRAPHS [--output FILE] [--publish]
+    python scripts/sampling/bench_shadow_epochs.py GRAPHS [--output FILE] [--publish]
 
 The setting is that of figure 3 of Tripathy et al.: mini-batches of 256 roots over all ranks (256 /
 p on each), depth 3, fanout 6. Each p is a launch of as many ranks on this host, which share its
@@ -38,7 +38,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.mini_batches import ShadowSteps
-from scripts.bench.on_ranks import measure_on_rank, measured
+from scripts.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
 
 STEPS, ROUNDS = 16, 3

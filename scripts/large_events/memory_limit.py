@@ -1,6 +1,6 @@
 """Runs a command under a limit of memory that the kernel enforces: a control group of its own.
 
-    sudo python -m scripts.bench.memory_limit --gib 16 COMMAND ARGUMENT...
+    sudo python -m scripts.large_events.memory_limit --gib 16 COMMAND ARGUMENT...
 
 All processes of the command together have so much memory and no swap; where they would need more
 the kernel ends one of them. Both versions of control groups are known. The group's peak holds the

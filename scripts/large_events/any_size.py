@@ -1,7 +1,7 @@
 """Trains an event whose edges between layers exceed the memory, and measures what that takes.
 
-    sudo python scripts/bench/any_size.py [--work FOLDER] [--spill FOLDER] [--gib 16] [--steps 2]
-        [--output FILE] [--quick | --publish]
+    sudo python scripts/large_events/any_size.py [--work FOLDER] [--spill FOLDER] [--gib 16]
+        [--steps 2] [--output FILE] [--quick | --publish]
 
 Two events are simulated, and their graphs built by the same windows: one of 3 M edges, which is
 trained in memory, and again with its edges in files, and one of 40 M edges, which is trained with
@@ -33,8 +33,8 @@ from bigtrk.records.run_folder import read_run
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration
-from scripts.bench.large_events import PT_MIN, SAMPLE, SIZES
-from scripts.bench.memory_limit import memory_group
+from scripts.large_events.large_events import PT_MIN, SAMPLE, SIZES
+from scripts.large_events.memory_limit import memory_group
 from scripts.physics.large_event import GIB, RECORDING, measured
 from scripts.results import Results, add_options
 

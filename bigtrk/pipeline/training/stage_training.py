@@ -14,7 +14,7 @@ from bigtrk.console import say
 from bigtrk.disk.files import disk_errors, write_atomically
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
-from bigtrk.pipeline.settings import PipelineSettings
+from bigtrk.pipeline.training.settings import PipelineSettings
 from bigtrk.records.quantities import Text
 from bigtrk.records.record import FileRecord, read_record, write_record
 from bigtrk.records.run_folder import RUN, read_run_record

@@ -1,7 +1,7 @@
 """Step times and load imbalance by the way events are batched and laid over ranks.
 
     bigtrk build --from heptrkx EVENTS GRAPHS
-    python scripts/bench/bench_balance.py GRAPHS [--output FILE] [--publish]
+    python scripts/sampling/bench_balance.py GRAPHS [--output FILE] [--publish]
 
 `plain` is what a distributed sampler does: events in any order, every W-th to the same rank. The
 others are bigtrk's `training.batching`, each laid over ranks by predicted cost. Figures are
@@ -33,7 +33,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.batching import Batching, step_items
-from scripts.bench.on_ranks import measure_on_rank, measured
+from scripts.on_ranks import measure_on_rank, measured
 from scripts.results import Results, add_options
 
 WAYS = ("plain", *get_args(Batching))

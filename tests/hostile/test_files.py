@@ -18,7 +18,9 @@ from bigtrk.graphs.storage.manifest import MANIFEST, file_of, read_manifest, wri
 from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
 from bigtrk.graphs.storage.tensor_files import SectionFile, metadata, write_sections
 from partition.sectors import cut
-from tests.hostile import EVENT, READERS, a_graph, one_line, refusal, same
+from tests.hostile.reader import EVENT, one_line, refusal, same
+from tests.hostile.readers import READERS
+from tests.hostile.stored_files import a_graph
 
 # Each example writes over the files of the one before.
 HARMLESS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -22,11 +22,11 @@ from bigtrk.pipeline.embedding import load_embedding, radius_for
 from bigtrk.pipeline.filtering import filter_folder
 from bigtrk.pipeline.hit_notes import layer_modules
 from bigtrk.pipeline.scoring import EdgeScorer, cut_for, load_scorer
-from bigtrk.pipeline.settings import PipelineSettings, read_settings
-from bigtrk.pipeline.stage_training import train_stage
 from bigtrk.pipeline.stages import CLASSIFIER, EMBEDDING, FILTER, MERGE_TREE, classified
-from bigtrk.pipeline.track_quality import train_merge_tree
 from bigtrk.pipeline.tracks_folder import make_folder
+from bigtrk.pipeline.training.settings import PipelineSettings, read_settings
+from bigtrk.pipeline.training.stage_training import train_stage
+from bigtrk.pipeline.training.track_quality import train_merge_tree
 from bigtrk.records.pipeline import PIPELINE, LayerModules, PipelineRecord
 from bigtrk.records.record import write_record
 from bigtrk.tracks.builders.builder import ScoredGraph

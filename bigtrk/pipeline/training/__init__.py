@@ -1,0 +1,1 @@
+"""The training of a pipeline: its settings, each stage in order, and the merge tree last."""

@@ -1,0 +1,110 @@
+"""Files of events and of tracks: valid ones, and a reader of each."""
+
+import io
+import zipfile
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from bigtrk.events.colliderml.writer import SampleWriter
+from bigtrk.events.event import Event
+from bigtrk.events.geometry import TRACKML_LAYERS
+from bigtrk.events.reader import read_event
+from bigtrk.events.simulation.simulate import simulate_event
+from bigtrk.events.writer import write_event
+from bigtrk.tracks.storage.files import open_tracks, write_tracks
+from tests.hostile.reader import EVENT
+
+TABLES = ("hits", "cells", "particles", "truth")
+SAMPLE_TABLES = ("tracker_hits", "particles")
+SAMPLE_FILE = "train-000000001-000000001.parquet"
+
+
+@cache
+def an_event() -> Event:
+    return simulate_event(4, seed=1, event_id=1)
+
+
+@cache
+def tables() -> dict[str, bytes]:
+    """The event's files by name."""
+    with TemporaryDirectory() as folder:
+        return {path.name: path.read_bytes() for path in write_event(an_event(), Path(folder))}
+
+
+@cache
+def plain_tables() -> dict[str, bytes]:
+    with TemporaryDirectory() as folder:
+        paths = write_event(an_event(), Path(folder), compress=False)
+        return {path.name: path.read_bytes() for path in paths}
+
+
+def a_zip() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in plain_tables().items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def event_seeds() -> list[bytes]:
+    files = [*plain_tables().values(), *tables().values(), a_zip()]
+    return [bytes([kind]) + content for kind, content in enumerate(files)]
+
+
+def read_events(folder: Path, content: bytes) -> Event:
+    """First byte: 0 to 3 and 4 to 7 spoil one table, plain and packed; others a zip archive."""
+    kind, content = content[:1], content[1:]
+    kinds = [*plain_tables(), *tables()]
+    if not kind or kind[0] >= len(kinds):
+        (folder / "events.zip").write_bytes(content)
+        return read_event(folder / "events.zip")
+    packed = kind[0] >= len(TABLES)
+    events = folder / "events"
+    events.mkdir(exist_ok=True)
+    for path in events.iterdir():
+        path.unlink()
+    for name, good in (tables() if packed else plain_tables()).items():
+        (events / name).write_bytes(good)
+    (events / kinds[kind[0]]).write_bytes(content)
+    return read_event(events)
+
+
+@cache
+def sample_seeds() -> list[bytes]:
+    """A file of hits and one of particles, first byte 0 and 1."""
+    with TemporaryDirectory() as folder:
+        SampleWriter(Path(folder), TRACKML_LAYERS, lambda _: an_event()).write([1])
+        files = (Path(folder) / table / SAMPLE_FILE for table in SAMPLE_TABLES)
+        return [bytes([kind]) + path.read_bytes() for kind, path in enumerate(files)]
+
+
+def read_sample(folder: Path, content: bytes) -> Event:
+    """First byte: which of the two files is spoiled, the last for all others."""
+    spoiled = min(content[0], len(SAMPLE_TABLES) - 1) if content else 0
+    for kind, seed in enumerate(sample_seeds()):
+        path = folder / "sample" / SAMPLE_TABLES[kind] / SAMPLE_FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content[1:] if kind == spoiled else seed[1:])
+    return read_event(folder / "sample")
+
+
+@cache
+def tracks_file() -> bytes:
+    hit_id = np.arange(30)
+    with TemporaryDirectory() as folder:
+        return write_tracks(Path(folder), EVENT, hit_id, hit_id // 4).read_bytes()
+
+
+def track_seeds() -> list[bytes]:
+    return [b"\0" + tracks_file(), b"\1event_id,hit_id,track_id\n1,1,0\n1,2,0\n2,1,7\n"]
+
+
+def read_track_file(folder: Path, content: bytes) -> object:
+    """First byte: 0 a parquet file of an event, others a submission."""
+    path = folder / (f"{EVENT}-tracks.parquet" if content[:1] == b"\0" else "submission.csv")
+    path.write_bytes(content[1:])
+    found = open_tracks(path)
+    return [found.read(number) for number in found.events]

@@ -1,0 +1,99 @@
+"""Readers of what runs leave (records, models, checkpoints) for fuzzing and property tests.
+
+As in readers.py, `read(folder, content)` lays `content` where the reader looks for it; a first byte
+chooses the file.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bigtrk.cost.sharding import sharding
+from bigtrk.parallel.engines.ds_config import load_ds_config
+from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.training.checkpoint.manifest import MANIFEST
+from bigtrk.training.run_folder import DESCRIPTION
+from tests.hostile.checkpoint_files import (
+    checkpoint_files,
+    checkpoint_seeds,
+    model_files,
+    model_seeds,
+    read_checkpoint,
+    read_model,
+    read_resumed,
+    resumed_seeds,
+)
+from tests.hostile.json_values import as_json
+from tests.hostile.reader import Reader
+from tests.hostile.records import (
+    evaluation_json,
+    metric_lines,
+    pipeline_evaluation_json,
+    run_json,
+    series_json,
+)
+from tests.hostile.report_files import (
+    pipeline_seeds,
+    read_pipeline_reports,
+    read_reports,
+    report_seeds,
+)
+from tests.reports.pipeline_folders import PIPELINE_RECORD
+
+
+def ds_json() -> dict[str, Any]:
+    zero = {
+        "stage": 2,
+        "overlap_comm": True,
+        "reduce_bucket_size": 5e8,
+        "offload_optimizer": {"device": "cpu", "pin_memory": True},
+    }
+    return {
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "communication_data_type": "fp32",
+        "steps_per_print": 10,
+        "wall_clock_breakdown": False,
+        "comms_logger": {"enabled": True, "verbose": False},
+        "flops_profiler": {"enabled": False, "profile_step": 1},
+        "csv_monitor": {"enabled": False, "output_path": "x"},
+    }
+
+
+def read_ds_config(folder: Path, content: bytes) -> object:
+    path = folder / "ds.json"
+    path.write_bytes(content)
+    settings = EngineSettings(name="deepspeed", ds_config=str(path))
+    return sharding(settings, 4), load_ds_config(str(path), OptimizerSettings())
+
+
+RECORD_READERS = {
+    "report": Reader(report_seeds, read_reports),
+    "pipeline": Reader(pipeline_seeds, read_pipeline_reports),
+    "model": Reader(model_seeds, read_model),
+    "checkpoint": Reader(checkpoint_seeds, read_checkpoint),
+    "resumed": Reader(resumed_seeds, read_resumed),
+    "deepspeed": Reader(lambda: [as_json(ds_json())], read_ds_config),
+}
+# Files of JSON by the reader they are for: the byte that chooses them, and their content.
+JSON_FILES: dict[str, tuple[str, bytes, Any]] = {
+    "run.json": ("report", b"\0", run_json()),
+    "metrics.jsonl": ("report", b"\1", metric_lines()),
+    "evaluation.json": ("report", b"\2", evaluation_json()),
+    "series.json": ("report", b"\3", series_json()),
+    "pipeline.json": ("pipeline", b"\0", PIPELINE_RECORD.model_dump(mode="json")),
+    "pipeline evaluation.json": ("pipeline", b"\1", pipeline_evaluation_json()),
+    "config.json": ("model", b"\0", json.loads(model_files()[DESCRIPTION])),
+    "manifest.json": ("checkpoint", b"\1", json.loads(checkpoint_files()[MANIFEST])),
+    "resumed run.json": ("resumed", b"\0", run_json()),
+    "resumed metrics.jsonl": ("resumed", b"\1", metric_lines()),
+    "ds.json": ("deepspeed", b"", ds_json()),
+}
+
+
+def as_file(name: str, content: Any) -> bytes:
+    """Returns the bytes that the reader of JSON_FILES[name] is given."""
+    _, first, _ = JSON_FILES[name]
+    if name.endswith("jsonl") and isinstance(content, list):
+        return first + b"".join(as_json(line) + b"\n" for line in content)
+    return first + as_json(content)

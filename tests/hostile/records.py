@@ -1,0 +1,83 @@
+"""The records of runs, of series and of evaluations, as JSON has them."""
+
+from typing import Any
+
+from bigtrk.records.metrics import MeanEdgeMetrics, NormsRecord, PowerRecord
+from bigtrk.records.run import DataRecord, Resumption
+from bigtrk.records.series import SeriesRecord
+from bigtrk.training.settings import Configuration
+from tests.reports.pipeline_folders import pipeline_evaluation
+from tests.reports.run_folders import (
+    binned_evaluation_record,
+    epoch_record,
+    run_record,
+    step_record,
+    validation_record,
+)
+
+CONFIGURATION = Configuration.model_validate({"model": {"hidden": 4, "layers": 2}})
+
+
+def run_json() -> dict[str, Any]:
+    config = CONFIGURATION.model_dump(mode="json")
+    data = DataRecord(train_events=6, validation_events=2, nodes=1200, edges=5100)
+    record = run_record(2, config=config, data=data, resumed=(Resumption(step=1),))
+    return record.model_dump(mode="json")
+
+
+def metric_lines() -> list[dict[str, Any]]:
+    norms = NormsRecord(
+        gradient={"encoder": 0.1, "layer": None}, weight={"encoder": 1.0, "layer": 2.0}
+    )
+    routes, absent = {"event0": 1, "event1": 2}, PowerRecord(absent={"accelerator": "none"})
+    lines = [
+        step_record(0, norms=norms, routes=routes, pt_loss=0.1, spike=False),
+        step_record(1, norms=norms, routes=routes, spike=True),
+        validation_record(1, 1.5, **COUNTED),
+        epoch_record(
+            *(0, 4.0),
+            validation=MeanEdgeMetrics(**COUNTED),
+            power=PowerRecord(host_joules=3.0),
+            planned_steps=3,
+        ),
+        epoch_record(1, 2.0, validation=MeanEdgeMetrics(**COUNTED), power=absent),
+    ]
+    return [line.model_dump(mode="json") for line in lines]
+
+
+COUNTED: dict[str, Any] = {
+    "n_target": 90,
+    "n_predicted": 80,
+    "n_found": 60,
+    "n_true_predicted": 70,
+    "efficiency": 0.7,
+    "target_purity": 0.8,
+    "total_purity": 0.9,
+    "purity": 0.85,
+    "loss": 0.1,
+    "auc": 0.9,
+    "events_skipped": 1.0,
+}
+
+
+def evaluation_json() -> dict[str, Any]:
+    return binned_evaluation_record().model_dump(mode="json")
+
+
+def series_json() -> dict[str, Any]:
+    record = SeriesRecord(
+        kind="strong",
+        ranks=(1, 2),
+        repeats=2,
+        events=6,
+        validation=2,
+        cores_per_rank=1,
+        host_cores=2,
+        price_per_device_hour=1.0,
+        configuration={"training": {"epochs": 3}},
+    )
+    return record.model_dump(mode="json")
+
+
+def pipeline_evaluation_json() -> dict[str, Any]:
+    return pipeline_evaluation().model_dump(mode="json")

@@ -1,0 +1,120 @@
+"""Files that reports are made of: valid ones, and all reports there are of them."""
+
+import io
+import json
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from bigtrk.cost.machine_constants import CPU
+from bigtrk.planning.check import check
+from bigtrk.planning.plan import check_summary
+from bigtrk.records.pipeline import PIPELINE
+from bigtrk.reports import (
+    read_pipeline,
+    read_run,
+    show,
+    show_pipelines,
+    summarise,
+    summarise_pipelines,
+    write_html,
+    write_pipelines_html,
+)
+from bigtrk.reports.study import StudyReport
+from bigtrk.studies.scaling.report import SeriesReport
+from tests.hostile.json_values import as_json
+from tests.hostile.reader import refusal
+from tests.hostile.records import (
+    evaluation_json,
+    metric_lines,
+    pipeline_evaluation_json,
+    run_json,
+    series_json,
+)
+from tests.reports.pipeline_folders import PIPELINE_RECORD
+
+EVALUATION = "evaluations/graphs-20261122T064105Z.json"
+RECORDS = ("run.json", "metrics.jsonl", EVALUATION, "series.json")
+
+
+def good_record(name: str) -> bytes:
+    if name == "metrics.jsonl":
+        return b"".join(as_json(line) + b"\n" for line in metric_lines())
+    whole = {"run.json": run_json, EVALUATION: evaluation_json}
+    return as_json({**whole, "series.json": series_json}[name]())
+
+
+def report_runs(folder: Path) -> None:
+    runs = [read_run(folder / f"ranks000{n}-1") for n in (1, 2)]
+    show(runs, Console(file=io.StringIO()))
+    write_html(runs, folder / "page.html")
+    json.dumps(summarise(runs), allow_nan=False)
+
+
+def report_series(folder: Path) -> None:
+    series = SeriesReport([folder])
+    series.show(Console(file=io.StringIO()))
+    series.write_html(folder / "series.html")
+    series.write_lines(folder / "lines.jsonl")
+
+
+def report_study(folder: Path) -> None:
+    study = StudyReport({name: folder / f"{name}-1" for name in ("ranks0001", "ranks0002")})
+    study.show(Console(file=io.StringIO()))
+    study.write(folder / "study.html", folder / "study.json")
+
+
+def check_plan(folder: Path) -> None:
+    """Compares a run with its plan as `bigtrk plan --check` does."""
+    check_summary([check(folder / "ranks0002-1", CPU, None)])
+
+
+REPORTS = (report_runs, report_series, report_study, check_plan)
+
+
+def read_reports(folder: Path, content: bytes) -> object:
+    """Every report there is of a run, a study of it, and a series of two. First byte: which of
+    RECORDS is `content`.
+    """
+    spoilt = RECORDS[content[0] % len(RECORDS)] if content else "run.json"
+    for name in RECORDS:
+        good = content[1:] if name == spoilt else good_record(name)
+        for run in ("ranks0001-1", "ranks0002-1"):
+            path = folder / "series" / ("" if name == "series.json" else run) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(good)
+    other = as_json({**run_json(), "world_size": 4})
+    (folder / "series" / "ranks0001-1" / "run.json").write_bytes(other)
+    refused = [refusal(partial(report, folder / "series")) for report in REPORTS]
+    for told in filter(str, refused):
+        raise told
+    return None
+
+
+def report_seeds() -> list[bytes]:
+    return [bytes([kind]) + good_record(name) for kind, name in enumerate(RECORDS)]
+
+
+PIPELINE_FILES = {
+    PIPELINE: PIPELINE_RECORD.model_dump(mode="json"),
+    "evaluations/events-20261122T064105Z.json": pipeline_evaluation_json(),
+}
+
+
+def read_pipeline_reports(folder: Path, content: bytes) -> object:
+    """Every report there is of a pipeline. First byte: which of PIPELINE_FILES is `content`."""
+    spoilt = [*PIPELINE_FILES][content[0] % len(PIPELINE_FILES)] if content else PIPELINE
+    for name, good in PIPELINE_FILES.items():
+        path = folder / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content[1:] if name == spoilt else as_json(good))
+    pipelines = [read_pipeline(folder / "mine")]
+    show_pipelines(pipelines, Console(file=io.StringIO()))
+    write_pipelines_html(pipelines, folder / "page.html")
+    json.dumps(summarise_pipelines(pipelines), allow_nan=False)
+    return None
+
+
+def pipeline_seeds() -> list[bytes]:
+    return [bytes([kind]) + as_json(good) for kind, good in enumerate(PIPELINE_FILES.values())]

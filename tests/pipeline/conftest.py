@@ -1,0 +1,44 @@
+"""Fixtures that the tests of pipelines share."""
+
+import fcntl
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.small_pipeline import Typed, make_pipeline
+from tests.programs import run_here
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pipeline with the events that it was trained on, and others with and without truth.
+
+    Its training takes longer than any test of it: processes that test at once share one.
+    """
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "hits to tracks"
+    with (shared / "hits to tracks.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "out" / "pipeline.json").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # another process may have failed at it
+            make_pipeline(folder)
+    return folder
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    """Runs a command of `bigtrk` that succeeds, and returns the JSON that it prints."""
+
+    def run(*words: str | Path) -> Any:
+        command = ["bigtrk", *map(str, words), "--json"]
+        status, printed, _ = run_here(command, monkeypatch, capsys)
+        assert status == 0
+        return json.loads(printed)
+
+    return run

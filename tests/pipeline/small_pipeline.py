@@ -1,0 +1,47 @@
+"""A small pipeline: its settings, its events, its training."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bigtrk.events.simulation.production import simulate_folder
+from bigtrk.pipeline.training.train import train_pipeline
+
+Typed = Callable[..., Any]
+EPOCHS = {"embedding": 20, "filter": 6, "classifier": 10}
+SMALL: dict[str, Any] = {
+    "embedding": {
+        "model": {"name": "embedding", "hidden": 32, "mlp_layers": 2},
+        "optimizer": {"lr": 0.01},
+    },
+    "filter": {"model": {"name": "mlp", "hidden": 16, "mlp_layers": 2}, "optimizer": {"lr": 0.01}},
+    "classifier": {"model": {"hidden": 16, "layers": 3}, "optimizer": {"lr": 0.005}},
+}
+
+
+def settings() -> dict[str, Any]:
+    """Makes the settings of a pipeline for events of 200 particles."""
+    stages = {
+        stage: {
+            **content,
+            "sampling": {"method": "wedges", "wedges": 2},
+            "training": {"epochs": EPOCHS[stage], "class_balance": "equal"},
+        }
+        for stage, content in SMALL.items()
+    }
+    stages["embedding"]["data"] = {"node_features": ["r", "cos_phi", "sin_phi", "z", "eta"]}
+    return {"validation": 2, "fakes": 0.1, **stages}
+
+
+def make_pipeline(folder: Path) -> None:
+    """Trains a pipeline on 6 events; beside it lie 2 others, with and without truth."""
+    simulate_folder(folder / "events", range(6), 200, seed=1, detectors=None)
+    simulate_folder(folder / "others", range(10, 12), 200, seed=1, detectors=None)
+    (folder / "hits").mkdir()
+    for file in (folder / "others").glob("*-hits.*"):
+        shutil.copy(file, folder / "hits")
+    (folder / "pipeline.yaml").write_text(yaml.safe_dump(settings()))
+    train_pipeline(folder / "events", folder / "out", folder / "pipeline.yaml", None)

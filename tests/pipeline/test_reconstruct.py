@@ -1,0 +1,235 @@
+"""Hits without truth become tracks, and what is unlike the training is said."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.events.detectors import write_detectors
+from bigtrk.events.event import Event
+from bigtrk.events.reader import find_events, read_detectors, read_event
+from bigtrk.events.writer import write_event, write_table
+from bigtrk.parallel.process_group import process_group
+from bigtrk.pipeline.build import build_radius_graphs
+from bigtrk.pipeline.filtering import filter_folder
+from bigtrk.pipeline.options import MakingOptions
+from bigtrk.pipeline.reconstruct import reconstruct_folder
+from bigtrk.pipeline.stages import load_pipeline
+from bigtrk.pipeline.tracks_folder import TracksMade
+from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
+from bigtrk.tracks.storage.files import open_tracks
+from tests.distributed.ranks import ALONE
+from tests.pipeline.small_pipeline import Typed
+from tests.programs import run_here
+from tests.test_bad_input import one_line
+
+
+def test_hits_without_truth_become_tracks(
+    folder: Path, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = typed("reconstruct", folder / "out", folder / "hits", "tracks")
+    assert made["failed"] == {}
+    for name in find_events(folder / "hits"):
+        found = made["events"][name]
+        assert found["tracks"] > 50
+        assert found["hits"] == len(read_event(folder / "hits", name).hits["hit_id"])
+        assert found["notes"] == []
+    assert [*open_tracks(Path("tracks/submission.csv")).events] == [10, 11]
+    for tracks in ("tracks", "tracks/submission.csv"):
+        judged = typed("score", tracks, folder / "others")
+        strict = next(
+            m for m in judged["matching"] if (m["style"], m["mode"]) == ("ATLAS", "strict")
+        )
+        assert strict["efficiency"] > 0.6
+        assert strict["fake_rate"] < 0.3
+
+
+def test_another_threshold_makes_other_tracks(
+    folder: Path,
+    typed: Typed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = read_merge_tree(folder / "out" / "merge_tree.safetensors").threshold
+    command = ["reconstruct", str(folder / "out"), str(folder / "hits"), str(tmp_path)]
+
+    def tracks(*options: str) -> int:
+        return sum(one["tracks"] for one in typed(*command, *options)["events"].values())
+
+    assert tracks() == tracks("--threshold", str(own))
+    assert tracks("--threshold", "0.1") > tracks("--threshold", "0.9") > 0
+    assert tracks("--threshold", "1") == 0
+    for wrong in ("1.1", "nan"):
+        status, _, errors = run_here(
+            ["bigtrk", *command, "--threshold", wrong], monkeypatch, capsys
+        )
+        assert status == 2
+        assert "threshold" in one_line(errors)
+
+
+@pytest.mark.parametrize("builder", ["components", "walk"])
+def test_inferred_tracks_are_those_that_evaluate_judges(
+    folder: Path,
+    typed: Typed,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    builder: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = json.loads((folder / "out" / "pipeline.json").read_text())
+    build_radius_graphs(
+        folder / "others", Path("near"), folder / "out" / "embedding", record["radius"], None
+    )
+    filter_folder(folder / "out" / "filter", Path("near"), Path("thin"), record["cut"], None)
+    run = str(folder / "out" / "classifier")
+
+    def strict(*words: str) -> tuple[Any, ...]:
+        found = typed(*words)
+        rows = found.get("tracks", found) if words[0] == "evaluate" else found
+        [row] = [r for r in rows["matching"] if (r["style"], r["mode"]) == ("ATLAS", "strict")]
+        return tuple(
+            row[key] for key in ("n_particles", "n_reconstructed", "n_tracks", "n_matched")
+        )
+
+    options = ("--builder", builder, "--score-cut", "0.8")
+    typed("infer", run, "thin", "tracks", *options)
+    judged = strict("score", "tracks", str(folder / "others"))
+    assert judged == strict("evaluate", run, "thin", "--tracks", *options)
+    assert judged[1] > 0
+
+
+def reconstructed(folder: Path, events: Path, out: Path) -> TracksMade:
+    with process_group(ALONE):
+        return reconstruct_folder(folder / "out", events, out / "tracks", MakingOptions(), ALONE)
+
+
+def test_truth_is_not_read(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "others", tmp_path / "others")
+    for truth in (tmp_path / "others").glob("*-truth.*"):
+        truth.write_bytes(b"nonsense")
+    made = [
+        reconstructed(folder, events, tmp_path) for events in (folder / "hits", tmp_path / "others")
+    ]
+    assert made[0].tracks == made[1].tracks
+    assert made[1].failed == {}
+
+
+def test_events_of_one_number_are_refused(folder: Path, tmp_path: Path) -> None:
+    event = read_event(folder / "hits", "event000000010")
+    for name in ("event1", "event01"):
+        write_event(replace(event, name=name), tmp_path / "hits")
+    with pytest.raises(InputError, match="have the same number"):
+        reconstructed(folder, tmp_path / "hits", tmp_path)
+
+
+def test_events_with_few_hits_or_strange_ones_are_reconstructed(
+    folder: Path, tmp_path: Path
+) -> None:
+    event = read_event(folder / "hits", "event000000010")
+    few = {name: column[:300] for name, column in event.hits.items()}
+    in_one_place = {**few, **{axis: np.full(300, 7.0) for axis in "xyz"}}
+    foreign = {**event.hits, "module_id": event.hits["module_id"] + 100_000}
+    chosen = {
+        "event000000001": {name: column[:1] for name, column in event.hits.items()},
+        "event000000002": in_one_place,
+        "event000000003": foreign,
+    }
+    for name, hits in chosen.items():
+        write_event(Event(name=name, hits=hits), tmp_path / "hits")
+    made = reconstructed(folder, tmp_path / "hits", tmp_path)
+    assert made.failed == {}
+    assert made.tracks["event000000001"] == 0
+    assert made.tracks["event000000003"] > 50
+
+
+def test_what_is_unlike_the_training_is_noted(folder: Path) -> None:
+    pipeline = load_pipeline(folder / "out")
+    event = read_event(folder / "hits", "event000000010")
+
+    def notes(hits: dict[str, Any]) -> list[str]:
+        return pipeline.tracks(replace(event, hits=hits), 3)[1].notes
+
+    def only(chosen: Any) -> dict[str, Any]:
+        return {name: column[chosen] for name, column in event.hits.items()}
+
+    assert notes(event.hits) == []
+    assert notes(only(slice(0))) == ["has no hits, which makes no track"]
+    assert notes(only(slice(1))) == ["has one hit, which makes no track"]
+    [note] = notes(only(~np.isin(event.hits["volume_id"], (16, 18))))
+    assert note == "has no hits in volumes where the training's events have some: 16, 18"
+    [note] = notes({**event.hits, "module_id": event.hits["module_id"].astype(int) + 100_000})
+    assert (
+        f"{len(event.hits['x']):,} of {len(event.hits['x']):,} hits are in modules beyond" in note
+    )
+
+
+def test_an_event_without_hits_and_a_detector_of_other_modules_are_noted(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    events = tmp_path / "hits"
+    shutil.copytree(folder / "hits", events)
+    (events / "event000000001-hits.csv").write_text("hit_id,x,y,z,volume_id,layer_id,module_id\n")
+    write_detectors(events)
+    detectors = read_detectors(events)
+    kept = detectors["volume_id"] != 8
+    write_table({n: c[kept] for n, c in detectors.items()}, events / "detectors.csv", True)
+    command = ["bigtrk", "reconstruct", str(folder / "out"), str(events), str(tmp_path / "tracks")]
+    status, printed, errors = run_here([*command, "--json"], monkeypatch, capsys)
+    made = json.loads(printed)
+    assert (status, made["failed"]) == (0, {})
+    empty = made["events"]["event000000001"]
+    assert (empty["hits"], empty["tracks"]) == (0, 0)
+    assert "event000000001: has no hits, which makes no track" in errors
+    [note] = made["events"]["event000000010"]["notes"]
+    assert "modules that detectors.csv does not name, first module" in note
+    assert [*open_tracks(tmp_path / "tracks").events] == [1, 10, 11]
+    (events / "detectors.csv.gz").write_bytes(b"volume")
+    status, printed, errors = run_here([*command, "--json"], monkeypatch, capsys)
+    assert status == 0
+    assert "detectors.csv.gz: is no gzip file" in errors
+    assert json.loads(printed)["events"]["event000000010"]["notes"] == []
+
+
+def test_too_many_pairs_shrink_the_radius(folder: Path) -> None:
+    pipeline = load_pipeline(folder / "out")
+    event = read_event(folder / "hits", "event000000010")
+    tracks, passage = pipeline.tracks(event, 3)
+    assert passage.notes == []
+    few = replace(pipeline, most_edges=passage.edges["radius"] // 2)
+    _, reduced = few.tracks(event, 3)
+    assert 0.8 * few.most_edges < reduced.edges["radius"] <= few.most_edges
+    assert re.fullmatch(r"joins hits within .* instead of .*, where there are .*", reduced.notes[0])
+    together = replace(event, hits={**event.hits, **{a: np.ones(len(tracks)) for a in "xyz"}})
+    none, alone = few.tracks(together, 3)
+    assert (none == -1).all()
+    assert alone.edges["radius"] == 0
+    assert "joins hits within 0 instead of" in alone.notes[0]
+
+
+def test_a_hit_beyond_float32_is_named(folder: Path) -> None:
+    event = read_event(folder / "hits", "event000000010")
+    x = event.hits["x"].astype(np.float64)
+    x[4] = 1e300
+    told = f"hit {event.hits['hit_id'][4]} has no place in the embedding"
+    with pytest.raises(InputError, match=told):
+        load_pipeline(folder / "out").tracks(replace(event, hits={**event.hits, "x": x}), 3)
+
+
+def test_a_failed_event_is_named_and_the_others_are_done(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "hits", tmp_path / "hits")
+    first = next((tmp_path / "hits").glob("event000000010-hits.*"))
+    first.write_bytes(b"not a table")
+    made = reconstructed(folder, tmp_path / "hits", tmp_path)
+    assert [*made.failed] == ["event000000010"]
+    assert [*made.tracks] == ["event000000011"]
