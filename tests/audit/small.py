@@ -34,7 +34,7 @@ def write_data(folder: Path, n_events: int = 3, n_nodes: int = 24) -> None:
 
 
 def configuration(folder: Path, **sections: Any) -> Configuration:
-    """A model of few parameters, trained on `graphs`."""
+    """Configures a model of few parameters, trained on `graphs`."""
     data = {"train": [folder / "graphs"], "validation": 0}
     return Configuration.model_validate(
         {"data": data, "model": {"hidden": 4, "layers": 2}, **sections}
@@ -63,8 +63,9 @@ def exact_of(audited: Subject, model: nn.Module) -> Exact:
 def plain_gradient(
     model: nn.Module, sector: Sector, nodes: Tensor, edges: Sequence[bool] | Tensor, counted: Tensor
 ) -> Tensor:
-    """The gradient of the mean cross entropy of `counted` ones among `edges` of `nodes`, without
-    anything else of bigtrk than its model: nodes [n], edges [e] rows, counted [e] bool -> [P].
+    """Returns the gradient of the mean cross entropy of `counted` ones among `edges` of `nodes`,
+    without anything else of bigtrk than its model: nodes [n], edges [e] rows, counted [e] bool
+    -> [P].
     """
     edges = torch.as_tensor(edges)
     row = torch.full((sector.n_nodes,), -1)

@@ -31,7 +31,7 @@ FEW = ["--draws", "4", "--events", "2"]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of four epochs of two steps, in bf16, on two of three events, in `run`."""
+    """Trains four epochs of two steps, in bf16, on two of three events, in `run`."""
     folder = tmp_path_factory.mktemp("trained")
     write_data(folder)
     configured = configuration(
@@ -126,7 +126,7 @@ def test_the_points_of_a_run_that_goes_on_are_its_checkpoints(
 
 
 def other_features(folder: Path) -> Path:
-    """A folder of a graph that lacks what the run's model reads."""
+    """Writes a graph that lacks what the run's model reads."""
     graph = random_graph(0, 20, 60)
     names = tuple(f"a{i}" for i in range(4))
     write_graph(folder, replace(graph, node_feature_names=names), {"nodes": 20, "edges": 60})

@@ -48,7 +48,7 @@ def shadow_gradients(found: Subject, model: nn.Module) -> list[Tensor]:
 
 
 def _shadow_gradient(model: nn.Module, whole: Sector, root: int) -> Tensor:
-    """All edges among the nodes that lead to a root in so many hops."""
+    """Returns all edges among the nodes that lead to a root in so many hops."""
     touched = torch.arange(whole.n_nodes) == root
     for _ in range(DEPTH):
         into = touched[whole.edge_index[1]]

@@ -30,7 +30,7 @@ def gaussian(seed: int) -> Products:
 
 
 def _vectors() -> tuple[Floats, Floats]:
-    """The exact gradient, of norm 1, and a bias of norm 0.3 with a part along it."""
+    """Returns the exact gradient, of norm 1, and a bias of norm 0.3 with a part along it."""
     exact, across = np.eye(WIDTH)[:2]
     return exact, 0.3 * (-0.6 * exact + 0.8 * across)
 

@@ -90,7 +90,7 @@ def checkpoint_files() -> dict[str, bytes]:
 
 
 def resealed(raw: bytes) -> bytes:
-    """The manifest with a digest that fits, as an attacker would write it."""
+    """Returns the manifest with a digest that fits, as an attacker would write it."""
     try:
         content = json.loads(raw)
         del content["sha256"]

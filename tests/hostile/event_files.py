@@ -74,7 +74,7 @@ def read_events(folder: Path, content: bytes) -> Event:
 
 @cache
 def sample_seeds() -> list[bytes]:
-    """A file of hits and one of particles, first byte 0 and 1."""
+    """Returns a file of hits and one of particles, first byte 0 and 1."""
     with TemporaryDirectory() as folder:
         SampleWriter(Path(folder), TRACKML_LAYERS, lambda _: an_event()).write([1])
         files = (Path(folder) / table / SAMPLE_FILE for table in SAMPLE_TABLES)

@@ -62,13 +62,13 @@ def read_map(folder: Path, content: bytes) -> object:
 
 
 def header_of(content: bytes) -> tuple[dict[str, object], bytes]:
-    """The header of a safetensors file and what follows it."""
+    """Returns the header of a safetensors file and what follows it."""
     end = 8 + int.from_bytes(content[:8], "little")
     return json.loads(content[8:end]), content[end:]
 
 
 def with_true_digests(content: bytes) -> bytes:
-    """The same file with digests that its tensors have, as an attacker would write it."""
+    """Returns the same file with digests that its tensors have, as an attacker would write it."""
     try:
         said = header_of(content)[0]["__metadata__"]
         tensors = load(content)
@@ -84,7 +84,7 @@ def with_true_digests(content: bytes) -> bytes:
 
 
 def _store(folder: Path, kind: str, content: bytes) -> Path:
-    """A folder that holds `content` as its event; first byte odd: digests and manifest agree."""
+    """Makes a folder whose event is `content`; first byte odd: digests and manifest agree."""
     store = folder / kind
     store.mkdir(exist_ok=True)
     agrees, content = content[:1], content[1:]
@@ -120,7 +120,7 @@ def manifest_of(kind: str) -> bytes:
 
 
 def with_true_seal(content: bytes) -> bytes:
-    """The same manifest with the digest that it has, as an attacker would write it."""
+    """Returns the same manifest with the digest that it has, as an attacker would write it."""
     try:
         manifest = json.loads(content)
         manifest.pop("sha256", None)

@@ -15,7 +15,7 @@ from tests.programs import run_here
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pipeline with the events that it was trained on, and others with and without truth.
+    """Makes a pipeline beside the events that trained it, and others with and without truth.
 
     Its training takes longer than any test of it: processes that test at once share one.
     """

@@ -1,4 +1,4 @@
-"""A small pipeline: its settings, its events, its training."""
+"""A small pipeline: its settings, its events, its training; and how commands are typed."""
 
 import shutil
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from tests.test_bad_input import one_line
 
 @pytest.fixture
 def evaluated(folder: Path, tmp_path: Path) -> Path:
-    """A copy of the pipeline, in which evaluations are written."""
+    """Copies the pipeline, in which evaluations are written."""
     out = tmp_path / "mine"
     shutil.copytree(folder / "out", out, ignore=shutil.ignore_patterns("graphs"))
     return out

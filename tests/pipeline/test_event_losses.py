@@ -40,7 +40,7 @@ CUT, CRITERIA = 0.5, Criteria(min_hits=3, pt_min=0.3)
 
 
 def with_hits_in_one_module(event: Event) -> Event:
-    """The event with all hits of one particle in one module, so that no edge joins them."""
+    """Returns the event with all hits of one particle in one module, so that no edge joins them."""
     particle = hit_particles(event)
     ids, counts = np.unique(particle[particle > 0], return_counts=True)
     own = particle == ids[counts.argmax()]

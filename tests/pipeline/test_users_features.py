@@ -49,7 +49,7 @@ def write_run(folder: Path, **model: Any) -> None:
 
 
 def features(graph: EventGraph) -> tuple[Tensor, Tensor]:
-    """The features of nodes [N, 2] and edges [E, 2], written out in float64."""
+    """Returns the features of nodes [N, 2] and edges [E, 2], written out in float64."""
     nodes, edges = graph.node_features.double(), graph.edge_features.double()
     r, z = nodes[:, 0], nodes[:, 2]
     middle = z[graph.edge_index].sum(dim=0).abs() / 2

@@ -19,19 +19,12 @@ SUMMARY: Summary = {"cases": 3, "failed": 0, "exceeded": {"memory": 1.1}, "speed
 # Every script that publishes, with the arguments that it cannot do without.
 SCRIPTS = {
     "bench.bench_attention": ["graph.npz"],
-    "bench.bench_balance": ["graphs"],
     "bench.bench_checkpoint": [],
     "bench.bench_hot_path": [],
-    "bench.bench_sampling": ["graphs"],
-    "bench.bench_shadow_epochs": ["graphs"],
-    "bench.exchange_cost": ["sectors"],
     "bench.gpu_suite": [],
     "bench.measure_sharding": [],
-    "bench.partition_volumes": [],
     "bench.plan_accuracy": [],
     "bench.plan_choice": [],
-    "bench.scaling_curves": [],
-    "bench.study_results": ["scaling"],
     "faults.inject_faults": ["--rounds=1"],
     "faults.soak": [],
     "parity.parity_matrix": [],
@@ -46,6 +39,13 @@ SCRIPTS = {
     "physics.simulator_residuals": ["event1000"],
     "physics.stitched_tracks": ["pipeline", "events"],
     "rehearsals.rehearse_all": [],
+    "sampling.bench_balance": ["graphs"],
+    "sampling.bench_sampling": ["graphs"],
+    "sampling.bench_shadow_epochs": ["graphs"],
+    "scaling.exchange_cost": ["sectors"],
+    "scaling.partition_volumes": [],
+    "scaling.scaling_curves": [],
+    "scaling.study_results": ["scaling"],
 }
 
 
