@@ -21,9 +21,10 @@ MAINS = {
 }
 CHECKOUT = Path(bigtrk.__file__).parent.parent
 _RUN_IN_ONE = """
-import json, sys
+import gc, json, sys
 from tests.programs import MAINS
 for line in json.loads(sys.argv[1]):
+    gc.freeze()  # what a command has imported is no garbage of the next
     sys.argv = line.split()
     try:
         MAINS[sys.argv[0]]()

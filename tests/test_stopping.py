@@ -56,7 +56,12 @@ def started(graphs: Path, run: Path, there: str, *settings: str) -> Iterator[sub
             training.kill()
 
 
-def test_sigterm_saves_and_asks_to_be_started_again(tmp_path: Path, graphs: Path) -> None:
+def test_sigterm_saves_and_asks_to_be_started_again(
+    tmp_path: Path,
+    graphs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     run = tmp_path / "run"
     with started(graphs, run, "metrics.jsonl") as training:
         training.send_signal(signal.SIGTERM)
@@ -68,9 +73,9 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path: Path, graphs: Path
         f"--resume {run}"
     )
     assert not (run / LOCK).exists()
-    resumed = train(tmp_path, "--resume", str(run), "training.minutes=1e-9")
-    printed = resumed.communicate(timeout=300)[0]
-    assert resumed.returncode == 0
+    resume = ["bigtrk/train.py", "--resume", str(run), "training.minutes=1e-9"]
+    status, printed, _ = run_here(resume, monkeypatch, capsys)
+    assert status == 0
     assert "reports lack" not in printed
     assert [step.step for step in read_run(run).steps] == list(range(done + 1))
 
@@ -128,9 +133,8 @@ def test_a_run_is_evaluated_while_it_lives_and_once_it_is_stopped(
     assert 0 < living["step"] <= stopped["step"] == len(read_run(run).steps)
     assert (stopped["events"], stopped["events_left_out"]) == (1, 2)
     # One more step that changes no weight ends the run.
-    resumed = train(tmp_path, "--resume", str(run), "training.minutes=1e-9", "optimizer.lr=1e-30")
-    resumed.communicate(timeout=300)
-    assert resumed.returncode == 0
+    resume = ["bigtrk/train.py", "--resume", str(run), "training.minutes=1e-9"]
+    assert run_here([*resume, "optimizer.lr=1e-30"], monkeypatch, capsys)[0] == 0
     ended = evaluated(run, graphs, monkeypatch, capsys)
     assert ended == {**stopped, "step": None}
     assert len(list((run / "evaluations").iterdir())) == 3

@@ -16,9 +16,7 @@ from bigtrk.parallel.ranks import Ranks, publish
 
 # Processes are forked from one that has imported what takes long: half the time of all these tests.
 FORKSERVER = multiprocessing.get_context("forkserver")
-FORKSERVER.set_forkserver_preload(
-    ["bigtrk.train", "deepspeed", "tests.distributed.runs", "tests.distributed.parity"]
-)
+FORKSERVER.set_forkserver_preload(["tests.distributed.preloaded"])
 # A process without others, for what needs no group.
 ALONE = Ranks(0, 1, 0, 1, "test")
 

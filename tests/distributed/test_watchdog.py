@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from bigtrk.parallel.meeting import meet
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.watchdog import Watchdog
 from bigtrk.tracing import traced, waiting
+from tests.distributed.ranks import FORKSERVER, run_ranks
 from tests.programs import free_port
 
 PATIENCE = 6  # s
@@ -80,32 +80,32 @@ SCENARIOS = {
 }
 
 
-def play(scenario: str) -> tuple[int, str, float]:
+def run_scenario(scenario: str, port: int, said: Path) -> None:
+    """Starts the ranks; they print errors into a file."""
+    for descriptor, path in ((1, os.devnull), (2, said)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
+    os.environ["MASTER_PORT"] = str(port)
+    run_ranks(3, *SCENARIOS[scenario], start_method="fork")
+
+
+def play(scenario: str, said: Path) -> tuple[int, str, float]:
     """Exit status, what was printed, seconds."""
-    call = (
-        f"from {__name__} import SCENARIOS; from tests.distributed.ranks import run_ranks; "
-        f"run_ranks(3, *SCENARIOS[{scenario!r}], start_method='fork')"
-    )
+    said.touch()
     start = time.monotonic()
-    command = [sys.executable, "-c", call]
-    root = Path(__file__).parents[2]
-    played = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=2 * LONGEST,
-        cwd=root,
-        env={**os.environ, "MASTER_PORT": str(free_port())},
-    )
-    return played.returncode, played.stderr, time.monotonic() - start
+    played = FORKSERVER.Process(target=run_scenario, args=(scenario, free_port(), said))
+    played.start()
+    played.join(2 * LONGEST)
+    assert played.exitcode is not None, f"{scenario}: has not ended"
+    return played.exitcode, said.read_text(), time.monotonic() - start
 
 
 # They mostly wait: together they take as long as one.
 @pytest.fixture(scope="module")
-def played() -> dict[str, tuple[int, str, float]]:
+def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, float]]:
+    folder = tmp_path_factory.mktemp("said")
     with ThreadPoolExecutor() as pool:
-        return dict(zip(SCENARIOS, pool.map(play, SCENARIOS), strict=True))
+        ends = pool.map(play, SCENARIOS, [folder / scenario for scenario in SCENARIOS])
+        return dict(zip(SCENARIOS, ends, strict=True))
 
 
 @pytest.mark.parametrize(("scenario", "rank"), [("stopped", 1), ("first rank stopped", 0)])
