@@ -97,7 +97,7 @@ def _fit(
         steps = choose_steps(configuration, ranks, events.train)
     if configuration.training.spill:
         assert isinstance(steps, EventSteps), "the configuration says so"
-        spill_edges(model, configuration, ranks, events.train, steps.router)
+        spill_edges(model, configuration, ranks, events.train, steps.router, events.validation)
     if found:
         check_place(found, steps.per_epoch)
     world = make_world(ranks, _num_ranks(steps, events, ranks))
