@@ -94,9 +94,11 @@ def _needs(
 
 def _scored(cost: CostModel, event: EventSize, parts: int, ranks: int) -> float:
     """Returns the bytes of edges that a rank keeps without a backward pass: those of two layers."""
+    hidden = cost.model.hidden
+    assert hidden is not None, "the Interaction GNN has one"
     width = 2 if cost.model.precision == "bf16" else 4
     sectors = math.ceil(parts / ranks)
-    return _SCORED_STATES * sectors * event.sector(parts).edges * cost.model.hidden * width
+    return _SCORED_STATES * sectors * event.sector(parts).edges * hidden * width
 
 
 def spill_scoring(model: nn.Module, folder: Path, ranks: Ranks) -> None:
