@@ -17,7 +17,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.settings import Configuration
 
 # A draw is of one event, or of one part of one: what several make together follows from that. All
-# is computed in float32 by one process, whatever the run's precision and engine.
+# is computed in float32 by one process in its memory, whatever the run's precision and engine.
 _ONE_AT_A_TIME = (
     "engine={}",
     "sampling.method=none",
@@ -25,6 +25,8 @@ _ONE_AT_A_TIME = (
     "data.sectors=halo",
     "training.events_per_step=1",
     "training.batching=random",
+    "training.auto=false",
+    "training.spill=null",
     "training.spike_guard='off'",  # plain off is YAML's false
 )
 _METHODS = {

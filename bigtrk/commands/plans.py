@@ -7,6 +7,7 @@ import typer
 
 from bigtrk.commands.options import AsJson
 from bigtrk.console import console, print_result
+from bigtrk.errors import InputError
 from bigtrk.user_code import Code, allow_code
 
 Arguments = Annotated[
@@ -70,6 +71,7 @@ def plan(
     from bigtrk.planning import tables as plan_tables
     from bigtrk.train import DEFAULT
 
+    _check_one_task(calibrate=calibrate, check=check, choose=choose, allow_bf16=allow_bf16)
     allow_code(code or ())
     sizes = planning.Sizes(nodes, edges, events)
     per_node = ranks_per_node or 4
@@ -85,6 +87,23 @@ def plan(
     else:
         answer = plans.make_plan(planning.ask(*asked, seed))
         print_result(answer, as_json, lambda: plan_tables.show_plan(answer, console))
+
+
+def _check_one_task(*, calibrate: bool, check: bool, choose: bool, allow_bf16: bool) -> None:
+    """Refuses options that another one would silently win over.
+
+    Raises:
+        InputError: several tasks are asked for at once, or bf16 without a choice that may take it.
+    """
+    if calibrate + check + choose > 1:
+        raise InputError(
+            "bigtrk plan: --calibrate, --check and --choose are tasks of their own; give one after "
+            "the other"
+        )
+    if allow_bf16 and not choose:
+        raise InputError(
+            "bigtrk plan: --allow-bf16 is for --choose; add that, or set model.precision=bf16"
+        )
 
 
 def _calibrate(machine: str | None, as_json: bool) -> None:

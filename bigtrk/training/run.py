@@ -195,7 +195,7 @@ def _steps(
         steps = choose_steps(configuration, ranks, events.train)
     if configuration.training.spill:
         assert isinstance(steps, EventSteps), "the configuration says so"
-        spill_edges(model, configuration, ranks, events.train, steps.router)
+        spill_edges(model, configuration, ranks, events.train, steps.router, events.validation)
     return steps
 
 

@@ -17,6 +17,7 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.process_group import process_group
 from bigtrk.records.audit import AuditRecord
 from bigtrk.records.record import read_record
+from bigtrk.records.run_folder import RUN
 from bigtrk.training.model_files import build_model, load_model
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
@@ -100,6 +101,21 @@ def test_whole_graphs_allow_what_needs_no_sectors(trained: Path, audit: Any) -> 
     assert status == 0
     [end] = json.loads(printed)["points"].values()
     assert {"events", "shadow", "wedges", "fp32", "bf16"} == set(end) - {"step", "loss", "norm"}
+
+
+@pytest.mark.parametrize("setting", ["auto", "spill"])
+def test_what_is_for_whole_events_does_not_hinder_mini_batches(
+    trained: Path, tmp_path: Path, audit: Any, setting: str
+) -> None:
+    run = shutil.copytree(trained / "run", tmp_path / "run")
+    value: bool | str = True if setting == "auto" else str(tmp_path / "gone")
+    for name, key in ((RUN, "config"), (DESCRIPTION, "configuration")):
+        record = json.loads((run / name).read_text())
+        record[key]["training"][setting] = value
+        (run / name).write_text(json.dumps(record))
+    chosen = ("--way", Way.SHADOW.value)
+    status, _, errors = audit(run, trained / "graphs", *FEW, *chosen, "--newest", "--json")
+    assert status == 0, errors
 
 
 def test_the_points_of_a_run(trained: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.planning.calibration import calibrate
 from tests.distributed.graphs import random_graph
 from tests.programs import run_here
 
@@ -52,6 +53,27 @@ def test_sizes_alone_give_both_commands(
     assert f'data.train=["{cutting[4]}"]' in training
     assert f"training.memory_gib={answer['budget_bytes'] / 2**30:.3f}".rstrip("0") in training
     assert ask(command, monkeypatch, capsys) == answer
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--choose", "--check"], "are tasks of their own"),
+        (["--calibrate", "--choose"], "are tasks of their own"),
+        (["--allow-bf16"], "--allow-bf16 is for --choose"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    options: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(calibrate, "calibrate_launched", lambda _: None)  # takes minutes
+    status, out, err = run_here(["bigtrk", "plan", *SIZES, *options], monkeypatch, capsys)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
 
 
 def test_the_table_is_short_and_the_commands_stand_below_it(

@@ -62,13 +62,13 @@ class FilePlace(Place):
 
 
 class FileStore(StreamedStore):
-    """Keeps rows in memory while they take up to `memory` bytes, then in files of `folder`; freed
-    files are used again.
+    """Keeps rows in memory while they take up to `memory` bytes, then in files of `folder`, which
+    an `option` named; freed files are used again.
     """
 
-    def __init__(self, folder: Path, memory: float = 0.0) -> None:
+    def __init__(self, folder: Path, memory: float = 0.0, option: str = "training.spill") -> None:
         super().__init__(BLOCK_BYTES)
-        self.folder, self._memory = folder, memory
+        self.folder, self._memory, self._option = folder, memory, option
         self._unused: list[_File] = []
 
     def new(
@@ -140,7 +140,7 @@ class FileStore(StreamedStore):
             yield
         except OSError as error:
             raise RankError(
-                f"training.spill={self.folder}: {what} ({reason(error)}); name a folder of a local "
+                f"{self._option}={self.folder}: {what} ({reason(error)}); name a folder of a local "
                 f"disk with more free space"
             ) from None
 

@@ -1,13 +1,17 @@
 """Edges between layers in files of a local disk, where a rank's memory has no room for them."""
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from torch import nn
 
 from bigtrk.console import say
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.model import CostModel
 from bigtrk.disk.file_systems import free_bytes, network_file_system
 from bigtrk.errors import InputError
 from bigtrk.models.interaction_gnn import InteractionGNN
@@ -19,9 +23,11 @@ from bigtrk.parallel.routing import Router
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.steps.routers import memory_budget
+from bigtrk.training.steps.routers import memory_budget, scoring_router
 
 GIB = 2**30
+# Without a backward pass: the encoded edges, and those that the last layer made.
+_SCORED_STATES = 2
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,9 @@ class Need:
     memory: float
     edges: float
 
-    def spilled(self, budget: float) -> float:
-        """Returns the bytes of edges that `budget` bytes of memory have no room for."""
-        return max(0.0, self.edges - max(0.0, budget - self.memory))
+    def spilled(self, room: float) -> float:
+        """Returns the bytes of edges that `room` bytes of memory for edges are too few for."""
+        return max(0.0, self.edges - room)
 
 
 def spill_edges(
@@ -45,9 +51,10 @@ def spill_edges(
     ranks: Ranks,
     sources: Sequence[EventSource],
     router: Router,
+    scored: Sequence[EventSource],
 ) -> None:
-    """Has the edges of a training on `sources`, laid over ranks by `router`, kept in files where
-    memory has no room for them. Collective.
+    """Has the edges of a training on `sources`, laid over ranks by `router`, and of its validation
+    on those that are `scored`, kept in files where memory has no room for them. Collective.
 
     Raises:
         InputError: as open_spill.
@@ -63,13 +70,35 @@ def spill_edges(
     )
     cost = replace(cost, spills_beyond=0.0)
     needs = [
-        Need(source.name, cost.memory(source.size, *cut).total, cost.away_bytes(source.size, *cut))
-        for source, choices in zip(sources, router.seconds, strict=True)
-        for cut in choices
+        *_needs(cost, sources, router, cost.away_bytes),
+        *_needs(cost, scored, scoring_router(scored, ranks.world_size), partial(_scored, cost)),
     ]
     budget = memory_budget(configuration, ranks)
     store = together(lambda: open_spill(configuration.training, ranks, needs, budget))
     model.keep_edges_in(store)
+
+
+def _needs(
+    cost: CostModel,
+    sources: Sequence[EventSource],
+    router: Router,
+    edges: Callable[[EventSize, int, int], float],
+) -> list[Need]:
+    """Lists what events need in each of their cuts, of which `edges` counts the bytes of edges."""
+    return [
+        Need(source.name, cost.memory(source.size, *cut).total, edges(source.size, *cut))
+        for source, choices in zip(sources, router.seconds, strict=True)
+        for cut in choices
+    ]
+
+
+def _scored(cost: CostModel, event: EventSize, parts: int, ranks: int) -> float:
+    """Returns the bytes of edges that a rank keeps without a backward pass: those of two layers."""
+    hidden = cost.model.hidden
+    assert hidden is not None, "the Interaction GNN has one"
+    width = 2 if cost.model.precision == "bf16" else 4
+    sectors = math.ceil(parts / ranks)
+    return _SCORED_STATES * sectors * event.sector(parts).edges * hidden * width
 
 
 def spill_scoring(model: nn.Module, folder: Path, ranks: Ranks) -> None:
@@ -84,8 +113,8 @@ def spill_scoring(model: nn.Module, folder: Path, ranks: Ranks) -> None:
             "--spill: only the Interaction GNN keeps edges between layers; leave it out"
         )
     _check_device("--spill", ranks)
-    check_folder(folder, network=True)
-    model.keep_edges_in(FileStore(folder, 0.5 * memory_of_rank(ranks)))
+    check_folder("--spill", folder, network=True)
+    model.keep_edges_in(FileStore(folder, 0.5 * memory_of_rank(ranks), "--spill"))
 
 
 def open_spill(
@@ -99,9 +128,10 @@ def open_spill(
     """
     folder = settings.spill
     assert folder is not None, "nothing is spilled"
-    check_folder(folder, settings.spill_to_network)
-    largest = max(needs, key=lambda need: need.spilled(budget))
-    wanted, free = largest.spilled(budget) * ranks.local_size, free_bytes(folder)
+    check_folder("training.spill", folder, settings.spill_to_network)
+    room = max(0.0, budget - max(need.memory for need in needs))
+    largest = max(needs, key=lambda need: need.spilled(room))
+    wanted, free = largest.spilled(room) * ranks.local_size, free_bytes(folder)
     if wanted > free:
         raise InputError(
             f"training.spill={folder}: has {free / GIB:.1f} GiB free, and the edges of "
@@ -110,7 +140,7 @@ def open_spill(
         )
     if ranks.is_first and wanted:
         say(f"up to {wanted / GIB:.1f} GiB of edges go to {folder}, which has {free / GIB:.1f} GiB")
-    return FileStore(folder, max(0.0, budget - max(need.memory for need in needs)))
+    return FileStore(folder, room)
 
 
 def _check_device(option: str, ranks: Ranks) -> None:
@@ -121,22 +151,23 @@ def _check_device(option: str, ranks: Ranks) -> None:
         )
 
 
-def check_folder(folder: Path, network: bool) -> None:
-    """Checks that files can be made in a folder, which may lie on a `network` if that is allowed.
+def check_folder(option: str, folder: Path, network: bool) -> None:
+    """Checks that files can be made in the folder of an `option`, which may lie on a `network` if
+    that is allowed.
 
     Raises:
         InputError: they cannot, or it does.
     """
     if not folder.is_dir():
-        raise InputError(f"training.spill={folder}: no such folder; make it on a local disk")
+        raise InputError(f"{option}={folder}: no such folder; make it on a local disk")
     if not os.access(folder, os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
-        raise InputError(f"training.spill={folder}: cannot be written; name a folder of your own")
+        raise InputError(f"{option}={folder}: cannot be written; name a folder of your own")
     kind = network_file_system(folder)
     if kind and not network:
         raise InputError(
-            f"training.spill={folder}: lies on a network file system ({kind}), which is slower "
+            f"{option}={folder}: lies on a network file system ({kind}), which is slower "
             f"than a local disk and shared; name a local folder, or set "
             f"training.spill_to_network=true"
         )
     if kind:
-        say(f"training.spill={folder} lies on a network file system ({kind})")
+        say(f"{option}={folder} lies on a network file system ({kind})")

@@ -15,12 +15,14 @@ from bigtrk.disk import file_systems
 from bigtrk.errors import InputError
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig
+from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
-from bigtrk.parallel.routing import Router
+from bigtrk.parallel.routing import WHOLE, Router
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps import routers, spill
 from bigtrk.training.steps.spill import Need, check_folder, open_spill, spill_edges, spill_scoring
+from tests.distributed.ranks import ALONE
 from tests.models.graphs import F, G, make_graph
 from tests.open_files import open_files
 
@@ -34,10 +36,10 @@ def test_a_folder_must_be_there_and_be_written(
     file.write_text("")
     for name in (tmp_path / "none", file):
         with pytest.raises(InputError, match="no such folder; make it on a local disk"):
-            check_folder(name, network=False)
+            check_folder("training.spill", name, network=False)
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
     with pytest.raises(InputError, match="cannot be written; name a folder of your own"):
-        check_folder(tmp_path, network=False)
+        check_folder("training.spill", tmp_path, network=False)
 
 
 MOUNTS = """\
@@ -69,8 +71,8 @@ def test_a_network_file_system_takes_a_setting(
 ) -> None:
     monkeypatch.setattr(spill, "network_file_system", lambda _: "lustre")
     with pytest.raises(InputError, match=r"\(lustre\).*set training\.spill_to_network=true"):
-        check_folder(tmp_path, network=False)
-    check_folder(tmp_path, network=True)
+        check_folder("training.spill", tmp_path, network=False)
+    check_folder("training.spill", tmp_path, network=True)
     assert "lies on a network file system (lustre)" in "".join(capsys.readouterr())
 
 
@@ -86,14 +88,44 @@ def test_what_memory_has_no_room_for_must_fit_the_disk(
     assert "up to 9.5 GiB of edges go to" in "".join(capsys.readouterr())
     assert store._memory == 5 * GIB
     assert large.spilled(100 * GIB) == 0
-    assert large.spilled(1 * GIB) == large.edges
+    assert large.spilled(0) == large.edges
+
+
+def test_the_room_that_an_event_with_more_nodes_leaves_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "free_bytes", lambda _: 2 * GIB)
+    settings, ranks = TrainingSettings(spill=tmp_path), discover()
+    # Each alone fits 10 GiB, but the store keeps 8 of them free for the nodes of the second.
+    edges, nodes = Need("edges", 5 * GIB, 5 * GIB), Need("nodes", 8 * GIB, 1 * GIB)
+    with pytest.raises(InputError, match=r"2\.0 GiB free, and the edges of edges need 3\.0 GiB"):
+        open_spill(settings, ranks, [edges, nodes], 10 * GIB)
+
+
+def test_the_space_for_validation_is_checked_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "free_bytes", lambda _: GIB / 4)
+    configuration = Configuration.model_validate(
+        {"model": {"hidden": 64}, "training": {"spill": tmp_path, "memory_gib": 6}}
+    )
+    small: Any = SimpleNamespace(name="small", parts=1, size=EventSize(100, 1_000))
+    record = {"edges": 10_000_000}
+    size = EventSize(100_000, record["edges"])
+    large: Any = SimpleNamespace(name="large", parts=1, size=size, record=record)
+    model, ranks = configuration.model.build(4, 6, pt_head=False), ALONE
+    router = Router([{WHOLE: 1.0}], 1)
+    with process_group(ranks):
+        spill_edges(model, configuration, ranks, [small], router, [])
+        with pytest.raises(InputError, match=r"0\.2 GiB free, and the edges of large need"):
+            spill_edges(model, configuration, ranks, [small], router, [large])
 
 
 def test_only_models_that_keep_edges_score_with_files(tmp_path: Path) -> None:
     ranks = discover()
     with pytest.raises(InputError, match="--spill: only the Interaction GNN keeps edges"):
         spill_scoring(EdgeMLPConfig().build(4, 6, pt_head=False), tmp_path, ranks)
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match=r"--spill=.*: no such folder"):
         spill_scoring(InteractionGNNConfig().build(4, 6, pt_head=False), tmp_path / "no", ranks)
 
 
@@ -104,7 +136,7 @@ def test_accelerators_are_told_of_their_host_s_memory(tmp_path: Path) -> None:
         spill_scoring(model, tmp_path, ranks)
     configuration = Configuration.model_validate({"training": {"spill": tmp_path}})
     with pytest.raises(InputError, match=rf"training\.spill: .*{told}"):
-        spill_edges(model, configuration, ranks, [], Router([], 1))
+        spill_edges(model, configuration, ranks, [], Router([], 1), [])
 
 
 def test_scores_are_the_same_with_edges_in_files(
