@@ -89,9 +89,8 @@ def _commands(choice: Choice, task: Task, given: Given) -> list[str]:
         ["python", "-m", "partition", str(folder), str(cut), "--parts", str(sectors)]
         for folder, cut in cuts.items()
     ]
-    settled = {key for key, _ in choice.chosen.candidate.values} | (
-        {"data.train"} if train else set()
-    )
+    settled = {"training.memory_gib", *(key for key, _ in choice.chosen.candidate.values)}
+    settled |= {"data.train"} if train else set()
     overrides = [
         *(one for one in given.overrides if one.partition("=")[0] not in settled),
         *([f"data.train={json.dumps([*map(str, train)])}"] if train else []),
@@ -122,5 +121,6 @@ def _launcher(task: Task, engine: str) -> list[str]:
     if engine == "deepspeed":
         several = ["--num_nodes", str(hosts)] if hosts > 1 else []
         return ["deepspeed", *several, "--num_gpus", str(per_host)]
-    several = ["--nnodes", str(hosts)] if hosts > 1 else []
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "FIRST_HOST:29500"]
+    several = ["--nnodes", str(hosts), *meeting] if hosts > 1 else []
     return ["torchrun", *several, "--nproc-per-node", str(per_host)]

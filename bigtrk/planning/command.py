@@ -106,6 +106,12 @@ def ask_choice(
             "bigtrk plan --choose: give one number of ranks and the memory of each in GiB, such as "
             "--ranks 4 --memory 16"
         )
+    world = read_ranks(ranks)[0]
+    if world > ranks_per_node and world % ranks_per_node:
+        raise InputError(
+            f"bigtrk plan --choose: {world} ranks do not fill hosts of {ranks_per_node}; give a "
+            f"multiple of that, or another --ranks-per-node"
+        )
     path, overrides, folders = split_arguments(arguments, default)
     configuration = users_configuration(path, overrides)
     method = configuration.sampling.method

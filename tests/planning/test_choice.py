@@ -144,6 +144,9 @@ def test_deepspeed_has_its_launcher_and_hosts_are_counted(
     command = [*SIZES, "--ranks", "8", "--memory", "4", *SMALL]
     training = ask([*command, "--ranks-per-node", "8"], monkeypatch, capsys)["commands"][-1]
     assert training.startswith("torchrun --nproc-per-node 8 bigtrk/train.py")
+    training = ask([*command, "training.memory_gib=1"], monkeypatch, capsys)["commands"][-1]
+    assert training.startswith("torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint FIRST_HOST")
+    assert training.count("training.memory_gib=") == 1
 
 
 @pytest.mark.parametrize(
@@ -152,6 +155,8 @@ def test_deepspeed_has_its_launcher_and_hosts_are_counted(
         ([*SIZES, "--memory", "4"], "give one number of ranks and the memory of each"),
         ([*SIZES, "--ranks", "2"], "give one number of ranks and the memory of each"),
         ([*SIZES, "--ranks", "2", "--memory", "0.3"], "the least that would do is"),
+        ([*SIZES, "--ranks", "2", "--memory", "0.3"], "set training.spill=FOLDER of a local disk"),
+        ([*SIZES, "--ranks", "7", "--memory", "4"], "7 ranks do not fill hosts of 4"),
         (["nowhere", "--ranks", "2", "--memory", "4"], "nowhere: no such folder"),
         (
             [*SIZES, "--ranks", "2", "--memory", "4", "sampling.method=shadow"],

@@ -35,11 +35,14 @@ def choose(task: Task) -> Choice:
 
 def _too_little(task: Task, considered: list[Prediction]) -> str:
     least, limit = min(considered, key=lambda one: one.memory), task.limit
+    model, training = task.configuration.model, task.configuration.training
+    may_spill = model.name == "interaction" and task.machine.shared and not training.spill
+    files = "set training.spill=FOLDER of a local disk, " if may_spill else ""
     filled = f", of which {limit.share:.0%} may be filled" if limit.share < 1 else ""
     return (
         f"no settings that may be chosen fit all events in the {limit.memory / GIB:.2f} GiB of a "
         f"rank{filled}; the least that would do is {limit.enough_gib(least.memory):.3f} GiB, with "
-        f"{said(least)}: give as much, add ranks, cut the events in more sectors or lower "
+        f"{said(least)}: {files}give as much, add ranks, cut the events in more sectors or lower "
         f"model.hidden"
     )
 
