@@ -26,10 +26,10 @@ class PowerLaw:
         return float(self.factor * event * (parts**self.parts - 1))
 
 
-# Cut edges / edges, and halo rows / nodes, of event 1000: 9 % and 36 % in 8 parts with 3.0 M edges,
-# 5 and 7 times as much in 256; a tenth or less with 0.34 M. None of 40 M edges was cut yet.
-CUT = PowerLaw(factor=1.84e-3, degree=1.0535, nodes=0.0, parts=0.425)
-HALO = PowerLaw(factor=7.37e-3, degree=1.0535, nodes=0.0, parts=0.425)
+# Cut edges / edges, and halo rows / nodes, fitted to events of 0.34 M to 40 M edges in 2 to 256 parts
+# (docs/results/partition_volumes.json): off by a fifth in the median, by up to 70 %.
+CUT = PowerLaw(factor=1.16e-3, degree=1.094, nodes=-0.82, parts=0.515)
+HALO = PowerLaw(factor=4.15e-3, degree=1.13, nodes=-0.72, parts=0.53)
 # Largest / mean number of edges that a part computes.
 IMBALANCE = 1.03
 # Parts that a part exchanges rows with, at most, however many there are: 23 of 64, 27 of 256.

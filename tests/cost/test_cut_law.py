@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +10,10 @@ from bigtrk.cost.cut_law import CUT, HALO, Exchange, crossing_share, exchange_of
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.links import Link, Network, exchange
 from bigtrk.cost.machine_constants import A100
+from bigtrk.disk.files import read_json
 from bigtrk.parallel.routing import Cut
 from bigtrk.planning.dry_run import predict_step
+from scripts.scaling.fit_cut_law import LAWS, figures, fitted, measured
 from tests.cost.test_model import cost
 
 EVENT = EventSize(100_000, 3_000_000)
@@ -22,13 +25,18 @@ def test_a_whole_event_cuts_and_exchanges_nothing() -> None:
     assert EventSize(0, 0).sector(4).halo == 0
 
 
-def test_the_law_gives_the_cuts_that_it_was_made_from() -> None:
-    """Event 1000 with 3.0 M and with 0.34 M edges."""
-    nodes, edges = 103_783, 2_984_951
-    assert CUT(nodes, edges, 8) == pytest.approx(0.09, rel=0.01)
-    assert HALO(nodes, edges, 8) == pytest.approx(0.36, rel=0.01)
-    assert CUT(nodes, 335_587, 8) == pytest.approx(0.009, rel=0.01)
-    assert CUT(nodes, edges, 256) / CUT(nodes, edges, 8) == pytest.approx(32**0.55, rel=0.01)
+@pytest.mark.parametrize("name", LAWS)
+def test_the_law_is_that_of_the_cuts_that_were_counted(name: str) -> None:
+    """It stands as it is fitted to the result file, and is as far off as is said."""
+    counted, per, law = LAWS[name]
+    cuts = measured(read_json(Path("docs/results/partition_volumes.json")), counted, per)
+    assert min(edges for _, edges, *_ in cuts) < 0.4e6 < 40e6 < max(edges for _, edges, *_ in cuts)
+    best = fitted(cuts)
+    for nodes, edges, parts, _ in cuts:
+        assert law(nodes, edges, parts) == pytest.approx(best(nodes, edges, parts), rel=0.02)
+    off = figures(law, cuts)
+    assert off["median"] < 0.2
+    assert off["largest"] < 0.72
 
 
 def test_more_parts_are_cut_more_and_hold_less() -> None:
