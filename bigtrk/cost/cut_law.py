@@ -26,8 +26,8 @@ class PowerLaw:
         return float(self.factor * event * (parts**self.parts - 1))
 
 
-# Cut edges / edges, and halo rows / nodes, fitted to events of 0.34 M to 40 M edges in 2 to 256 parts
-# (docs/results/partition_volumes.json): off by a fifth in the median, by up to 70 %.
+# Cut edges / edges, and halo rows / nodes, fitted to events of 0.34 M to 44 M edges in 2 to 256
+# parts (docs/results/partition_volumes.json): off by a fifth in the median, by up to 70 %.
 CUT = PowerLaw(factor=1.16e-3, degree=1.094, nodes=-0.82, parts=0.515)
 HALO = PowerLaw(factor=4.15e-3, degree=1.13, nodes=-0.72, parts=0.53)
 # Largest / mean number of edges that a part computes.
