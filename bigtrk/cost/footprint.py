@@ -334,7 +334,7 @@ class _Counter(TorchDispatchMode):
         n_bytes = sum(t.numel() * t.element_size() for t in (*read, *written))
         if packet in flop_registry:
             work.products += n_bytes
-            work.shapes.add((packet, *(tuple(t.shape) for t in read)))
+            work.shapes.add((packet, *map(_layout, read), *map(_layout, written)))
             work.flops += flop_registry[packet](*args, **kwargs, out_val=result)
         else:
             work.traffic += n_bytes
@@ -350,6 +350,11 @@ class _Counter(TorchDispatchMode):
 
     def _forget(self, key: int) -> None:
         self.alive -= self._bytes.pop(key)
+
+
+def _layout(tensor: Tensor) -> tuple[Any, ...]:
+    """Tells products apart as oneDNN does, which compiles one for each."""
+    return tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def _tensors(tree: Any) -> list[Tensor]:

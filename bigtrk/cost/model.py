@@ -34,7 +34,8 @@ _MERGED_EDGE_BYTES = 100
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
 # oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch keep so many, of so
-# many bytes (measured with torch 2.13 at widths of 16 to 256).
+# many bytes (measured with torch 2.13 at widths of 16 to 256; oneDNN's log has a tenth more of them
+# than are counted).
 _KEPT_PRODUCTS, _PRODUCT_BYTES = 1024, 0.67e6
 
 
@@ -154,8 +155,8 @@ class CostModel:
         if not self.machine.shared or self.model.precision != "bf16":
             return 0.0
         count = self.footprint(cut=parts > 1)
-        # Whole chunks have one shape in all sectors; the last of edges and of nodes have others.
-        products = count.shapes * (sizes if count.chunk is None else 1 + 2 * sizes)
+        # Whole chunks have one shape in all sectors, the last ones have others.
+        products = count.shapes * (sizes if count.chunk is None else 1 + sizes)
         return _PRODUCT_BYTES * min(products, _KEPT_PRODUCTS)
 
     def seconds(self, event: EventSize, parts: int, ranks: int) -> float:

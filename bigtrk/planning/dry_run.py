@@ -7,7 +7,7 @@ import numpy as np
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.model import CostModel
-from bigtrk.parallel.routing import Cut, RoutedEvent, lay_out
+from bigtrk.parallel.routing import Cut, Layout, RoutedEvent, lay_out
 from bigtrk.planning.event_sizes import draw
 
 STEPS = 32
@@ -48,14 +48,19 @@ class ScalingPoint:
 
 def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, Cut]]) -> Step:
     """Predicts a step of events cut in given ways, laid over the ranks as in training."""
+    layout = lay_events(cost, events)
+    return Step(layout.seconds, float(layout.loads.mean()), cost.step_seconds())
+
+
+def lay_events(cost: CostModel, events: Iterable[tuple[EventSize, Cut]]) -> Layout:
+    """Lays events cut in given ways over the ranks, as in training."""
     known: dict[tuple[EventSize, Cut], float] = {}
     tasks = []
     for i, (event, cut) in enumerate(events):
         if (event, cut) not in known:
             known[event, cut] = cost.seconds(event, *cut)
         tasks.append(RoutedEvent(i, cut, known[event, cut]))
-    layout = lay_out(tasks, cost.world, lockstep=cost.sharding.lockstep)
-    return Step(layout.seconds, float(layout.loads.mean()), cost.step_seconds())
+    return lay_out(tasks, cost.world, lockstep=cost.sharding.lockstep)
 
 
 def weak_scaling(

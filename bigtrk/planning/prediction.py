@@ -9,7 +9,7 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.parallel.routing import WHOLE, Cut
-from bigtrk.planning.dry_run import predict_step
+from bigtrk.planning.dry_run import lay_events, predict_step
 from bigtrk.planning.mini_batches import MiniBatches, mini_batches
 from bigtrk.training.costs import make_cost, operations
 from bigtrk.training.data.event_source import split_validation
@@ -69,13 +69,22 @@ def predict_steps(cost: CostModel, steps: Sequence[Sequence[Task]]) -> Predicted
     """Predicts steps of given tasks."""
     tasks = {task for step in steps for task in step}
     most = max(cut.parts for _, cut in tasks)
-    # The ranks share the sectors of all sizes.
-    sizes = math.ceil(sum(cut.parts for _, cut in tasks) / cost.world)
+    sizes = _sizes_of_a_rank(cost, steps)
     peak = max(cost.memory(size, *cut).total for size, cut in tasks)
     return Predicted(
         peak_bytes=peak + cost.compiled_bytes(sizes, most),
         step_seconds=median(predict_step(cost, step).seconds for step in steps),
     )
+
+
+def _sizes_of_a_rank(cost: CostModel, steps: Sequence[Sequence[Task]]) -> int:
+    """Counts the sectors of different sizes that the rank with most of them trains."""
+    of_rank: list[set[tuple[Task, int]]] = [set() for _ in range(cost.world)]
+    for step in steps:
+        for row in lay_events(cost, step).micro_steps:
+            for known, share in zip(of_rank, row, strict=True):
+                known |= {(step[share.event], part) for part in share.held} if share else set()
+    return max(map(len, of_rank))
 
 
 def steps_of(configuration: Configuration, tasks: Sequence[Task]) -> list[list[Task]]:

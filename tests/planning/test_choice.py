@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from bigtrk.cost.machine_constants import CPU
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.planning.calibration import calibrate
+from bigtrk.training.automatic.margin import safe_share
 from tests.distributed.graphs import random_graph
 from tests.programs import run_here
 
@@ -96,7 +98,7 @@ def test_folders_are_cut_and_trained_side_by_side(
     wide.append("data.train=[elsewhere]")
     # Of whole events the budget holds none.
     whole = ask([str(graphs), "--ranks", "1", "--memory", "9", *wide], monkeypatch, capsys)
-    limit = str(min(row["memory"] for row in whole["candidates"]) / 2**30 * 0.99 / 0.9)
+    limit = str(min(row["memory"] for row in whole["candidates"]) / 2**30 * 0.99 / safe_share(CPU))
     command = [str(graphs), "--ranks", "2", "--memory", limit, *wide]
     answer = ask(command, monkeypatch, capsys)
     cutting, training = map(shlex.split, answer["commands"])
