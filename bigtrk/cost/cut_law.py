@@ -12,7 +12,9 @@ TYPICAL_NODES = 1e5
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """The value factor (E/N)^degree (N/100,000)^nodes (K^parts - 1)."""
+    """The value factor (E/N)^degree (N/100,000)^nodes (K^parts - 1). Smaller events, of which none
+    was cut, are taken to be cut as those of 100,000 nodes.
+    """
 
     factor: float
     degree: float
@@ -22,7 +24,8 @@ class PowerLaw:
     def __call__(self, nodes: float, edges: float, parts: int) -> float:
         if not nodes:
             return 0.0
-        event = (edges / nodes) ** self.degree * (nodes / TYPICAL_NODES) ** self.nodes
+        size = max(1.0, nodes / TYPICAL_NODES)
+        event = (edges / nodes) ** self.degree * size**self.nodes
         return float(self.factor * event * (parts**self.parts - 1))
 
 
