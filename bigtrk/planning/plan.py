@@ -139,12 +139,13 @@ def _lever_rows(question: Question, world: int) -> list[dict[str, Any]]:
 def _lever(cost: CostModel, lever: dict[str, str], question: Question) -> dict[str, Any]:
     largest = question.largest
     memory, smallest = cost.memory(largest, *WHOLE), _smallest_cut(cost, question)
+    files = cost.spilled_bytes(largest, *WHOLE)
     return {
         **lever,
         **asdict(memory),
         "total": memory.total,
-        "host": 0.0 if cost.spills_beyond == 0 else cost.away_bytes(largest, *WHOLE),
-        "files": cost.spilled_bytes(largest, *WHOLE),
+        "host": cost.away_bytes(largest, *WHOLE) - files,
+        "files": files,
         "smallest_parts": smallest.parts if smallest else None,
     }
 

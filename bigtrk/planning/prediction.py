@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from bigtrk.cost.event_size import EventSize
@@ -39,13 +39,11 @@ def predict_run(
     data = configuration.data
     sources = split_validation(data.train, data.validation, data.events)[0]
     cost = make_cost(configuration, world, ranks_per_node, machine, events=len(sources))
-    training = configuration.training
-    if training.spill:
-        cost = replace(cost, spills_beyond=(training.memory_gib or math.inf) * GIB)
     if configuration.sampling.method == "none":
-        cuts = FittingCuts(configuration, cost, math.inf)
+        budget = (configuration.training.memory_gib or math.inf) * GIB
+        cuts = FittingCuts(configuration, cost, budget)
         tasks = [(source.size, max(cuts.cuts(source.parts)[0])) for source in sources]
-        return predict_steps(cost, steps_of(configuration, tasks))
+        return predict_steps(cuts.spilling or cost, steps_of(configuration, tasks))
     batches = mini_batches(configuration, sources, world)
     return predict_mini_batches(configuration, cost, batches)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bigtrk.console import exit_on_bad_input
-from bigtrk.cost.cut_law import CUT, HALO, TYPICAL_NODES, PowerLaw
+from bigtrk.cost.cut_law import CUT, FEWEST_NODES, HALO, PowerLaw
 from bigtrk.disk.files import read_json
 from scripts.results import CHECKOUT, RESULTS
 
@@ -38,7 +38,7 @@ def measured(found: Any, counted: str, per: str) -> list[tuple[float, float, int
 def fitted(cuts: list[tuple[float, float, int, float]]) -> PowerLaw:
     """Returns the law with the smallest squared error in logarithms."""
     nodes, edges, parts, share = map(np.array, zip(*cuts, strict=True))
-    event = [np.ones(len(cuts)), np.log(edges / nodes), np.log(nodes / TYPICAL_NODES)]
+    event = [np.ones(len(cuts)), np.log(edges / nodes), np.log(nodes / FEWEST_NODES)]
     design = np.stack(event, axis=1)
 
     def solved(exponent: float) -> tuple[float, PowerLaw]:

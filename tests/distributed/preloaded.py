@@ -1,4 +1,4 @@
-"""What processes of tests have imported when they start: the server that they are forked from
+"""Lists what processes of tests have imported when they start: the server that they are forked from
 imports it once for all.
 """
 

@@ -157,7 +157,6 @@ def test_deepspeed_has_its_launcher_and_hosts_are_counted(
         ([*SIZES, "--memory", "4"], "give one number of ranks and the memory of each"),
         ([*SIZES, "--ranks", "2"], "give one number of ranks and the memory of each"),
         ([*SIZES, "--ranks", "2", "--memory", "0.3"], "the least that would do is"),
-        ([*SIZES, "--ranks", "2", "--memory", "0.3"], "set training.spill=FOLDER of a local disk"),
         ([*SIZES, "--ranks", "7", "--memory", "4"], "7 ranks do not fill hosts of 4"),
         (["nowhere", "--ranks", "2", "--memory", "4"], "nowhere: no such folder"),
         (
