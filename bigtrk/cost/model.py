@@ -253,7 +253,10 @@ class CostModel:
         """
         sizes, few = _sizes(size), min(sectors, _COUNTED_SECTORS)
         count = self.footprint(cut, few)
-        saved, peak = float(count.saved @ sizes), float((count.live @ sizes).max())
+        # A constant below 0 is of whole chunks, which small sectors do not have.
+        without = sizes * (1, 1, 1, 0)
+        saved = max(float(count.saved @ of) for of in (sizes, without))
+        peak = max(float((count.live @ of).max()) for of in (sizes, without))
         if sectors > few:
             fewer_saved, fewer_peak = self._activations(size, cut, few - 1)
             saved += (sectors - few) * (saved - fewer_saved)

@@ -209,6 +209,14 @@ def test_edges_fill_the_memory_before_they_go_to_files(parts: int, ranks: int) -
     assert without < in_memory.memory(EVENT, parts, ranks).total
 
 
+def test_small_sectors_of_a_rank_keep_what_the_whole_event_keeps() -> None:
+    model = replace(cost(machine=CPU), model=InteractionGNNConfig(hidden=64, recompute="none"))
+    event = EventSize(15_000, 13_500)
+    whole = model.memory(event, 1, 1).saved
+    for parts in (4, 16, 64, 256):
+        assert model.memory(event, parts, 1).saved > 0.9 * whole
+
+
 def test_a_slow_disk_is_waited_for() -> None:
     slow = CPU.model_copy(update={"disk": 1e6})
     model = replace(cost(machine=slow), spills_beyond=0.0)
