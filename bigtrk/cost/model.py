@@ -253,14 +253,13 @@ class CostModel:
         """
         sizes, few = _sizes(size), min(sectors, _COUNTED_SECTORS)
         count = self.footprint(cut, few)
-        # A constant below 0 is of whole chunks, which small sectors do not have.
-        without = sizes * (1, 1, 1, 0)
-        saved = max(float(count.saved @ of) for of in (sizes, without))
-        peak = max(float((count.live @ of).max()) for of in (sizes, without))
+        saved, peak = float(count.saved @ sizes), float((count.live @ sizes).max())
         if sectors > few:
-            fewer_saved, fewer_peak = self._activations(size, cut, few - 1)
-            saved += (sectors - few) * (saved - fewer_saved)
-            peak += (sectors - few) * (peak - fewer_peak)
+            # Constants are of chunks, which sectors use in turn.
+            growing, fewer = sizes * (1, 1, 1, 0), self.footprint(cut, few - 1)
+            saved += (sectors - few) * float((count.saved - fewer.saved) @ growing)
+            more = (count.live @ growing).max() - (fewer.live @ growing).max()
+            peak += (sectors - few) * float(more)
         return saved, peak
 
     def _process_bytes(self) -> float:
