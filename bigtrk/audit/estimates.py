@@ -126,9 +126,11 @@ def cosine_of_mean(of: Products) -> float:
 def progress(of: Products) -> float:
     """Estimates (G E g)^2 / (|G|^2 E|g|^2): what the loss falls by in a step along a draw, over
     what it falls by along the exact gradient, each of the best length, where the curvature is the
-    same in all directions (McCandlish et al., equation 2.6, with a bias).
+    same in all directions (McCandlish et al., equation 2.6, with a bias). 0 of draws that point
+    against it, along which the loss rises.
     """
-    return float(of.along.mean() ** 2 / max(of.target * of.drawn.diagonal().mean(), _TINY))
+    along = max(0.0, float(of.along.mean()))
+    return along**2 / max(of.target * float(of.drawn.diagonal().mean()), _TINY)
 
 
 _STATISTICS: dict[str, Statistic] = {

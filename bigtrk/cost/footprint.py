@@ -48,7 +48,8 @@ class Footprint:
     """The counts of a pass. live [T, 4]: bytes alive at each moment, without weights, their
     gradients and inputs. saved [4]: bytes alive between forward and backward. away [4]: bytes of
     edges that meanwhile are off the device. moved [4]: bytes that travel there and back. flops [4]:
-    those of matrix products. products [4]: bytes that these read and write. traffic [4]: bytes that
+    those of matrix products; bf16_flops [4]: of those with results in bfloat16. products [4]: bytes
+    that these read and write. traffic [4]: bytes that
     other operations do. fresh [4]: bytes of all tensors that are made. operations [4]: their
     number, counted in whole chunks; chunk: rows of one, None where a layer is computed at once.
     shapes: number of different shapes of matrix products. exchanged: bytes of a row in each halo
@@ -62,6 +63,7 @@ class Footprint:
     away: Columns
     moved: Columns
     flops: Columns
+    bf16_flops: Columns
     products: Columns
     traffic: Columns
     fresh: Columns
@@ -139,6 +141,7 @@ def _count(
         away=solve @ np.array([count.away for count in passes]),
         moved=solve @ np.array([count.moved for count in passes]),
         flops=solve @ np.array([count.work.flops for count in passes]),
+        bf16_flops=solve @ np.array([count.work.bf16_flops for count in passes]),
         products=solve @ np.array([count.work.products for count in passes]),
         traffic=solve @ np.array([count.work.traffic for count in passes]),
         fresh=solve @ np.array([count.work.fresh for count in passes]),
@@ -160,6 +163,7 @@ def _count(
 @dataclass
 class _Work:
     flops: float = 0.0
+    bf16_flops: float = 0.0
     products: float = 0.0
     traffic: float = 0.0
     fresh: float = 0.0
@@ -335,7 +339,10 @@ class _Counter(TorchDispatchMode):
         if packet in flop_registry:
             work.products += n_bytes
             work.shapes.add((packet, *map(_layout, read), *map(_layout, written)))
-            work.flops += flop_registry[packet](*args, **kwargs, out_val=result)
+            flops = flop_registry[packet](*args, **kwargs, out_val=result)
+            work.flops += flops
+            if any(made.dtype == torch.bfloat16 for made in written):
+                work.bf16_flops += flops
         else:
             work.traffic += n_bytes
         return result

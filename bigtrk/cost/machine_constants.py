@@ -16,7 +16,8 @@ class MachineConstants(Settings):
 
     alone: the rates of a rank that has its host, or an accelerator, for itself. On a CPU all ranks
     of a host share its cores; together: the rates of each of `ranks_together` that compute at once.
-    crowding: by how much more than their number the time of yet more ranks grows.
+    crowding: by how much more than their number the time of yet more ranks grows. waited_for: the
+    seconds of a rank for which all others of `ranks_together` wait, over those where all compute.
 
     Measured separately: process_bytes, deepspeed_bytes and fsdp2_bytes (what their modules add to a
     process), zero_bytes (what those of ZeRO 1 to 3 add to that: torch's compiler), network. Not
@@ -33,6 +34,7 @@ class MachineConstants(Settings):
     together: Rates
     ranks_together: int = Field(2, ge=2)
     crowding: float = Field(1.0, gt=0)
+    waited_for: float = Field(1.0, gt=0, le=1)
     process_bytes: int = Field(ge=0)
     deepspeed_bytes: int = Field(ge=0)
     zero_bytes: int = Field(0, ge=0)
@@ -63,9 +65,28 @@ class MachineConstants(Settings):
             return time_of(self.alone)
         alone, together = time_of(self.alone), time_of(self.together)
         if sharers > self.ranks_together:
-            return together * sharers / self.ranks_together * self.crowding
+            return together * self._turns(sharers)
         place = math.log(sharers) / math.log(self.ranks_together)
         return (1 - place) * alone + place * together
+
+    def slowdown(self, busy: int, ranks: int) -> float:
+        """Returns the seconds of one of `busy` ranks of a host, for which its others of `ranks`
+        wait, over those where all compute.
+        """
+        most = min(ranks, self.ranks_together)
+        if not self.shared or busy == ranks:
+            return 1.0
+        if busy >= most:
+            return self._turns(busy) / self._turns(ranks)
+        # Threads of the ranks that compute have cores for themselves.
+        own = math.pow(self.waited_for, 1 - math.log(busy) / math.log(most))
+        return own / self._turns(ranks)
+
+    def _turns(self, ranks: int) -> float:
+        """Returns how many times as long as those measured together so many ranks take."""
+        if ranks <= self.ranks_together:
+            return 1.0
+        return ranks / self.ranks_together * self.crowding
 
 
 # Two thirds of the peak figures of NVIDIA's data sheet for the A100, as `transfer` is of its PCIe
@@ -110,7 +131,11 @@ CPU = MachineConstants(
             "weights": 2.1e-9,
             "steps": 1.7e-3,
         },
-        engines={"fsdp2": 0.019, "zero1": 0.0003, "zero3": 0.008},
+        engines={
+            "fsdp2": {"layers": 0.004},
+            "zero1": {"weights": 1e-9},
+            "zero3": {"layers": 0.002},
+        },
     ),
     together=Rates(
         seconds={
@@ -124,9 +149,14 @@ CPU = MachineConstants(
             "weights": 2.1e-9,
             "steps": 8.1e-3,
         },
-        engines={"fsdp2": 0.039, "zero1": 0.010, "zero3": 0.017},
+        engines={
+            "fsdp2": {"layers": 0.008},
+            "zero1": {"weights": 2e-9},
+            "zero3": {"layers": 0.004},
+        },
     ),
     crowding=1.07,
+    waited_for=0.6,
     process_bytes=375 * 2**20,
     deepspeed_bytes=19 * 2**20,
     zero_bytes=47 * 2**20,

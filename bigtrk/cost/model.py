@@ -14,7 +14,7 @@ from bigtrk.cost.event_size import EventSize, SectorSize
 from bigtrk.cost.footprint import Columns, Footprint, footprint
 from bigtrk.cost.links import exchange
 from bigtrk.cost.machine_constants import MachineConstants
-from bigtrk.cost.rates import Amounts, Rates
+from bigtrk.cost.rates import Amounts, EngineAmounts, Rates
 from bigtrk.cost.sharding import BYTES, Sharding
 from bigtrk.models.layers.workspace import CPU_BYTES, GPU_BYTES
 from bigtrk.models.settings import ModelConfig
@@ -189,13 +189,14 @@ class CostModel:
         def time_of(rates: Rates) -> float:
             return rates.of(amounts) * rates.factor(*named, count.width)
 
-        return self.machine.seconds(self._sharers, time_of)
+        return self.machine.seconds(self.sharers, time_of)
 
     def pass_amounts(self, size: SectorSize, parts: int) -> Amounts:
         """Counts the work of a pass over a sector."""
         count, sizes = self.footprint(cut=parts > 1), _sizes(size)
         return {
-            self.model.precision: float(count.flops @ sizes),
+            "fp32": float((count.flops - count.bf16_flops) @ sizes),
+            "bf16": float(count.bf16_flops @ sizes),
             "products": float(count.products @ sizes),
             "traffic": float(count.traffic @ sizes),
             "fresh": self._fresh_bytes(count, sizes),
@@ -229,23 +230,27 @@ class CostModel:
 
     def step_seconds(self) -> float:
         """Returns the seconds that a step adds to its events: reduction, optimizer and engine."""
-        kind, amounts = self.sharding.kind, self.step_amounts()
+        amounts, own = self.step_amounts(), self.engine_amounts()
 
         def time_of(rates: Rates) -> float:
-            return rates.of(amounts) + (rates.engines.get(kind, 0.0) if kind else 0.0)
+            return rates.of(amounts) + rates.of_engine(self.sharding.kind, own)
 
-        return self.reduction_seconds() + self.machine.seconds(self._sharers, time_of)
+        return self.reduction_seconds() + self.machine.seconds(self.sharers, time_of)
 
     def step_amounts(self) -> Amounts:
         """Counts the work that a step adds to its events."""
         return {"weights": BYTES * self.footprint(cut=False).weights.total, "steps": 1.0}
 
+    def engine_amounts(self) -> EngineAmounts:
+        """Counts what an engine handles in a step beyond DDP."""
+        count = self.footprint(cut=False)
+        return {"layers": _layers(count), "weights": BYTES * count.weights.total}
+
     def reduction_seconds(self) -> float:
         """Returns the seconds of a step's reductions and of gathering sharded state."""
         count = self.footprint(cut=False)
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
-        layers = len(count.exchanged) + 1
-        return self.sharding.seconds(link, self.world, count.weights.total, layers)
+        return self.sharding.seconds(link, self.world, count.weights.total, _layers(count))
 
     def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
         """Returns the bytes of so many sectors of a rank saved between forward and backward, and at
@@ -295,9 +300,14 @@ class CostModel:
         return (2 * edge + _EDGE_BYTES) * size.edges + (2 * node + _NODE_BYTES) * size.nodes
 
     @property
-    def _sharers(self) -> int:
+    def sharers(self) -> int:
         """Returns the number of ranks, or shares, that the cores of a host are split into."""
         return max(self.shares, min(self.world, self.ranks_per_node))
+
+
+def _layers(count: Footprint) -> int:
+    """Counts the parts of a model that engines gather one after another."""
+    return len(count.exchanged) + 1
 
 
 def _sizes(size: SectorSize) -> Columns:

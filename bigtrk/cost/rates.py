@@ -24,8 +24,13 @@ Amounts = dict[Amount, float]
 KINDS: tuple[Amount, ...] = (
     "fp32", "bf16", "products", "traffic", "fresh", "operations", "batch", "weights", "steps"
 )  # fmt: skip
-# Engines that take longer for a step than DDP, however small it is.
+# Engines that take longer for a step than DDP, however small it is: by so much for each of the
+# layers that they gather, and for each byte of weights.
 EngineKind = Literal["fsdp2", "zero1", "zero3"]
+EngineAmount = Literal["layers", "weights"]
+EngineAmounts = dict[EngineAmount, float]
+ENGINE_AMOUNTS: tuple[EngineAmount, ...] = ("layers", "weights")
+_Seconds = Annotated[float, Field(ge=0)]
 
 
 class Correction(Settings):
@@ -39,17 +44,24 @@ class Correction(Settings):
 
 
 class Rates(Settings):
-    """Seconds of each amount of work, what a step of an engine takes more than one of DDP, and
-    corrections by model and width.
+    """Seconds of each amount of work, those by which engines take more than DDP, and corrections by
+    model and width.
     """
 
-    seconds: dict[Amount, Annotated[float, Field(ge=0)]]
-    engines: dict[EngineKind, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    seconds: dict[Amount, _Seconds]
+    engines: dict[EngineKind, dict[EngineAmount, _Seconds]] = Field(default_factory=dict)
     corrections: list[Correction] = Field(default_factory=list)
 
     def of(self, amounts: Amounts) -> float:
         """Returns the seconds of these amounts of work, not corrected."""
         return sum(self.seconds.get(kind, 0.0) * amount for kind, amount in amounts.items())
+
+    def of_engine(self, kind: EngineKind | None, amounts: EngineAmounts) -> float:
+        """Returns the seconds that a step of an engine takes more than one of DDP."""
+        if kind is None or kind not in self.engines:
+            return 0.0
+        known = self.engines[kind]
+        return sum(known.get(amount, 0.0) * number for amount, number in amounts.items())
 
     def factor(self, model: str, recompute: str, precision: str, hidden: int) -> float:
         """Returns the correction of a model's pass: 1 for a model that was not measured, else

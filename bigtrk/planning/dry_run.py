@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.parallel.routing import Cut, Layout, RoutedEvent, lay_out
 from bigtrk.planning.event_sizes import draw
 
 STEPS = 32
+Floats = NDArray[np.float64]
 MakeCost = Callable[[int], CostModel]
 
 
@@ -49,7 +52,25 @@ class ScalingPoint:
 def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, Cut]]) -> Step:
     """Predicts a step of events cut in given ways, laid over the ranks as in training."""
     layout = lay_events(cost, events)
-    return Step(layout.seconds, float(layout.loads.mean()), cost.step_seconds())
+    # Ranks are faster while others wait.
+    gain = until_done(cost, layout.loads) / layout.loads.max() if layout.loads.any() else 1.0
+    slowest, mean = float(gain * layout.seconds), float(gain * layout.loads.mean())
+    return Step(slowest, mean, cost.step_seconds())
+
+
+def until_done(cost: CostModel, loads: Floats) -> float:
+    """Returns the seconds until all ranks are done, given those of each, [W], while all compute.
+    Those of a host that wait for others leave it their cores.
+    """
+    hosts = np.split(loads, range(cost.ranks_per_node, len(loads), cost.ranks_per_node))
+    return max(_host_until_done(cost.machine, host) for host in hosts)
+
+
+def _host_until_done(machine: MachineConstants, loads: Floats) -> float:
+    """Adds up the spans between the ends of one rank of a host and of the next."""
+    spans = np.diff(np.sort(loads), prepend=0.0)
+    left = range(len(loads), 0, -1)
+    return float(spans @ [machine.slowdown(busy, len(loads)) for busy in left])
 
 
 def lay_events(cost: CostModel, events: Iterable[tuple[EventSize, Cut]]) -> Layout:

@@ -77,6 +77,14 @@ def test_the_noise_scale_is_that_of_two_batch_sizes() -> None:
     assert statistics(found).noise_scale == pytest.approx(trace / squared)
 
 
+def test_no_step_against_the_gradient_is_progress() -> None:
+    exact = np.eye(WIDTH)[0]
+    draws = np.tile(-exact, (4, 1))
+    found = products(draws, np.tile(exact, (4, 1)), exact, np.arange(4))
+    assert cosine(found) == pytest.approx(-1)
+    assert statistics(found).progress == Measured(value=0.0, error=0.0)
+
+
 def test_draws_of_one_event_are_not_independent() -> None:
     """Each event's gradient is off the common one by noise of its own, which counts as noise."""
     generator = np.random.default_rng(1)

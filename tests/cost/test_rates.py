@@ -10,7 +10,12 @@ from bigtrk.cost.model import CostModel
 from bigtrk.cost.rates import Correction, Rates
 from bigtrk.cost.sharding import Sharding
 from bigtrk.models.layers.workspace import CPU_BYTES
-from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig, ModelConfig
+from bigtrk.models.settings import (
+    AttentionGNNConfig,
+    EdgeMLPConfig,
+    InteractionGNNConfig,
+    ModelConfig,
+)
 from bigtrk.parallel.host import HUGE_PAGE
 
 ONE = Rates(seconds={"fp32": 2.0, "steps": 5.0})
@@ -65,6 +70,39 @@ def test_ranks_beyond_those_measured_share_the_cores_in_turn() -> None:
     assert [seconds(n) for n in (1, 2, 4, 8)] == [2.0, 2.5, 3.0, 3.0 * 2 * 1.5]
     accelerators = machine.model_copy(update={"accelerator": "A100"})
     assert accelerators.seconds(8, lambda rates: rates.of({"fp32": 1.0})) == 2.0
+
+
+def test_a_rank_for_which_others_wait_has_their_cores() -> None:
+    machine = CPU.model_copy(update={"ranks_together": 4, "crowding": 1.5, "waited_for": 0.25})
+    assert [machine.slowdown(busy, 4) for busy in (1, 2, 4)] == pytest.approx([0.25, 0.5, 1.0])
+    assert machine.slowdown(1, 2) == pytest.approx(0.25)
+    # 8 ranks take turns on the cores of 4, each 1.5 times as long as its share.
+    assert [machine.slowdown(busy, 8) for busy in (1, 4, 6, 8)] == pytest.approx(
+        [0.25 / 3, 1 / 3, 6 / 8, 1.0]
+    )
+    assert machine.model_copy(update={"accelerator": "A100"}).slowdown(1, 4) == 1.0
+
+
+def test_an_engine_takes_so_much_for_each_layer_and_byte() -> None:
+    rates = Rates(seconds={}, engines={"zero3": {"layers": 2.0, "weights": 0.5}})
+    amounts = on(InteractionGNNConfig(hidden=32, layers=2)).engine_amounts()
+    deeper = on(InteractionGNNConfig(hidden=32, layers=5)).engine_amounts()
+    assert deeper["layers"] == amounts["layers"] + 3
+    assert rates.of_engine("zero3", {"layers": 3.0, "weights": 4.0}) == 8.0
+    assert rates.of_engine("fsdp2", amounts) == rates.of_engine(None, amounts) == 0.0
+
+
+def test_products_count_in_the_precision_that_they_have() -> None:
+    """An attention network computes its edges in bfloat16, its nodes in float32."""
+    of = {
+        precision: on(AttentionGNNConfig(precision=precision)).footprint(cut=False)
+        for precision in ("fp32", "bf16")
+    }
+    edges, nodes = of["bf16"].flops[0], of["bf16"].flops[1:3].sum()
+    assert not of["fp32"].bf16_flops.any()
+    assert of["bf16"].flops == pytest.approx(of["fp32"].flops)
+    assert of["bf16"].bf16_flops[0] == pytest.approx(edges)
+    assert 0 < of["bf16"].bf16_flops[1:3].sum() < nodes
 
 
 def test_the_last_chunk_starts_as_many_operations_as_a_full_one() -> None:

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bigtrk.cost.event_size import EventSize
@@ -12,7 +13,7 @@ from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
 from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.planning.check import check
-from bigtrk.planning.dry_run import predict_step, weak_scaling
+from bigtrk.planning.dry_run import predict_step, until_done, weak_scaling
 from bigtrk.planning.event_sizes import PAPERS, draw
 from bigtrk.planning.plan import Question, make_plan
 from bigtrk.records.metrics import MetricsRecord
@@ -262,3 +263,12 @@ def test_a_young_run_cannot_be_compared(tmp_path: Path) -> None:
     folder = run_writer(tmp_path)("run", lines=[])
     with pytest.raises(InputError, match="no finished epoch"):
         check(folder, CPU, None)
+
+
+def test_steps_end_sooner_where_ranks_of_a_host_wait() -> None:
+    machine = CPU.model_copy(update={"ranks_together": 2, "waited_for": 0.5})
+    cost = make_cost(Configuration(), 4, ranks_per_node=2, machine=machine)
+    assert until_done(cost, np.array([3.0, 3.0, 3.0, 3.0])) == pytest.approx(3.0)
+    # Two seconds of both ranks of the first host, then three of the one that is left.
+    assert until_done(cost, np.array([5.0, 2.0, 0.0, 0.0])) == pytest.approx(2.0 + 1.5)
+    assert until_done(cost, np.array([5.0, 2.0, 4.0, 4.0])) == pytest.approx(4.0)

@@ -63,15 +63,24 @@ class Neighbours:
 
     def product(self, rows: _Rows, weights: Tensor, x: Tensor) -> Tensor:
         """Multiplies the matrix of weights [E] by x [N, D]: [N, D]."""
-        return torch.empty_like(x) if self._counted else rows.matrix(weights) @ x
+        if self._counted:
+            return torch.empty_like(x).index_add_(0, self.source, self._at_edges(x))
+        return rows.matrix(weights) @ x
 
     def sampled(self, a: Tensor, b: Tensor) -> Tensor:
         """Multiplies a at each edge's destination by b at its source, [N, D], and sums: [E]."""
         made = a.new_empty(len(self.source))
-        if not self._counted:
-            pattern = self.incoming.matrix(made.zero_())
-            made[self.incoming.order] = torch.sparse.sampled_addmm(pattern, a, b.t()).values()
+        if self._counted:
+            for read in (a, b):
+                torch.sum(self._at_edges(read), 1, out=made)
+            return made
+        pattern = self.incoming.matrix(made.zero_())
+        made[self.incoming.order] = torch.sparse.sampled_addmm(pattern, a, b.t()).values()
         return made
+
+    def _at_edges(self, x: Tensor) -> Tensor:
+        """Returns as many rows as a product reads of x [N, D], without memory: [E, D]."""
+        return x[:1].expand(len(self.source), -1)
 
 
 class WeightedSums(torch.autograd.Function):

@@ -33,6 +33,7 @@ from bigtrk.planning.calibration.warmup_cases import (
     ENGINES,
     MEMORY,
     SMALLEST,
+    WAITED_FOR,
     enlarged,
 )
 
@@ -87,8 +88,10 @@ def _on_cpu(links: Links) -> MachineConstants:
     constants = constants.model_copy(update={"ranks_together": several})
     samples = [[*one.samples, *more] for one, more in zip(found, engines, strict=True)]
     constants = fit(samples[0], samples[1], constants)
+    waited_for = min(1.0, _ratio(measure_apart(WAITED_FOR, several).samples, constants))
     crowd = measure_apart(CROWD, 2 * several).samples if several >= cores else []
-    return constants.model_copy(update={"crowding": _crowding(crowd, constants)})
+    shared = {"waited_for": waited_for, "crowding": _ratio(crowd, constants)}
+    return constants.model_copy(update=shared)
 
 
 def _on_accelerator(links: Links) -> MachineConstants:
@@ -162,8 +165,10 @@ def _modules_bytes(alone: Sample) -> dict[str, int]:
     }
 
 
-def _crowding(samples: Sequence[Sample], constants: MachineConstants) -> float:
-    """Returns the measured over the predicted seconds of more ranks than cores; 1 of none."""
+def _ratio(samples: Sequence[Sample], constants: MachineConstants) -> float:
+    """Returns the measured over the predicted seconds of ranks that all compute, and take turns on
+    the cores where they are more; 1 of none.
+    """
     plain = constants.model_copy(update={"crowding": 1.0})
     ratios = [sample.seconds / predicted_seconds(sample, plain) for sample in samples]
     return median(ratios) if ratios else 1.0

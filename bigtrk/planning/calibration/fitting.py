@@ -1,7 +1,7 @@
 """Fitting a machine's rates to measured steps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,15 @@ from scipy.optimize import nnls
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
-from bigtrk.cost.rates import KINDS, Amounts, Correction, Rates
+from bigtrk.cost.rates import (
+    ENGINE_AMOUNTS,
+    KINDS,
+    Amounts,
+    Correction,
+    EngineAmount,
+    EngineKind,
+    Rates,
+)
 from bigtrk.planning.calibration.warmup_cases import Case
 from bigtrk.training.costs import make_cost
 
@@ -25,7 +33,7 @@ _MOST = 0.8
 @dataclass(frozen=True)
 class Sample:
     """The measured median seconds of a step and peak bytes of a rank, with one graph of a case on
-    each of `ranks` ranks of a host.
+    each of `ranks` ranks of a host, or on the first alone.
     """
 
     case: Case
@@ -68,7 +76,7 @@ def fit_rates(samples: Sequence[Sample], machine: MachineConstants) -> Rates:
     return rates.model_copy(
         update={
             "corrections": _corrections(plain, machine, rates),
-            "engines": _engines(samples, machine, rates),
+            "engines": _engines(samples, machine),
         }
     )
 
@@ -90,12 +98,17 @@ def _computing(sample: Sample, machine: MachineConstants) -> float:
 
 def _robust_fit(design: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solves design @ x = 1 for x >= 0, with weights that fall with a residual's size."""
-    scale = np.maximum(design.max(axis=0), 1e-300)  # amounts differ by many orders of magnitude
-    design = design / scale
     weights = np.ones(len(design))
     for _ in range(_ROUNDS):
-        found = nnls(design * weights[:, None], weights)[0]
+        found = _non_negative(design * weights[:, None], weights)
         weights = 1 / np.sqrt(np.maximum(np.abs(design @ found - 1), _USUAL))
+    return found
+
+
+def _non_negative(design: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Solves design @ x = target for x >= 0 by least squares."""
+    scale = np.maximum(design.max(axis=0), 1e-300)  # amounts differ by many orders of magnitude
+    found = nnls(design / scale, target)[0]
     # Rounding leaves parts in a billion of kinds that take no time.
     solution: NDArray[np.float64] = np.where(found < 1e-9, 0.0, found) / scale
     return solution
@@ -127,17 +140,21 @@ def _corrections(
 
 
 def _engines(
-    samples: Sequence[Sample], machine: MachineConstants, rates: Rates
-) -> dict[str, float]:
-    """Returns what a step of each engine takes more than is predicted for DDP's."""
-    more: dict[str, list[float]] = {}
-    both = machine.model_copy(update={"alone": rates, "together": rates})
-    for sample in samples:
-        kind = sample_cost(sample, machine).sharding.kind
-        if kind:
-            taken = sample.seconds - predicted_seconds(sample, both)
-            more.setdefault(kind, []).append(taken)
-    return {kind: max(0.0, float(np.median(seconds))) for kind, seconds in more.items()}
+    samples: Sequence[Sample], machine: MachineConstants
+) -> dict[EngineKind, dict[EngineAmount, float]]:
+    """Fits what a step of each engine takes more than one of DDP on the same case."""
+    plain = {one.case: _computing(one, machine) for one in samples if one.case.engine == "ddp"}
+    kinds = [sample_cost(sample, machine).sharding.kind for sample in samples]
+    found: dict[EngineKind, dict[EngineAmount, float]] = {}
+    for kind in {kind for kind in kinds if kind}:
+        own = [sample for sample, its in zip(samples, kinds, strict=True) if its == kind]
+        seconds = np.array([_computing(sample, machine) for sample in own])
+        ddp = np.array([plain[replace(sample.case, engine="ddp")] for sample in own])
+        amounts = [sample_cost(sample, machine).engine_amounts() for sample in own]
+        design = np.array([[one[name] for name in ENGINE_AMOUNTS] for one in amounts])
+        more = _non_negative(design / seconds[:, None], (seconds - ddp) / seconds)
+        found[kind] = dict(zip(ENGINE_AMOUNTS, more.tolist(), strict=True))
+    return found
 
 
 def relative_errors(samples: Sequence[Sample], machine: MachineConstants) -> list[float]:

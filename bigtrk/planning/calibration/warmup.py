@@ -155,12 +155,12 @@ def _train(case: Case, ranks: Ranks, folder: Path) -> list[float]:
     """
     configuration, world = case.configuration(ranks.world_size), make_world(ranks)
     source = on_first_rank(lambda: _written(case, folder))
-    stopwatch, numbers = world.stopwatch, list(range(ranks.world_size))
+    stopwatch, numbers = world.stopwatch, list(range(configuration.training.events_per_step))
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
     runner = StepRunner(engine, configuration.training, world)
     loader = Loader(BatchMaker(configuration, world).of([source] * len(numbers)), world)
-    route = as_stored([(1, case.edges)] * len(numbers), len(numbers)).route(numbers)
+    route = as_stored([(1, case.edges)] * len(numbers), ranks.world_size).route(numbers)
     seconds = []
     start = stopwatch.now()
     for batches in loader.steps([route] * (case.steps + 1)):

@@ -5,6 +5,7 @@ some graphs that are smaller or larger than the others'.
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from bigtrk.training.settings import Configuration
 
@@ -12,7 +13,8 @@ from bigtrk.training.settings import Configuration
 @dataclass(frozen=True)
 class Case:
     """A model and a graph to train it on, in each round for `steps` steps after a warm-up step;
-    engine: "ddp", "fsdp2", or the name of a DeepSpeed file.
+    engine: "ddp", "fsdp2", or the name of a DeepSpeed file. graphs: that of each rank, or that of
+    the first, for which the others wait.
     """
 
     nodes: int
@@ -24,6 +26,7 @@ class Case:
     precision: str = "fp32"
     steps: int = 2
     engine: str = "ddp"
+    graphs: Literal["each", "first"] = "each"
 
     def configuration(self, ranks: int = 1) -> Configuration:
         """Returns the configuration of a run with one such graph per rank in a step."""
@@ -32,7 +35,7 @@ class Case:
         model = {**{name: getattr(self, name) for name in names}, depth: self.layers}
         own = {"name": "deepspeed", "ds_config": self.engine}
         engine = own if self.engine.startswith("zero") else {"name": self.engine}
-        training = {"events_per_step": ranks}
+        training = {"events_per_step": ranks if self.graphs == "each" else 1}
         return Configuration.model_validate(
             {"model": model, "engine": engine, "training": training}
         )
@@ -78,17 +81,21 @@ SIZES = (
     Case(9_000, 90_000, 64, recompute="layer"),
     Case(9_000, 90_000, 64, recompute="none"),
     Case(12_000, 180_000, 64, name="attention", recompute="layer"),
+    Case(20_000, 30_000, 64, name="attention", recompute="none"),
+    Case(20_000, 30_000, 64, name="attention", recompute="layer", precision="bf16"),
     Case(30_000, 300_000, 64, name="mlp"),
 )
 CASES = (*GRID, *BETWEEN, *SIZES)
-# Small graphs, in which the time of an engine shows.
+# Small graphs, in which the time of an engine shows: beside DDP's, by layers and by weights.
 ENGINES = tuple(
-    Case(300, 1_000, hidden, layers=4, steps=3, engine=engine)
-    for engine in ("fsdp2", "zero1", "zero3")
-    for hidden in (32, 256)
+    Case(300, 1_000, hidden, layers=layers, steps=4, engine=engine)
+    for engine in ("ddp", "fsdp2", "zero1", "zero3")
+    for hidden, layers in ((32, 2), (32, 8), (256, 4))
 )
 # Ranks that are more than the cores.
 CROWD = (GRID[0], GRID[8], GRID[12])
+# One rank for which the others wait.
+WAITED_FOR = tuple(replace(case, graphs="first") for case in CROWD)
 # What a process takes is measured in one of its own.
 SMALLEST = Case(500, 1_500, 32, layers=4)
 MEMORY = (SMALLEST, Case(10_000, 100_000, 64, recompute="none"))
