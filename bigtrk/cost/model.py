@@ -36,7 +36,7 @@ _COUNTED_SECTORS = 3
 # oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch keep so many, of so
 # many bytes (measured with torch 2.13 at widths of 16 to 256; oneDNN's log has a tenth more of them
 # than are counted).
-_KEPT_PRODUCTS, _PRODUCT_BYTES = 1024, 0.67e6
+KEPT_PRODUCTS, _PRODUCT_BYTES = 1024, 0.67e6
 
 
 @dataclass(frozen=True)
@@ -152,12 +152,16 @@ class CostModel:
         """Returns the bytes of the products that are compiled where a rank trains `sizes` sectors
         of different sizes.
         """
-        if not self.machine.shared or self.model.precision != "bf16":
-            return 0.0
-        count = self.footprint(cut=parts > 1)
+        products = self.compiled_products(parts)
         # Whole chunks have one shape in all sectors, the last ones have others.
-        products = count.shapes * (sizes if count.chunk is None else 1 + sizes)
-        return _PRODUCT_BYTES * min(products, _KEPT_PRODUCTS)
+        in_chunks = self.footprint(cut=parts > 1).chunk is not None
+        return _PRODUCT_BYTES * min(products * (sizes + in_chunks), KEPT_PRODUCTS)
+
+    def compiled_products(self, parts: int) -> int:
+        """Counts the products that are compiled for the shapes of one sector."""
+        if not self.machine.shared or self.model.precision != "bf16":
+            return 0
+        return self.footprint(cut=parts > 1).shapes
 
     def seconds(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the seconds to train an event in `parts` sectors on `ranks` ranks, without a

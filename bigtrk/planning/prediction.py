@@ -1,13 +1,15 @@
 """The memory and the step time of a run, predicted from its configuration and its events."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import MachineConstants
-from bigtrk.cost.model import CostModel
+from bigtrk.cost.model import KEPT_PRODUCTS, CostModel
 from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.planning.dry_run import lay_events, predict_step
 from bigtrk.planning.mini_batches import MiniBatches, mini_batches
@@ -18,6 +20,9 @@ from bigtrk.training.steps.batching import step_items
 from bigtrk.training.steps.routers import GIB, FittingCuts
 
 Task = tuple[EventSize, Cut]  # an event, or a part of one that is trained alone, and its cut
+Sector = tuple[Task, int]  # a task, and the number of its sector
+# Epochs that are followed: the median step of more is that of these.
+_EPOCHS = 3
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,8 @@ def predict_run(
         budget = (configuration.training.memory_gib or math.inf) * GIB
         cuts = FittingCuts(configuration, cost, budget)
         tasks = [(source.size, max(cuts.cuts(source.parts)[0])) for source in sources]
-        return predict_steps(cuts.spilling or cost, steps_of(configuration, tasks))
+        epochs = min(configuration.training.epochs, _EPOCHS)
+        return predict_steps(cuts.spilling or cost, epochs * steps_of(configuration, tasks))
     batches = mini_batches(configuration, sources, world)
     return predict_mini_batches(configuration, cost, batches)
 
@@ -67,22 +73,55 @@ def predict_steps(cost: CostModel, steps: Sequence[Sequence[Task]]) -> Predicted
     """Predicts steps of given tasks."""
     tasks = {task for step in steps for task in step}
     most = max(cut.parts for _, cut in tasks)
-    sizes = _sizes_of_a_rank(cost, steps)
+    of_steps = [_sectors_of_ranks(cost, step) for step in steps]
+    sizes = max(len(set(chain(*trained))) for trained in zip(*of_steps, strict=True))
     peak = max(cost.memory(size, *cut).total for size, cut in tasks)
+    compiling = _compiling(cost, of_steps, most)
     return Predicted(
         peak_bytes=peak + cost.compiled_bytes(sizes, most),
-        step_seconds=median(predict_step(cost, step).seconds for step in steps),
+        step_seconds=median(
+            predict_step(cost, step).seconds + more
+            for step, more in zip(steps, compiling, strict=True)
+        ),
     )
 
 
-def _sizes_of_a_rank(cost: CostModel, steps: Sequence[Sequence[Task]]) -> int:
-    """Counts the sectors of different sizes that the rank with most of them trains."""
-    of_rank: list[set[tuple[Task, int]]] = [set() for _ in range(cost.world)]
-    for step in steps:
-        for row in lay_events(cost, step).micro_steps:
-            for known, share in zip(of_rank, row, strict=True):
-                known |= {(step[share.event], part) for part in share.held} if share else set()
-    return max(map(len, of_rank))
+def _sectors_of_ranks(cost: CostModel, step: Sequence[Task]) -> list[list[Sector]]:
+    """Lists the sectors that each rank trains in a step; alike ones are taken to be of one size."""
+    of_rank: list[list[Sector]] = [[] for _ in range(cost.world)]
+    for row in lay_events(cost, step).micro_steps:
+        for own, share in zip(of_rank, row, strict=True):
+            own += [(step[share.event], part) for part in share.held] if share else []
+    return of_rank
+
+
+def _compiling(
+    cost: CostModel, of_steps: Sequence[Sequence[Sequence[Sector]]], parts: int
+) -> list[float]:
+    """Returns the seconds by which compiling products prolongs each step: those of sectors that a
+    rank did not train lately.
+    """
+    products = cost.compiled_products(parts)
+    if not products:
+        return [0.0] * len(of_steps)
+    most = max(1, KEPT_PRODUCTS // products)
+    kept: list[OrderedDict[Sector, None]] = [OrderedDict() for _ in range(cost.world)]
+    seconds = []
+    for step in of_steps:
+        new = max(_learn(sectors, known, most) for sectors, known in zip(step, kept, strict=True))
+        seconds.append(new * products * cost.machine.compiling)
+    return seconds
+
+
+def _learn(sectors: Sequence[Sector], kept: OrderedDict[Sector, None], most: int) -> int:
+    """Keeps the last `most` sectors, as oneDNN their products; returns how many are new."""
+    new = 0
+    for sector in sectors:
+        new += sector not in kept
+        kept[sector] = kept.pop(sector, None)
+        if len(kept) > most:
+            kept.popitem(last=False)
+    return new
 
 
 def steps_of(configuration: Configuration, tasks: Sequence[Task]) -> list[list[Task]]:

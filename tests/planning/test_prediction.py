@@ -1,0 +1,61 @@
+"""Predicted steps: products that are compiled for new shapes, and those that are kept."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import CPU
+from bigtrk.cost.model import KEPT_PRODUCTS
+from bigtrk.parallel.routing import WHOLE, Cut
+from bigtrk.planning.prediction import Task, predict_steps
+from bigtrk.training.costs import make_cost
+from bigtrk.training.settings import Configuration
+
+SMALL = {"name": "interaction", "hidden": 16, "layers": 2, "recompute": "none"}
+
+
+def compiled(steps: Sequence[Sequence[Task]], world: int = 1, precision: str = "bf16") -> float:
+    """The products by which the median step is prolonged."""
+    model = {**SMALL, "precision": precision}
+    configuration = Configuration.model_validate({"model": model})
+    seconds = [
+        predict_steps(
+            make_cost(configuration, world, world, CPU.model_copy(update={"compiling": each})),
+            steps,
+        ).step_seconds
+        for each in (1.0, 0.0)
+    ]
+    return seconds[0] - seconds[1]
+
+
+def of_a_sector(parts: int = 1) -> int:
+    configuration = Configuration.model_validate({"model": {**SMALL, "precision": "bf16"}})
+    return make_cost(configuration, 1, 1, CPU).compiled_products(parts)
+
+
+def events(number: int, cut: Cut = WHOLE) -> list[list[Task]]:
+    return [[(EventSize(1000 + i, 5000, stored=cut.parts), cut)] for i in range(number)]
+
+
+def test_new_events_have_their_products_compiled() -> None:
+    assert compiled(events(3)) == pytest.approx(of_a_sector())
+    assert compiled(events(3), precision="fp32") == pytest.approx(0, abs=1e-3)
+    both = [
+        [*first, *second] for first, second in zip(events(4)[::2], events(4)[1::2], strict=True)
+    ]
+    assert compiled(both) == pytest.approx(2 * of_a_sector())
+    assert compiled(both, world=2) == pytest.approx(of_a_sector())  # each rank has one of the two
+
+
+def test_events_that_come_again_have_theirs_kept() -> None:
+    assert compiled(3 * events(3)) == pytest.approx(0, abs=1e-3)
+    assert compiled(3 * events(3, Cut(4, 2)), world=2) == pytest.approx(0, abs=1e-3)
+    # Of more events than are kept, each has been forgotten when it comes again.
+    too_many = KEPT_PRODUCTS // of_a_sector() + 1
+    assert compiled(2 * events(too_many)) == pytest.approx(of_a_sector())
+    assert compiled(3 * events(too_many - 1)) == pytest.approx(0, abs=1e-3)
+
+
+def test_a_rank_compiles_for_each_of_its_sectors() -> None:
+    assert compiled(events(3, Cut(4, 2)), world=2) == pytest.approx(2 * of_a_sector(4))
