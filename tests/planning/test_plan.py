@@ -33,6 +33,8 @@ LAZAR = (
     (16, 45.48, 0.34),
     (32, 47.60, 0.37),
 )
+# Layers take time to count.
+SHALLOW = {"model": {"layers": 2}}
 # What a prediction depends on.
 PLANNED = [value for value in every_value() if value.key.startswith(("model.", "engine."))]
 
@@ -109,7 +111,7 @@ def test_fewest_sectors_are_one_on_a_rank_and_then_several() -> None:
 
 def test_a_disk_is_a_lever() -> None:
     """Memory and files of a spilled event are those that a training asks for and reserves."""
-    configuration, event = Configuration(), EventSize(20_000, 400_000)
+    configuration, event = Configuration.model_validate(SHALLOW), EventSize(20_000, 400_000)
     asked = Question(configuration, [event], [1], 1, None, CPU)
     levers = make_plan(asked)["levers"]
     spilled = {row["precision"]: row for row in levers if row["files"]}
@@ -146,7 +148,8 @@ def test_the_command_prints_tables(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "9000", "--ranks", "1,2"]
-    status, out, _ = run_here([*command, "--machine", "cpu"], monkeypatch, capsys)
+    command += ["--machine", "cpu", "model.layers=2"]
+    status, out, _ = run_here(command, monkeypatch, capsys)
     assert status == 0
     assert "Weak scaling" in out
     assert "give --memory" in out
@@ -160,7 +163,8 @@ def test_the_command_says_how_far_off_it_may_be(
     measured = tmp_path / "calibration.json"
     fitted = {**CPU.model_dump(mode="json"), "name": "fitted here", "exceeded": {}, "fit": {"n": 3}}
     measured.write_text(json.dumps(fitted))
-    command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "9000", "--ranks", "1", "--machine"]
+    command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "9000", "--ranks", "1"]
+    command += ["model.layers=2", "--machine"]
     said = {
         machine: " ".join(run_here([*command, machine], monkeypatch, capsys)[1].split())
         for machine in ("cpu", "A100", str(measured))
@@ -172,6 +176,13 @@ def test_the_command_says_how_far_off_it_may_be(
     assert "calibrate" not in said[str(measured)]
 
 
+def _shallow(value: Value) -> list[str]:
+    """Gives few layers to a model that is counted layer by layer, unless the value is of these."""
+    model = value.value if value.key == "model.name" else value.needed.get("model.name")
+    layered = model in {None, "interaction", "attention"} and value.key != "model.layers"
+    return ["model.layers=2"] if layered else []
+
+
 @pytest.mark.parametrize("value", PLANNED, ids=str)
 @pytest.mark.parametrize("machine", DEFAULTS)
 def test_every_value_is_planned(
@@ -179,7 +190,7 @@ def test_every_value_is_planned(
 ) -> None:
     """The dry run of its scaling works, too."""
     command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "5000", "--ranks", "1,2"]
-    command += ["--machine", machine, *value.overrides(), "--json"]
+    command += ["--machine", machine, *value.overrides(), *_shallow(value), "--json"]
     status, out, err = run_here(command, monkeypatch, capsys)
     assert (status, err) == (0, "")
     plan = json.loads(out)
@@ -220,7 +231,7 @@ def test_bad_questions_end_in_one_line(
 
 def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
     settings = Configuration.model_validate(
-        {"data": {"train": ["nowhere"]}, "model": {"hidden": 32}}
+        {"data": {"train": ["nowhere"]}, "model": {"hidden": 32, "layers": 2}}
     )
     record = run_record(2, config=settings.model_dump(mode="json"))
     lines: list[MetricsRecord] = [
@@ -240,7 +251,7 @@ def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
 
 
 def test_sectors_of_a_rank_are_in_the_prediction(tmp_path: Path) -> None:
-    settings = Configuration.model_validate({"data": {"train": ["nowhere"]}})
+    settings = Configuration.model_validate({"data": {"train": ["nowhere"]}, **SHALLOW})
     record = run_record(2, config=settings.model_dump(mode="json"))
     step = step_record(0, routes={"a": 8}, ranks={"a": 2})
     lines: list[MetricsRecord] = [step, epoch_record(0), epoch_record(1)]
