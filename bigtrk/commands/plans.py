@@ -18,8 +18,9 @@ Arguments = Annotated[
         "--check: run folders",
     ),
 ]
-Nodes = Annotated[int | None, typer.Option(min=1, help="of an event, with --edges")]
-Edges = Annotated[int | None, typer.Option(min=1, help="of an event, with --nodes")]
+_MOST = 2**31 - 1  # ids of a sector have 32 bits
+Nodes = Annotated[int | None, typer.Option(min=1, max=_MOST, help="of an event, with --edges")]
+Edges = Annotated[int | None, typer.Option(min=1, max=_MOST, help="of an event, with --nodes")]
 Paper = Annotated[str | None, typer.Option(help="event sizes of the papers: ex3, ctd, event1000")]
 WorldSizes = Annotated[str, typer.Option(help="world sizes, to 4096")]
 RanksPerNode = Annotated[

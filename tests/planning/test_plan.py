@@ -209,6 +209,7 @@ def test_every_value_is_planned(
         ([], "say which events"),
         (["--check"], "name run folders"),
         (["--nodes", "5"], "belong together"),
+        (["--nodes", "5", "--edges", f"{2**31}"], "less than or equal to 2147483647"),
         (["--events", "ex4"], "choose ex3"),
         (["--events", "ex3", "--memory", "inf"], "less than or equal to 1000000"),
         (["--events", "ex3", "--ranks", "1,x"], "write numbers"),
