@@ -112,7 +112,7 @@ class _Edges:
         n_kept = 2 * (len(layer.edge) - 1)
         self.kept, self._kept_of_nodes = list(kept[:n_kept]), kept[n_kept:]
         self._shares = NodeShares(weights[0], weights[1], self._nodes, self._work)
-        self._ends = Ends(*self._shares.forward(), *graph.edge_index)
+        self._ends = Ends.between(*self._shares.forward(), graph.edge_index)
         self.passes = passes_for(self._work.device, self._work.dtype)
 
     def _mlp(self, block: Block) -> ChunkedMLP:
@@ -124,8 +124,9 @@ class _Edges:
     def _zeros(self) -> Ends:
         """Returns buffers [N, H] of zeros in which to sum the edges at each of their ends."""
         n_nodes, hidden = self._nodes[0].shape
-        zeros = (self._work.zeros(name, n_nodes, hidden) for name in ("outgoing", "incoming"))
-        return Ends(*zeros, *self.layer.graph.edge_index)
+        outgoing = self._work.zeros("outgoing", n_nodes, hidden)
+        incoming = self._work.zeros("incoming", n_nodes, hidden)
+        return Ends.between(outgoing, incoming, self.layer.graph.edge_index)
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
@@ -173,10 +174,10 @@ class _Edges:
         sinks = [*(_copy_to(total) for total in of_sums), *self._sinks_of_nodes(of_x)]
         edge_index = self.layer.graph.edge_index
         with traced(f"layer {self.layer.i} node, backward"):
-            update = self._update(Ends(*self._states.take_sums(), *edge_index))
+            update = self._update(Ends.between(*self._states.take_sums(), edge_index))
             for rows in self._work.chunks(update.n_rows):
                 update.backward(rows, grad[rows], None, None, of_weights[self._n_edge :], sinks)
-        return Ends(of_sums[-1], of_sums[0], *edge_index)
+        return Ends.between(of_sums[-1], of_sums[0], edge_index)
 
     def backward(
         self, source: "_Given | _FromNext", of_x: Tensor, of_weights: Sequence[Tensor]
@@ -186,7 +187,7 @@ class _Edges:
         It also sums the edges that it reads for the node update of the layer before.
         """
         states, i, shares = self._states, self.layer.i, self._zeros()
-        sums = Ends(*states.new_sums(of_x), *self.layer.graph.edge_index) if i else None
+        sums = Ends.between(*states.new_sums(of_x), self.layer.graph.edge_index) if i else None
         read = [*states.inputs(i), *source.read(i)]
         gradient = states.gradient_rows(i)
         with traced(f"layer {i} edge, backward"):
