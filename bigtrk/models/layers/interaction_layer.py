@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.layers.chunked_mlp import Activation
-from bigtrk.models.layers.interaction import GraphPass, Interact, Layer
+from bigtrk.models.layers.graph_pass import GraphPass, Layer
+from bigtrk.models.layers.interaction import Interact
 from bigtrk.models.layers.mlp import Perceptrons, activations
 
 
