@@ -5,13 +5,14 @@ Shapes: N nodes of which the first n_owned are owned and the others halo, E edge
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
 from bigtrk.models.kernels import passes_for
 from bigtrk.models.kernels.plain import Ends
-from bigtrk.models.layers.chunked_mlp import ChunkedMLP, Sink
+from bigtrk.models.layers.chunked_mlp import Activation, ChunkedMLP, Sink
 from bigtrk.models.layers.edge_states import EdgeStates
 from bigtrk.models.layers.graph_pass import Layer
 from bigtrk.models.layers.node_shares import NodeShares
@@ -20,7 +21,10 @@ from bigtrk.tracing import traced
 
 
 class EdgePass:
-    """The edges of a layer, their MLP and its inputs, and what the nodes read of them."""
+    """The edges of a layer, their MLP and its inputs, and what the nodes read of them.
+
+    It computes chunk by chunk. fused_edge_pass.py computes all edges at once.
+    """
 
     def __init__(
         self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
@@ -28,37 +32,48 @@ class EdgePass:
         self.layer, graph = layer, layer.graph
         self._work, self._states = graph.work, graph.edges
         self._nodes = [x, graph.nodes.values] if graph.nodes else [x]
-        self._n_edge = 2 * len(layer.edge)
+        self._mlp_of_edges = self._in_chunks()
+        # Weights come in turn with biases; two tensors are kept of each linear layer but the last.
+        self._n_edge = 2 * (len(layer.edge) + len(layer.head))
+        n_kept = max(0, 2 * (len(self._mlp_of_edges) - 1))
         self._weights = weights
-        n_kept = 2 * (len(layer.edge) - 1)
         self.kept, self._kept_of_nodes = list(kept[:n_kept]), kept[n_kept:]
         self._shares = NodeShares(weights[0], weights[1], self._nodes, self._work)
         self._ends = Ends.between(*self._shares.forward(), graph.edge_index)
         self.passes = passes_for(self._work.device, self._work.dtype)
 
+    def _in_chunks(self) -> list[Activation]:
+        """Lists the activations of what is computed of the edges chunk by chunk."""
+        return [*self.layer.edge, *self.layer.head]
+
     def _mlp(self, block: Block) -> ChunkedMLP:
         """Returns the MLP of the edges of a block whose first rows are its inputs."""
         inputs = block.read[: self._states.n_inputs]
         weights, ends = self._weights[: self._n_edge], self._ends.of(block.rows)
-        return ChunkedMLP(weights, self.layer.edge, inputs, self._work, ends, self.kept)
+        return ChunkedMLP(weights, self._mlp_of_edges, inputs, self._work, ends, self.kept)
 
-    def _zeros(self) -> Ends:
-        """Returns buffers [N, H] of zeros in which to sum the edges at each of their ends."""
+    def new_gradients(self) -> list[Tensor]:
+        """Returns tensors for the gradients of the weights, to which all passes add theirs."""
+        return [torch.zeros_like(weight) for weight in self._weights]
+
+    def _new_sums(self) -> Ends:
+        """Returns buffers [N, H] in which to sum the edges at each of their ends."""
         n_nodes, hidden = self._nodes[0].shape
         outgoing = self._work.zeros("outgoing", n_nodes, hidden)
         incoming = self._work.zeros("incoming", n_nodes, hidden)
         return Ends.between(outgoing, incoming, self.layer.graph.edge_index)
 
+    def _sums_before(self, of_x: Tensor) -> Ends:
+        """Returns tensors like of_x [N, H] in which to sum the edges for the layer before."""
+        sums = torch.zeros_like(of_x), torch.zeros_like(of_x)
+        return Ends.between(*sums, self.layer.graph.edge_index)
+
     def forward(self) -> tuple[Tensor, Tensor]:
         """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
-        states, i, sums = self._states, self.layer.i, self._zeros()
+        states, i, sums = self._states, self.layer.i, self._new_sums()
         with traced(f"layer {i} edge"):
             for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
-                mlp, [made], ends = self._mlp(block), block.made, sums.of(block.rows)
-                for rows in self._work.chunks(len(made)):
-                    made[rows] = mlp.forward(rows)
-                    self.passes.add_to_nodes(made[rows], ends.of(rows))
-                self.kept = mlp.kept
+                self._block_forward(block, sums.of(block.rows))
         with traced(f"layer {i} node"):
             update = self._update(sums)
             owned = sums.of_source.new_empty(update.n_rows, update.width)
@@ -66,6 +81,13 @@ class EdgePass:
                 owned[rows] = update.forward(rows)
             self.kept += update.kept
         return states.token(), owned
+
+    def _block_forward(self, block: Block, sums: Ends) -> None:
+        mlp, [made] = self._mlp(block), block.made
+        for rows in self._work.chunks(len(made)):
+            made[rows] = mlp.forward(rows)
+            self.passes.add_to_nodes(made[rows], sums.of(rows))
+        self.kept = mlp.kept
 
     def forward_last(self) -> Tensor:
         """Returns the output [E, W] of the edges' MLP."""
@@ -100,28 +122,32 @@ class EdgePass:
                 update.backward(rows, grad[rows], None, None, of_weights[self._n_edge :], sinks)
         return Ends.between(of_sums[-1], of_sums[0], edge_index)
 
-    def backward(
-        self, source: "Given | FromNext", of_x: Tensor, of_weights: Sequence[Tensor]
-    ) -> None:
+    def backward(self, source: "Source", of_x: Tensor, of_weights: Sequence[Tensor]) -> None:
         """Gives the edges' states the gradient of the first product, from that of the output.
 
         It also sums the edges that it reads for the node update of the layer before.
         """
-        states, i, shares = self._states, self.layer.i, self._zeros()
-        sums = Ends.between(*states.new_sums(of_x), self.layer.graph.edge_index) if i else None
+        states, i, shares = self._states, self.layer.i, self._new_sums()
+        sums = self._sums_before(of_x) if i else None
+        if sums is not None:
+            states.give_sums(sums.of_source, sums.of_destination)
         read = [*states.inputs(i), *source.read(i)]
         gradient = states.gradient_rows(i)
         with traced(f"layer {i} edge, backward"):
             for block in states.blocks(read, [gradient]):
-                self._block_backward(block, source, of_weights[: self._n_edge], shares, sums)
+                of_block = None if sums is None else sums.of(block.rows)
+                self._block_backward(
+                    block, source, of_weights[: self._n_edge], shares.of(block.rows), of_block
+                )
             states.give_gradient(gradient, self._weights[0].detach())
+        with traced(f"layer {i} shares of nodes, backward"):
             both = shares.of_source, shares.of_destination
             self._shares.backward(both, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))
 
     def _block_backward(
         self,
         block: Block,
-        source: "Given | FromNext",
+        source: "Source",
         of_weights: Sequence[Tensor],
         shares: Ends,
         sums: Ends | None,
@@ -132,13 +158,23 @@ class EdgePass:
             of_output = source.of(block, rows)
             part = mlp.backward(rows, *of_output, of_weights, no_sinks)
             gradient[rows] = part
-            self.passes.add_to_nodes(part, shares.of(block.rows).of(rows))
+            self.passes.add_to_nodes(part, shares.of(rows))
             if sums is not None:
-                self.passes.add_to_nodes(state[rows], sums.of(block.rows).of(rows))
+                self.passes.add_to_nodes(state[rows], sums.of(rows))
 
     def _sinks_of_nodes(self, of_x: Tensor) -> list[Sink]:
         encoded = self.layer.graph.nodes
         return [_add_to(of_x), *([encoded.add] if encoded else [])]
+
+
+class Source(Protocol):
+    """Where the gradient of a layer's edges comes from."""
+
+    def read(self, i: int) -> list[Rows]:
+        """Lists the rows that layer i reads for it."""
+
+    def of(self, block: Block, rows: slice) -> "OfOutput":
+        """Returns the gradient of some rows of a block."""
 
 
 class OfOutput(NamedTuple):
@@ -178,6 +214,14 @@ class FromNext:
         made, after = block.read[-2:]
         grad = self.states.from_next(after[rows])
         return OfOutput(grad, made[rows], self.outer.of(block.rows).of(rows))
+
+
+def relu_of(made: Tensor, gradient: Tensor) -> Sink:
+    """Returns a sink for the gradient of `made` that writes that of the sum whose ReLU it is, to
+    `gradient`, which may be `made`.
+    """
+    passes = passes_for(made.device, made.dtype)
+    return lambda rows, part: passes.relu_backward(part, made[rows], None, gradient[rows])
 
 
 def _add_to(total: Tensor) -> Sink:

@@ -30,12 +30,14 @@ class GraphPass:
 
 @dataclass(frozen=True)
 class Layer:
-    """Layer `i` in its pass. edge, node: the activations of its MLPs, empty for nodes that are not
-    updated. in_out: incoming and outgoing edges are summed separately.
+    """Layer `i` in its pass. edge, head, node: the activations of its MLPs, of the edges, of the
+    decoder, which only the last layer has, and of the nodes, which the last one does not update.
+    in_out: incoming and outgoing edges are summed separately.
     """
 
     graph: GraphPass
     i: int
     edge: Sequence[Activation]
+    head: Sequence[Activation]
     node: Sequence[Activation]
     in_out: bool

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bigtrk.models.layers.edge_pass import EdgePass, FromNext, Given
+from bigtrk.models.layers.edge_pass import FromNext, Given
 from bigtrk.models.layers.encoding import Encoded
+from bigtrk.models.layers.fused_edge_pass import edge_pass
 from bigtrk.models.layers.graph_pass import Layer
 from bigtrk.models.layers.workspace import Workspace
 
@@ -36,7 +37,7 @@ class Interact(torch.autograd.Function):
         encoded, work = layer.graph.nodes, layer.graph.work
         # The products read the nodes in this type; bf16 takes half of the memory.
         x = encoded.values if layer.i == 0 and encoded else x.to(work.dtype)
-        edges = EdgePass(layer, weights, x)
+        edges = edge_pass(layer, weights, x)
         made, owned = edges.forward() if layer.node else (edges.forward_last(), None)
         ctx.layer, ctx.weights = layer, weights
         ctx.save_for_backward(x, *edges.kept)
@@ -49,8 +50,8 @@ class Interact(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         x, *kept = ctx.saved_tensors
         layer: Layer = ctx.layer
-        edges = EdgePass(layer, ctx.weights, x, kept)
-        of_weights = [torch.zeros_like(weight) for weight in ctx.weights]
+        edges = edge_pass(layer, ctx.weights, x, kept)
+        of_weights = edges.new_gradients()
         of_x = torch.zeros_like(x, dtype=layer.graph.work.sums)
         if grad_owned is None:
             edges.backward(Given(grad), of_x, of_weights)
