@@ -57,7 +57,7 @@ def test_required_packages_are_those_of_the_project() -> None:
     extras = declared["optional-dependencies"]
     own = {
         package
-        for name in extras.keys() - {"triton", "fuzz", "dev", "docs", "examples"}
+        for name in extras.keys() - {"fuzz", "dev", "docs", "examples"}
         for package in extras[name]
     }
     assert set(doctor.OPTIONAL) == own

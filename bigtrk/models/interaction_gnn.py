@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.layers.edge_states import EdgeStates
 from bigtrk.models.layers.encoding import Encoded
-from bigtrk.models.layers.interaction import GraphPass
+from bigtrk.models.layers.graph_pass import GraphPass
 from bigtrk.models.layers.interaction_layer import EdgeDecoder, InteractionLayer
 from bigtrk.models.layers.mlp import EdgeEncoder, Encoder
 from bigtrk.models.layers.workspace import Recompute, Workspace

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from bigtrk.graphs.sector import Sector
+from bigtrk.models.kernels.plain import add_at
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import World
 from bigtrk.tracing import waiting
@@ -166,7 +167,8 @@ class _Exchange(torch.autograd.Function):
         pairs = zip(gradients, n_owned, strict=True)
         owned = torch.cat([gradient[:n] for gradient, n in pairs])
         # A row that several sectors asked for collects a gradient from each of them.
-        owned.index_add_(0, plan.sent, returned).index_add_(0, plan.kept, kept)
+        add_at(owned, plan.sent, returned)
+        add_at(owned, plan.kept, kept)
         return None, *owned.split(n_owned)
 
 

@@ -87,8 +87,8 @@ class PassCase:
         if exact:
             values, rstd = [value.double() for value in values], rstd.double()
         of_source, of_destination, grad, normal = values
-        source, destination = graph(Case("reference", self.size))[2].cuda()
-        ends, out = Ends(of_source, of_destination, source, destination), torch.empty_like(grad)
+        edge_index = graph(Case("reference", self.size))[2].cuda()
+        ends, out = Ends.between(of_source, of_destination, edge_index), torch.empty_like(grad)
         calls: dict[str, list[Tensor | Ends]] = {
             "norm_relu": [grad, ends, out, rstd],
             "norm_relu_backward": [grad, normal, rstd, out],

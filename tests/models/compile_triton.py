@@ -1,41 +1,157 @@
-"""Compiles the Triton kernels for GPUs, without one: what the interpreter runs need not compile.
+"""Compiles the Triton kernels for GPUs, without one, and prints a line of JSON for each of them.
 
-A program of its own, since the tests have chosen the interpreter.
+    python -m tests.models.compile_triton CASES
+
+A program of its own, since the tests have chosen the interpreter. CASES is JSON: a list of [kernel,
+hidden, layers, options, type of the rows, compute capability].
 """
 
-import itertools
+import contextlib
+import io
+import json
+import re
+import sys
+from typing import Any
 
+import torch
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.compiler import compile as compile_source
 
-from bigtrk.models.kernels import triton_kernels
+from bigtrk.models.kernels import (
+    fused,
+    triton_edges,
+    triton_kernels,
+    triton_partials,
+    triton_sums,
+)
 
-# With ends or without.
-KERNELS = [
-    ("norm_relu", True),
-    ("norm_relu", False),
-    ("norm_relu_backward", False),
-    ("relu_backward", True),
-    ("relu_backward", False),
-]
-SIZES = {"hidden": 100, "height": 16, "width": 128}
-INDEX = {"source": "*i64", "destination": "*i64"}
-ENDS = "of_source", "of_destination", *INDEX
+TYPES = {"*fp32": torch.float32, "*bf16": torch.bfloat16}
+MODULES = {
+    "norm_relu": triton_kernels,
+    "norm_relu_backward": triton_kernels,
+    "relu_backward": triton_kernels,
+    "sum_at_ends": triton_sums,
+    "sum_partials": triton_partials,
+    "forward": triton_edges,
+    "backward": triton_edges,
+}
+ENDS = "of_source", "of_destination", "source", "destination"
+INT64, INT32 = (
+    ("source", "destination"),
+    (
+        "source_starts",
+        "source_order",
+        "destination_starts",
+        "destination_order",
+    ),
+)
+# Weights are parameters, sums float32.
+FLOAT32 = (
+    "first",
+    "second",
+    "second_bias",
+    "third",
+    "third_bias",
+    "scales",
+    "partials",
+    "rstd",
+    "of_first",
+    "of_second",
+    "of_second_bias",
+    "of_third",
+    "of_third_bias",
+    "others_of_source",
+    "others_of_destination",
+)
+# Numbers that Triton knows to be multiples of 16 where the rows' width is.
+STRIDES = "rows_of_program", "first_stride", "of_state_stride"
+COUNTS = "n_rows", "n_partials", "n_lines", *STRIDES
+ATOMICS = re.compile(r"^\s*(?:@!?%\w+\s+)?((?:atom|red)\.\S+)", re.MULTILINE)
 
 
-def compile_kernel(name: str, with_ends: bool, rows: str, capability: int) -> int:
-    """Bytes of the machine code for rows of a type."""
-    kernel = getattr(triton_kernels, name)
-    absent = [] if with_ends else [end for end in ENDS if end in kernel.arg_names]
-    constants = {**SIZES, **dict.fromkeys(absent)}
-    others = {"rstd": "*fp32", "n_rows": "i32", **INDEX, **dict.fromkeys(constants, "constexpr")}
-    types = {argument: others.get(argument, rows) for argument in kernel.arg_names}
-    source = ASTSource(kernel, types, constants)
-    return len(compile_source(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"])
+def constants_of(
+    name: str, names: list[str], hidden: int, layers: int, options: list[str], rows: str
+) -> dict[str, Any]:
+    """The constants of a kernel; `options`: what it has of "ends", "encoded", "decoded", "others",
+    "adds".
+    """
+    size = fused.tile(hidden, TYPES[rows])
+    values: dict[str, Any] = {
+        "hidden": hidden,
+        "layers": layers,
+        "inputs": 2 if "encoded" in options else 1,
+        "adds": "adds" in options,
+        "block": fused.BLOCK,
+        **size._asdict(),
+    }
+    absent = ["encoded", "others", "others_of_source", "others_of_destination"]
+    absent = [one for one in absent if one.partition("_")[0] not in options]
+    if "decoded" in options:
+        absent += ["after", "of_state", "outer_of_source", "outer_of_destination"]
+    if layers < 3:
+        absent += ["third", "third_bias", "of_third", "of_third_bias"]
+    if layers < 2:
+        absent += ["second", "second_bias", "of_second", "of_second_bias"]
+    if MODULES[name] is triton_kernels:
+        values["height"] = max(1, 2048 // size.width)
+        absent += [] if "ends" in options else ENDS
+    if name == "forward":
+        values["height"] *= 2
+    values |= dict.fromkeys(absent)
+    return {key: value for key, value in values.items() if key in names}
+
+
+def compiled(
+    name: str, hidden: int, layers: int, options: list[str], rows: str, capability: int
+) -> dict[str, Any]:
+    """What a kernel's PTX has of atomics, and its machine code of registers, spills and memory."""
+    kernel = getattr(MODULES[name], name)
+    constants = constants_of(name, kernel.arg_names, hidden, layers, options, rows)
+    types: dict[str, str] = dict.fromkeys(FLOAT32, "*fp32") | dict.fromkeys(COUNTS, "i32")
+    types |= dict.fromkeys(INT64, "*i64") | dict.fromkeys(INT32, "*i32") | {"first": "*fp32"}
+    if name == "sum_at_ends":
+        types |= {"first": "i32", "of_source": "*fp32", "of_destination": "*fp32"}
+    types |= dict.fromkeys(constants, "constexpr")
+    signature = {argument: types.get(argument, rows) for argument in kernel.arg_names}
+    aligned = {
+        (i,): [["tt.divisibility", 16]]
+        for i, (argument, type_) in enumerate(signature.items())
+        if type_.startswith("*") or (argument in STRIDES and hidden % 16 == 0)
+    }
+    source = ASTSource(kernel, signature, constants, aligned)
+    warps = fused.tile(hidden, TYPES[rows]).warps if MODULES[name] is triton_edges else 1
+    if MODULES[name] is triton_kernels:
+        warps = 4
+    chosen = {"num_warps": warps}
+    if MODULES[name] is triton_edges:
+        chosen["maxnreg"] = fused.REGISTERS
+    if name == "backward":
+        chosen["num_stages"] = fused.BACKWARD_STAGES
+    log, target = io.StringIO(), GPUTarget("cuda", capability, 32)
+    with contextlib.redirect_stdout(log):
+        made = compile_source(source, target=target, options=chosen)
+    said = log.getvalue()
+    return {
+        "kernel": name,
+        "hidden": hidden,
+        "layers": layers,
+        "options": options,
+        "rows": rows,
+        "capability": capability,
+        "atomics": ATOMICS.findall(made.asm["ptx"]),
+        "registers": _number(r"Used (\d+) registers", said),
+        "spilled": _number(r"(\d+) bytes spill stores", said),
+        "shared": made.metadata.shared,
+    }
+
+
+def _number(pattern: str, said: str) -> int:
+    found = re.findall(pattern, said)
+    assert found, f"ptxas said: {said}"
+    return max(map(int, found))
 
 
 if __name__ == "__main__":
-    for case in itertools.product(KERNELS, ("*fp32", "*bf16"), (80, 90)):
-        (name, with_ends), rows, capability = case
-        print(*case, compile_kernel(name, with_ends, rows, capability))
+    for case in json.loads(sys.argv[1]):
+        print(json.dumps(compiled(*case)), flush=True)

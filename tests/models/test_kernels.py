@@ -24,15 +24,22 @@ def rows(shape: tuple[int, int], dtype: torch.dtype, seed: int) -> Tensor:
 def make_ends(shape: tuple[int, int], dtype: torch.dtype) -> Ends:
     """Makes the ends of edges among five nodes, one of which no edge touches."""
     generator = torch.Generator().manual_seed(9)
-    source, destination = torch.randint(4, (2, shape[0]), generator=generator)
+    edge_index = torch.randint(4, (2, shape[0]), generator=generator)
     nodes = [rows((5, shape[1]), dtype, seed) for seed in (1, 2)]
-    return Ends(nodes[0], nodes[1], source, destination)
+    return Ends.between(nodes[0], nodes[1], edge_index)
 
 
 def double(ends: Ends | None) -> Ends | None:
     if ends is None:
         return None
     return Ends(ends.of_source.double(), ends.of_destination.double(), *ends[2:])
+
+
+def moved(ends: Ends | None, device: torch.device) -> Ends | None:
+    if ends is None:
+        return None
+    of_source, of_destination = ends.of_source.to(device), ends.of_destination.to(device)
+    return Ends.between(of_source, of_destination, ends.edge_index.to(device))
 
 
 @pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
@@ -79,7 +86,7 @@ def add_to_nodes(passes: Passes, grad: Tensor, z: Tensor, ends: Ends | None) -> 
         return [total]
     kind = statistics(z).dtype
     of_source, of_destination = (values.to(kind, copy=True) for values in ends[:2])
-    passes.add_to_nodes(z, Ends(of_source, of_destination, ends.source, ends.destination))
+    passes.add_to_nodes(z, Ends.between(of_source, of_destination, ends.edge_index))
     return [of_source, of_destination]
 
 
@@ -107,8 +114,7 @@ def assert_equal_plain_ones(
     ends = make_ends(shape, dtype) if with_ends else None
     grad, z = rows(shape, dtype, 5), rows(shape, dtype, 6)
     wanted = call(plain, grad.double(), z.double(), double(ends))
-    there = None if ends is None else Ends(*(part.to(device) for part in ends))
-    found = call(passes, grad.to(device), z.to(device), there)
+    found = call(passes, grad.to(device), z.to(device), moved(ends, device))
     for values, expected in zip(found, wanted, strict=True):
         assert values.dtype in (dtype, torch.float32)
         scale = float(expected.abs().max()) if expected.numel() else 1.0

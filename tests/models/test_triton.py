@@ -1,10 +1,5 @@
 """The Triton passes against the plain ones: on a GPU, else under Triton's interpreter."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -17,7 +12,6 @@ from tests.models.test_kernels import (
     assert_equal_plain_ones,
     assert_not_finite_stays_visible,
 )
-from tests.programs import CHECKOUT
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.gpu
@@ -46,20 +40,3 @@ def test_each_device_and_type_has_its_passes() -> None:
     assert passes_for(cuda, torch.float64) is plain
     cpu = native if native.library() is not None else plain
     assert passes_for(torch.device("cpu"), torch.float32) is cpu
-
-
-def test_compile_for_gpus(tmp_path: Path) -> None:
-    """The interpreter takes what the compiler refuses."""
-    path = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {"PYTHONPATH": path, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
-    command = [sys.executable, "-m", "tests.models.compile_triton"]
-    done = subprocess.run(
-        command,
-        env={**os.environ, **environment},
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 20

@@ -66,7 +66,7 @@ def add_rows(values: Tensor, total: Tensor) -> None:
 
 
 def _unpacked(ends: Ends | None) -> tuple[Tensor | None, ...]:
-    return (None, None, None, None) if ends is None else ends
+    return (None, None, None, None) if ends is None else ends[:4]
 
 
 def _call(name: str, *tensors: Tensor | None) -> None:

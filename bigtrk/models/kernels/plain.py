@@ -20,17 +20,26 @@ def accumulable(values: Tensor) -> Tensor:
 
 class Ends(NamedTuple):
     """Node rows and the two ends of each edge: of_source, of_destination [N, H], source,
-    destination [M].
+    destination [M], which are those of a sector's edge_index [2, E] from edge `first` on.
     """
 
     of_source: Tensor
     of_destination: Tensor
     source: Tensor
     destination: Tensor
+    edge_index: Tensor
+    first: int = 0
+
+    @classmethod
+    def between(cls, of_source: Tensor, of_destination: Tensor, edge_index: Tensor) -> "Ends":
+        """Returns the ends of all edges of a sector."""
+        source, destination = edge_index
+        return cls(of_source, of_destination, source, destination, edge_index)
 
     def of(self, rows: slice) -> "Ends":
         """Returns the ends of some of the edges."""
-        return Ends(self[0], self[1], self.source[rows], self.destination[rows])
+        ends = self.source[rows], self.destination[rows]
+        return Ends(self[0], self[1], *ends, self.edge_index, self.first + rows.start)
 
 
 def total(values: Tensor, ends: Ends | None) -> Tensor:
@@ -70,8 +79,19 @@ def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> No
 def add_to_nodes(values: Tensor, ends: Ends) -> None:
     """Adds each row to those of its two ends: `ends` has sums [N, H], float32 at least."""
     values = accumulable(values)
-    ends.of_source.index_add_(0, ends.source, values)
-    ends.of_destination.index_add_(0, ends.destination, values)
+    add_at(ends.of_source, ends.source, values)
+    add_at(ends.of_destination, ends.destination, values)
+
+
+def add_at(total: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Adds values [M, ...] to rows [M] of `total`, those of one row in the order of `values`.
+
+    A GPU's index_add_ has no order; it sorts for index_put_.
+    """
+    if total.device.type in ("cpu", "meta"):
+        total.index_add_(0, rows, values)
+    else:
+        total.index_put_((rows,), values, accumulate=True)
 
 
 def add_rows(values: Tensor, total: Tensor) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bigtrk.console import warn_once
 from bigtrk.models.kernels import plain
+from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.plain import Ends
 
 TYPES = torch.float32, torch.bfloat16
@@ -18,8 +19,7 @@ TYPES = torch.float32, torch.bfloat16
 # registers.
 TILE = 2048
 
-# torch has kernels for these.
-add_to_nodes, add_rows = plain.add_to_nodes, plain.add_rows
+add_rows = plain.add_rows  # torch has a kernel for it
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:
@@ -47,7 +47,7 @@ def _installed() -> bool:
 
 def norm_relu(z: Tensor, ends: Ends | None, out: Tensor, rstd: Tensor) -> None:
     """Computes plain.norm_relu."""
-    _call("norm_relu", z, *(ends or [None] * 4), out, rstd)
+    _call("norm_relu", z, *(ends or [None] * 4)[:4], out, rstd)
 
 
 def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) -> None:
@@ -57,7 +57,43 @@ def norm_relu_backward(grad: Tensor, normal: Tensor, rstd: Tensor, out: Tensor) 
 
 def relu_backward(grad: Tensor, e: Tensor, ends: Ends | None, out: Tensor) -> None:
     """Computes plain.relu_backward."""
-    _call("relu_backward", grad, e, *(ends or [None] * 4), out)
+    _call("relu_backward", grad, e, *(ends or [None] * 4)[:4], out)
+
+
+def add_to_nodes(values: Tensor, ends: Ends) -> None:
+    """Computes plain.add_to_nodes."""
+    sum_at_ends(values, ends, adds=True)
+
+
+def sum_at_ends(
+    values: Tensor,
+    sums: Ends,
+    adds: bool,
+    others: Tensor | None = None,
+    sums_of_others: Ends | None = None,
+) -> None:
+    """Sums edges [M, H] at their sources and destinations in `sums` [N, H], float32, and `others`
+    of the same edges in `sums_of_others`. With `adds` they are added to what is there.
+    """
+    from bigtrk.models.kernels import triton_sums
+
+    n_nodes, hidden = sums.of_source.shape
+    incidence = incidence_of(sums.edge_index, n_nodes)
+    with torch.cuda.device_of(values):
+        triton_sums.sum_at_ends[(n_nodes, 2)](
+            values,
+            others,
+            *incidence.by_source,
+            *incidence.by_destination,
+            *sums[:2],
+            *(sums_of_others or (None, None))[:2],
+            sums.first,
+            len(values),
+            adds=adds,
+            hidden=hidden,
+            width=1 << (hidden - 1).bit_length(),
+            num_warps=1,  # more would sum a row's tile in another order
+        )
 
 
 def _call(name: str, *tensors: Tensor | None) -> None:

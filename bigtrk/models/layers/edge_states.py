@@ -70,12 +70,11 @@ class EdgeStates:
         """Yields the blocks of a pass over all edges."""
         return self._store.blocks(self.n_edges, read, made)
 
-    def new_sums(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns zeros like [N, H], in which to sum the outgoing and the incoming edges of each
-        node, for `take_sums` of the layer before.
+    def give_sums(self, outgoing: Tensor, incoming: Tensor) -> None:
+        """Takes the tensors [N, H] in which a layer sums the edges that it reads, the outgoing and
+        the incoming ones of each node, for `take_sums` of the layer before.
         """
-        self._sums = torch.zeros_like(like), torch.zeros_like(like)
-        return self._sums
+        self._sums = outgoing, incoming
 
     def take_sums(self) -> tuple[Tensor, Tensor]:
         """Returns the sums of the edges that the next layer read."""
@@ -104,9 +103,14 @@ class EdgeStates:
         """Returns the gradient of the next layer's first product."""
         return self._gradients[-1].rows
 
+    @property
+    def weight_after(self) -> Tensor:
+        """Returns the weight [H, H] of the next layer's first product for its edges."""
+        return self._gradients[-1].of_state
+
     def from_next(self, gradient: Tensor) -> Tensor:
         """Returns what the next layer adds to the gradient of its edges: [M, H], in a buffer."""
-        return self._product("gradient of edges", gradient, self._gradients[-1].of_state)
+        return self._product("gradient of edges", gradient, self.weight_after)
 
     def all_gradients(self) -> list[Rows]:
         """Lists the gradients of the first products of all layers, the last layer's first."""

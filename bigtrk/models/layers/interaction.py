@@ -6,50 +6,15 @@ workspace keeps products, it keeps those too.
 Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, H = hidden.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bigtrk.models.kernels import passes_for
-from bigtrk.models.kernels.plain import Ends
-from bigtrk.models.layers.chunked_mlp import Activation, ChunkedMLP, Sink
-from bigtrk.models.layers.edge_states import EdgeStates
+from bigtrk.models.layers.edge_pass import FromNext, Given
 from bigtrk.models.layers.encoding import Encoded
-from bigtrk.models.layers.node_shares import NodeShares
+from bigtrk.models.layers.fused_edge_pass import edge_pass
+from bigtrk.models.layers.graph_pass import Layer
 from bigtrk.models.layers.workspace import Workspace
-from bigtrk.models.stores.store import Block, Rows
-from bigtrk.tracing import traced
-
-
-@dataclass(frozen=True)
-class GraphPass:
-    """Holds what all layers of a forward pass share.
-
-    edge_index: [2, E]. nodes: the encoded features, if each layer reads them.
-    """
-
-    edge_index: Tensor
-    n_owned: int
-    work: Workspace
-    nodes: Encoded | None
-    edges: EdgeStates
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Layer `i` in its pass. edge, node: the activations of its MLPs, empty for nodes that are not
-    updated. in_out: incoming and outgoing edges are summed separately.
-    """
-
-    graph: GraphPass
-    i: int
-    edge: Sequence[Activation]
-    node: Sequence[Activation]
-    in_out: bool
 
 
 class Interact(torch.autograd.Function):
@@ -72,7 +37,7 @@ class Interact(torch.autograd.Function):
         encoded, work = layer.graph.nodes, layer.graph.work
         # The products read the nodes in this type; bf16 takes half of the memory.
         x = encoded.values if layer.i == 0 and encoded else x.to(work.dtype)
-        edges = _Edges(layer, weights, x)
+        edges = edge_pass(layer, weights, x)
         made, owned = edges.forward() if layer.node else (edges.forward_last(), None)
         ctx.layer, ctx.weights = layer, weights
         ctx.save_for_backward(x, *edges.kept)
@@ -85,177 +50,17 @@ class Interact(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         x, *kept = ctx.saved_tensors
         layer: Layer = ctx.layer
-        edges = _Edges(layer, ctx.weights, x, kept)
-        of_weights = [torch.zeros_like(weight) for weight in ctx.weights]
+        edges = edge_pass(layer, ctx.weights, x, kept)
+        of_weights = edges.new_gradients()
         of_x = torch.zeros_like(x, dtype=layer.graph.work.sums)
         if grad_owned is None:
-            edges.backward(_Given(grad), of_x, of_weights)
+            edges.backward(Given(grad), of_x, of_weights)
         else:
             outer = edges.update_backward(grad_owned, of_x, of_weights)
-            edges.backward(_FromNext(layer.graph.edges, outer), of_x, of_weights)
+            edges.backward(FromNext(layer.graph.edges, outer), of_x, of_weights)
         if layer.i == 0 and layer.graph.nodes:
             _add_encoded(layer.graph.nodes, of_x, layer.graph.work)
         return None, layer.graph.edges.token(), of_x, *of_weights
-
-
-class _Edges:
-    """The edges of a layer, their MLP and its inputs, and what the nodes read of them."""
-
-    def __init__(
-        self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
-    ) -> None:
-        self.layer, graph = layer, layer.graph
-        self._work, self._states = graph.work, graph.edges
-        self._nodes = [x, graph.nodes.values] if graph.nodes else [x]
-        self._n_edge = 2 * len(layer.edge)
-        self._weights = weights
-        n_kept = 2 * (len(layer.edge) - 1)
-        self.kept, self._kept_of_nodes = list(kept[:n_kept]), kept[n_kept:]
-        self._shares = NodeShares(weights[0], weights[1], self._nodes, self._work)
-        self._ends = Ends(*self._shares.forward(), *graph.edge_index)
-        self.passes = passes_for(self._work.device, self._work.dtype)
-
-    def _mlp(self, block: Block) -> ChunkedMLP:
-        """Returns the MLP of the edges of a block whose first rows are its inputs."""
-        inputs = block.read[: self._states.n_inputs]
-        weights, ends = self._weights[: self._n_edge], self._ends.of(block.rows)
-        return ChunkedMLP(weights, self.layer.edge, inputs, self._work, ends, self.kept)
-
-    def _zeros(self) -> Ends:
-        """Returns buffers [N, H] of zeros in which to sum the edges at each of their ends."""
-        n_nodes, hidden = self._nodes[0].shape
-        zeros = (self._work.zeros(name, n_nodes, hidden) for name in ("outgoing", "incoming"))
-        return Ends(*zeros, *self.layer.graph.edge_index)
-
-    def forward(self) -> tuple[Tensor, Tensor]:
-        """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
-        states, i, sums = self._states, self.layer.i, self._zeros()
-        with traced(f"layer {i} edge"):
-            for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
-                mlp, [made], ends = self._mlp(block), block.made, sums.of(block.rows)
-                for rows in self._work.chunks(len(made)):
-                    made[rows] = mlp.forward(rows)
-                    self.passes.add_to_nodes(made[rows], ends.of(rows))
-                self.kept = mlp.kept
-        with traced(f"layer {i} node"):
-            update = self._update(sums)
-            owned = sums.of_source.new_empty(update.n_rows, update.width)
-            for rows in self._work.chunks(update.n_rows):
-                owned[rows] = update.forward(rows)
-            self.kept += update.kept
-        return states.token(), owned
-
-    def forward_last(self) -> Tensor:
-        """Returns the output [E, W] of the edges' MLP."""
-        states, i = self._states, self.layer.i
-        made = self._nodes[0].new_empty(states.n_edges, len(self._weights[-1]))
-        with traced(f"layer {i} edge"):
-            for block in states.blocks(states.inputs(i)):
-                mlp, of_block = self._mlp(block), made[block.rows]
-                for rows in self._work.chunks(len(of_block)):
-                    of_block[rows] = mlp.forward(rows)
-                self.kept = mlp.kept
-        return made
-
-    def _update(self, sums: Ends) -> ChunkedMLP:
-        """Returns the MLP of the owned nodes, which reads their sums and their parts."""
-        outgoing, incoming = sums.of_source, sums.of_destination
-        totals = [incoming, outgoing] if self.layer.in_out else [incoming.add_(outgoing)]
-        inputs = [values[: self.layer.graph.n_owned] for values in (*totals, *self._nodes)]
-        weights, kept = self._weights[self._n_edge :], self._kept_of_nodes
-        return ChunkedMLP(weights, self.layer.node, inputs, self._work, kept=kept)
-
-    def update_backward(self, grad: Tensor, of_x: Tensor, of_weights: Sequence[Tensor]) -> Ends:
-        """Returns what the sums of an edge's ends add to its gradient, from the owned nodes'."""
-        names = ("of incoming", "of outgoing") if self.layer.in_out else ("of incoming",)
-        # Nothing here reads the sums of halo nodes.
-        of_sums = [self._work.rows(name, *of_x.shape).zero_() for name in names]
-        sinks = [*(_copy_to(total) for total in of_sums), *self._sinks_of_nodes(of_x)]
-        edge_index = self.layer.graph.edge_index
-        with traced(f"layer {self.layer.i} node, backward"):
-            update = self._update(Ends(*self._states.take_sums(), *edge_index))
-            for rows in self._work.chunks(update.n_rows):
-                update.backward(rows, grad[rows], None, None, of_weights[self._n_edge :], sinks)
-        return Ends(of_sums[-1], of_sums[0], *edge_index)
-
-    def backward(
-        self, source: "_Given | _FromNext", of_x: Tensor, of_weights: Sequence[Tensor]
-    ) -> None:
-        """Gives the edges' states the gradient of the first product, from that of the output.
-
-        It also sums the edges that it reads for the node update of the layer before.
-        """
-        states, i, shares = self._states, self.layer.i, self._zeros()
-        sums = Ends(*states.new_sums(of_x), *self.layer.graph.edge_index) if i else None
-        read = [*states.inputs(i), *source.read(i)]
-        gradient = states.gradient_rows(i)
-        with traced(f"layer {i} edge, backward"):
-            for block in states.blocks(read, [gradient]):
-                self._block_backward(block, source, of_weights[: self._n_edge], shares, sums)
-            states.give_gradient(gradient, self._weights[0].detach())
-            both = shares.of_source, shares.of_destination
-            self._shares.backward(both, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))
-
-    def _block_backward(
-        self,
-        block: Block,
-        source: "_Given | _FromNext",
-        of_weights: Sequence[Tensor],
-        shares: Ends,
-        sums: Ends | None,
-    ) -> None:
-        mlp, [gradient] = self._mlp(block), block.made
-        state, no_sinks = block.read[0], [None] * self._states.n_inputs
-        for rows in self._work.chunks(mlp.n_rows):
-            of_output = source.of(block, rows)
-            part = mlp.backward(rows, *of_output, of_weights, no_sinks)
-            gradient[rows] = part
-            self.passes.add_to_nodes(part, shares.of(block.rows).of(rows))
-            if sums is not None:
-                self.passes.add_to_nodes(state[rows], sums.of(block.rows).of(rows))
-
-    def _sinks_of_nodes(self, of_x: Tensor) -> list[Sink]:
-        encoded = self.layer.graph.nodes
-        return [_add_to(of_x), *([encoded.add] if encoded else [])]
-
-
-class _OfOutput(NamedTuple):
-    """The gradient [M, W] of the edge MLP's output, what it made [M, W] (None: it is not needed),
-    and what both ends add to the gradient.
-    """
-
-    grad: Tensor
-    made: Tensor | None
-    outer: Ends | None
-
-
-@dataclass(frozen=True)
-class _Given:
-    """The gradient [E, W] of the last layer's output."""
-
-    grad: Tensor
-
-    def read(self, i: int) -> list[Rows]:  # noqa: ARG002  # as of the other layers
-        return []
-
-    def of(self, block: Block, rows: slice) -> _OfOutput:
-        return _OfOutput(self.grad[block.rows][rows], None, None)
-
-
-@dataclass(frozen=True)
-class _FromNext:
-    """The gradient that the edges' next state has from the next layer and from the nodes."""
-
-    states: EdgeStates
-    outer: Ends
-
-    def read(self, i: int) -> list[Rows]:
-        return [self.states.state(i + 1), self.states.gradient_after]
-
-    def of(self, block: Block, rows: slice) -> _OfOutput:
-        made, after = block.read[-2:]
-        grad = self.states.from_next(after[rows])
-        return _OfOutput(grad, made[rows], self.outer.of(block.rows).of(rows))
 
 
 def _add_encoded(encoded: Encoded, total: Tensor, work: Workspace) -> None:
@@ -267,11 +72,3 @@ def _add_encoded(encoded: Encoded, total: Tensor, work: Workspace) -> None:
     taken = encoded.take()
     for rows in work.chunks(len(total)):
         total[rows] += taken[rows]
-
-
-def _add_to(total: Tensor) -> Sink:
-    return lambda rows, part: passes_for(part.device, part.dtype).add_rows(part, total[rows])
-
-
-def _copy_to(target: Tensor) -> Sink:
-    return lambda rows, part: target[rows].copy_(part)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.layers.chunked_mlp import Activation
-from bigtrk.models.layers.interaction import GraphPass, Interact, Layer
+from bigtrk.models.layers.graph_pass import GraphPass, Layer
+from bigtrk.models.layers.interaction import Interact
 from bigtrk.models.layers.mlp import Perceptrons, activations
 
 
@@ -76,14 +77,13 @@ class InteractionLayer(Perceptrons):
         [n_owned, H] and edges [E, H]; with a `head` no nodes, and its results for edges [E, 1 or
         2].
         """
-        edge, node, weights = self.activations, self.activations, self.weights("edge_mlp")
-        if head is None:
-            weights += self.weights("node_mlp")
-        else:
-            edge, node, weights = edge + head.activations, [], weights + head.weights()
+        weights = self.weights("edge_mlp")
+        weights += self.weights("node_mlp") if head is None else head.weights()
+        of_head = [] if head is None else head.activations
+        of_nodes = self.activations if head is None else []
         updated, made = [], []
         for graph, x, e in zip(graphs, nodes, edges, strict=True):
-            layer = Layer(graph, i, edge, node, self._in_out)
+            layer = Layer(graph, i, self.activations, of_head, of_nodes, self._in_out)
             of_edges, owned = Interact.apply(layer, e, x, *weights)
             made.append(of_edges)
             updated.append(owned)

@@ -46,7 +46,8 @@ class Neighbours:
     """Holds edges edge_index [2, E] between N nodes; sorts them when nodes' sums are asked for."""
 
     def __init__(self, edge_index: Tensor, n_nodes: int) -> None:
-        self.source, self.destination = edge_index.contiguous()
+        self.edge_index = edge_index.contiguous()
+        self.source, self.destination = self.edge_index
         self._n_nodes = n_nodes
         # No matrix is made of meta tensors, on which a pass is counted (cost/footprint.py).
         self._counted = edge_index.is_meta
@@ -132,6 +133,6 @@ class BothEnds(torch.autograd.Function):
         of_source, of_destination = (
             accumulable(grad.new_zeros(0)).new_zeros(ctx.n_nodes, grad.shape[1]) for _ in range(2)
         )
-        ends = Ends(of_source, of_destination, graph.source, graph.destination)
+        ends = Ends.between(of_source, of_destination, graph.edge_index)
         passes_for(grad.device, grad.dtype).add_to_nodes(grad, ends)
         return None, of_source.to(grad.dtype), of_destination.to(grad.dtype)

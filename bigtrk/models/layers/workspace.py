@@ -57,9 +57,9 @@ class Workspace:
         """Returns a buffer [n_rows, width] of zeros, float32 at least, to sum in."""
         return self._buffer(name, n_rows, width, self.sums).zero_()
 
-    def sums_of_rows(self, name: str, n_rows: int) -> Tensor:
-        """Returns a buffer [n_rows, 1], float32 at least, with any content."""
-        return self._buffer(name, n_rows, 1, self.sums)
+    def sums_of_rows(self, name: str, n_rows: int, width: int = 1) -> Tensor:
+        """Returns a buffer [n_rows, width], float32 at least, with any content."""
+        return self._buffer(name, n_rows, width, self.sums)
 
     def add_product(self, total: Tensor, a: Tensor, b: Tensor) -> None:
         """Adds a [n, rows] @ b [rows, m] to `total` [n, m]. Autocast leaves products alone that are

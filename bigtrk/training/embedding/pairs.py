@@ -6,6 +6,7 @@ Shapes: N hits, D dimensions, T true pairs, K false pairs.
 import torch
 from torch import Tensor
 
+from bigtrk.models.layers.gathered import gathered
 from bigtrk.training.data.share import Batch
 from bigtrk.training.draw import Draw
 from bigtrk.training.embedding.neighbours import nearest
@@ -31,7 +32,7 @@ def pair_loss(
 
 def _squared(embedding: Tensor, pairs: Tensor) -> Tensor:
     """Returns the squared distances of pairs [2, K]: [K]."""
-    first, second = embedding[pairs[0]], embedding[pairs[1]]
+    first, second = gathered(embedding, pairs[0]), gathered(embedding, pairs[1])
     return (first - second).square().sum(dim=1)
 
 

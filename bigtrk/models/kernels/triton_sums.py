@@ -1,0 +1,90 @@
+"""The sums of edges at their nodes, in Triton.
+
+Each number is summed by one program, in an order that the sector and the constants here alone fix;
+so neither the number of threads nor a launch's other choices change a bit, and nothing is atomic.
+The rows of a step of SPAN are summed as one tile, the steps one after another.
+"""
+
+import triton
+import triton.language as tl
+
+SPAN = tl.constexpr(16)
+
+
+@triton.jit
+def sum_at_ends(
+    values,
+    others,
+    source_starts,
+    source_order,
+    destination_starts,
+    destination_order,
+    of_source,
+    of_destination,
+    others_of_source,
+    others_of_destination,
+    first,
+    n_rows,
+    adds: tl.constexpr,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+):
+    """Sums edges `first` to `first` + n_rows at a node, program_id(0): at their sources or, where
+    program_id(1) is 1, at their destinations. values [n_rows, hidden] are theirs, and so are the
+    `others`, which are summed beside them unless they are None. adds: the sums are added to what is
+    there, float32 [N, hidden].
+    """
+    if tl.program_id(1) == 0:
+        sum_of_node(
+            source_starts, source_order, values, others, of_source, others_of_source,
+            first, n_rows, adds, hidden, width,
+        )  # fmt: skip
+    else:
+        sum_of_node(
+            destination_starts, destination_order, values, others, of_destination,
+            others_of_destination, first, n_rows, adds, hidden, width,
+        )  # fmt: skip
+
+
+@triton.jit
+def sum_of_node(
+    starts,
+    order,
+    values,
+    others,
+    sums,
+    sums_of_others,
+    first,
+    n_rows,
+    adds: tl.constexpr,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+):
+    """Sums the rows of one end's segment."""
+    node = tl.program_id(0)
+    columns = tl.arange(0, width)
+    exists = columns < hidden
+    place = node.to(tl.int64) * hidden + columns
+    total = before(sums, place, exists, adds)
+    if others is not None:
+        total_of_others = before(sums_of_others, place, exists, adds)
+    start = tl.load(starts + node)
+    stop = tl.load(starts + node + 1)
+    for at in range(start, stop, SPAN):
+        positions = at + tl.arange(0, SPAN)[:, None]
+        rows = tl.load(order + positions, positions < stop, 0) - first
+        inside = (positions < stop) & (rows >= 0) & (rows < n_rows) & exists[None, :]
+        element = rows.to(tl.int64) * hidden + columns[None, :]
+        total += tl.sum(tl.load(values + element, inside, 0.0).to(tl.float32), axis=0)
+        if others is not None:
+            more = tl.load(others + element, inside, 0.0).to(tl.float32)
+            total_of_others += tl.sum(more, axis=0)
+    tl.store(sums + place, total, exists)
+    if others is not None:
+        tl.store(sums_of_others + place, total_of_others, exists)
+
+
+@triton.jit
+def before(sums, place, exists, adds: tl.constexpr):
+    """Returns the sums to which others are added, or zeros."""
+    return tl.load(sums + place, exists, 0.0) if adds else tl.zeros(place.shape, tl.float32)

@@ -1,0 +1,232 @@
+"""The passes of a layer over its edges and its owned nodes, and their gradients by hand.
+
+Shapes: N nodes of which the first n_owned are owned and the others halo, E edges, H = hidden.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from bigtrk.models.kernels import passes_for
+from bigtrk.models.kernels.plain import Ends
+from bigtrk.models.layers.chunked_mlp import Activation, ChunkedMLP, Sink
+from bigtrk.models.layers.edge_states import EdgeStates
+from bigtrk.models.layers.graph_pass import Layer
+from bigtrk.models.layers.node_shares import NodeShares
+from bigtrk.models.stores.store import Block, Rows
+from bigtrk.tracing import traced
+
+
+class EdgePass:
+    """The edges of a layer, their MLP and its inputs, and what the nodes read of them.
+
+    It computes chunk by chunk. fused_edge_pass.py computes all edges at once.
+    """
+
+    def __init__(
+        self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
+    ) -> None:
+        self.layer, graph = layer, layer.graph
+        self._work, self._states = graph.work, graph.edges
+        self._nodes = [x, graph.nodes.values] if graph.nodes else [x]
+        self._mlp_of_edges = self._in_chunks()
+        # Weights come in turn with biases; two tensors are kept of each linear layer but the last.
+        self._n_edge = 2 * (len(layer.edge) + len(layer.head))
+        n_kept = max(0, 2 * (len(self._mlp_of_edges) - 1))
+        self._weights = weights
+        self.kept, self._kept_of_nodes = list(kept[:n_kept]), kept[n_kept:]
+        self._shares = NodeShares(weights[0], weights[1], self._nodes, self._work)
+        self._ends = Ends.between(*self._shares.forward(), graph.edge_index)
+        self.passes = passes_for(self._work.device, self._work.dtype)
+
+    def _in_chunks(self) -> list[Activation]:
+        """Lists the activations of what is computed of the edges chunk by chunk."""
+        return [*self.layer.edge, *self.layer.head]
+
+    def _mlp(self, block: Block) -> ChunkedMLP:
+        """Returns the MLP of the edges of a block whose first rows are its inputs."""
+        inputs = block.read[: self._states.n_inputs]
+        weights, ends = self._weights[: self._n_edge], self._ends.of(block.rows)
+        return ChunkedMLP(weights, self._mlp_of_edges, inputs, self._work, ends, self.kept)
+
+    def new_gradients(self) -> list[Tensor]:
+        """Returns tensors for the gradients of the weights, to which all passes add theirs."""
+        return [torch.zeros_like(weight) for weight in self._weights]
+
+    def _new_sums(self) -> Ends:
+        """Returns buffers [N, H] in which to sum the edges at each of their ends."""
+        n_nodes, hidden = self._nodes[0].shape
+        outgoing = self._work.zeros("outgoing", n_nodes, hidden)
+        incoming = self._work.zeros("incoming", n_nodes, hidden)
+        return Ends.between(outgoing, incoming, self.layer.graph.edge_index)
+
+    def _sums_before(self, of_x: Tensor) -> Ends:
+        """Returns tensors like of_x [N, H] in which to sum the edges for the layer before."""
+        sums = torch.zeros_like(of_x), torch.zeros_like(of_x)
+        return Ends.between(*sums, self.layer.graph.edge_index)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """Makes the edges' next state, and returns its token and the owned nodes [n_owned, H]."""
+        states, i, sums = self._states, self.layer.i, self._new_sums()
+        with traced(f"layer {i} edge"):
+            for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
+                self._block_forward(block, sums.of(block.rows))
+        with traced(f"layer {i} node"):
+            update = self._update(sums)
+            owned = sums.of_source.new_empty(update.n_rows, update.width)
+            for rows in self._work.chunks(update.n_rows):
+                owned[rows] = update.forward(rows)
+            self.kept += update.kept
+        return states.token(), owned
+
+    def _block_forward(self, block: Block, sums: Ends) -> None:
+        mlp, [made] = self._mlp(block), block.made
+        for rows in self._work.chunks(len(made)):
+            made[rows] = mlp.forward(rows)
+            self.passes.add_to_nodes(made[rows], sums.of(rows))
+        self.kept = mlp.kept
+
+    def forward_last(self) -> Tensor:
+        """Returns the output [E, W] of the edges' MLP."""
+        states, i = self._states, self.layer.i
+        made = self._nodes[0].new_empty(states.n_edges, len(self._weights[-1]))
+        with traced(f"layer {i} edge"):
+            for block in states.blocks(states.inputs(i)):
+                mlp, of_block = self._mlp(block), made[block.rows]
+                for rows in self._work.chunks(len(of_block)):
+                    of_block[rows] = mlp.forward(rows)
+                self.kept = mlp.kept
+        return made
+
+    def _update(self, sums: Ends) -> ChunkedMLP:
+        """Returns the MLP of the owned nodes, which reads their sums and their parts."""
+        outgoing, incoming = sums.of_source, sums.of_destination
+        totals = [incoming, outgoing] if self.layer.in_out else [incoming.add_(outgoing)]
+        inputs = [values[: self.layer.graph.n_owned] for values in (*totals, *self._nodes)]
+        weights, kept = self._weights[self._n_edge :], self._kept_of_nodes
+        return ChunkedMLP(weights, self.layer.node, inputs, self._work, kept=kept)
+
+    def update_backward(self, grad: Tensor, of_x: Tensor, of_weights: Sequence[Tensor]) -> Ends:
+        """Returns what the sums of an edge's ends add to its gradient, from the owned nodes'."""
+        names = ("of incoming", "of outgoing") if self.layer.in_out else ("of incoming",)
+        # Nothing here reads the sums of halo nodes.
+        of_sums = [self._work.rows(name, *of_x.shape).zero_() for name in names]
+        sinks = [*(_copy_to(total) for total in of_sums), *self._sinks_of_nodes(of_x)]
+        edge_index = self.layer.graph.edge_index
+        with traced(f"layer {self.layer.i} node, backward"):
+            update = self._update(Ends.between(*self._states.take_sums(), edge_index))
+            for rows in self._work.chunks(update.n_rows):
+                update.backward(rows, grad[rows], None, None, of_weights[self._n_edge :], sinks)
+        return Ends.between(of_sums[-1], of_sums[0], edge_index)
+
+    def backward(self, source: "Source", of_x: Tensor, of_weights: Sequence[Tensor]) -> None:
+        """Gives the edges' states the gradient of the first product, from that of the output.
+
+        It also sums the edges that it reads for the node update of the layer before.
+        """
+        states, i, shares = self._states, self.layer.i, self._new_sums()
+        sums = self._sums_before(of_x) if i else None
+        if sums is not None:
+            states.give_sums(sums.of_source, sums.of_destination)
+        read = [*states.inputs(i), *source.read(i)]
+        gradient = states.gradient_rows(i)
+        with traced(f"layer {i} edge, backward"):
+            for block in states.blocks(read, [gradient]):
+                of_block = None if sums is None else sums.of(block.rows)
+                self._block_backward(
+                    block, source, of_weights[: self._n_edge], shares.of(block.rows), of_block
+                )
+            states.give_gradient(gradient, self._weights[0].detach())
+        with traced(f"layer {i} shares of nodes, backward"):
+            both = shares.of_source, shares.of_destination
+            self._shares.backward(both, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))
+
+    def _block_backward(
+        self,
+        block: Block,
+        source: "Source",
+        of_weights: Sequence[Tensor],
+        shares: Ends,
+        sums: Ends | None,
+    ) -> None:
+        mlp, [gradient] = self._mlp(block), block.made
+        state, no_sinks = block.read[0], [None] * self._states.n_inputs
+        for rows in self._work.chunks(mlp.n_rows):
+            of_output = source.of(block, rows)
+            part = mlp.backward(rows, *of_output, of_weights, no_sinks)
+            gradient[rows] = part
+            self.passes.add_to_nodes(part, shares.of(rows))
+            if sums is not None:
+                self.passes.add_to_nodes(state[rows], sums.of(rows))
+
+    def _sinks_of_nodes(self, of_x: Tensor) -> list[Sink]:
+        encoded = self.layer.graph.nodes
+        return [_add_to(of_x), *([encoded.add] if encoded else [])]
+
+
+class Source(Protocol):
+    """Where the gradient of a layer's edges comes from."""
+
+    def read(self, i: int) -> list[Rows]:
+        """Lists the rows that layer i reads for it."""
+
+    def of(self, block: Block, rows: slice) -> "OfOutput":
+        """Returns the gradient of some rows of a block."""
+
+
+class OfOutput(NamedTuple):
+    """The gradient [M, W] of the edge MLP's output, what it made [M, W] (None: it is not needed),
+    and what both ends add to the gradient.
+    """
+
+    grad: Tensor
+    made: Tensor | None
+    outer: Ends | None
+
+
+@dataclass(frozen=True)
+class Given:
+    """The gradient [E, W] of the last layer's output."""
+
+    grad: Tensor
+
+    def read(self, i: int) -> list[Rows]:  # noqa: ARG002  # as of the other layers
+        return []
+
+    def of(self, block: Block, rows: slice) -> OfOutput:
+        return OfOutput(self.grad[block.rows][rows], None, None)
+
+
+@dataclass(frozen=True)
+class FromNext:
+    """The gradient that the edges' next state has from the next layer and from the nodes."""
+
+    states: EdgeStates
+    outer: Ends
+
+    def read(self, i: int) -> list[Rows]:
+        return [self.states.state(i + 1), self.states.gradient_after]
+
+    def of(self, block: Block, rows: slice) -> OfOutput:
+        made, after = block.read[-2:]
+        grad = self.states.from_next(after[rows])
+        return OfOutput(grad, made[rows], self.outer.of(block.rows).of(rows))
+
+
+def relu_of(made: Tensor, gradient: Tensor) -> Sink:
+    """Returns a sink for the gradient of `made` that writes that of the sum whose ReLU it is, to
+    `gradient`, which may be `made`.
+    """
+    passes = passes_for(made.device, made.dtype)
+    return lambda rows, part: passes.relu_backward(part, made[rows], None, gradient[rows])
+
+
+def _add_to(total: Tensor) -> Sink:
+    return lambda rows, part: passes_for(part.device, part.dtype).add_rows(part, total[rows])
+
+
+def _copy_to(target: Tensor) -> Sink:
+    return lambda rows, part: target[rows].copy_(part)

@@ -1,0 +1,106 @@
+"""The fused passes over edges against autograd in float64: on a GPU, else in the interpreter."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bigtrk.models.kernels import fused
+from bigtrk.models.kernels.plain import Ends
+from bigtrk.models.kernels.triton_passes import sum_at_ends
+from tests.models.fused import DEVICE, Case, computed, exact, make
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("interpreted_bf16")]
+CASES = [
+    *(Case(layers=layers, encoded=encoded) for layers in (1, 2, 3) for encoded in (True, False)),
+    *(Case(hidden=hidden) for hidden in (6, 16, 33)),
+    *(Case(n_edges=n_edges, layers=3) for n_edges in (0, 1, 16, 17)),
+    Case(n_edges=0, layers=1),
+]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several programs in the backward pass, of two blocks each but the last."""
+    monkeypatch.setattr(fused, "BLOCK", 16)
+    monkeypatch.setattr(fused, "PROGRAMS", 3 * 32)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_float32_is_exact(case: Case) -> None:
+    inputs = make(case)
+    errors = computed(inputs).errors(exact(inputs))
+    assert max(errors.values()) < 1e-6, errors
+
+
+# Slow: so much is interpreted.
+@pytest.mark.parametrize(
+    "hidden", [64, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (128, 256))]
+)
+def test_wide_rows(hidden: int) -> None:
+    inputs = make(Case(hidden=hidden, n_edges=17, layers=3))
+    errors = computed(inputs).errors(exact(inputs))
+    assert max(errors.values()) < 1e-6, errors
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_sums_of_a_hub_of_many_edges(dtype: torch.dtype) -> None:
+    n_edges, hidden = 10_000, 5
+    generator = torch.Generator().manual_seed(6)
+    values = (torch.randn(n_edges, hidden, generator=generator) + 0.5).to(dtype)
+    edge_index = torch.randint(7, (2, n_edges), generator=generator)
+    edge_index[1, 1000:] = 3
+    outgoing, incoming = torch.zeros(2, 7, hidden, device=DEVICE)
+    sums = Ends.between(outgoing, incoming, edge_index.to(DEVICE))
+    sum_at_ends(values.to(DEVICE), sums, adds=False)
+    for found, end in zip(sums[:2], edge_index, strict=True):
+        wanted = torch.zeros(7, hidden, dtype=torch.float64).index_add(0, end, values.double())
+        assert float((found.cpu() - wanted).abs().max() / wanted.abs().max()) < 1e-6
+
+
+def test_many_edges_between_few_nodes() -> None:
+    inputs = make(Case(hidden=16, n_edges=800, n_nodes=3))
+    errors = computed(inputs).errors(exact(inputs))
+    assert max(errors.values()) < 1e-5, errors
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize(
+    "case",
+    [Case(hidden=32, n_edges=200, layers=layers, dtype=torch.bfloat16) for layers in (1, 2, 3)],
+    ids=str,
+)
+def test_bfloat16_is_at_most_twice_as_far_off_as_torch(case: Case) -> None:
+    inputs = make(case)
+    wanted = exact(inputs)
+    plain = exact(inputs, torch.bfloat16).errors(wanted)
+    found = computed(inputs).errors(wanted)
+    assert all(error <= 2 * plain[name] for name, error in found.items()), (found, plain)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_blocks_of_a_store_are_added_up(dtype: torch.dtype) -> None:
+    inputs = make(Case(n_edges=100, dtype=dtype))
+    whole, in_blocks = computed(inputs), computed(inputs, blocks=3)
+    exactly = replace(whole, found={name: v.double() for name, v in whole.found.items()})
+    errors = in_blocks.errors(exactly)
+    assert max(errors.values()) < (1e-6 if dtype == torch.float32 else 1e-2), errors
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_same_bits_twice(dtype: torch.dtype) -> None:
+    inputs = make(Case(n_edges=100, dtype=dtype))
+    one, other = computed(inputs), computed(inputs)
+    assert all(torch.equal(values, other.found[name]) for name, values in one.found.items())
+
+
+def test_what_is_not_finite_stays_visible() -> None:
+    inputs = make(Case(n_edges=40, n_nodes=40))
+    inputs.inputs[0][3, 4] = float("nan")
+    found = computed(inputs, recounts=False).found
+    assert found["made"][3].isnan().any()
+    assert found["made"][4:].isfinite().all()
+    assert found["gradient"][3].isnan().any()
+    assert found["weight 0"].isnan().any()

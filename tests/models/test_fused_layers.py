@@ -1,0 +1,237 @@
+"""The Interaction GNN with fused passes over edges against itself in float64; what they start."""
+
+import re
+from collections import Counter
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from bigtrk import tracing
+from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.kernels import fused, plain, triton_passes
+from bigtrk.models.layers import chunked_mlp, edge_pass
+from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.protocol import no_exchange
+from bigtrk.models.stores import streamed
+from bigtrk.models.stores.host import HostStore
+from bigtrk.models.stores.store import MemoryStore
+from tests.models.fused import DEVICE
+from tests.models.graphs import Recorder, gradients, halo_from, make_graph, sector_of
+from tests.models.test_interaction_gnn import OPTIONS, make_model
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("interpreted_bf16", "fused_everywhere")]
+# What only gives a tensor its shape starts nothing on a device.
+STARTS_NOTHING = {"empty", "new_empty", "empty_like", "empty_strided", "detach"}
+
+
+@pytest.fixture
+def fused_everywhere(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Computes on any device as on a GPU; lists the layers' passes."""
+    used: list[str] = []
+
+    def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -> bool:  # noqa: ARG001
+        return dtype in triton_passes.TYPES and layers <= fused.MOST_LAYERS
+
+    def noting(name: str) -> None:
+        before = getattr(fused, name)
+
+        def noted(*arguments: Any) -> None:
+            used.append(name)
+            before(*arguments)
+
+        monkeypatch.setattr(fused, name, noted)
+
+    monkeypatch.setattr(fused, "usable", usable)
+    noting("forward")
+    noting("backward")
+    return used
+
+
+def results(
+    model: InteractionGNN, dtype: torch.dtype, n_nodes: int = 12, n_edges: int = 43
+) -> dict[str, Tensor]:
+    x, edge_features, edge_index = make_graph(n_nodes, n_edges)
+    inputs = x.to(DEVICE, dtype), edge_features.to(DEVICE, dtype), edge_index.to(DEVICE)
+    logits = model.to(DEVICE, dtype)(*inputs, n_nodes, no_exchange)
+    return {"logits": logits.detach(), **gradients(model, logits)}
+
+
+def assert_near(found: dict[str, Tensor], wanted: dict[str, Tensor], tolerance: float) -> None:
+    assert found.keys() == wanted.keys()
+    for name, values in found.items():
+        off = (values.double() - wanted[name]).abs().max()
+        assert off <= tolerance * wanted[name].abs().max(), name
+
+
+@pytest.mark.parametrize(
+    "options",
+    # LayerNorm of two numbers loses half of the digits.
+    [
+        *(options for options in OPTIONS if "hidden" not in options),
+        *({"pt_head": True, "recompute": r} for r in get_args(Recompute) if r != "chunk"),
+    ],
+    ids=str,
+)
+def test_equals_float64(fused_everywhere: list[str], options: dict[str, Any]) -> None:
+    found = results(make_model(**options), torch.float32)
+    passes = Counter(fused_everywhere)
+    wanted = results(make_model(**options), torch.float64)
+    assert_near(found, wanted, 2e-5)
+    n_layers = options.get("layers", 3)
+    assert passes == Counter({"forward": n_layers, "backward": n_layers})
+    assert Counter(fused_everywhere) == passes, "float64 has plain passes"
+
+
+def test_bfloat16_is_at_most_twice_as_far_off_as_plain_passes(
+    monkeypatch: pytest.MonkeyPatch, fused_everywhere: list[str]
+) -> None:
+    options: dict[str, Any] = {"hidden": 16, "precision": "bf16"}
+    found = results(make_model(**options), torch.float32, 12, 60)
+    assert fused_everywhere
+    monkeypatch.setattr(fused, "usable", lambda *_: False)
+    monkeypatch.setattr(edge_pass, "passes_for", lambda *_: plain)
+    monkeypatch.setattr(chunked_mlp, "passes_for", lambda *_: plain)
+    by_plain = results(make_model(**options), torch.float32, 12, 60)
+    wanted = results(make_model(hidden=16), torch.float64, 12, 60)
+    for name, exact in wanted.items():
+        off, of_plain = ((made[name] - exact).norm() for made in (found, by_plain))
+        assert off <= 2 * of_plain, name
+
+
+def test_more_linear_layers_than_kernels_have_take_the_chunks(fused_everywhere: list[str]) -> None:
+    found = results(make_model(mlp_layers=4), torch.float32)
+    assert not fused_everywhere
+    assert_near(found, results(make_model(mlp_layers=4), torch.float64), 2e-5)
+
+
+def test_a_sector_with_halo_computes_the_whole_graphs_logits() -> None:
+    graph, whole = make_graph(), Recorder()
+    expected = make_model().double()(*graph, len(graph[0]), whole)
+    sector = sector_of(graph)
+    halo = halo_from(whole, sector, tolerance=1e-4)
+    x, edge_features, edge_index = sector.inputs
+    inputs = x.float().to(DEVICE), edge_features.float().to(DEVICE), edge_index.to(DEVICE)
+    model = make_model().to(DEVICE)
+    logits = model(*inputs, len(sector.owned), halo).cpu().double()
+    torch.testing.assert_close(logits, expected[sector.edges], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_nodes", [0, 5])
+def test_no_edges_give_every_parameter_a_gradient_of_zero(n_nodes: int) -> None:
+    model = make_model().to(DEVICE)
+    no_edges = torch.zeros(2, 0, dtype=torch.int64, device=DEVICE)
+    x, edge_features = torch.ones(n_nodes, 3, device=DEVICE), torch.zeros(0, 2, device=DEVICE)
+    found = gradients(model, model(x, edge_features, no_edges, n_nodes, no_exchange))
+    assert found.keys() == {name for name, _ in model.named_parameters()}
+    assert all(gradient.abs().sum() == 0 for gradient in found.values())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_scoring_alone_gives_what_training_gives(precision: str) -> None:
+    x, edge_features, edge_index = make_graph()
+    model = make_model(precision=precision).to(DEVICE)
+    inputs = x.float().to(DEVICE), edge_features.float().to(DEVICE), edge_index.to(DEVICE)
+    with torch.no_grad():
+        scored = model(*inputs, len(x), no_exchange)
+    assert torch.equal(scored, model(*inputs, len(x), no_exchange))
+
+
+class _Operations(TorchDispatchMode):
+    """Counts what starts work on a device, by the named range that it is started in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.names: dict[str, list[str]] = {}
+
+    def note(self, name: str) -> None:
+        self.counts[tracing.place()] += 1
+        self.names.setdefault(tracing.place(), []).append(name)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if not func.is_view and name not in STARTS_NOTHING:
+            self.note(name)
+        return func(*args, **(kwargs or {}))
+
+
+class _Launched:
+    """A kernel that notes its launches."""
+
+    def __init__(self, kernel: Any, operations: _Operations) -> None:
+        self._kernel, self._operations = kernel, operations
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        self._operations.note(self._kernel.__name__)
+
+        def launch(*arguments: Any, **options: Any) -> None:
+            with _disable_current_modes():  # the interpreter has operations of its own
+                self._kernel[grid](*arguments, **options)
+
+        return launch
+
+
+@pytest.mark.parametrize(
+    ("options", "n_edges"),
+    [
+        ({}, 20),
+        ({}, 100),
+        ({"precision": "bf16"}, 20),
+        ({"mlp_layers": 1}, 20),
+        ({"mlp_layers": 3, "concatenate": False}, 20),
+    ],
+    ids=str,
+)
+def test_a_layer_starts_four_operations_per_pass_over_its_edges_whatever_their_number(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], n_edges: int
+) -> None:
+    from bigtrk.models.kernels import triton_edges, triton_partials, triton_sums
+
+    monkeypatch.setattr(fused, "BLOCK", 16)
+    model = make_model(**options).to(DEVICE)
+    x, edge_features, edge_index = (values.to(DEVICE) for values in make_graph(12, n_edges))
+    inputs = x.float(), edge_features.float(), edge_index, len(x), no_exchange
+    model(*inputs).sum().backward()  # sorts the edges
+    operations = _Operations()
+    for module, name in (
+        (triton_edges, "forward"),
+        (triton_edges, "backward"),
+        (triton_partials, "sum_partials"),
+        (triton_sums, "sum_at_ends"),
+    ):
+        monkeypatch.setattr(module, name, _Launched(getattr(module, name), operations))
+    with operations:
+        model(*inputs).sum().backward()
+    found = {
+        place: names
+        for place, names in operations.names.items()
+        if re.search(r"layer \d edge(, backward)?$", place)
+    }
+    assert len(found) == 6
+    for place, names in found.items():
+        launches = ["forward", "sum_at_ends"]
+        if "backward" in place:
+            launches = ["backward", "sum_partials", "sum_at_ends", "_to_copy"]
+        if place.endswith("layer 2 edge"):  # no node reads its sums
+            launches.remove("sum_at_ends")
+        assert names == launches, place
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_edges_on_the_host_give_what_edges_in_memory_give(
+    monkeypatch: pytest.MonkeyPatch, fused_everywhere: list[str], precision: str
+) -> None:
+    monkeypatch.setattr(streamed, "_FEWEST_ROWS", 32)
+    store = HostStore()
+    store._block_bytes = 1
+    found = []
+    for kept_in in (store, MemoryStore()):
+        model = make_model(layers=2, precision=precision)
+        model.keep_edges_in(kept_in)
+        found.append(results(model, torch.float32, 12, 50))
+    assert Counter(fused_everywhere)["backward"] == 2 * (2 + 1), "two blocks, and one"
+    assert_near(found[0], found[1], 1e-5 if precision == "fp32" else 2e-2)

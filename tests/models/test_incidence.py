@@ -1,0 +1,58 @@
+"""The edges of each node against a loop over edges; they are sorted once."""
+
+import gc
+from itertools import pairwise
+
+import pytest
+import torch
+
+from bigtrk.models.kernels import incidence
+from bigtrk.models.kernels.incidence import Segments, incidence_of
+from bigtrk.models.layers.gathered import gathered
+
+
+def listed(segments: Segments) -> list[list[int]]:
+    bounds = segments.starts.tolist()
+    order = segments.order.tolist()
+    return [order[a:b] for a, b in pairwise(bounds)]
+
+
+@pytest.mark.parametrize("n_edges", [0, 1, 50])
+def test_the_edges_of_each_node_ascend(n_edges: int) -> None:
+    edge_index = torch.randint(7, (2, n_edges), generator=torch.Generator().manual_seed(3))
+    found = incidence_of(edge_index, 9)
+    for segments, end in zip(found, edge_index.tolist(), strict=True):
+        expected = [[edge for edge, at in enumerate(end) if at == node] for node in range(9)]
+        assert listed(segments) == expected
+        assert segments.starts.dtype == segments.order.dtype == torch.int32
+
+
+def test_a_sectors_edges_are_sorted_once_and_forgotten_with_it() -> None:
+    edge_index = torch.randint(7, (2, 20))
+    found = incidence_of(edge_index, 7)
+    assert incidence_of(edge_index, 7) is found
+    assert incidence_of(edge_index.clone(), 7) is not found
+    assert len(incidence_of(edge_index, 8).by_source.starts) == 9
+    before = len(incidence._KNOWN)
+    del edge_index, found
+    gc.collect()
+    assert len(incidence._KNOWN) < before
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_gathered_rows_have_the_gradient_of_a_loop(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(4)
+    values = torch.randn(6, 3, generator=generator, dtype=torch.float64).to(dtype)
+    grad = torch.randn(40, 3, generator=generator, dtype=torch.float64).to(dtype)
+    rows = torch.randint(5, (40,), generator=generator)
+    made = gathered(values.requires_grad_(), rows)
+    assert torch.equal(made, values[rows])
+    made.backward(grad)
+    expected = torch.zeros(6, 3, dtype=torch.float64)
+    for row, part in zip(rows.tolist(), grad.double(), strict=True):
+        expected[row] += part
+    assert values.grad is not None
+    assert values.grad.dtype == dtype
+    # bfloat16 is rounded once, at the end.
+    assert torch.equal(values.grad, expected.to(dtype)) or dtype == torch.float64
+    torch.testing.assert_close(values.grad.double(), expected, rtol=2**-8, atol=1e-12)
