@@ -38,6 +38,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "training.spill": ["."],
     "training.minutes": [60.0],
     "training.validate_minutes": [1e-9],
+    "training.best.patience": [1],
     "training.checkpoint_every": [1],
     "training.norms_every": [0, 1],
     "training.pt_weight": [0.0, 0.3],
@@ -65,6 +66,15 @@ NEEDED: dict[str, dict[str, Any]] = {
     "data.sectors": {"data.train": ["sectors"]},
     "training.routing": {"data.train": ["sectors"]},
     "training.focal_gamma": {"training.loss": "focal"},
+    "training.best.metric": {"data.validation": ["held back"]},
+    "training.best.metric=log_pt_error": {
+        "data.validation": ["held back"],
+        "training.pt_weight": 0.3,
+    },
+    "training.best.patience=1": {
+        "data.validation": ["held back"],
+        "training.best.metric": "loss",
+    },
 }
 
 

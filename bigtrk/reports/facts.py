@@ -95,4 +95,12 @@ def _progress(run: Run) -> str:
     since = f" since {run.record.started}" if run.record.started else ""
     plural = "" if len(run.steps) == 1 else "s"
     waiting = "" if run.epochs else "; no epoch has finished yet"
-    return f"{epochs}, {len(run.steps)} step{plural}{since}{waiting}"
+    return f"{epochs}, {len(run.steps)} step{plural}{since}{waiting}{_best(run)}"
+
+
+def _best(run: Run) -> str:
+    """Says which epoch was the best, and whether the want of a better one ended the run."""
+    ended = "; no better epoch came, which ended it" if run.record.ended == "patience" else ""
+    if run.best is None:
+        return ended
+    return f"; best in {run.best.metric} ({run.best.value:.5g}): epoch {run.best.epoch + 1}{ended}"

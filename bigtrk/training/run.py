@@ -20,6 +20,7 @@ from bigtrk.records.run import DataRecord, MeasuredScales, RunRecord
 from bigtrk.records.run_folder import append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.automatic.settle import settle
+from bigtrk.training.best.best import check_recorded, search_of
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.resume import (
@@ -35,13 +36,13 @@ from bigtrk.training.data.events import Events
 from bigtrk.training.data.measured_scales import measure_scales
 from bigtrk.training.losses.loss_check import check_loss
 from bigtrk.training.model_files import build_model, describe, read_description
-from bigtrk.training.monitoring.announce import EpochLines, announce
+from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.named_code import code_records
 from bigtrk.training.out_of_memory import report_out_of_memory
-from bigtrk.training.run_folder import create_run, hold, save_model
+from bigtrk.training.run_folder import create_run, hold, record_end, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.start_weights import earlier_events, starting_model, warn_of_seen
@@ -93,6 +94,7 @@ def _fit(
     with traced("building the model"):
         model = _build(configuration, ranks, resume)
     together(lambda: check_loss(configuration.training.loss, ranks.device))
+    together(lambda: check_recorded(configuration, len(events.validation)))
     steps = _steps(configuration, ranks, events, model)
     if found:
         check_place(found, steps.per_epoch)
@@ -122,6 +124,7 @@ def _fit(
             log=_logger(configuration, ranks, folder, lock),
             checkpoints=checkpoints,
             stop=stop,
+            best=search_of(configuration),
         )
         if found:
             trainer.load(found)
@@ -183,6 +186,7 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
 
     with _profiler(trainer, folder) as after_step:
         trainer.run(after_step, started, lines.show)
+    announce_best(ranks, trainer.best, trainer.end)
 
 
 def _steps(
@@ -239,6 +243,7 @@ def _save_model(
     def save() -> None:
         lock.check()
         save_model(folder, weights, described)
+        record_end(folder, trainer.end)
         say(f"model and record in {folder}")
 
     on_first_rank(save)

@@ -15,11 +15,16 @@ from bigtrk.disk.files import disk_errors, unlinked, write_atomically, write_jso
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
 from bigtrk.machine import machine, software
-from bigtrk.records.run import MachineRecord, RunRecord
-from bigtrk.records.run_folder import METRICS, RUN, write_run_record
+from bigtrk.records.run import End, MachineRecord, RunRecord
+from bigtrk.records.run_folder import METRICS, RUN, read_run_record, write_run_record
 
 CHECKPOINTS, WANDB = "checkpoints", "wandb"
 WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
+
+
+def checkpoint_name(step: int) -> str:
+    """Names the folder of the checkpoint after so many steps."""
+    return f"step-{step:08d}"
 
 
 def hold(lock: FolderLock, folder: Path) -> None:
@@ -74,6 +79,16 @@ def save_model(folder: Path, weights: dict[str, Tensor], description: dict[str, 
     with disk_errors():
         write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
         write_json(folder / DESCRIPTION, description)
+
+
+def record_end(folder: Path, end: End | None) -> None:
+    """Writes down in a run's record what ended its training.
+
+    Raises:
+        InputError: the disk refuses, or the record is damaged.
+    """
+    with disk_errors():
+        write_run_record(folder, read_run_record(folder).model_copy(update={"ended": end}))
 
 
 def _make_next(parent: Path) -> Path:

@@ -10,6 +10,7 @@ from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 from bigtrk.parallel.heartbeat import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.training.best.settings import BestSettings
 from bigtrk.training.embedding.settings import PairSettings
 from bigtrk.training.negatives.settings import NegativeSettings
 from bigtrk.training.steps.batching import Batching
@@ -129,6 +130,8 @@ class TrainingSettings(Settings):
     """End the run after so long a training, validation not counted; all epochs without it [min]."""
     validate_minutes: float | None = Field(None, gt=0)
     """Validate that often, too, and not only after each epoch [min]."""
+    best: BestSettings = BestSettings()
+    """The best epoch, and the run's end without a better one."""
     checkpoint_every: int | None = Field(None, ge=1, lt=2**31)
     """Write a checkpoint after as many steps, too, and not only after each epoch and when the time
     is up [steps]."""

@@ -18,7 +18,9 @@ from bigtrk.records.metrics import (
     StepRecord,
     ValidationRecord,
 )
+from bigtrk.records.run import End
 from bigtrk.tracing import traced
+from bigtrk.training.best.best import Best
 from bigtrk.training.checkpoint.checkpointer import Checkpointer
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
@@ -61,12 +63,23 @@ class Trainer:
     plateau: Plateau = field(default_factory=Plateau)
     history: LossHistory = field(default_factory=LossHistory)
     totals: EpochTotals = field(default_factory=EpochTotals)
+    best: Best | None = None
     stopped: bool = False
 
     @property
     def ends(self) -> bool:
         """Says whether the run is to end here, though there are steps left."""
         return self.stopped or self.clock.out_of_time
+
+    @property
+    def end(self) -> End | None:
+        """Says what ends the run after this epoch; None: nothing yet."""
+        if self.epoch >= self.configuration.training.epochs:
+            return "epochs"
+        patience = self.configuration.training.best.patience
+        if patience is not None and self.best is not None and self.best.waited >= patience:
+            return "patience"
+        return "minutes" if self.clock.out_of_time else None
 
     @property
     def first_step(self) -> int:
@@ -86,6 +99,7 @@ class Trainer:
             plateau=self.plateau,
             history=self.history,
             totals=self.totals.before(self.step),
+            best=self.best,
         )
         self.checkpoints.save(progress)
 
@@ -95,7 +109,7 @@ class Trainer:
             progress = self.checkpoints.load(found)
         self.epoch, self.step = progress.epoch, progress.step
         self.plateau, self.history = progress.plateau, progress.history
-        self.totals = progress.totals
+        self.totals, self.best = progress.totals, progress.best
 
     def run(
         self,
@@ -111,7 +125,7 @@ class Trainer:
         Raises:
             InputError: as run_epoch.
         """
-        while self.epoch < self.configuration.training.epochs and not self.ends:
+        while not self.end and not self.stopped:
             routes = self.epoch_steps.of(self.epoch)
             started(routes)
             record = self.run_epoch(routes, after_step)
@@ -165,6 +179,7 @@ class Trainer:
 
     def _end_epoch(self, record: EpochRecord) -> None:
         self._watch(record)
+        self.best = self.best and self.best.after(record, self.step)
         self.epoch, self.totals = self.epoch + 1, EpochTotals()
         self.save()
 

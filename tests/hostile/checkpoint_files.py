@@ -15,6 +15,7 @@ from bigtrk.disk.json_lines import read_lines
 from bigtrk.parallel.engines.pieces import Piece, replica_pieces
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import METRICS, RUN
+from bigtrk.training.best.best import Best, BestEpoch
 from bigtrk.training.checkpoint.files import KINDS, RANDOM, write_shard
 from bigtrk.training.checkpoint.folder import (
     commit,
@@ -71,7 +72,8 @@ class OneRank:
 def checkpoint_files() -> dict[str, bytes]:
     """Returns, by name, the files of one rank's checkpoint in the middle of its second epoch."""
     totals = EpochTotals(2, 4, 60, 0.5, 1.5, (11,))
-    at = Progress(1, 3, 13, Plateau(0.3, 1, 2), LossHistory((0.1, 0.2), 1), totals)
+    best = Best("auc", BestEpoch(0.9, 0, 10))
+    at = Progress(1, 3, 13, Plateau(0.3, 1, 2), LossHistory((0.1, 0.2), 1), totals, best)
     shapes = {name: tuple(x.shape) for name, x in OneRank().model.named_parameters()}
     sizes = {name: torch.Size(shape).numel() for name, shape in shapes.items()}
     tensors = {f"{kind}/{name}": torch.rand(n) for name, n in sizes.items() for kind in KINDS}

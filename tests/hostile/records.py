@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bigtrk.records.best import BestRecord
 from bigtrk.records.metrics import MeanEdgeMetrics, NormsRecord, PowerRecord
 from bigtrk.records.run import DataRecord, Resumption
 from bigtrk.records.series import SeriesRecord
@@ -21,7 +22,9 @@ CONFIGURATION = Configuration.model_validate({"model": {"hidden": 4, "layers": 2
 def run_json() -> dict[str, Any]:
     config = CONFIGURATION.model_dump(mode="json")
     data = DataRecord(train_events=6, validation_events=2, nodes=1200, edges=5100)
-    record = run_record(2, config=config, data=data, resumed=(Resumption(step=1),))
+    record = run_record(
+        2, config=config, data=data, resumed=(Resumption(step=1),), ended="patience"
+    )
     return record.model_dump(mode="json")
 
 
@@ -58,6 +61,11 @@ COUNTED: dict[str, Any] = {
     "auc": 0.9,
     "events_skipped": 1.0,
 }
+
+
+def best_json() -> dict[str, Any]:
+    record = BestRecord(metric="auc", value=0.9, epoch=1, step=2, checkpoint="step-00000002")
+    return record.model_dump(mode="json")
 
 
 def evaluation_json() -> dict[str, Any]:

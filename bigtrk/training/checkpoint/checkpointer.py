@@ -22,11 +22,12 @@ from bigtrk.training.checkpoint.folder import (
     make_temporary,
     set_aside,
     temporary_of,
+    without_lost_best,
 )
 from bigtrk.training.checkpoint.manifest import Checkpoint, ShardFile
 from bigtrk.training.checkpoint.progress import Progress
 from bigtrk.training.checkpoint.state import Copied, check_finite, copied, restore
-from bigtrk.training.run_folder import CHECKPOINTS
+from bigtrk.training.run_folder import CHECKPOINTS, checkpoint_name
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Checkpointer:
 
     def _write(self, progress: Progress, state: Copied) -> None:
         """Runs in the thread: every rank writes its file, then rank 0 commits the checkpoint."""
-        rank, name = dist.get_rank(), f"step-{progress.step:08d}"
+        rank, name = dist.get_rank(), checkpoint_name(progress.step)
         temporary = temporary_of(self._root, name)
         try:
             self._on_first_rank(lambda: make_temporary(self._root, name))
@@ -139,7 +140,8 @@ class Checkpointer:
 
 
 def find(run: Path) -> Found:
-    """Finds the newest good checkpoint; damaged ones are named and set aside. Collective.
+    """Finds the newest good checkpoint; damaged ones are named and set aside, and a best one that
+    is damaged is forgotten. Collective.
 
     Raises:
         InputError: there is none.
@@ -148,6 +150,9 @@ def find(run: Path) -> Found:
     def search() -> Found:
         found = last_good(run)
         said = set_aside(found)
+        if said:
+            say(said)
+        found, said = without_lost_best(found)
         if said:
             say(said)
         return found

@@ -16,6 +16,7 @@ from bigtrk.config import Count
 from bigtrk.disk.files import unseal
 from bigtrk.errors import InputError, one_line, reason
 from bigtrk.training.checkpoint.progress import Progress
+from bigtrk.training.run_folder import checkpoint_name
 
 FORMAT = "bigtrk checkpoint 2"
 MANIFEST, LATEST = "manifest.json", "latest.json"
@@ -55,7 +56,7 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        return f"step-{self.progress.step:08d}"
+        return checkpoint_name(self.progress.step)
 
 
 _CHECKPOINT = TypeAdapter(Checkpoint)

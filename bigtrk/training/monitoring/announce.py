@@ -8,8 +8,9 @@ from pathlib import Path
 from bigtrk.console import say
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import EmbeddingMetrics, EpochRecord
-from bigtrk.records.run import RunRecord
+from bigtrk.records.run import End, RunRecord
 from bigtrk.tracks.edge_metrics import RATIOS
+from bigtrk.training.best.best import Best
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.routed_step import RoutedStep
 
@@ -32,6 +33,19 @@ def announce(ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[Rou
             f"a step keeps {busy} of {ranks.world_size} ranks busy; set training.events_per_step "
             f"to {ranks.world_size} or more, or cut the events in sectors"
         )
+
+
+def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
+    """Says which epoch was the best, if that was searched for, and if its want ended the run."""
+    if not ranks.is_first or search is None:
+        return
+    best = search.record
+    if end == "patience":
+        say(f"no better epoch in {search.waited}: training.best.patience ends the training")
+    if best is None:
+        say(f"no epoch has {search.metric}, so that none is the best (training.best.metric)")
+    else:
+        say(f"best epoch {best.epoch + 1}: {best.metric} {best.value:.5f}, in {best.checkpoint}")
 
 
 class EpochLines:
