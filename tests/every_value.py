@@ -38,6 +38,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "training.spill": ["."],
     "training.minutes": [60.0],
     "training.validate_minutes": [1e-9],
+    "training.average_decay": [0.9],
     "training.best.patience": [1],
     "training.checkpoint_every": [1],
     "training.norms_every": [0, 1],

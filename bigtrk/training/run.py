@@ -11,7 +11,9 @@ from bigtrk.console import say
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import StoppedError
 from bigtrk.parallel.collectives import on_first_rank, together
+from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.world import make_world
@@ -93,8 +95,7 @@ def _fit(
         found = find_checkpoint(configuration, ranks, events, resume) if resume else None
     with traced("building the model"):
         model = _build(configuration, ranks, resume)
-    together(lambda: check_loss(configuration.training.loss, ranks.device))
-    together(lambda: check_recorded(configuration, len(events.validation)))
+    together(lambda: _check(configuration, ranks, events))
     steps = _steps(configuration, ranks, events, model)
     if found:
         check_place(found, steps.per_epoch)
@@ -110,7 +111,8 @@ def _fit(
     record = _record(configuration, ranks, events, engine_name, n_parameters, measured)
     folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
     description = RunDescription(events.training_digest, engine_name, record.config)
-    with Checkpointer(folder, engine, description, lock.check) as checkpoints:
+    averages = _averages(configuration, engine)
+    with Checkpointer(folder, engine, description, lock.check, averages) as checkpoints:
         trainer = Trainer(
             configuration=configuration,
             world=world,
@@ -125,11 +127,9 @@ def _fit(
             checkpoints=checkpoints,
             stop=stop,
             best=search_of(configuration),
+            averages=averages,
         )
-        if found:
-            trainer.load(found)
-        elif configuration.training.spike_guard == "roll_back":
-            trainer.save()
+        _begin(trainer, found)
         with report_out_of_memory(f"rank {ranks.rank}", _MORE_MEMORY):
             _train(trainer, folder, record)
     if trainer.stopped:
@@ -148,6 +148,29 @@ def _build(configuration: Configuration, ranks: Ranks, resume: Path | None) -> n
     model = together(lambda: make(configuration)).to(ranks.device)
     check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
     return model
+
+
+def _check(configuration: Configuration, ranks: Ranks, events: Events) -> None:
+    """Checks what of a configuration only its code or its events can tell.
+
+    Raises:
+        InputError: the loss is no good function, or the metric of the best epoch is not recorded.
+    """
+    check_loss(configuration.training.loss, ranks.device)
+    check_recorded(configuration, len(events.validation))
+
+
+def _averages(configuration: Configuration, engine: Engine) -> Averages | None:
+    decay = configuration.training.average_decay
+    return None if decay is None else Averages(engine, decay)
+
+
+def _begin(trainer: Trainer, found: Found | None) -> None:
+    """Goes on from the checkpoint `found`; a new run writes one where it may be rolled back."""
+    if found:
+        trainer.load(found)
+    elif trainer.configuration.training.spike_guard == "roll_back":
+        trainer.save()
 
 
 def _scales(
@@ -239,10 +262,11 @@ def _save_model(
     trainer: Trainer, folder: Path, lock: FolderLock, described: dict[str, Any]
 ) -> None:
     weights = trainer.engine.weights()
+    averaged = trainer.averages.weights() if trainer.averages else None
 
     def save() -> None:
         lock.check()
-        save_model(folder, weights, described)
+        save_model(folder, weights, described, averaged)
         record_end(folder, trainer.end)
         say(f"model and record in {folder}")
 

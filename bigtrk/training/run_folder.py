@@ -20,6 +20,7 @@ from bigtrk.records.run_folder import METRICS, RUN, read_run_record, write_run_r
 
 CHECKPOINTS, WANDB = "checkpoints", "wandb"
 WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
+AVERAGED = "averaged.safetensors"
 
 
 def checkpoint_name(step: int) -> str:
@@ -70,14 +71,22 @@ def remove_run(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def save_model(folder: Path, weights: dict[str, Tensor], description: dict[str, Any]) -> None:
-    """Writes model.safetensors and config.json: all that `load_model` needs.
+def save_model(
+    folder: Path,
+    weights: dict[str, Tensor],
+    description: dict[str, Any],
+    averaged: dict[str, Tensor] | None = None,
+) -> None:
+    """Writes model.safetensors and config.json: all that `load_model` needs; averaged weights, if
+    there are any, beside them.
 
     Raises:
         InputError: the disk refuses.
     """
     with disk_errors():
         write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
+        if averaged is not None:
+            write_atomically(folder / AVERAGED, lambda path: save_file(averaged, path))
         write_json(folder / DESCRIPTION, description)
 
 

@@ -130,6 +130,10 @@ class TrainingSettings(Settings):
     """End the run after so long a training, validation not counted; all epochs without it [min]."""
     validate_minutes: float | None = Field(None, gt=0)
     """Validate that often, too, and not only after each epoch [min]."""
+    average_decay: float | None = Field(None, gt=0, lt=1)
+    """Keep an exponential moving average of the weights, too, of which this part stays at each
+    step; it is validated after each epoch and written beside the model, and `best.metric` judges
+    epochs by it. No average without it."""
     best: BestSettings = BestSettings()
     """The best epoch, and the run's end without a better one."""
     checkpoint_every: int | None = Field(None, ge=1, lt=2**31)

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from bigtrk.console import follow
 from bigtrk.errors import InputError
+from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
 from bigtrk.records.metrics import (
+    AverageRecord,
     EmbeddingMetrics,
     EpochRecord,
     MeanEdgeMetrics,
@@ -64,6 +66,7 @@ class Trainer:
     history: LossHistory = field(default_factory=LossHistory)
     totals: EpochTotals = field(default_factory=EpochTotals)
     best: Best | None = None
+    averages: Averages | None = None
     stopped: bool = False
 
     @property
@@ -171,6 +174,7 @@ class Trainer:
             power=used.power,
             validation=self._validate_edges(),
             embedding=self._validate_hits(),
+            average=self._validate_average(),
         )
         self.log(record)
         if self.step == self.first_step + len(routes):
@@ -194,6 +198,12 @@ class Trainer:
     def _pairs(self) -> PairSettings | None:
         """Returns the pairs to train on, where the model embeds hits."""
         return self.configuration.pairs if self.configuration.model.kind == "hit" else None
+
+    def _validate_average(self) -> AverageRecord | None:
+        if self.averages is None or not self.events.validation:
+            return None
+        with self.averages.in_model():
+            return AverageRecord(validation=self._validate_edges(), embedding=self._validate_hits())
 
     def _validate_edges(self) -> MeanEdgeMetrics | None:
         if self._pairs is not None or not self.events.validation:
@@ -278,6 +288,8 @@ class Trainer:
             limit = self.history.limit(training.spike_threshold)
             with traced(f"step {number}"):
                 result = runner.run(step.events, next(shares), lr, due, limit, number)
+            if self.averages and not result.spike:
+                self.averages.update()
             self.stopped = result.stop
             seconds = time.perf_counter() - start
             self.clock.seconds += seconds

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bigtrk.records.best import BestRecord
-from bigtrk.records.metrics import MeanEdgeMetrics, NormsRecord, PowerRecord
+from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics, NormsRecord, PowerRecord
 from bigtrk.records.run import DataRecord, Resumption
 from bigtrk.records.series import SeriesRecord
 from bigtrk.training.settings import Configuration
@@ -43,7 +43,12 @@ def metric_lines() -> list[dict[str, Any]]:
             power=PowerRecord(host_joules=3.0),
             planned_steps=3,
         ),
-        epoch_record(1, 2.0, validation=MeanEdgeMetrics(**COUNTED), power=absent),
+        epoch_record(
+            *(1, 2.0),
+            validation=MeanEdgeMetrics(**COUNTED),
+            power=absent,
+            average=AverageRecord(validation=MeanEdgeMetrics(**COUNTED)),
+        ),
     ]
     return [line.model_dump(mode="json") for line in lines]
 

@@ -111,6 +111,8 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("manifest.json", ("progress", "best", "metric"), "speed", "progress.best.metric: Input"),
     ("manifest.json", ("progress", "best", "best", "epoch"), 1, "is no place in a run"),
     ("manifest.json", ("progress", "best", "best", "step"), 14, "is no place in a run"),
+    ("manifest.json", ("averaged",), False, "is not as manifest.json describes it"),
+    ("manifest.json", ("averaged",), 1, "averaged: Input should be a valid boolean"),
     ("manifest.json", ("shards",), {}, "shards: Input should be a valid"),
     ("manifest.json", ("shards",), [], "do not make up its shape"),
     ("manifest.json", ("shards", 0, "bytes"), -5, "shards.0.bytes: Input should be"),

@@ -77,10 +77,13 @@ def search_of(configuration: Configuration) -> Best | None:
 
 
 def metric_of(metric: Metric, record: EpochRecord) -> float | None:
-    """Returns a metric of an epoch, None where the epoch has none."""
+    """Returns a metric of an epoch, that of averaged weights where there are any; None where the
+    epoch has none.
+    """
     if metric == "train_loss":
         return record.train_loss
-    value: float | None = getattr(record.validation or record.embedding, metric, None)
+    judged = record.average or record
+    value: float | None = getattr(judged.validation or judged.embedding, metric, None)
     return value
 
 

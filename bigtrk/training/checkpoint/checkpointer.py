@@ -13,6 +13,7 @@ from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
+from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.training.checkpoint.files import write_shard
 from bigtrk.training.checkpoint.folder import (
@@ -44,7 +45,7 @@ class Checkpointer:
 
     An error in the thread of one rank is raised on all, at the next save or at the end. All methods
     are collective. check_held: rank 0 calls it before it writes; it raises InputError where the
-    run's folder has become another process's.
+    run's folder has become another process's. averages: averaged weights, a part of the state.
     """
 
     def __init__(
@@ -53,10 +54,11 @@ class Checkpointer:
         engine: Engine,
         description: RunDescription,
         check_held: Callable[[], None],
+        averages: Averages | None = None,
     ) -> None:
         self._run, self._root = run, run / CHECKPOINTS
         self._engine, self._description = engine, description
-        self._check_held = check_held
+        self._check_held, self._averages = check_held, averages
         # A group of its own: the thread's collectives must not mix with the training's.
         self._group = dist.new_group(backend="gloo")
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
@@ -69,7 +71,8 @@ class Checkpointer:
             InputError: the checkpoint before could not be written.
         """
         self.wait()
-        self._saving = self._pool.submit(self._write, progress, copied(self._engine))
+        state = copied(self._engine, self._averages)
+        self._saving = self._pool.submit(self._write, progress, state)
 
     def wait(self) -> None:
         """Waits until the last save is on disk.
@@ -89,7 +92,7 @@ class Checkpointer:
         """
         self.wait()
         found = found or find(self._run)
-        together(lambda: restore(self._engine, found.folder, found.checkpoint))
+        together(lambda: restore(self._engine, found.folder, found.checkpoint, self._averages))
         return found.checkpoint.progress
 
     def _write(self, progress: Progress, state: Copied) -> None:
@@ -120,7 +123,12 @@ class Checkpointer:
         self, progress: Progress, state: Copied, shards: Sequence[ShardFile]
     ) -> Checkpoint:
         return Checkpoint(
-            progress, state.shapes, tuple(shards), software=software(), **vars(self._description)
+            progress,
+            state.shapes,
+            tuple(shards),
+            software=software(),
+            averaged=self._averages is not None,
+            **vars(self._description),
         )
 
     def __enter__(self) -> Self:

@@ -40,7 +40,8 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a manifest. shapes: those of the model's parameters, by name.
+    """The content of a manifest. shapes: those of the model's parameters, by name. averaged: says
+    whether there are averaged weights, too.
 
     Resuming needs neither the engine nor the configuration nor the versions of software that wrote
     it; they are for people.
@@ -53,6 +54,7 @@ class Checkpoint:
     engine: str
     configuration: dict[str, Any]
     software: dict[str, Any]
+    averaged: bool = False
 
     @property
     def name(self) -> str:

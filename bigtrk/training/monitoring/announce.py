@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bigtrk.console import say
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.metrics import EmbeddingMetrics, EpochRecord
+from bigtrk.records.metrics import AverageRecord, EmbeddingMetrics, EpochRecord
 from bigtrk.records.run import End, RunRecord
 from bigtrk.tracks.edge_metrics import RATIOS
 from bigtrk.training.best.best import Best
@@ -71,7 +71,7 @@ class EpochLines:
         left = self._seconds_left(record.epoch + 1)
         say(
             f"epoch {record.epoch + 1}/{self._settings.epochs}  train loss {learnt}  "
-            f"validation: {_scores(record)}  lr {record.lr:.3g}  "
+            f"validation: {_scores(record)}{_averaged(record)}  lr {record.lr:.3g}  "
             f"{record.seconds:.1f} s  {record.edges_per_second:,.0f} edges/s  "
             f"peak {record.peak_memory_bytes / 2**30:.2f} GiB"
             f"{f'  {_rounded(left)} left' if left > 0 else ''}"
@@ -91,7 +91,11 @@ def _rounded(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _scores(record: EpochRecord) -> str:
+def _averaged(record: EpochRecord) -> str:
+    return f"  averaged weights: {_scores(record.average)}" if record.average else ""
+
+
+def _scores(record: EpochRecord | AverageRecord) -> str:
     """Shows the means that are known. Events without target or predicted edges are missing from
     some: said when there are any.
     """

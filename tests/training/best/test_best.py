@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.records.metrics import EmbeddingMetrics, EpochRecord, MeanEdgeMetrics
+from bigtrk.records.metrics import AverageRecord, EmbeddingMetrics, EpochRecord, MeanEdgeMetrics
 from bigtrk.training.best.best import Best, check_recorded, metric_of
 from bigtrk.training.best.settings import Metric
 from bigtrk.training.settings import Configuration
@@ -59,6 +59,9 @@ def test_metrics_are_those_of_the_record() -> None:
     hits = epoch_record(0, validation=None, embedding=EmbeddingMetrics(loss=0.125))
     assert [metric_of(name, hits) for name in ("loss", "train_loss")] == [0.125, 0.6]
     assert metric_of("loss", epoch_record(0, validation=None)) is None
+    average = AverageRecord(validation=MeanEdgeMetrics(loss=0.0625))
+    averaged = epoch_record(0, validation=MeanEdgeMetrics(loss=0.25), average=average)
+    assert [metric_of(name, averaged) for name in ("loss", "train_loss")] == [0.0625, 0.6]
 
 
 def configuration(metric: str, **sections: Any) -> Configuration:
