@@ -21,7 +21,7 @@ from bigtrk.training.evaluation.evaluated_model import load_evaluated
 from bigtrk.training.model_files import build_model, describe, read_description
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS, save_model
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start_weights import earlier_events, starting_model
+from bigtrk.training.start.weights import earlier_events, starting_model
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import train, write_events
