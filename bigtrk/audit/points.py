@@ -57,7 +57,7 @@ def read_training(run: Path, newest: bool) -> Training:
         measured, points = recorded_scales(run, configuration), kept
     if newest:
         return Training(configuration, measured, points[-1:])
-    begin = Point("start", 0, starting_model(configuration).state_dict())
+    begin = Point("start", 0, starting_model(configuration).model.state_dict())
     return Training(configuration, measured, [begin, *points])
 
 

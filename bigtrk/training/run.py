@@ -36,8 +36,9 @@ from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.degree_histogram import with_degrees
 from bigtrk.training.data.events import Events
 from bigtrk.training.data.measured_scales import measure_scales
+from bigtrk.training.data.model_features import lacking_scales
 from bigtrk.training.losses.loss_check import check_loss
-from bigtrk.training.model_files import build_model, describe, read_description
+from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
@@ -47,7 +48,8 @@ from bigtrk.training.out_of_memory import report_out_of_memory
 from bigtrk.training.run_folder import create_run, hold, record_end, save_model
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start.weights import earlier_events, starting_model, warn_of_seen
+from bigtrk.training.start.earlier import earlier_events, earlier_scales, warn_of_seen
+from bigtrk.training.start.weights import starting_model
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
 from bigtrk.training.steps.routed_step import RoutedStep
@@ -144,8 +146,13 @@ def _fit(
 
 def _build(configuration: Configuration, ranks: Ranks, resume: Path | None) -> nn.Module:
     """Makes the model on the device of `ranks`; one to resume gets its weights later."""
-    make = build_model if resume else starting_model
-    model = together(lambda: make(configuration)).to(ranks.device)
+    if resume:
+        model = together(lambda: build_model(configuration))
+    else:
+        model, told = together(lambda: starting_model(configuration))
+        if told and ranks.is_first:
+            say(told)
+    model = model.to(ranks.device)
     check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
     return model
 
@@ -179,12 +186,16 @@ def _scales(
     """Measures the scales of features that have none of their own, once in a run; weights that
     were trained before go on with theirs.
     """
-    start = configuration.training.start_from
     if resume:
         return on_first_rank(lambda: recorded_scales(resume, configuration))
-    if start:
-        return on_first_rank(lambda: read_description(start).measured)
-    return measure_scales(configuration.data, events.train, ranks)
+    known = on_first_rank(lambda: earlier_scales(configuration))
+    nodes, edges = lacking_scales(configuration.data)
+    if known.nodes.keys() >= set(nodes) and known.edges.keys() >= set(edges):
+        return known
+    measured = measure_scales(configuration.data, events.train, ranks)
+    return MeasuredScales(
+        nodes={**measured.nodes, **known.nodes}, edges={**measured.edges, **known.edges}
+    )
 
 
 def _describe(

@@ -13,6 +13,7 @@ from bigtrk.records.evaluations import write_evaluation
 from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics
 from bigtrk.records.run import RunRecord
 from bigtrk.reports import Run, read_run, show, show_evaluation, summarise
+from bigtrk.reports.facts import facts
 from tests.reports.run_folders import (
     MakeRun,
     epoch_record,
@@ -100,6 +101,18 @@ def test_header_says_what_runs_share_and_where_they_differ(pair: list[Run]) -> N
     assert "trained on    6 events (12.0 K nodes, 51.0 K edges)" in text
     assert "engine: DeepSpeed ZeRO-1 on 2 ranks, started by deepspeed" in text
     assert "progress: 2 of 3 epochs, 1 step" in text
+
+
+def test_the_weights_that_a_run_started_from_are_told(make_run: MakeRun) -> None:
+    model = {"init_from": None, "init_partly": False, "hidden": 8}
+    drawn = run_record(config={"model": model})
+    taken = run_record(config={"model": {**model, "init_from": "runs/0001"}})
+    told = [
+        facts(read_run(make_run(name, record=record)))["model"]
+        for name, record in (("one", drawn), ("two", taken))
+    ]
+    begin = "123 K parameters: hidden 8"
+    assert told == [begin, f"{begin}; started from runs/0001"]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def last_good(run: Path) -> Found:
     if not damaged:
         raise InputError(
             f"{run}: holds no checkpoint to resume from; start it anew, or a training from the "
-            f"weights of a run that has ended (training.start_from)"
+            f"weights of a run that has ended (model.init_from)"
         )
     said = "; ".join(f"{name}: {damage}" for name, damage in damaged.items())
     raise InputError(f"{run}: no checkpoint is undamaged ({said}); start it anew")
