@@ -40,6 +40,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "training.spill": ["."],
     "training.minutes": [60.0],
     "training.validate_minutes": [1e-9],
+    "training.lr_factors": [{}, {"node_encoder.*": 0.0, "*": 0.5}],
     "training.average_decay": [0.9],
     "training.best.patience": [1],
     "training.checkpoint_every": [1],

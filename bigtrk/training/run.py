@@ -108,7 +108,11 @@ def _fit(
     maker = together(lambda: BatchMaker(configuration, world, measured))
     with traced("making the engine"):
         engine, engine_name = make_engine(
-            configuration.engine, model, configuration.optimizer, world.stopwatch
+            configuration.engine,
+            model,
+            configuration.optimizer,
+            world.stopwatch,
+            configuration.training.lr_factors,
         )
     record = _record(configuration, ranks, events, engine_name, n_parameters, measured)
     folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))

@@ -127,6 +127,10 @@ class TrainingSettings(Settings):
     """End the run after so long a training, validation not counted; all epochs without it [min]."""
     validate_minutes: float | None = Field(None, gt=0)
     """Validate that often, too, and not only after each epoch [min]."""
+    lr_factors: dict[str, Annotated[float, Field(ge=0)]] = Field({}, max_length=100)
+    """Factors of the learning rate by the names of parameters, `{"node_encoder.*": 0.1}`: of the
+    patterns (`*`, `?`, `[ab]`) that match a name the first counts, and without any the factor is 1;
+    0 leaves weights as they are."""
     average_decay: float | None = Field(None, gt=0, lt=1)
     """Keep an exponential moving average of the weights, too, of which this part stays at each
     step; it is validated after each epoch and written beside the model, and `best.metric` judges

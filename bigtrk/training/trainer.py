@@ -79,8 +79,7 @@ class Trainer:
         """Says what ends the run after this epoch; None: nothing yet."""
         if self.epoch >= self.configuration.training.epochs:
             return "epochs"
-        patience = self.configuration.training.best.patience
-        if patience is not None and self.best is not None and self.best.waited >= patience:
+        if self.best and self.best.is_over(self.configuration.training.best.patience):
             return "patience"
         return "minutes" if self.clock.out_of_time else None
 

@@ -41,6 +41,10 @@ class Best:
             return replace(self, waited=self.waited + 1)
         return Best(self.metric, BestEpoch(value, record.epoch, step), self.best)
 
+    def is_over(self, patience: int | None) -> bool:
+        """Says whether so many epochs were no better, or more; never without a patience."""
+        return patience is not None and self.waited >= patience
+
     def _is_better(self, value: float) -> bool:
         if not math.isfinite(value):
             return False

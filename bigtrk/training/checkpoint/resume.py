@@ -107,8 +107,8 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
 
 
 def _check_patience(configuration: Configuration, run: Path, progress: Progress) -> None:
-    patience, best = configuration.training.best.patience, progress.best
-    if patience is not None and best is not None and best.waited >= patience:
+    best = progress.best
+    if best and best.is_over(configuration.training.best.patience):
         raise InputError(
             f"{run}: ended since its last {best.waited} epochs were no better than the best before "
             f"them; to go on, set training.best.patience={best.waited + 1} or more, or null"
