@@ -23,6 +23,7 @@ from bigtrk.records.run_folder import append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.automatic.settle import settle
 from bigtrk.training.best.best import check_recorded, search_of
+from bigtrk.training.best.weights import best_weights
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.resume import (
@@ -45,7 +46,14 @@ from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.named_code import code_records
 from bigtrk.training.out_of_memory import report_out_of_memory
-from bigtrk.training.run_folder import create_run, hold, record_end, save_model
+from bigtrk.training.run_folder import (
+    AVERAGED,
+    BEST_WEIGHTS,
+    create_run,
+    hold,
+    record_end,
+    save_model,
+)
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
 from bigtrk.training.start.earlier import earlier_events, earlier_scales, warn_of_seen
@@ -281,7 +289,8 @@ def _save_model(
 
     def save() -> None:
         lock.check()
-        save_model(folder, weights, described, averaged)
+        best = best_weights(folder, trainer.best)
+        save_model(folder, weights, described, {AVERAGED: averaged, BEST_WEIGHTS: best})
         record_end(folder, trainer.end)
         say(f"model and record in {folder}")
 

@@ -2,8 +2,10 @@
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ from bigtrk.records.run_folder import METRICS, RUN, read_run_record, write_run_r
 
 CHECKPOINTS, WANDB = "checkpoints", "wandb"
 WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
-AVERAGED = "averaged.safetensors"
+AVERAGED, BEST_WEIGHTS = "averaged.safetensors", "best.safetensors"
+_NO_OTHERS: Mapping[str, None] = {}
 
 
 def checkpoint_name(step: int) -> str:
@@ -75,18 +78,20 @@ def save_model(
     folder: Path,
     weights: dict[str, Tensor],
     description: dict[str, Any],
-    averaged: dict[str, Tensor] | None = None,
+    others: Mapping[str, dict[str, Tensor] | None] = _NO_OTHERS,
 ) -> None:
-    """Writes model.safetensors and config.json: all that `load_model` needs; averaged weights, if
-    there are any, beside them.
+    """Writes model.safetensors and config.json: all that `load_model` needs.
+
+    others: by the file's name, other weights of the model to be written beside them, if any.
 
     Raises:
         InputError: the disk refuses.
     """
     with disk_errors():
         write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
-        if averaged is not None:
-            write_atomically(folder / AVERAGED, lambda path: save_file(averaged, path))
+        for name, found in others.items():
+            if found is not None:
+                write_atomically(folder / name, partial(save_file, found))
         write_json(folder / DESCRIPTION, description)
 
 

@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file
 
 from bigtrk.errors import InputError
+from bigtrk.parallel.engines.pieces import AVERAGE
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.records.run_folder import read_run, read_run_record
 from bigtrk.training import run as run_module
 from bigtrk.training.checkpoint.files import read_checkpoint
-from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.manifest import shard_name
 from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.checkpoint.state import stored_weights
@@ -44,7 +44,10 @@ def scripted(losses: tuple[float, ...]) -> type[Trainer]:
 def configuration(events: Path, run: Path, epochs: int, patience: int | None) -> Configuration:
     made = settings(events, run, epochs, {"name": "ddp"})
     content = made.model_dump(mode="json")
-    content["training"]["best"] = {"metric": "loss", "patience": patience}
+    content["training"] |= {
+        "best": {"metric": "loss", "patience": patience},
+        "average_decay": 0.5,
+    }
     return Configuration.model_validate(content)
 
 
@@ -108,11 +111,17 @@ def test_the_best_checkpoint_outlives_newer_ones(done: tuple[str, Path]) -> None
         "step": 4,
         "checkpoint": "step-00000004",
     }
+
+
+def test_the_weights_that_were_the_best_are_written_at_the_end(done: tuple[str, Path]) -> None:
+    run = done[1] / "patient"
     folder = run / "checkpoints" / "step-00000004"
-    found = Found(folder, read_checkpoint(folder), {})
-    stored = stored_weights(found.folder, found.checkpoint)
-    ended = load_file(run / "model.safetensors")
-    assert not all(torch.equal(stored[name], ended[name]) for name in ended)
+    stored = stored_weights(folder, read_checkpoint(folder), AVERAGE)
+    best, last = (load_file(run / f"{name}.safetensors") for name in ("best", "averaged"))
+    assert best.keys() == last.keys() == stored.keys()
+    for name, weight in best.items():
+        assert torch.equal(weight, stored[name])
+        assert not torch.equal(weight, last[name])
 
 
 def test_a_run_ends_without_a_better_epoch(done: tuple[str, Path]) -> None:
