@@ -14,8 +14,8 @@ from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.model_check import check_on_all_ranks
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import make_world
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import DataRecord, MeasuredScales, RunRecord
@@ -30,16 +30,12 @@ from bigtrk.training.checkpoint.resume import (
     check_place,
     continue_record,
     find_checkpoint,
-    recorded_scales,
 )
 from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.degree_histogram import with_degrees
 from bigtrk.training.data.events import Events
-from bigtrk.training.data.measured_scales import measure_scales
-from bigtrk.training.data.model_features import lacking_scales
 from bigtrk.training.losses.loss_check import check_loss
-from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
@@ -56,8 +52,7 @@ from bigtrk.training.run_folder import (
 )
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start.earlier import earlier_events, earlier_scales, warn_of_seen
-from bigtrk.training.start.weights import starting_model
+from bigtrk.training.start.begin import described_model, first_model, first_scales
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
 from bigtrk.training.steps.routed_step import RoutedStep
@@ -104,24 +99,18 @@ def _fit(
     with traced("finding the checkpoint"):
         found = find_checkpoint(configuration, ranks, events, resume) if resume else None
     with traced("building the model"):
-        model = _build(configuration, ranks, resume)
+        model = first_model(configuration, ranks, resume)
     together(lambda: _check(configuration, ranks, events))
     steps = _steps(configuration, ranks, events, model)
     if found:
         check_place(found, steps.per_epoch)
     world = make_world(ranks, _num_ranks(steps, events, ranks))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    measured = _scales(configuration, ranks, events, resume)
-    described = together(lambda: _describe(configuration, events, measured))
+    measured = first_scales(configuration, ranks, events, resume)
+    described = together(lambda: described_model(configuration, events, measured))
     maker = together(lambda: BatchMaker(configuration, world, measured))
     with traced("making the engine"):
-        engine, engine_name = make_engine(
-            configuration.engine,
-            model,
-            configuration.optimizer,
-            world.stopwatch,
-            configuration.training.lr_factors,
-        )
+        engine, engine_name = _engine(configuration, model, world.stopwatch)
     record = _record(configuration, ranks, events, engine_name, n_parameters, measured)
     folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
     description = RunDescription(events.training_digest, engine_name, record.config)
@@ -156,19 +145,6 @@ def _fit(
     return folder
 
 
-def _build(configuration: Configuration, ranks: Ranks, resume: Path | None) -> nn.Module:
-    """Makes the model on the device of `ranks`; one to resume gets its weights later."""
-    if resume:
-        model = together(lambda: build_model(configuration))
-    else:
-        model, told = together(lambda: starting_model(configuration))
-        if told and ranks.is_first:
-            say(told)
-    model = model.to(ranks.device)
-    check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
-    return model
-
-
 def _check(configuration: Configuration, ranks: Ranks, events: Events) -> None:
     """Checks what of a configuration only its code or its events can tell.
 
@@ -177,6 +153,13 @@ def _check(configuration: Configuration, ranks: Ranks, events: Events) -> None:
     """
     check_loss(configuration.training.loss, ranks.device)
     check_recorded(configuration, len(events.validation))
+
+
+def _engine(
+    configuration: Configuration, model: nn.Module, stopwatch: Stopwatch
+) -> tuple[Engine, str]:
+    factors = configuration.training.lr_factors
+    return make_engine(configuration.engine, model, configuration.optimizer, stopwatch, factors)
 
 
 def _averages(configuration: Configuration, engine: Engine) -> Averages | None:
@@ -190,36 +173,6 @@ def _begin(trainer: Trainer, found: Found | None) -> None:
         trainer.load(found)
     elif trainer.configuration.training.spike_guard == "roll_back":
         trainer.save()
-
-
-def _scales(
-    configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None
-) -> MeasuredScales:
-    """Measures the scales of features that have none of their own, once in a run; weights that
-    were trained before go on with theirs.
-    """
-    if resume:
-        return on_first_rank(lambda: recorded_scales(resume, configuration))
-    known = on_first_rank(lambda: earlier_scales(configuration))
-    nodes, edges = lacking_scales(configuration.data)
-    if known.nodes.keys() >= set(nodes) and known.edges.keys() >= set(edges):
-        return known
-    measured = measure_scales(configuration.data, events.train, ranks)
-    return MeasuredScales(
-        nodes={**measured.nodes, **known.nodes}, edges={**measured.edges, **known.edges}
-    )
-
-
-def _describe(
-    configuration: Configuration, events: Events, measured: MeasuredScales
-) -> dict[str, Any]:
-    """Describes the model that the training will have made, which also knows the events that
-    trained the weights it starts from.
-    """
-    earlier = earlier_events(configuration)
-    warn_of_seen(set(earlier), events.validation)
-    trained_on = dict.fromkeys((*earlier, *(source.origin for source in events.train)))
-    return describe(configuration, list(trained_on), measured)
 
 
 def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
