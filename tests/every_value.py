@@ -13,6 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from bigtrk.config import Settings, section_kinds
 from bigtrk.graphs.features import CELL_FEATURES, EDGE_FEATURES, NODE_FEATURES
+from bigtrk.models.options import ModelSettings
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import names_code
 from tests.programs import CHECKOUT
@@ -34,14 +35,17 @@ EXAMPLES: dict[str, list[Any]] = {
     "negatives.easy": [0.0, 0.5],
     "optimizer.warmup_steps": [0, 1],
     "optimizer.gradient_clipping": [0.0, 1.0],
+    "model.init_from": ["start", "start/model.safetensors"],
     "training.memory_gib": [4.0],
     "training.spill": ["."],
     "training.minutes": [60.0],
     "training.validate_minutes": [1e-9],
+    "training.lr_factors": [{}, {"node_encoder.*": 0.0, "*": 0.5}],
+    "training.average_decay": [0.9],
+    "training.best.patience": [1],
     "training.checkpoint_every": [1],
     "training.norms_every": [0, 1],
     "training.pt_weight": [0.0, 0.3],
-    "training.start_from": ["start"],
     "training.loss": [f"{FUNCTIONS}:squared"],
     "training.focal_gamma": [0.0, 2.0],
     "run.folder": ["run"],
@@ -53,6 +57,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "negatives.easy": {"model.name": "mlp", "sampling.method": "wedges"},
     "engine.ds_config": {"engine.name": "deepspeed"},
     "engine.shard_ranks=2": {"engine.name": "fsdp2"},
+    "model.init_partly=True": {"model.init_from": "start"},
     "model.name=embedding": {"data.train": ["true edges"]},
     "model.name=pyg": {"model.options.module": "tests.models.pyg_nets:Plain"},
     "model.gives": {"model.name": "tests.models.user_models:Simple"},
@@ -65,6 +70,15 @@ NEEDED: dict[str, dict[str, Any]] = {
     "data.sectors": {"data.train": ["sectors"]},
     "training.routing": {"data.train": ["sectors"]},
     "training.focal_gamma": {"training.loss": "focal"},
+    "training.best.metric": {"data.validation": ["held back"]},
+    "training.best.metric=log_pt_error": {
+        "data.validation": ["held back"],
+        "training.pt_weight": 0.3,
+    },
+    "training.best.patience=1": {
+        "data.validation": ["held back"],
+        "training.best.metric": "loss",
+    },
 }
 
 
@@ -99,6 +113,8 @@ def every_value() -> list[Value]:
 
 def _of_sections(kind: type[Settings], prefix: str, needed: dict[str, Any]) -> Iterator[Value]:
     for name, field in kind.model_fields.items():
+        if name in ModelSettings.model_fields and needed.get("model.name") != "interaction":
+            continue  # of all models: one is enough
         key = prefix + name
         for value in _values(field.annotation, key):
             if isinstance(value, type):

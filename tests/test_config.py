@@ -45,6 +45,11 @@ def test_values_by_key() -> None:
             "model.layer_norm is an option of attention; remove it for inter",
         ),
         ("model.recompute=some", "model.recompute"),
+        ("model.init_partly=true", "init_partly: there are no weights to take; set model.init_f"),
+        ("training.best.metric=speed", "training.best.metric: Input should be 'loss', 'auc',"),
+        ("training.best.patience=3", "patience needs a metric to be patient with; set training"),
+        ("training.average_decay=1", "training.average_decay: Input should be less than 1"),
+        ("training.lr_factors={'*': -1}", "Input should be greater than or equal to 0"),
     ],
 )
 def test_what_is_wrong_is_named(override: str, hint: str) -> None:

@@ -18,7 +18,7 @@ from bigtrk.training.model_files import check_shapes, load_model
 from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start_weights import starting_model
+from bigtrk.training.start.weights import starting_model
 
 
 class Point(NamedTuple):
@@ -57,7 +57,7 @@ def read_training(run: Path, newest: bool) -> Training:
         measured, points = recorded_scales(run, configuration), kept
     if newest:
         return Training(configuration, measured, points[-1:])
-    begin = Point("start", 0, starting_model(configuration).state_dict())
+    begin = Point("start", 0, starting_model(configuration).model.state_dict())
     return Training(configuration, measured, [begin, *points])
 
 

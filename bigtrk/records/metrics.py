@@ -154,6 +154,13 @@ class PowerRecord(Record):
     absent: dict[Text, Text] = some()
 
 
+class AverageRecord(Record):
+    """Validation of the averaged weights, as an epoch's own is of the weights themselves."""
+
+    validation: MeanEdgeMetrics | None = None
+    embedding: EmbeddingMetrics | None = None
+
+
 class EpochRecord(Record):
     """One epoch; `seconds` is its training part, `batch_seconds` the median step. It counts the
     steps trained, without the `spikes` left out; time may have ended before all that were planned.
@@ -180,6 +187,7 @@ class EpochRecord(Record):
     power: PowerRecord = PowerRecord()
     validation: MeanEdgeMetrics | None = None
     embedding: EmbeddingMetrics | None = None
+    average: AverageRecord | None = None
 
     @property
     def number(self) -> int:

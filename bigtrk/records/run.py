@@ -12,6 +12,8 @@ from bigtrk.config import Count
 from bigtrk.records.quantities import Number, PathText, Place, Ranks, Text, some
 from bigtrk.records.record import FileRecord, Record
 
+# What ended a training: its epochs, its time, or `training.best.patience`.
+End = Literal["epochs", "minutes", "patience"]
 Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 
 
@@ -65,7 +67,8 @@ class Resumption(Record):
 class RunRecord(FileRecord):
     """`run.json`: written when training starts, and again when it is resumed: then with the ranks
     and the engine that it goes on with. `parameters` counts the trainable ones; `code` is that of
-    the user's own which `config` names, by its name there, as the run was started with.
+    the user's own which `config` names, by its name there, as the run was started with. `ended`:
+    what ended the training, once it has.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -86,6 +89,7 @@ class RunRecord(FileRecord):
     code: dict[Text, CodeRecord] = some()
     data: DataRecord = DataRecord()
     resumed: tuple[Resumption, ...] = ()
+    ended: End | None = None
 
     def newest_code(self) -> dict[str, CodeRecord]:
         """Returns the code that the last steps were trained with, by its name in `config`."""

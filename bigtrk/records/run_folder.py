@@ -11,6 +11,7 @@ from bigtrk.config import parse
 from bigtrk.disk.files import open_to_append
 from bigtrk.disk.json_lines import Line, read_lines
 from bigtrk.errors import InputError
+from bigtrk.records.best import BestRecord, read_best
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.evaluations import read_evaluations
 from bigtrk.records.metrics import EpochRecord, MetricsRecord, StepRecord, ValidationRecord
@@ -26,7 +27,8 @@ Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 class Run:
     """A run as recorded so far; steps and epochs ascend, each once. A run may have neither yet.
 
-    `validations` are those between the ends of epochs; `evaluations` the newest by data folder.
+    `validations` are those between the ends of epochs; `evaluations` the newest by data folder;
+    `best` the best epoch, if the run keeps one.
     """
 
     folder: Path
@@ -35,6 +37,7 @@ class Run:
     epochs: tuple[EpochRecord, ...]
     evaluations: tuple[EvaluationRecord, ...] = ()
     validations: tuple[ValidationRecord, ...] = ()
+    best: BestRecord | None = None
 
 
 def write_run_record(folder: Path, record: RunRecord) -> None:
@@ -115,6 +118,7 @@ def read_run(folder: Path) -> Run:
         _ascending(epochs),
         read_evaluations(folder),
         _ascending(validations),
+        read_best(folder),
     )
 
 

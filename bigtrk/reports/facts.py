@@ -1,6 +1,7 @@
 """The header of a run: the task, the data, the engine and the machine."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import Run, labels
@@ -20,7 +21,7 @@ def facts(run: Run) -> dict[str, str]:
     """Says what was trained on what, with which engine, where: text by label."""
     record, data = run.record, run.record.data
     return {
-        "model": f"{figures.count(record.parameters)} parameters: {_section(run, 'model')}",
+        "model": f"{figures.count(record.parameters)} parameters: {_model(run)}",
         "trained on": f"{_events(data.train_events)} ({_size(run)})",
         "target": _section(run, "target"),
         "validated on": _events(data.validation_events),
@@ -64,8 +65,20 @@ def _size(run: Run) -> str:
 
 
 def _section(run: Run, name: str) -> str:
+    return figures.settings(_settings(run, name))
+
+
+def _settings(run: Run, name: str) -> dict[str, Any] | None:
     section = run.record.config.get(name)
-    return figures.settings(section if isinstance(section, dict) else None)
+    return section if isinstance(section, dict) else None
+
+
+def _model(run: Run) -> str:
+    """Says what the model is, and from which weights it started, if not from drawn ones."""
+    section = _settings(run, "model") or {}
+    own = {key: value for key, value in section.items() if not key.startswith("init_")}
+    start = section.get("init_from")
+    return figures.settings(own) + (f"; started from {start}" if start else "")
 
 
 def _machine(record: RunRecord) -> str:
@@ -95,4 +108,12 @@ def _progress(run: Run) -> str:
     since = f" since {run.record.started}" if run.record.started else ""
     plural = "" if len(run.steps) == 1 else "s"
     waiting = "" if run.epochs else "; no epoch has finished yet"
-    return f"{epochs}, {len(run.steps)} step{plural}{since}{waiting}"
+    return f"{epochs}, {len(run.steps)} step{plural}{since}{waiting}{_best(run)}"
+
+
+def _best(run: Run) -> str:
+    """Says which epoch was the best, and whether the want of a better one ended the run."""
+    ended = "; no better epoch came, which ended it" if run.record.ended == "patience" else ""
+    if run.best is None:
+        return ended
+    return f"; best in {run.best.metric} ({run.best.value:.5g}): epoch {run.best.epoch + 1}{ended}"

@@ -60,6 +60,7 @@ def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
             "speedup": row.speedup,
             "parallel_efficiency": row.efficiency,
         },
+        "best": run.best and run.best.model_dump(mode="json"),
         "evaluations": [record.model_dump(mode="json") for record in run.evaluations],
     }
 

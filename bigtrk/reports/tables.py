@@ -28,6 +28,8 @@ def make_tables(runs: Sequence[Run], scaling: Scaling) -> list[Table]:
     if len(runs) > 1:
         tables.append(_last_epochs(runs))
     tables.extend(_epochs(name, run) for name, run in zip(labels(runs), runs, strict=True))
+    for name, run in zip(labels(runs), runs, strict=True):
+        tables += _averages(name, run)
     tables += embedding_tables(runs)
     tables += [*norms_tables(runs), *spikes_tables(runs)]
     return tables + evaluation_tables(evaluations(runs))
@@ -88,6 +90,20 @@ def _last_epochs(runs: Sequence[Run]) -> Table:
     )
     columns = ("run", "ranks", "epoch", *METRIC_COLUMNS, "epoch s", "batch s")
     return Table("Validation after the last epoch", columns, rows, (PAPER,))
+
+
+def _averages(name: str, run: Run) -> list[Table]:
+    """Makes the table of a run's averaged weights, if it keeps any."""
+    found = [(epoch.number, epoch.average) for epoch in run.epochs if epoch.average]
+    rows = tuple(
+        (str(number), *metric_cells(average.validation))
+        for number, average in found
+        if average.validation
+    )
+    if not rows:
+        return []
+    columns = ("epoch", *METRIC_COLUMNS)
+    return [Table(f"Averaged weights of {name}", columns, rows, (PAPER,), text_columns=0)]
 
 
 def _epochs(name: str, run: Run) -> Table:

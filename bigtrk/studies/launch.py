@@ -46,10 +46,12 @@ def on_cores(number: int) -> Iterator[None]:
 def resumable(run: Path) -> bool:
     """Says whether a run can go on: it has a good checkpoint, and epochs that are not trained."""
     try:
-        done = last_good(run).checkpoint.progress.epoch
+        progress = last_good(run).checkpoint.progress
     except InputError:
         return False
-    return done < resumed_configuration(run, []).training.epochs
+    training = resumed_configuration(run, []).training
+    over = progress.best is not None and progress.best.is_over(training.best.patience)
+    return progress.epoch < training.epochs and not over
 
 
 @contextmanager

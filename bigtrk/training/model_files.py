@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from bigtrk.config import Settings, parse
 from bigtrk.disk.files import read_json
@@ -106,13 +106,14 @@ def read_description(run: Path) -> Description:
     return parse(Description, content, str(path))
 
 
-def load_model(run: Path) -> StoredModel:
-    """Loads the trained model of a run folder.
+def load_model(run: Path, file: Path | None = None) -> StoredModel:
+    """Loads the trained model of a run folder, with the weights that it ended with or those of
+    another `file` in it.
 
     Raises:
         InputError: its files are missing, damaged, or do not fit each other.
     """
-    path, weights = run / DESCRIPTION, run / WEIGHTS
+    path, weights = run / DESCRIPTION, file or run / WEIGHTS
     description = read_description(run)
     configuration = _configuration(run, description)
     check_measured(str(path), configuration.data, description.measured)
@@ -122,13 +123,24 @@ def load_model(run: Path) -> StoredModel:
     check_shapes(
         configuration, str(path), {name: x.shape for name, x in stored.items()}, str(weights)
     )
-    for name, tensor in stored.items():
-        if tensor.dtype != STORED_AS:
-            raise InputError(f"{weights}: {name} is {tensor.dtype}, not {STORED_AS}; train again")
     model = build_model(configuration)
-    model.load_state_dict(load_file(weights))
+    model.load_state_dict(load_weights(weights))
     trained_on = frozenset(description.trained_on)
     return StoredModel(model, configuration, trained_on, description.measured)
+
+
+def load_weights(file: Path) -> dict[str, Tensor]:
+    """Loads weights by name.
+
+    Raises:
+        InputError: the file is missing or damaged, or holds what are no weights.
+    """
+    for name, tensor in read_header(file).items():
+        if tensor.dtype != STORED_AS:
+            raise InputError(
+                f"{file}: {one_line(name)} is {tensor.dtype}, not {STORED_AS}; train again"
+            )
+    return load_file(file)
 
 
 def check_shapes(

@@ -11,40 +11,48 @@ from bigtrk.console import say
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import StoppedError
 from bigtrk.parallel.collectives import on_first_rank, together
+from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.model_check import check_on_all_ranks
+from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import make_world
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import DataRecord, MeasuredScales, RunRecord
 from bigtrk.records.run_folder import append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.automatic.settle import settle
+from bigtrk.training.best.best import check_recorded, search_of
+from bigtrk.training.best.weights import best_weights
 from bigtrk.training.checkpoint.checkpointer import Checkpointer, RunDescription
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.resume import (
     check_place,
     continue_record,
     find_checkpoint,
-    recorded_scales,
 )
 from bigtrk.training.clock import Clock
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.degree_histogram import with_degrees
 from bigtrk.training.data.events import Events
-from bigtrk.training.data.measured_scales import measure_scales
 from bigtrk.training.losses.loss_check import check_loss
-from bigtrk.training.model_files import build_model, describe, read_description
-from bigtrk.training.monitoring.announce import EpochLines, announce
+from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.named_code import code_records
 from bigtrk.training.out_of_memory import report_out_of_memory
-from bigtrk.training.run_folder import create_run, hold, save_model
+from bigtrk.training.run_folder import (
+    AVERAGED,
+    BEST_WEIGHTS,
+    create_run,
+    hold,
+    record_end,
+    save_model,
+)
 from bigtrk.training.schedule import Schedule
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start_weights import earlier_events, starting_model, warn_of_seen
+from bigtrk.training.start.begin import described_model, first_model, first_scales
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
 from bigtrk.training.steps.routed_step import RoutedStep
@@ -91,24 +99,23 @@ def _fit(
     with traced("finding the checkpoint"):
         found = find_checkpoint(configuration, ranks, events, resume) if resume else None
     with traced("building the model"):
-        model = _build(configuration, ranks, resume)
-    together(lambda: check_loss(configuration.training.loss, ranks.device))
+        model = first_model(configuration, ranks, resume)
+    together(lambda: _check(configuration, ranks, events))
     steps = _steps(configuration, ranks, events, model)
     if found:
         check_place(found, steps.per_epoch)
     world = make_world(ranks, _num_ranks(steps, events, ranks))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    measured = _scales(configuration, ranks, events, resume)
-    described = together(lambda: _describe(configuration, events, measured))
+    measured = first_scales(configuration, ranks, events, resume)
+    described = together(lambda: described_model(configuration, events, measured))
     maker = together(lambda: BatchMaker(configuration, world, measured))
     with traced("making the engine"):
-        engine, engine_name = make_engine(
-            configuration.engine, model, configuration.optimizer, world.stopwatch
-        )
+        engine, engine_name = _engine(configuration, model, world.stopwatch)
     record = _record(configuration, ranks, events, engine_name, n_parameters, measured)
     folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
     description = RunDescription(events.training_digest, engine_name, record.config)
-    with Checkpointer(folder, engine, description, lock.check) as checkpoints:
+    averages = _averages(configuration, engine)
+    with Checkpointer(folder, engine, description, lock.check, averages) as checkpoints:
         trainer = Trainer(
             configuration=configuration,
             world=world,
@@ -122,11 +129,10 @@ def _fit(
             log=_logger(configuration, ranks, folder, lock),
             checkpoints=checkpoints,
             stop=stop,
+            best=search_of(configuration),
+            averages=averages,
         )
-        if found:
-            trainer.load(found)
-        elif configuration.training.spike_guard == "roll_back":
-            trainer.save()
+        _begin(trainer, found)
         with report_out_of_memory(f"rank {ranks.rank}", _MORE_MEMORY):
             _train(trainer, folder, record)
     if trainer.stopped:
@@ -139,38 +145,34 @@ def _fit(
     return folder
 
 
-def _build(configuration: Configuration, ranks: Ranks, resume: Path | None) -> nn.Module:
-    """Makes the model on the device of `ranks`; one to resume gets its weights later."""
-    make = build_model if resume else starting_model
-    model = together(lambda: make(configuration)).to(ranks.device)
-    check_on_all_ranks(model, *configuration.data.feature_counts, configuration.model.kind)
-    return model
+def _check(configuration: Configuration, ranks: Ranks, events: Events) -> None:
+    """Checks what of a configuration only its code or its events can tell.
 
-
-def _scales(
-    configuration: Configuration, ranks: Ranks, events: Events, resume: Path | None
-) -> MeasuredScales:
-    """Measures the scales of features that have none of their own, once in a run; weights that
-    were trained before go on with theirs.
+    Raises:
+        InputError: the loss is no good function, or the metric of the best epoch is not recorded.
     """
-    start = configuration.training.start_from
-    if resume:
-        return on_first_rank(lambda: recorded_scales(resume, configuration))
-    if start:
-        return on_first_rank(lambda: read_description(start).measured)
-    return measure_scales(configuration.data, events.train, ranks)
+    check_loss(configuration.training.loss, ranks.device)
+    check_recorded(configuration, len(events.validation))
 
 
-def _describe(
-    configuration: Configuration, events: Events, measured: MeasuredScales
-) -> dict[str, Any]:
-    """Describes the model that the training will have made, which also knows the events that
-    trained the weights it starts from.
-    """
-    earlier = earlier_events(configuration)
-    warn_of_seen(set(earlier), events.validation)
-    trained_on = dict.fromkeys((*earlier, *(source.origin for source in events.train)))
-    return describe(configuration, list(trained_on), measured)
+def _engine(
+    configuration: Configuration, model: nn.Module, stopwatch: Stopwatch
+) -> tuple[Engine, str]:
+    factors = configuration.training.lr_factors
+    return make_engine(configuration.engine, model, configuration.optimizer, stopwatch, factors)
+
+
+def _averages(configuration: Configuration, engine: Engine) -> Averages | None:
+    decay = configuration.training.average_decay
+    return None if decay is None else Averages(engine, decay)
+
+
+def _begin(trainer: Trainer, found: Found | None) -> None:
+    """Goes on from the checkpoint `found`; a new run writes one where it may be rolled back."""
+    if found:
+        trainer.load(found)
+    elif trainer.configuration.training.spike_guard == "roll_back":
+        trainer.save()
 
 
 def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
@@ -183,6 +185,7 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
 
     with _profiler(trainer, folder) as after_step:
         trainer.run(after_step, started, lines.show)
+    announce_best(ranks, trainer.best, trainer.end)
 
 
 def _steps(
@@ -235,10 +238,13 @@ def _save_model(
     trainer: Trainer, folder: Path, lock: FolderLock, described: dict[str, Any]
 ) -> None:
     weights = trainer.engine.weights()
+    averaged = trainer.averages.weights() if trainer.averages else None
 
     def save() -> None:
         lock.check()
-        save_model(folder, weights, described)
+        best = best_weights(folder, trainer.best)
+        save_model(folder, weights, described, {AVERAGED: averaged, BEST_WEIGHTS: best})
+        record_end(folder, trainer.end)
         say(f"model and record in {folder}")
 
     on_first_rank(save)

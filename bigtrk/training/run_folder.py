@@ -2,8 +2,10 @@
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,18 @@ from bigtrk.disk.files import disk_errors, unlinked, write_atomically, write_jso
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
 from bigtrk.machine import machine, software
-from bigtrk.records.run import MachineRecord, RunRecord
-from bigtrk.records.run_folder import METRICS, RUN, write_run_record
+from bigtrk.records.run import End, MachineRecord, RunRecord
+from bigtrk.records.run_folder import METRICS, RUN, read_run_record, write_run_record
 
 CHECKPOINTS, WANDB = "checkpoints", "wandb"
 WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
+AVERAGED, BEST_WEIGHTS = "averaged.safetensors", "best.safetensors"
+_NO_OTHERS: Mapping[str, None] = {}
+
+
+def checkpoint_name(step: int) -> str:
+    """Names the folder of the checkpoint after so many steps."""
+    return f"step-{step:08d}"
 
 
 def hold(lock: FolderLock, folder: Path) -> None:
@@ -65,15 +74,35 @@ def remove_run(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def save_model(folder: Path, weights: dict[str, Tensor], description: dict[str, Any]) -> None:
+def save_model(
+    folder: Path,
+    weights: dict[str, Tensor],
+    description: dict[str, Any],
+    others: Mapping[str, dict[str, Tensor] | None] = _NO_OTHERS,
+) -> None:
     """Writes model.safetensors and config.json: all that `load_model` needs.
+
+    others: by the file's name, other weights of the model to be written beside them, if any.
 
     Raises:
         InputError: the disk refuses.
     """
     with disk_errors():
         write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
+        for name, found in others.items():
+            if found is not None:
+                write_atomically(folder / name, partial(save_file, found))
         write_json(folder / DESCRIPTION, description)
+
+
+def record_end(folder: Path, end: End | None) -> None:
+    """Writes down in a run's record what ended its training.
+
+    Raises:
+        InputError: the disk refuses, or the record is damaged.
+    """
+    with disk_errors():
+        write_run_record(folder, read_run_record(folder).model_copy(update={"ended": end}))
 
 
 def _make_next(parent: Path) -> Path:

@@ -10,6 +10,7 @@ from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 from bigtrk.parallel.heartbeat import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
+from bigtrk.training.best.settings import BestSettings
 from bigtrk.training.embedding.settings import PairSettings
 from bigtrk.training.negatives.settings import NegativeSettings
 from bigtrk.training.steps.batching import Batching
@@ -90,10 +91,7 @@ class TrainingSettings(Settings):
     a step together, or large ones with small ones (`cost`), so that steps take equally long. The
     cost is the number of operations that nodes and edges are predicted to take."""
     seed: int = Field(0, ge=0, lt=2**63)  # what torch takes
-    """Seed of the initial weights and of the order of events."""
-    start_from: Path | None = None
-    """Folder of a run, trained or imported, whose weights the training starts from, with a fresh
-    optimizer; its model and features must be the same. Without it weights are drawn by `seed`."""
+    """Seed of the order of events and of the initial weights, but for those of `init_from`."""
     class_balance: Literal["proportional", "equal"] = "proportional"
     """`proportional` divides an event's loss by its number of edges, `equal` divides true and false
     edges each by their own number."""
@@ -129,6 +127,16 @@ class TrainingSettings(Settings):
     """End the run after so long a training, validation not counted; all epochs without it [min]."""
     validate_minutes: float | None = Field(None, gt=0)
     """Validate that often, too, and not only after each epoch [min]."""
+    lr_factors: dict[str, Annotated[float, Field(ge=0)]] = Field({}, max_length=100)
+    """Factors of the learning rate by the names of parameters, `{"node_encoder.*": 0.1}`: of the
+    patterns (`*`, `?`, `[ab]`) that match a name the first counts, and without any the factor is 1;
+    0 leaves weights as they are."""
+    average_decay: float | None = Field(None, gt=0, lt=1)
+    """Keep an exponential moving average of the weights, too, of which this part stays at each
+    step; it is validated after each epoch and written beside the model, and `best.metric` judges
+    epochs by it. No average without it."""
+    best: BestSettings = BestSettings()
+    """The best epoch, and the run's end without a better one."""
     checkpoint_every: int | None = Field(None, ge=1, lt=2**31)
     """Write a checkpoint after as many steps, too, and not only after each epoch and when the time
     is up [steps]."""

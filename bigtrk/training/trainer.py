@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from bigtrk.console import follow
 from bigtrk.errors import InputError
+from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.world import World
 from bigtrk.records.metrics import (
+    AverageRecord,
     EmbeddingMetrics,
     EpochRecord,
     MeanEdgeMetrics,
@@ -18,7 +20,9 @@ from bigtrk.records.metrics import (
     StepRecord,
     ValidationRecord,
 )
+from bigtrk.records.run import End
 from bigtrk.tracing import traced
+from bigtrk.training.best.best import Best
 from bigtrk.training.checkpoint.checkpointer import Checkpointer
 from bigtrk.training.checkpoint.folder import Found
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
@@ -61,12 +65,23 @@ class Trainer:
     plateau: Plateau = field(default_factory=Plateau)
     history: LossHistory = field(default_factory=LossHistory)
     totals: EpochTotals = field(default_factory=EpochTotals)
+    best: Best | None = None
+    averages: Averages | None = None
     stopped: bool = False
 
     @property
     def ends(self) -> bool:
         """Says whether the run is to end here, though there are steps left."""
         return self.stopped or self.clock.out_of_time
+
+    @property
+    def end(self) -> End | None:
+        """Says what ends the run after this epoch; None: nothing yet."""
+        if self.epoch >= self.configuration.training.epochs:
+            return "epochs"
+        if self.best and self.best.is_over(self.configuration.training.best.patience):
+            return "patience"
+        return "minutes" if self.clock.out_of_time else None
 
     @property
     def first_step(self) -> int:
@@ -86,6 +101,7 @@ class Trainer:
             plateau=self.plateau,
             history=self.history,
             totals=self.totals.before(self.step),
+            best=self.best,
         )
         self.checkpoints.save(progress)
 
@@ -95,7 +111,7 @@ class Trainer:
             progress = self.checkpoints.load(found)
         self.epoch, self.step = progress.epoch, progress.step
         self.plateau, self.history = progress.plateau, progress.history
-        self.totals = progress.totals
+        self.totals, self.best = progress.totals, progress.best
 
     def run(
         self,
@@ -111,7 +127,7 @@ class Trainer:
         Raises:
             InputError: as run_epoch.
         """
-        while self.epoch < self.configuration.training.epochs and not self.ends:
+        while not self.end and not self.stopped:
             routes = self.epoch_steps.of(self.epoch)
             started(routes)
             record = self.run_epoch(routes, after_step)
@@ -157,6 +173,7 @@ class Trainer:
             power=used.power,
             validation=self._validate_edges(),
             embedding=self._validate_hits(),
+            average=self._validate_average(),
         )
         self.log(record)
         if self.step == self.first_step + len(routes):
@@ -165,6 +182,7 @@ class Trainer:
 
     def _end_epoch(self, record: EpochRecord) -> None:
         self._watch(record)
+        self.best = self.best and self.best.after(record, self.step)
         self.epoch, self.totals = self.epoch + 1, EpochTotals()
         self.save()
 
@@ -179,6 +197,12 @@ class Trainer:
     def _pairs(self) -> PairSettings | None:
         """Returns the pairs to train on, where the model embeds hits."""
         return self.configuration.pairs if self.configuration.model.kind == "hit" else None
+
+    def _validate_average(self) -> AverageRecord | None:
+        if self.averages is None or not self.events.validation:
+            return None
+        with self.averages.in_model():
+            return AverageRecord(validation=self._validate_edges(), embedding=self._validate_hits())
 
     def _validate_edges(self) -> MeanEdgeMetrics | None:
         if self._pairs is not None or not self.events.validation:
@@ -263,6 +287,8 @@ class Trainer:
             limit = self.history.limit(training.spike_threshold)
             with traced(f"step {number}"):
                 result = runner.run(step.events, next(shares), lr, due, limit, number)
+            if self.averages and not result.spike:
+                self.averages.update()
             self.stopped = result.stop
             seconds = time.perf_counter() - start
             self.clock.seconds += seconds

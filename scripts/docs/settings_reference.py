@@ -81,7 +81,14 @@ def _chosen_by(kind: type[BaseModel]) -> str:
 def _settings(kind: type[BaseModel], fields: dict[str, FieldInfo], prefix: str) -> list[Setting]:
     required = {name: "package.module:Name" for name in fields if fields[name].is_required()}
     defaults = kind.model_validate(required).model_dump(mode="json")
-    return [_setting(f"{prefix}{name}", fields[name], defaults[name]) for name in fields]
+    found = []
+    for name, field in fields.items():
+        inner = section_kinds(field.annotation)
+        for section in inner:
+            found += _settings(section, section.model_fields, f"{prefix}{name}.")
+        if not inner:
+            found.append(_setting(f"{prefix}{name}", field, defaults[name]))
+    return found
 
 
 def _setting(key: str, field: FieldInfo, default: Any) -> Setting:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bigtrk.models.layers.workspace import Recompute
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.engines import deepspeed_engine, engine
 from bigtrk.parallel.engines.build import make_engine
+from bigtrk.parallel.engines.rates import parameter_groups
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
@@ -258,8 +259,8 @@ def _engine_settings(name: str, world_size: int, folder: Path) -> EngineSettings
 
 
 def _use_sgd() -> None:
-    def sgd(parameters: Any, settings: OptimizerSettings) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=settings.lr)
+    def sgd(model: nn.Module, settings: OptimizerSettings, factors: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameter_groups(model, factors), lr=settings.lr)
 
     for module in (engine, deepspeed_engine):
         setattr(module, "make_optimizer", sgd)  # noqa: B010  # mypy: it is imported there

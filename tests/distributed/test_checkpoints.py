@@ -3,7 +3,7 @@
 import resource
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.parallel.collectives import gather_items
+from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
@@ -31,9 +33,11 @@ from bigtrk.training.spikes import LossHistory
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import sources
+from tests.distributed.parity import Oracle, owned_logits, stitched, worst
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES
 
+DECAY = 0.7  # of averaged weights
 ELSEWHERE = ("DDP", "FSDP2", "zero1", "zero3")  # which read all others', on any number of ranks
 EVENTS = range(len(sources()))
 State = dict[str, Tensor]
@@ -56,6 +60,7 @@ class Trial:
         maker = BatchMaker(settings, world)
         model, optimizer = build_model(settings), OptimizerSettings()
         self.engine, name = make_engine(settings.engine, model, optimizer, world.stopwatch)
+        self.averages = Averages(self.engine, DECAY)
         self._shares = Loader(maker.of(events), world).load(router.route(EVENTS))
         self._runner = StepRunner(self.engine, settings.training, world)
         self._description = RunDescription("data", name, {})
@@ -63,10 +68,13 @@ class Trial:
 
     def move(self, run: Path) -> None:
         run.mkdir(parents=True, exist_ok=True)
-        self.checkpoints = Checkpointer(run, self.engine, self._description, lambda: None)
+        self.checkpoints = Checkpointer(
+            run, self.engine, self._description, lambda: None, self.averages
+        )
 
     def step(self) -> None:
         self._runner.run(EVENTS, self._shares, lr=0.01)
+        self.averages.update()
 
     def save(self, step: int) -> None:
         self.checkpoints.save(progress(step))
@@ -74,6 +82,11 @@ class Trial:
 
     def weights(self) -> State:
         return {name: value.clone() for name, value in self.engine.weights().items()}
+
+    def logits(self) -> State:
+        """Logits of all edges [E] as the model scores them now, by event. Collective."""
+        scored = gather_items(owned_logits(self.engine.model, self._shares))
+        return stitched((row for rows in scored for row in rows), [s.graph for s in sources()])
 
 
 def stored(run: Path) -> State:
@@ -85,7 +98,7 @@ def stored(run: Path) -> State:
         for name, (start, stop, updates) in shard.pieces.items():
             shape = found.checkpoint.shapes[name]
             state[f"updates/{name}"] = torch.tensor(updates)
-            for kind in ("weight", "exp_avg", "exp_avg_sq"):
+            for kind in ("weight", "exp_avg", "exp_avg_sq", "average"):
                 whole = state.setdefault(f"{kind}/{name}", torch.full(shape, torch.nan))
                 whole.view(-1)[start:stop] = tensors[f"{kind}/{name}"]
     return state
@@ -95,25 +108,44 @@ def same(one: State, other: State) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def engines_write(ranks: Ranks, folder: Path) -> dict[str, tuple[State, State, State]]:
-    """Each engine's checkpoint before its first step and after two; weights then, one step later,
-    and one step after loading it.
+class Written(NamedTuple):
+    """An engine's weights before its first step and after each of three, with a checkpoint after
+    the second; averaged weights then, the logits of the weights and of the average, and the weights
+    once more; weights and average one step later, and one step after loading the checkpoint.
     """
+
+    weights: list[State]
+    averaged: State
+    logits: tuple[State, State]
+    put_back: State
+    later: tuple[State, State]
+    again: tuple[State, State]
+
+
+def engines_write(ranks: Ranks, folder: Path) -> dict[str, Written]:
+    """Each engine's checkpoint before its first step and after two, and what it then has."""
     found = {}
     for name in ENGINES:
         trial = Trial(ranks, name, folder / f"{name}-fresh")
         trial.save(0)
         trial.move(folder / name)
-        trial.step()
-        trial.step()
+        weights = [trial.weights()]
+        for _ in range(2):
+            trial.step()
+            weights.append(trial.weights())
         trial.save(2)
-        then = trial.weights()
+        averaged, plain = trial.averages.weights(), trial.logits()
+        with trial.averages.in_model():
+            logits = plain, trial.logits()
+        put_back = trial.weights()
         trial.step()
-        later = trial.weights()
+        weights.append(trial.weights())
+        later = weights[-1], trial.averages.weights()
         again = Trial(ranks, name, folder / name)
         again.checkpoints.load()
         again.step()
-        found[name] = (then, later, again.weights())
+        resumed = again.weights(), again.averages.weights()
+        found[name] = Written(weights, averaged, logits, put_back, later, resumed)
     return found
 
 
@@ -145,10 +177,12 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_files_hold_the_whole_state_in_equal_shares(two: tuple[Any, Path], engine: str) -> None:
-    then, _, _ = two[0][0][engine]
+    then = two[0][0][engine].weights[2]
     state = stored(two[1] / engine)
     weights = {name: state[f"weight/{name}"] for name in then}
     assert same(weights, then)
+    averaged = two[0][0][engine].averaged
+    assert same({name: state[f"average/{name}"] for name in then}, averaged)
     assert not any(value.isnan().any() for value in state.values())
     assert all(state[f"updates/{name}"] == 2 for name in then)
     assert all(state[f"exp_avg_sq/{name}"].any() for name in then)
@@ -162,9 +196,47 @@ def test_files_hold_the_whole_state_in_equal_shares(two: tuple[Any, Path], engin
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_goes_on_bit_for_bit(two: tuple[Any, Path], engine: str) -> None:
-    then, later, again = two[0][0][engine]
-    assert not same(then, later)
-    assert same(later, again)
+    written = two[0][0][engine]
+    assert not same(written.weights[2], written.weights[3])
+    for later, again in zip(written.later, written.again, strict=True):
+        assert same(later, again)
+
+
+def averaged_by_hand(weights: list[State], dtype: torch.dtype) -> State:
+    """Averages whole weights of successive steps in one process."""
+    average = {name: value.to(dtype) for name, value in weights[0].items()}
+    for later in weights[1:]:
+        for name, value in later.items():
+            average[name] = average[name] * DECAY + value.to(dtype) * (1 - DECAY)
+    return average
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_weights_are_averaged_as_one_process_does(two: tuple[Any, Path], engine: str) -> None:
+    written = two[0][0][engine]
+    for weights, averaged in (
+        (written.weights[:3], written.averaged),
+        (written.weights, written.later[1]),
+    ):
+        assert same(averaged, averaged_by_hand(weights, torch.float32))
+        exact = averaged_by_hand(weights, torch.float64)
+        for name, value in averaged.items():
+            torch.testing.assert_close(value.double(), exact[name], rtol=1e-6, atol=1e-7)
+    fresh = stored(two[1] / f"{engine}-fresh")
+    assert same({name: fresh[f"average/{name}"] for name in weights[0]}, weights[0])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_average_is_evaluated_and_the_weights_put_back(
+    two: tuple[Any, Path], engine: str
+) -> None:
+    written = two[0][0][engine]
+    settings = Configuration.model_validate({"model": {"hidden": 8, "layers": 2}})
+    for weights, logits in zip((written.weights[2], written.averaged), written.logits, strict=True):
+        expected = Oracle(settings, [s.graph for s in sources()], weights).logits()
+        assert worst(logits, expected) < 1e-5
+    assert worst(*written.logits) > 1e-3, "or the average would have scored nothing"
+    assert same(written.put_back, written.weights[2])
 
 
 def check_read(two: tuple[Any, Path], read: dict[str, State], out: Path, ranks: int) -> None:
@@ -172,7 +244,7 @@ def check_read(two: tuple[Any, Path], read: dict[str, State], out: Path, ranks: 
     (wrote, _), folder = two
     for name, weights in read.items():
         written = name.split("-")[1]
-        assert same(weights, wrote[written][0]), name
+        assert same(weights, wrote[written].weights[2]), name
         assert same(stored(out / name), stored(folder / written)), name
         assert len(last_good(out / name).checkpoint.shards) == ranks
     assert {name.split("-")[1] for name in read} == set(ENGINES)

@@ -14,7 +14,7 @@ from bigtrk.records.evaluations import EVALUATIONS
 from bigtrk.reports import read_run
 from bigtrk.training.checkpoint.manifest import shard_name
 from bigtrk.training.evaluation.evaluate import evaluate_run
-from bigtrk.training.run_folder import CHECKPOINTS, DESCRIPTION, WEIGHTS
+from bigtrk.training.run_folder import AVERAGED, CHECKPOINTS, DESCRIPTION, WEIGHTS
 from tests.distributed.ranks import ALONE, run_ranks
 from tests.distributed.runs import settings, train, write_events
 
@@ -33,7 +33,9 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory, events: Path) -> Path:
     """A run of one epoch whose checkpoint two ranks wrote, each its own shards."""
     run = tmp_path_factory.mktemp("trained") / "run"
-    run_ranks(2, train, settings(events, run, 1, {"name": "fsdp2"}))
+    made = settings(events, run, 1, {"name": "fsdp2"})
+    averaging = made.training.model_copy(update={"average_decay": 0.5})
+    run_ranks(2, train, made.model_copy(update={"training": averaging}))
     return run
 
 
@@ -82,6 +84,20 @@ def test_a_checkpoint_scores_as_the_model_it_became(
     assert two[0] == two[1]
     assert (two[0].step, figures(two[0])) == (2, figures(ended))
     assert len(list((run / EVALUATIONS).iterdir())) == 3
+
+
+def test_averaged_weights_score_as_they_were_validated(run: Path, events: Path) -> None:
+    (epoch,) = read_run(run).epochs
+    assert epoch.average is not None
+    assert epoch.average.validation is not None
+    plain = evaluated_here(run, events / "graphs").edge_metrics
+    (run / AVERAGED).replace(run / WEIGHTS)
+    averaged = evaluated_here(run, events / "graphs").edge_metrics
+    for recorded, found in ((epoch.validation, plain), (epoch.average.validation, averaged)):
+        assert recorded is not None
+        expected = found.model_dump(exclude={"cuts"})
+        assert recorded.model_dump(exclude={"cuts"}) == pytest.approx(expected, rel=1e-5)
+    assert averaged.loss != plain.loss
 
 
 def test_a_damaged_checkpoint_is_named_and_left_where_it_is(

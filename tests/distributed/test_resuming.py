@@ -52,7 +52,7 @@ def configuration(events: Path, run: Path, engine: dict[str, Any], model: str) -
     """Give an epoch two steps, in each of which all ranks have gradients."""
     made = settings(events, run, 1, engine)
     pt_weight = made.training.pt_weight if model == "interaction" else 0.0
-    training = {"events_per_step": 4, "pt_weight": pt_weight}
+    training = {"events_per_step": 4, "pt_weight": pt_weight, "average_decay": 0.9}
     sections = {"model": MODELS[model], "training": made.training.model_copy(update=training)}
     return made.model_copy(update=sections)
 
@@ -109,9 +109,12 @@ def test_resumed_runs_have_the_losses_and_weights_of_the_whole_one(
     slow = tuple(case for case in CASES[world_size] if case not in quick)
     folder = trained(world_size, quick if name in quick else slow) / name
     weights = load_file(folder / "whole" / "model.safetensors")
+    averaged = load_file(folder / "whole" / "averaged.safetensors")
+    assert not any(torch.equal(averaged[name], weights[name]) for name in weights)
     assert len(steps(folder / "whole")) == 6
     for resumed in (folder / "at_end", folder / "within"):
         assert steps(resumed) == steps(folder / "whole"), resumed.name
-        others = load_file(resumed / "model.safetensors")
-        assert weights.keys() == others.keys()
-        assert all(torch.equal(weights[name], others[name]) for name in weights), resumed.name
+        for file, expected in (("model", weights), ("averaged", averaged)):
+            found = load_file(resumed / f"{file}.safetensors")
+            assert found.keys() == expected.keys()
+            assert all(torch.equal(found[name], expected[name]) for name in found), resumed.name

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -12,9 +13,10 @@ from safetensors.torch import save
 
 from bigtrk.disk.files import seal
 from bigtrk.disk.json_lines import read_lines
-from bigtrk.parallel.engines.pieces import Piece, replica_pieces
+from bigtrk.parallel.engines.pieces import AVERAGE, Piece, replica_pieces
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import METRICS, RUN
+from bigtrk.training.best.best import Best, BestEpoch
 from bigtrk.training.checkpoint.files import KINDS, RANDOM, write_shard
 from bigtrk.training.checkpoint.folder import (
     commit,
@@ -71,10 +73,12 @@ class OneRank:
 def checkpoint_files() -> dict[str, bytes]:
     """Returns, by name, the files of one rank's checkpoint in the middle of its second epoch."""
     totals = EpochTotals(2, 4, 60, 0.5, 1.5, (11,))
-    at = Progress(1, 3, 13, Plateau(0.3, 1, 2), LossHistory((0.1, 0.2), 1), totals)
+    best = Best("auc", BestEpoch(0.9, 0, 10))
+    at = Progress(1, 3, 13, Plateau(0.3, 1, 2), LossHistory((0.1, 0.2), 1), totals, best)
     shapes = {name: tuple(x.shape) for name, x in OneRank().model.named_parameters()}
     sizes = {name: torch.Size(shape).numel() for name, shape in shapes.items()}
     tensors = {f"{kind}/{name}": torch.rand(n) for name, n in sizes.items() for kind in KINDS}
+    tensors |= {f"{AVERAGE}/{name}": torch.rand(n) for name, n in sizes.items()}
     tensors[f"{RANDOM}cpu"] = torch.get_rng_state()
     with TemporaryDirectory() as name:
         root = Path(name)
@@ -85,7 +89,8 @@ def checkpoint_files() -> dict[str, bytes]:
             tensors,
             {x: (0, n, 13) for x, n in sizes.items()},
         )
-        commit(root, Checkpoint(at, shapes, (shard,), "data", "DDP", {"a": 1}, {"torch": "2"}))
+        told: dict[str, Any] = {"configuration": {"a": 1}, "software": {"torch": "2"}}
+        commit(root, Checkpoint(at, shapes, (shard,), "data", "DDP", **told, averaged=True))
         return {path.name: path.read_bytes() for path in (root / "step-00000013").iterdir()}
 
 
@@ -118,6 +123,8 @@ def read_checkpoint(folder: Path, content: bytes) -> object:
     ):
         restore(engine, found.folder, found.checkpoint)  # type: ignore[arg-type]
     stored_weights(found.folder, found.checkpoint)
+    if found.checkpoint.averaged:
+        stored_weights(found.folder, found.checkpoint, AVERAGE)
     return found.checkpoint.progress, dict(engine.model.state_dict())
 
 

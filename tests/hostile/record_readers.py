@@ -26,6 +26,7 @@ from tests.hostile.checkpoint_files import (
 from tests.hostile.json_values import as_json
 from tests.hostile.reader import Reader
 from tests.hostile.records import (
+    best_json,
     evaluation_json,
     metric_lines,
     pipeline_evaluation_json,
@@ -81,6 +82,7 @@ JSON_FILES: dict[str, tuple[str, bytes, Any]] = {
     "metrics.jsonl": ("report", b"\1", metric_lines()),
     "evaluation.json": ("report", b"\2", evaluation_json()),
     "series.json": ("report", b"\3", series_json()),
+    "best.json": ("report", b"\4", best_json()),
     "pipeline.json": ("pipeline", b"\0", PIPELINE_RECORD.model_dump(mode="json")),
     "pipeline evaluation.json": ("pipeline", b"\1", pipeline_evaluation_json()),
     "config.json": ("model", b"\0", json.loads(model_files()[DESCRIPTION])),

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from bigtrk.records.metrics import MeanEdgeMetrics, NormsRecord, PowerRecord
+from bigtrk.records.best import BestRecord
+from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics, NormsRecord, PowerRecord
 from bigtrk.records.run import DataRecord, Resumption
 from bigtrk.records.series import SeriesRecord
 from bigtrk.training.settings import Configuration
@@ -21,7 +22,9 @@ CONFIGURATION = Configuration.model_validate({"model": {"hidden": 4, "layers": 2
 def run_json() -> dict[str, Any]:
     config = CONFIGURATION.model_dump(mode="json")
     data = DataRecord(train_events=6, validation_events=2, nodes=1200, edges=5100)
-    record = run_record(2, config=config, data=data, resumed=(Resumption(step=1),))
+    record = run_record(
+        2, config=config, data=data, resumed=(Resumption(step=1),), ended="patience"
+    )
     return record.model_dump(mode="json")
 
 
@@ -40,7 +43,12 @@ def metric_lines() -> list[dict[str, Any]]:
             power=PowerRecord(host_joules=3.0),
             planned_steps=3,
         ),
-        epoch_record(1, 2.0, validation=MeanEdgeMetrics(**COUNTED), power=absent),
+        epoch_record(
+            *(1, 2.0),
+            validation=MeanEdgeMetrics(**COUNTED),
+            power=absent,
+            average=AverageRecord(validation=MeanEdgeMetrics(**COUNTED)),
+        ),
     ]
     return [line.model_dump(mode="json") for line in lines]
 
@@ -58,6 +66,11 @@ COUNTED: dict[str, Any] = {
     "auc": 0.9,
     "events_skipped": 1.0,
 }
+
+
+def best_json() -> dict[str, Any]:
+    record = BestRecord(metric="auc", value=0.9, epoch=1, step=2, checkpoint="step-00000002")
+    return record.model_dump(mode="json")
 
 
 def evaluation_json() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from bigtrk.cost.machine_constants import CPU
 from bigtrk.planning.check import check
 from bigtrk.planning.plan import check_summary
+from bigtrk.records.best import BEST
 from bigtrk.records.pipeline import PIPELINE
 from bigtrk.reports import (
     read_pipeline,
@@ -26,6 +27,7 @@ from bigtrk.studies.scaling.report import SeriesReport
 from tests.hostile.json_values import as_json
 from tests.hostile.reader import refusal
 from tests.hostile.records import (
+    best_json,
     evaluation_json,
     metric_lines,
     pipeline_evaluation_json,
@@ -35,13 +37,13 @@ from tests.hostile.records import (
 from tests.reports.pipeline_folders import PIPELINE_RECORD
 
 EVALUATION = "evaluations/graphs-20261122T064105Z.json"
-RECORDS = ("run.json", "metrics.jsonl", EVALUATION, "series.json")
+RECORDS = ("run.json", "metrics.jsonl", EVALUATION, "series.json", BEST)
 
 
 def good_record(name: str) -> bytes:
     if name == "metrics.jsonl":
         return b"".join(as_json(line) + b"\n" for line in metric_lines())
-    whole = {"run.json": run_json, EVALUATION: evaluation_json}
+    whole = {"run.json": run_json, EVALUATION: evaluation_json, BEST: best_json}
     return as_json({**whole, "series.json": series_json}[name]())
 
 

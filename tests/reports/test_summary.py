@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from bigtrk.records.best import BestRecord, write_best
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.evaluations import write_evaluation
+from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics
 from bigtrk.records.run import RunRecord
 from bigtrk.reports import Run, read_run, show, show_evaluation, summarise
+from bigtrk.reports.facts import facts
 from tests.reports.run_folders import (
     MakeRun,
     epoch_record,
@@ -100,6 +103,18 @@ def test_header_says_what_runs_share_and_where_they_differ(pair: list[Run]) -> N
     assert "progress: 2 of 3 epochs, 1 step" in text
 
 
+def test_the_weights_that_a_run_started_from_are_told(make_run: MakeRun) -> None:
+    model = {"init_from": None, "init_partly": False, "hidden": 8}
+    drawn = run_record(config={"model": model})
+    taken = run_record(config={"model": {**model, "init_from": "runs/0001"}})
+    told = [
+        facts(read_run(make_run(name, record=record)))["model"]
+        for name, record in (("one", drawn), ("two", taken))
+    ]
+    begin = "123 K parameters: hidden 8"
+    assert told == [begin, f"{begin}; started from runs/0001"]
+
+
 @pytest.mark.parametrize(
     ("engine", "detail", "name"),
     [
@@ -114,6 +129,30 @@ def test_engine_is_named_once(make_run: MakeRun, engine: str, detail: str, name:
     record = run_record(engine=engine, engine_detail=detail)
     text = printed([read_run(make_run("one", record=record))])
     assert f"engine        {name} on 1 rank" in text
+
+
+def test_the_best_epoch_and_what_ended_the_run_are_told(make_run: MakeRun) -> None:
+    folder = make_run("one", record=run_record(ended="patience"))
+    ended = "3 of 3 epochs, 9 steps since 2026-11-20T19:00:00Z"
+    without = "no better epoch came, which ended it"
+    assert f"{ended}; {without}" in " ".join(printed([read_run(folder)]).split())
+    best = BestRecord(metric="auc", value=0.98577, epoch=1, step=6, checkpoint="step-00000006")
+    write_best(folder, best)
+    run = read_run(folder)
+    text = " ".join(printed([run]).split())
+    assert f"{ended}; best in auc (0.98577): epoch 2; {without}" in text
+    assert summarise([run])["runs"][0]["best"] == best.model_dump(mode="json")
+    write_best(folder, None)
+    assert read_run(folder).best is None
+
+
+def test_averaged_weights_have_a_table(make_run: MakeRun) -> None:
+    average = AverageRecord(validation=MeanEdgeMetrics(loss=0.00123, auc=0.987))
+    lines = [epoch_record(0), epoch_record(1, average=average)]
+    text = printed([read_run(make_run("one", lines=lines))])
+    row = row_of(text, "Averaged weights of one", "2")
+    assert row == ["2", "-", "-", "-", "-", "98.700", "0.00123"]
+    assert "Averaged weights" not in printed([read_run(make_run("two"))])
 
 
 def test_single_run_is_not_compared(make_run: MakeRun) -> None:

@@ -1,6 +1,6 @@
 """A replica of the model on each rank; DistributedDataParallel, which averages their gradients."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch.distributed as dist
@@ -19,8 +19,10 @@ _ONE_BUCKET = 2**20  # MB, of which only as much as the gradients fill is alloca
 class ReplicaEngine(TorchEngine):
     """A whole copy of `replica` and of its optimizer's state on each rank."""
 
-    def __init__(self, replica: nn.Module, optimizer: OptimizerSettings) -> None:
-        super().__init__(replica, optimizer)
+    def __init__(
+        self, replica: nn.Module, optimizer: OptimizerSettings, lr_factors: Mapping[str, float]
+    ) -> None:
+        super().__init__(replica, optimizer, lr_factors)
         self._replica = replica
 
     def shards(self) -> Iterator[Shard]:
@@ -50,9 +52,10 @@ class DDPEngine(ReplicaEngine):
         model: nn.Module,
         optimizer: OptimizerSettings,
         stopwatch: Stopwatch,
+        lr_factors: Mapping[str, float],
         coalesced: bool = False,
     ) -> None:
-        super().__init__(model, optimizer)
+        super().__init__(model, optimizer, lr_factors)
         self.model = self._ddp = DistributedDataParallel(
             model,
             bucket_cap_mb=_ONE_BUCKET if coalesced else None,

@@ -6,7 +6,7 @@ tests/distributed/test_deepspeed_internals.py.
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -32,6 +32,7 @@ from bigtrk.parallel.engines.pieces import (
     optimizer_tensors,
     replica_pieces,
 )
+from bigtrk.parallel.engines.rates import set_rates
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.parallel.stopwatch import Stopwatch
 
@@ -51,6 +52,7 @@ class DeepSpeedEngine(Engine):
         model: nn.Module,
         optimizer: OptimizerSettings,
         stopwatch: Stopwatch,
+        lr_factors: Mapping[str, float],
         ds_config: dict[str, Any],
     ) -> None:
         deepspeed.utils.logger.setLevel(logging.ERROR)
@@ -58,7 +60,7 @@ class DeepSpeedEngine(Engine):
         deepspeed.init_distributed(dist_init_required=False, verbose=False)
         self.model = self._engine = deepspeed.initialize(
             model=model,
-            optimizer=make_optimizer(model.parameters(), optimizer),
+            optimizer=make_optimizer(model, optimizer, lr_factors),
             config=ds_config,
             dist_init_required=False,
         )[0]
@@ -78,8 +80,7 @@ class DeepSpeedEngine(Engine):
         self._engine.backward(loss, scale_wrt_gas=False)
 
     def step(self, lr: float) -> None:
-        for group in self._engine.optimizer.param_groups:
-            group["lr"] = lr
+        set_rates(self._engine.optimizer, lr)
         self._engine.step()
         self._stopwatch.add("reduce", _logged_seconds())
         if not self._engine.was_step_applied():
@@ -204,10 +205,15 @@ def _fragment(optimizer: Any, flat: Tensor, start: int, n: int) -> tuple[dict[st
 
 
 def make_deepspeed(
-    model: nn.Module, optimizer: OptimizerSettings, stopwatch: Stopwatch, ds_config: str
+    model: nn.Module,
+    optimizer: OptimizerSettings,
+    stopwatch: Stopwatch,
+    lr_factors: Mapping[str, float],
+    ds_config: str,
 ) -> DeepSpeedEngine:
     """Makes the engine of a shipped or own DeepSpeed file."""
-    return DeepSpeedEngine(model, optimizer, stopwatch, load_ds_config(ds_config, optimizer))
+    content = load_ds_config(ds_config, optimizer)
+    return DeepSpeedEngine(model, optimizer, stopwatch, lr_factors, content)
 
 
 def _compile() -> None:

@@ -1,16 +1,16 @@
 """The interface of all engines: what the training loop asks of one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parameter import Parameter
 
 from bigtrk.parallel.engines.pieces import Held, Piece, optimizer_tensors
+from bigtrk.parallel.engines.rates import parameter_groups, set_rates
 from bigtrk.parallel.settings import OptimizerSettings
 
 
@@ -44,7 +44,8 @@ class Engine(ABC):
 
     @abstractmethod
     def step(self, lr: float) -> None:
-        """Clips, updates the weights at learning rate `lr`, clears the gradients.
+        """Clips, updates the weights at learning rate `lr`, times the factor that a parameter has,
+        and clears the gradients.
 
         Raises:
             InputError: a gradient is not finite, where the engine would drop such a step. With
@@ -78,9 +79,11 @@ class Engine(ABC):
 class TorchEngine(Engine):
     """The common part of engines with a torch optimizer: gradients are in `parameter.grad`."""
 
-    def __init__(self, model: nn.Module, optimizer: OptimizerSettings) -> None:
+    def __init__(
+        self, model: nn.Module, optimizer: OptimizerSettings, lr_factors: Mapping[str, float]
+    ) -> None:
         self.model = model
-        self._optimizer = make_optimizer(model.parameters(), optimizer)
+        self._optimizer = make_optimizer(model, optimizer, lr_factors)
         self._clipping = optimizer.gradient_clipping
 
     def backward(self, loss: Tensor) -> None:
@@ -89,8 +92,7 @@ class TorchEngine(Engine):
     def step(self, lr: float) -> None:
         if self._clipping:
             nn.utils.clip_grad_norm_(self.model.parameters(), self._clipping)
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
+        set_rates(self._optimizer, lr)
         self._optimizer.step()
         self.discard()
 
@@ -114,7 +116,12 @@ def share_weights(model: nn.Module) -> None:
 
 
 def make_optimizer(
-    parameters: Iterator[Parameter], settings: OptimizerSettings
+    model: nn.Module, settings: OptimizerSettings, lr_factors: Mapping[str, float]
 ) -> torch.optim.Optimizer:
-    """Makes the one optimizer of all engines: AdamW, so that they train alike."""
-    return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay)
+    """Makes the one optimizer of all engines: AdamW, so that they train alike.
+
+    Raises:
+        InputError: a pattern of `lr_factors` matches no parameter.
+    """
+    groups = parameter_groups(model, lr_factors)
+    return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=settings.weight_decay)

@@ -1,7 +1,7 @@
 """FSDP2: parameters, gradients and optimizer state sharded over the world or over blocks of it."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import cast
 
@@ -34,7 +34,11 @@ class FSDP2Engine(TorchEngine):
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: OptimizerSettings, shard_ranks: int | None
+        self,
+        model: nn.Module,
+        optimizer: OptimizerSettings,
+        lr_factors: Mapping[str, float],
+        shard_ranks: int | None,
     ) -> None:
         mesh = _mesh(next(model.parameters()).device.type, shard_ranks)
         share_weights(model)
@@ -42,7 +46,7 @@ class FSDP2Engine(TorchEngine):
         # Neighbours share a block, and all blocks hold the same.
         self._shards = shard_ranks or dist.get_world_size()
         self._block, self._place = divmod(dist.get_rank(), self._shards)
-        super().__init__(model, optimizer)
+        super().__init__(model, optimizer, lr_factors)
 
     @contextmanager
     def micro_step(self, last: bool) -> Iterator[None]:

@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 
 STATE = ("exp_avg", "exp_avg_sq")  # of AdamW, beside its count of updates
+AVERAGE = "average"  # of the weights, where one is kept
 
 
 @dataclass(frozen=True)
 class Piece:
     """Values `start`, `start` + 1, ... of the parameter `name`, read flat, as this rank holds them.
 
-    values: "weight" and those of STATE, each [n], or "weight" alone where an engine keeps a copy.
+    values: "weight" and those of STATE, each [n]; "weight" alone where an engine keeps a copy;
+    AVERAGE alone for averaged weights.
     They are the engine's own memory: writing there changes the model. updates: AdamW's count, a
     scalar, likewise. shape: the whole parameter's. written: the values of the n that this rank
     writes to a checkpoint; each value of the model is written by exactly one rank.

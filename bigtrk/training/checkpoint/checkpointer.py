@@ -13,6 +13,7 @@ from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
+from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.training.checkpoint.files import write_shard
 from bigtrk.training.checkpoint.folder import (
@@ -22,11 +23,12 @@ from bigtrk.training.checkpoint.folder import (
     make_temporary,
     set_aside,
     temporary_of,
+    without_lost_best,
 )
 from bigtrk.training.checkpoint.manifest import Checkpoint, ShardFile
 from bigtrk.training.checkpoint.progress import Progress
 from bigtrk.training.checkpoint.state import Copied, check_finite, copied, restore
-from bigtrk.training.run_folder import CHECKPOINTS
+from bigtrk.training.run_folder import CHECKPOINTS, checkpoint_name
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Checkpointer:
 
     An error in the thread of one rank is raised on all, at the next save or at the end. All methods
     are collective. check_held: rank 0 calls it before it writes; it raises InputError where the
-    run's folder has become another process's.
+    run's folder has become another process's. averages: averaged weights, a part of the state.
     """
 
     def __init__(
@@ -52,10 +54,11 @@ class Checkpointer:
         engine: Engine,
         description: RunDescription,
         check_held: Callable[[], None],
+        averages: Averages | None = None,
     ) -> None:
         self._run, self._root = run, run / CHECKPOINTS
         self._engine, self._description = engine, description
-        self._check_held = check_held
+        self._check_held, self._averages = check_held, averages
         # A group of its own: the thread's collectives must not mix with the training's.
         self._group = dist.new_group(backend="gloo")
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
@@ -68,7 +71,8 @@ class Checkpointer:
             InputError: the checkpoint before could not be written.
         """
         self.wait()
-        self._saving = self._pool.submit(self._write, progress, copied(self._engine))
+        state = copied(self._engine, self._averages)
+        self._saving = self._pool.submit(self._write, progress, state)
 
     def wait(self) -> None:
         """Waits until the last save is on disk.
@@ -88,12 +92,12 @@ class Checkpointer:
         """
         self.wait()
         found = found or find(self._run)
-        together(lambda: restore(self._engine, found.folder, found.checkpoint))
+        together(lambda: restore(self._engine, found.folder, found.checkpoint, self._averages))
         return found.checkpoint.progress
 
     def _write(self, progress: Progress, state: Copied) -> None:
         """Runs in the thread: every rank writes its file, then rank 0 commits the checkpoint."""
-        rank, name = dist.get_rank(), f"step-{progress.step:08d}"
+        rank, name = dist.get_rank(), checkpoint_name(progress.step)
         temporary = temporary_of(self._root, name)
         try:
             self._on_first_rank(lambda: make_temporary(self._root, name))
@@ -119,7 +123,12 @@ class Checkpointer:
         self, progress: Progress, state: Copied, shards: Sequence[ShardFile]
     ) -> Checkpoint:
         return Checkpoint(
-            progress, state.shapes, tuple(shards), software=software(), **vars(self._description)
+            progress,
+            state.shapes,
+            tuple(shards),
+            software=software(),
+            averaged=self._averages is not None,
+            **vars(self._description),
         )
 
     def __enter__(self) -> Self:
@@ -139,7 +148,8 @@ class Checkpointer:
 
 
 def find(run: Path) -> Found:
-    """Finds the newest good checkpoint; damaged ones are named and set aside. Collective.
+    """Finds the newest good checkpoint; damaged ones are named and set aside, and a best one that
+    is damaged is forgotten. Collective.
 
     Raises:
         InputError: there is none.
@@ -148,6 +158,9 @@ def find(run: Path) -> Found:
     def search() -> Found:
         found = last_good(run)
         said = set_aside(found)
+        if said:
+            say(said)
+        found, said = without_lost_best(found)
         if said:
             say(said)
         return found

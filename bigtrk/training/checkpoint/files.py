@@ -9,6 +9,7 @@ ranks can read them. Nothing is pickled.
 """
 
 import hashlib
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from bigtrk.disk.files import atomic_path, disk_errors
 from bigtrk.errors import InputError, one_line
-from bigtrk.parallel.engines.pieces import STATE
+from bigtrk.parallel.engines.pieces import AVERAGE, STATE
 from bigtrk.tracing import traced
 from bigtrk.training.checkpoint.manifest import (
     MANIFEST,
@@ -76,7 +77,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if damaged:
         raise InputError(", ".join(damaged))
     for shard in checkpoint.shards:
-        _check_tensors(folder, shard)
+        _check_tensors(folder, shard, (*KINDS, AVERAGE) if checkpoint.averaged else KINDS)
     return checkpoint
 
 
@@ -119,14 +120,14 @@ def _damage(folder: Path, shard: ShardFile) -> str | None:
     return None
 
 
-def _check_tensors(folder: Path, shard: ShardFile) -> None:
-    """Checks that the file holds all kinds of values of the shard's pieces, and no others."""
+def _check_tensors(folder: Path, shard: ShardFile, kinds: Collection[str]) -> None:
+    """Checks that the file holds all these kinds of values of the shard's pieces, and no others."""
     stored = read_header(folder / shard.file)
     found = {name: x for name, x in stored.items() if not name.startswith(RANDOM)}
     expected = {
         f"{kind}/{name}": (stop - start,)
         for name, (start, stop, _) in shard.pieces.items()
-        for kind in KINDS
+        for kind in kinds
     }
     for name in (*expected, *found):
         tensor = found.get(name)

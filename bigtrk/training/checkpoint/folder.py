@@ -5,14 +5,16 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from bigtrk.disk.files import atomic_path, disk_errors, read_json, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
+from bigtrk.records.best import write_best
 from bigtrk.training.checkpoint.files import read_checkpoint
 from bigtrk.training.checkpoint.manifest import FORMAT, LATEST, MANIFEST, Checkpoint
+from bigtrk.training.checkpoint.progress import Progress
 from bigtrk.training.run_folder import CHECKPOINTS
 
 KEEP = 2  # the newest and one to fall back on
@@ -55,7 +57,7 @@ def last_good(run: Path) -> Found:
     if not damaged:
         raise InputError(
             f"{run}: holds no checkpoint to resume from; start it anew, or a training from the "
-            f"weights of a run that has ended (training.start_from)"
+            f"weights of a run that has ended (model.init_from)"
         )
     said = "; ".join(f"{name}: {damage}" for name, damage in damaged.items())
     raise InputError(f"{run}: no checkpoint is undamaged ({said}); start it anew")
@@ -106,6 +108,28 @@ def set_aside(found: Found) -> str | None:
     return found.complaint
 
 
+def without_lost_best(found: Found) -> tuple[Found, str | None]:
+    """Forgets the best epoch that a checkpoint knows where that epoch's own is not good any more;
+    also returns a message for the user, if so.
+    """
+    checkpoint = found.checkpoint
+    search = checkpoint.progress.best
+    if search is None or search.record is None or search.record.checkpoint == checkpoint.name:
+        return found, None
+    folder = found.folder.with_name(search.record.checkpoint)
+    try:
+        read_checkpoint(folder)
+    except InputError as error:
+        said = (
+            f"{folder}: the best checkpoint so far is damaged: {error}; the best of the epochs to "
+            f"come takes its place"
+        )
+        forgotten = replace(search, best=None, before=None)
+        progress = replace(checkpoint.progress, best=forgotten)
+        return replace(found, checkpoint=replace(checkpoint, progress=progress)), said
+    return found, None
+
+
 def make_temporary(root: Path, name: str) -> None:
     """Makes an empty folder to write the checkpoint in; also removes what a crash left of others.
 
@@ -126,7 +150,8 @@ def temporary_of(root: Path, name: str) -> Path:
 
 
 def commit(root: Path, checkpoint: Checkpoint) -> None:
-    """Makes a checkpoint of the temporary folder, whose other files are there; drops old ones.
+    """Makes a checkpoint of the temporary folder, whose other files are there; names the best one
+    in `best.json`, and drops old ones.
 
     Raises:
         InputError: the disk refuses.
@@ -140,8 +165,22 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
         temporary.rename(final)
         sync_folder(root)
         _name_latest(final)
+        best = checkpoint.progress.best
+        kept = [] if best is None else best.kept(checkpoint.progress.step)
+        name_best(root.parent, checkpoint.progress)
         for old in _folders(root)[:-KEEP]:
-            shutil.rmtree(old)
+            if old.name not in kept:
+                shutil.rmtree(old)
+
+
+def name_best(run: Path, progress: Progress) -> None:
+    """Names the best checkpoint in a run's `best.json`, as of `progress`.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    if progress.best is not None:
+        write_best(run, progress.best.record)
 
 
 def _name_latest(folder: Path) -> None:

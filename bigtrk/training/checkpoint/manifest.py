@@ -16,6 +16,7 @@ from bigtrk.config import Count
 from bigtrk.disk.files import unseal
 from bigtrk.errors import InputError, one_line, reason
 from bigtrk.training.checkpoint.progress import Progress
+from bigtrk.training.run_folder import checkpoint_name
 
 FORMAT = "bigtrk checkpoint 2"
 MANIFEST, LATEST = "manifest.json", "latest.json"
@@ -39,7 +40,8 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a manifest. shapes: those of the model's parameters, by name.
+    """The content of a manifest. shapes: those of the model's parameters, by name. averaged: says
+    whether there are averaged weights, too.
 
     Resuming needs neither the engine nor the configuration nor the versions of software that wrote
     it; they are for people.
@@ -52,10 +54,11 @@ class Checkpoint:
     engine: str
     configuration: dict[str, Any]
     software: dict[str, Any]
+    averaged: bool = False
 
     @property
     def name(self) -> str:
-        return f"step-{self.progress.step:08d}"
+        return checkpoint_name(self.progress.step)
 
 
 _CHECKPOINT = TypeAdapter(Checkpoint)

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from bigtrk.config import Count
 from bigtrk.records.metrics import StepRecord
+from bigtrk.training.best.best import Best
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.spikes import LossHistory
 
@@ -51,7 +52,7 @@ class EpochTotals:
 class Progress:
     """The progress of a run: epochs completed, steps completed of the next (`cursor`) and of the
     whole run (`step`), and what the learning rate, the spike guard and the epoch's record depend
-    on.
+    on. best: the search for the best epoch, if there is one.
     """
 
     epoch: Count
@@ -60,6 +61,7 @@ class Progress:
     plateau: Plateau
     history: LossHistory
     totals: EpochTotals
+    best: Best | None = None
 
     def fits(self, per_epoch: int) -> bool:
         """Says whether a run of `per_epoch` steps an epoch has this place, all steps counted."""
@@ -69,4 +71,10 @@ class Progress:
             self.cursor == self.step - first == counted <= per_epoch
             and all(first <= step < self.step for step in totals.left_out)
             and (counted == 0 or totals.seconds > 0)
+            and self._best_fits()
         )
+
+    def _best_fits(self) -> bool:
+        """Says whether the best epoch, if there is one, lies before this place."""
+        best = self.best.best if self.best else None
+        return best is None or (best.epoch < self.epoch and best.step <= self.step)

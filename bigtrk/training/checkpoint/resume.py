@@ -18,7 +18,7 @@ from bigtrk.records.run_folder import (
     write_run_record,
 )
 from bigtrk.training.checkpoint.checkpointer import find
-from bigtrk.training.checkpoint.folder import Found
+from bigtrk.training.checkpoint.folder import Found, name_best
 from bigtrk.training.checkpoint.progress import Progress
 from bigtrk.training.data.events import Events
 from bigtrk.training.data.model_features import check_measured
@@ -31,6 +31,7 @@ from bigtrk.training.settings import Configuration
 CHANGEABLE = (
     "training.epochs",
     "training.minutes",
+    "training.best.patience",
     "training.checkpoint_every",
     "training.memory_gib",
     "training.spill",
@@ -78,7 +79,8 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     """Finds the checkpoint to resume from. Collective.
 
     Raises:
-        InputError: the run has no good checkpoint, was trained on other events, or is done.
+        InputError: the run has no good checkpoint, was trained on other events, or is done, be it
+            for want of a better epoch.
     """
     warn_of_other_code(run, configuration)
     found = find(run)
@@ -89,6 +91,7 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
             f"{run}: {progress.epoch} epochs are done already; add "
             f"training.epochs={progress.epoch + 1} or more"
         )
+    _check_patience(configuration, run, progress)
     check_shapes(configuration, str(run / RUN), checkpoint.shapes, str(found.folder))
     if checkpoint.data != events.training_digest:
         raise InputError(
@@ -101,6 +104,15 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
             f"{len(checkpoint.shards)} rank(s)"
         )
     return found
+
+
+def _check_patience(configuration: Configuration, run: Path, progress: Progress) -> None:
+    best = progress.best
+    if best and best.is_over(configuration.training.best.patience):
+        raise InputError(
+            f"{run}: ended since its last {best.waited} epochs were no better than the best before "
+            f"them; to go on, set training.best.patience={best.waited + 1} or more, or null"
+        )
 
 
 def check_place(found: Found, per_epoch: int) -> None:
@@ -119,8 +131,8 @@ def check_place(found: Found, per_epoch: int) -> None:
 
 
 def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
-    """Writes how a run continues, from `record`, and drops from its records what came after its
-    checkpoint.
+    """Writes how a run continues, from `record`, and drops from its records and `best.json` what
+    came after its checkpoint.
 
     Steps computed after the checkpoint will be computed again; a crash may also have left half a
     line.
@@ -145,6 +157,7 @@ def continue_record(run: Path, record: RunRecord, progress: Progress) -> None:
         write_run_record(
             run, record.model_copy(update={**started, "resumed": (*before.resumed, resumed)})
         )
+        name_best(run, progress)
     if len(steps) < progress.step:
         say(
             f"{run / METRICS}: has records of {len(steps)} of the {progress.step} steps until the "

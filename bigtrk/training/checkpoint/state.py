@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError, reason
+from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.engines.pieces import Piece
 from bigtrk.tracing import traced
@@ -29,8 +30,8 @@ class Copied:
     shapes: dict[str, tuple[int, ...]]
 
 
-def copied(engine: Engine) -> Copied:
-    """Copies this rank's part of the state to host memory of its own."""
+def copied(engine: Engine, averages: Averages | None = None) -> Copied:
+    """Copies this rank's part of the state, and of averaged weights, to host memory of its own."""
     found = Copied(_generators(), {}, {})
     for piece in engine.pieces():
         found.shapes[piece.name] = piece.shape
@@ -41,10 +42,19 @@ def copied(engine: Engine) -> Copied:
         assert piece.updates is not None, "what is written has its count of updates"
         updates = int(piece.updates)
         found.pieces[piece.name] = (piece.start + first, piece.start + last, updates)
-        for kind, values in piece.values.items():
-            host = values[first:last].to("cpu", copy=True)
-            found.tensors[f"{kind}/{piece.name}"] = host
+        found.tensors.update(_on_host(piece))
+    for piece in averages.pieces() if averages else ():
+        found.tensors.update(_on_host(piece))
     return found
+
+
+def _on_host(piece: Piece) -> dict[str, Tensor]:
+    """Copies what is written of a piece, by name in the file."""
+    first, last = piece.written.start, piece.written.stop
+    return {
+        f"{kind}/{piece.name}": values[first:last].to("cpu", copy=True)
+        for kind, values in piece.values.items()
+    }
 
 
 def check_finite(state: Copied) -> None:
@@ -63,12 +73,17 @@ def check_finite(state: Copied) -> None:
 
 
 @torch.no_grad()
-def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
-    """Gives `engine` the state in `folder`, whichever engine and ranks wrote it.
+def restore(
+    engine: Engine, folder: Path, checkpoint: Checkpoint, averages: Averages | None = None
+) -> None:
+    """Gives `engine` and `averages` the state in `folder`, whichever engine and ranks wrote it.
 
     Raises:
-        InputError: the state is that of another model, or its random numbers cannot go on.
+        InputError: the state is that of another model, or has no averages; or its random numbers
+            cannot go on.
     """
+    if averages and not checkpoint.averaged:
+        raise InputError(f"{folder}: has no averaged weights (training.average_decay)")
     shapes = {piece.name: piece.shape for piece in engine.pieces()}
     if shapes != checkpoint.shapes:
         differ = sorted(shapes.items() ^ checkpoint.shapes.items())
@@ -77,6 +92,8 @@ def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
     for piece in engine.pieces():
         with traced(piece.name):
             reader.fill(piece)
+    for piece in averages.pieces() if averages else ():
+        reader.fill(piece)
     if len(checkpoint.shards) == dist.get_world_size():
         try:
             _set_generators(reader.generators(dist.get_rank()))
@@ -88,8 +105,10 @@ def restore(engine: Engine, folder: Path, checkpoint: Checkpoint) -> None:
             ) from None
 
 
-def stored_weights(folder: Path, checkpoint: Checkpoint) -> dict[str, Tensor]:
+def stored_weights(folder: Path, checkpoint: Checkpoint, kind: str = "weight") -> dict[str, Tensor]:
     """Reads the whole model's weights in `folder`, by name, whichever engine and ranks wrote them.
+
+    kind: "weight", or AVERAGE of a checkpoint that has averaged weights.
 
     Raises:
         InputError: a file cannot be read.
@@ -98,7 +117,7 @@ def stored_weights(folder: Path, checkpoint: Checkpoint) -> dict[str, Tensor]:
         reader = _Reader(folder, checkpoint)
     weights = {name: torch.empty(shape) for name, shape in checkpoint.shapes.items()}
     for name, weight in weights.items():
-        reader.fill(Piece(name, tuple(weight.shape), 0, {"weight": weight.view(-1)}))
+        reader.fill(Piece(name, tuple(weight.shape), 0, {kind: weight.view(-1)}))
     return weights
 
 
@@ -116,7 +135,7 @@ class _Reader:
 
     def fill(self, piece: Piece) -> None:
         """Copies into the memory of `piece` what the files have of it."""
-        filled, end = 0, piece.start + len(piece.values["weight"])
+        filled, end = 0, piece.start + len(next(iter(piece.values.values())))
         for file, start, stop, updates in self._pieces[piece.name]:
             if piece.updates is not None:
                 piece.updates.fill_(updates)

@@ -27,7 +27,7 @@ from bigtrk.training.model_files import (
 from bigtrk.training.named_code import warn_of_other_code
 from bigtrk.training.run_folder import CHECKPOINTS, DESCRIPTION, WEIGHTS
 from bigtrk.training.settings import Configuration
-from bigtrk.training.start_weights import earlier_events
+from bigtrk.training.start.earlier import earlier_events
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from bigtrk.console import say
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.metrics import EmbeddingMetrics, EpochRecord
-from bigtrk.records.run import RunRecord
+from bigtrk.records.metrics import AverageRecord, EmbeddingMetrics, EpochRecord
+from bigtrk.records.run import End, RunRecord
 from bigtrk.tracks.edge_metrics import RATIOS
+from bigtrk.training.best.best import Best
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.routed_step import RoutedStep
 
@@ -32,6 +33,19 @@ def announce(ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[Rou
             f"a step keeps {busy} of {ranks.world_size} ranks busy; set training.events_per_step "
             f"to {ranks.world_size} or more, or cut the events in sectors"
         )
+
+
+def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
+    """Says which epoch was the best, if that was searched for, and if its want ended the run."""
+    if not ranks.is_first or search is None:
+        return
+    best = search.record
+    if end == "patience":
+        say(f"no better epoch in {search.waited}: training.best.patience ends the training")
+    if best is None:
+        say(f"no epoch has {search.metric}, so that none is the best (training.best.metric)")
+    else:
+        say(f"best epoch {best.epoch + 1}: {best.metric} {best.value:.5f}, in {best.checkpoint}")
 
 
 class EpochLines:
@@ -57,7 +71,7 @@ class EpochLines:
         left = self._seconds_left(record.epoch + 1)
         say(
             f"epoch {record.epoch + 1}/{self._settings.epochs}  train loss {learnt}  "
-            f"validation: {_scores(record)}  lr {record.lr:.3g}  "
+            f"validation: {_scores(record)}{_averaged(record)}  lr {record.lr:.3g}  "
             f"{record.seconds:.1f} s  {record.edges_per_second:,.0f} edges/s  "
             f"peak {record.peak_memory_bytes / 2**30:.2f} GiB"
             f"{f'  {_rounded(left)} left' if left > 0 else ''}"
@@ -77,7 +91,11 @@ def _rounded(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _scores(record: EpochRecord) -> str:
+def _averaged(record: EpochRecord) -> str:
+    return f"  averaged weights: {_scores(record.average)}" if record.average else ""
+
+
+def _scores(record: EpochRecord | AverageRecord) -> str:
     """Shows the means that are known. Events without target or predicted edges are missing from
     some: said when there are any.
     """

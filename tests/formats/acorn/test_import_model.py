@@ -131,7 +131,7 @@ def test_the_folder_is_a_run(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["acorn"]
     files = sorted(path.name for path in (tmp_path / "runs" / "acorn").iterdir())
     assert files == ["config.json", "model.safetensors", "run.json"]
-    with pytest.raises(InputError, match=r"no checkpoint to resume from.*training\.start_from"):
+    with pytest.raises(InputError, match=r"no checkpoint to resume from.*model\.init_from"):
         last_good(tmp_path / "runs" / "acorn")
     stored = load_model(tmp_path / "runs" / "acorn")
     assert stored.trained_on == frozenset()

@@ -32,9 +32,9 @@ def test_the_commands_run(tmp_path: Path) -> None:
         record = {"nodes": graph.n_nodes, "edges": graph.n_edges}
         write_graph(tmp_path / "graphs", graph, record)
     write_manifest(tmp_path / "graphs", "graphs", {}, ["event000000000", "event000000001"])
-    model = "model: {hidden: 128, layers: 8, mlp_layers: 3}"
-    assert model in block("yaml")
-    smaller = block("yaml").replace(model, "model: {hidden: 16, layers: 2, mlp_layers: 2}")
+    size = "hidden: 128, layers: 8, mlp_layers: 3}"
+    assert size in block("yaml")
+    smaller = block("yaml").replace(size, "hidden: 16, layers: 2, mlp_layers: 2}")
     (tmp_path / "tuned.yaml").write_text(smaller)
     run_in_one(block("sh").splitlines(), tmp_path)
     exported = torch.load(tmp_path / "tuned.ckpt", weights_only=True)

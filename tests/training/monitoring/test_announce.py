@@ -5,8 +5,10 @@ import time
 import pytest
 
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.records.metrics import EpochRecord
-from bigtrk.training.monitoring.announce import EpochLines
+from bigtrk.records.metrics import AverageRecord, EpochRecord, MeanEdgeMetrics
+from bigtrk.records.run import End
+from bigtrk.training.best.best import Best, BestEpoch
+from bigtrk.training.monitoring.announce import EpochLines, announce_best
 from bigtrk.training.settings import TrainingSettings
 
 
@@ -15,6 +17,7 @@ def lines(
     capsys: pytest.CaptureFixture[str],
     minutes: float | None = None,
     rank: int = 0,
+    average: AverageRecord | None = None,
 ) -> list[str]:
     """The lines of epochs 3 and 4 of 20, which took 50 s each, of which 40 s of training."""
     now = [1000.0]
@@ -33,6 +36,7 @@ def lines(
             seconds=40,
             edges_per_second=2.5,
             peak_memory_bytes=2**30,
+            average=average,
         )
         shown.show(record)
     return capsys.readouterr().out.splitlines()
@@ -54,6 +58,32 @@ def test_the_time_limit_is_what_is_left_where_it_comes_first(
     first, second = lines(monkeypatch, capsys, minutes=2)
     assert first.endswith("  80 s left"), "of training, which 40 s are spent of"
     assert second.endswith("  40 s left")
+
+
+def test_averaged_weights_are_told_beside_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    average = AverageRecord(validation=MeanEdgeMetrics(loss=0.25, auc=0.75))
+    line = lines(monkeypatch, capsys, average=average)[0]
+    assert "validation: -  averaged weights: loss 0.2500  auc 0.7500  lr" in line
+
+
+def told(search: Best | None, end: End, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    for rank in (0, 1):
+        announce_best(Ranks(rank, 2, rank, 2, "test"), search, end)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_best_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    best = "best epoch 3: auc 0.98577, in step-00000012"
+    search = Best("auc", BestEpoch(0.98577, 2, 12), waited=4)
+    assert told(search, "epochs", capsys) == [best]
+    ended = "no better epoch in 4: training.best.patience ends the training"
+    assert told(search, "patience", capsys) == [ended, best]
+    assert told(Best("auc"), "epochs", capsys) == [
+        "no epoch has auc, so that none is the best (training.best.metric)"
+    ]
+    assert told(None, "epochs", capsys) == []
 
 
 def test_one_rank_speaks_for_all(

@@ -1,0 +1,106 @@
+"""The exponential moving average of a model's weights, under every engine.
+
+Each rank averages the values that it writes to a checkpoint, each of which no other rank writes. So
+the ranks hold the average once together, however an engine shards or copies the weights.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from bigtrk.parallel.collectives import collective_device
+from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.engines.pieces import AVERAGE, Piece
+from bigtrk.tracing import waiting
+
+Parts = dict[str, Tensor]  # by parameter, the values [n] that this rank writes
+
+
+class Averages:
+    """The average of an engine's weights, which begins as those it has now.
+
+    decay: the part of the average that stays at each step; the rest is that of the new weights.
+    """
+
+    def __init__(self, engine: Engine, decay: float) -> None:
+        self._engine, self._decay = engine, decay
+        self._parts = _written_weights(engine)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Takes the weights after a step in."""
+        for piece in self._engine.pieces():
+            if piece.written:
+                # A sum with a factor (lerp, alpha) may be rounded once or twice, which differs
+                # between the vectors and the rest of a tensor, and so between shards.
+                part = self._parts[piece.name].mul_(self._decay)
+                part.add_(_written(piece) * (1 - self._decay))
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yields this rank's part of the average; writing there changes it."""
+        for piece in self._engine.pieces():
+            if piece.written:
+                values = {AVERAGE: self._parts[piece.name]}
+                start, n = piece.start + piece.written.start, len(piece.written)
+                yield Piece(piece.name, piece.shape, start, values, written=range(n))
+
+    @contextmanager
+    def in_model(self) -> Iterator[None]:
+        """Has the model compute with the average while the block runs. Collective.
+
+        Where the block fails, the average stays: the other ranks may not have failed, and to put
+        the weights back takes all of them.
+        """
+        weights = _written_weights(self._engine)
+        _put(self._engine, self._parts)
+        yield
+        _put(self._engine, weights)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Returns the whole averaged model as `Engine.weights` does. Collective."""
+        with self.in_model():
+            # What an engine returns may be the memory that gets the weights back.
+            return {name: value.clone() for name, value in self._engine.weights().items()}
+
+
+def _written(piece: Piece) -> Tensor:
+    return piece.values["weight"][piece.written.start : piece.written.stop]
+
+
+def _written_weights(engine: Engine) -> Parts:
+    """Copies the weights that this rank writes."""
+    return {piece.name: _written(piece).clone() for piece in engine.pieces() if piece.written}
+
+
+@torch.no_grad()
+def _put(engine: Engine, parts: Parts) -> None:
+    """Gives the engine the weights of which each rank has a part, wherever it keeps a copy.
+
+    One parameter after another is whole on each rank. Collective.
+    """
+    for name, pieces in groupby(list(engine.pieces()), key=lambda piece: piece.name):
+        copies = list(pieces)
+        whole = _whole(copies, parts.get(name))
+        for copy in copies:
+            weight = copy.values["weight"]
+            weight.copy_(whole[copy.start : copy.start + len(weight)])
+
+
+def _whole(copies: list[Piece], part: Tensor | None) -> Tensor:
+    """Joins the ranks' parts of a parameter, flat."""
+    weight = copies[0].values["weight"]
+    size = torch.Size(copies[0].shape).numel()
+    # Added to -0.0 any value stays what it is; added to 0.0, -0.0 would not.
+    whole = torch.full((size,), -0.0, dtype=weight.dtype, device=collective_device())
+    for copy in copies:
+        if copy.written:
+            assert part is not None, "a rank has averaged what it writes"
+            start = copy.start + copy.written.start
+            whole[start : start + len(part)] = part
+    with waiting():
+        dist.all_reduce(whole)
+    return whole

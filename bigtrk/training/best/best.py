@@ -1,0 +1,117 @@
+"""The best epoch of a run by a metric, and the epochs since."""
+
+import math
+from dataclasses import dataclass, replace
+
+from bigtrk.config import Count
+from bigtrk.errors import InputError
+from bigtrk.records.best import BestRecord
+from bigtrk.records.metrics import EpochRecord
+from bigtrk.training.best.settings import MINIMISED, Metric
+from bigtrk.training.run_folder import checkpoint_name
+from bigtrk.training.settings import Configuration
+
+_OF_HITS = ("loss", "train_loss")  # all metrics of a model that embeds hits
+
+
+@dataclass(frozen=True)
+class BestEpoch:
+    """An epoch: the metric's value at its end, its number, and the number of steps until then."""
+
+    value: float
+    epoch: Count
+    step: Count
+
+
+@dataclass(frozen=True)
+class Best:
+    """The state of the search for the best epoch: the best so far, the one before it, and the
+    number of epochs since the best (or the start).
+    """
+
+    metric: Metric
+    best: BestEpoch | None = None
+    before: BestEpoch | None = None
+    waited: Count = 0
+
+    def after(self, record: EpochRecord, step: int) -> "Best":
+        """Returns the state after an epoch of this record, which ended after `step` steps."""
+        value = metric_of(self.metric, record)
+        if value is None or not self._is_better(value):
+            return replace(self, waited=self.waited + 1)
+        return Best(self.metric, BestEpoch(value, record.epoch, step), self.best)
+
+    def is_over(self, patience: int | None) -> bool:
+        """Says whether so many epochs were no better, or more; never without a patience."""
+        return patience is not None and self.waited >= patience
+
+    def _is_better(self, value: float) -> bool:
+        if not math.isfinite(value):
+            return False
+        if self.best is None:
+            return True
+        sign = -1 if self.metric in MINIMISED else 1
+        return sign * value > sign * self.best.value
+
+    @property
+    def record(self) -> BestRecord | None:
+        """Returns the content of `best.json`; None while no epoch has the metric."""
+        if self.best is None:
+            return None
+        return BestRecord(
+            metric=self.metric,
+            value=self.best.value,
+            epoch=self.best.epoch,
+            step=self.best.step,
+            checkpoint=checkpoint_name(self.best.step),
+        )
+
+    def kept(self, step: int) -> list[str]:
+        """Lists the checkpoints to keep beside the newest, the one after `step` steps: the best
+        and, where the newest itself is that, the best for whoever falls back on the one before it.
+        """
+        known = [self.best, self.before if self.best and self.best.step == step else None]
+        return [checkpoint_name(one.step) for one in known if one]
+
+
+def search_of(configuration: Configuration) -> Best | None:
+    """Begins the search that a run is configured to make, if any."""
+    metric = configuration.training.best.metric
+    return Best(metric) if metric else None
+
+
+def metric_of(metric: Metric, record: EpochRecord) -> float | None:
+    """Returns a metric of an epoch, that of averaged weights where there are any; None where the
+    epoch has none.
+    """
+    if metric == "train_loss":
+        return record.train_loss
+    judged = record.average or record
+    value: float | None = getattr(judged.validation or judged.embedding, metric, None)
+    return value
+
+
+def check_recorded(configuration: Configuration, n_validation: int) -> None:
+    """Checks that a run that validates on so many events records the metric of its best epoch.
+
+    Raises:
+        InputError: it does not.
+    """
+    metric = configuration.training.best.metric
+    if metric in (None, "train_loss"):
+        return
+    named = f"training.best.metric={metric}"
+    if not n_validation:
+        raise InputError(
+            f"{named}: there is no event to validate on, so that no epoch records it; set "
+            f"data.validation, or training.best.metric=train_loss"
+        )
+    if configuration.model.kind == "hit" and metric not in _OF_HITS:
+        raise InputError(
+            f"{named}: {configuration.model.name} embeds hits, of which no such metric is "
+            f"recorded; set it to {' or '.join(_OF_HITS)}"
+        )
+    if metric == "log_pt_error" and not configuration.training.pt_weight:
+        raise InputError(
+            f"{named}: is recorded of a model with a head for pT; set training.pt_weight"
+        )

@@ -1,0 +1,286 @@
+"""A training that starts from a run's weights, with their scales, and remembers their events."""
+
+import io
+import re
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from safetensors.torch import load_file, save_file
+
+from bigtrk.config import by_key
+from bigtrk.errors import InputError
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.models.settings import EdgeMLPConfig
+from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.run import MeasuredScales
+from bigtrk.records.run_folder import read_run_record
+from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.evaluation.evaluated_model import load_evaluated
+from bigtrk.training.model_files import build_model, describe, read_description
+from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS, save_model
+from bigtrk.training.settings import Configuration
+from bigtrk.training.start.earlier import earlier_events, earlier_scales
+from bigtrk.training.start.weights import starting_model
+from tests.distributed.graphs import random_graph
+from tests.distributed.ranks import run_ranks
+from tests.distributed.runs import train, write_events
+
+MEASURED = MeasuredScales(nodes={"pulse": (7.0, 2.0)})
+# AdamW's steps are then too small to change a float32.
+STANDSTILL = {"lr": 1e-30}
+
+
+SMALL = {"hidden": 8, "layers": 2}
+
+
+def configuration(folder: Path, start: Path | None = None, **sections: Any) -> Configuration:
+    model = {**SMALL, **sections.pop("model", {}), "init_from": start}
+    return Configuration.model_validate(
+        {
+            "data": {"train": [folder / "graphs"], "node_features": ["r", "pulse"]},
+            "model": model,
+            "optimizer": STANDSTILL,
+            "run": {"folder": folder / "run"},
+            **sections,
+        }
+    )
+
+
+def with_pulse(seed: int, n_nodes: int, n_edges: int) -> EventGraph:
+    graph = random_graph(seed, n_nodes, n_edges)
+    return replace(
+        graph,
+        node_feature_names=(*graph.node_feature_names, "pulse"),
+        node_features=torch.cat([graph.node_features, torch.rand(n_nodes, 1)], dim=1),
+    )
+
+
+def earlier_run(folder: Path, **sections: Any) -> Path:
+    """A run whose model was trained on an event of elsewhere."""
+    made = configuration(folder, training={"seed": 9}, **sections)
+    save_model(
+        folder / "start", build_model(made).state_dict(), describe(made, ["far away"], MEASURED)
+    )
+    return folder / "start"
+
+
+def train_and_resume(ranks: Ranks, folder: Path) -> set[str]:
+    """Trains an epoch from the weights of `start`, then two more without them; the events that the
+    model of its checkpoint was trained on.
+    """
+    made = configuration(folder, folder / "start", training={"epochs": 1, "seed": 3})
+    run = Path(train(ranks, made))
+    if ranks.is_first:
+        (run / WEIGHTS).rename(run / "first")
+    torch.distributed.barrier()
+    seen = set(load_evaluated(run, ranks).trained_on)
+    if ranks.is_first:
+        (folder / "start" / WEIGHTS).unlink()
+    train(ranks, made, run)
+    return seen
+
+
+def test_a_training_goes_on_with_another_runs_weights(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_events(tmp_path, make=with_pulse)
+    started = load_file(earlier_run(tmp_path) / WEIGHTS)
+    seen = run_ranks(2, train_and_resume, tmp_path)[0]
+    n = len(started)
+    said = f"model.init_from={tmp_path / 'start'}: {n} of {n} tensors taken (node_encoder "
+    assert capfd.readouterr().out.count(said) == 1
+    run = tmp_path / "run"
+    for file in ("first", WEIGHTS):
+        found = load_file(run / file)
+        assert found.keys() == started.keys()
+        assert all(torch.equal(found[name], started[name]) for name in found), file
+    assert read_run_record(run).measured == read_description(run).measured == MEASURED
+    trained_on = read_description(run).trained_on
+    assert set(trained_on) == seen
+    assert trained_on[0] == "far away"
+    assert len(trained_on) == len(seen) == 5, "four of its own"
+
+
+def warned_of(ranks: Ranks, folder: Path) -> str:
+    """Returns what is said by a training that validates on an event which trained its start."""
+    made = configuration(folder, folder / "start")
+    _, held = split_validation(made.data.train, 1)
+    described = describe(made, [held[0].origin], MEASURED)
+    save_model(folder / "start", build_model(made).state_dict(), described)
+    said = io.StringIO()
+    with redirect_stderr(said):
+        train(ranks, made)
+    return said.getvalue()
+
+
+def test_validation_on_events_that_trained_the_weights_is_told(tmp_path: Path) -> None:
+    write_events(tmp_path, make=with_pulse)
+    [said] = run_ranks(1, warned_of, tmp_path)
+    assert said.count("1 of the 1 events to validate on trained the weights") == 1
+    assert "set data.validation to others" in said
+
+
+def test_a_part_is_taken_if_that_is_asked_for(tmp_path: Path) -> None:
+    start = earlier_run(tmp_path)
+    started = load_file(start / WEIGHTS)
+    with pytest.raises(InputError) as raised:
+        starting_model(configuration(tmp_path, start, training={"pt_weight": 0.5}))
+    assert str(raised.value) == (
+        f"model.init_from={start}: lacks decoder.pt_weight, decoder.pt_bias; to take the "
+        f"{len(started)} tensors that fit, set model.init_partly=true"
+    )
+    partly = configuration(
+        tmp_path, start, training={"pt_weight": 0.5}, model={"init_partly": True}
+    )
+    model, told = starting_model(partly)
+    found, drawn = model.state_dict(), build_model(partly).state_dict()
+    for name, weight in found.items():
+        assert torch.equal(weight, started.get(name, drawn[name])), name
+    assert found.keys() - started.keys() == {"decoder.pt_weight", "decoder.pt_bias"}
+    assert told is not None
+    assert "drawn by training.seed: decoder.pt_weight, decoder.pt_bias" in told
+
+
+def test_a_wider_model_takes_what_fits_of_other_features(tmp_path: Path) -> None:
+    """One layer more, one feature more, one network less: layers keep their shapes."""
+    start = earlier_run(tmp_path)
+    started = load_file(start / WEIGHTS)
+    made = configuration(
+        tmp_path,
+        start,
+        model={"layers": 3, "init_partly": True},
+        data={"train": [tmp_path / "graphs"], "node_features": ["r", "z", "pulse"]},
+    )
+    model, told = starting_model(made)
+    found, drawn = model.state_dict(), build_model(made).state_dict()
+    fits = {name for name in found if name in started and started[name].shape == found[name].shape}
+    assert 0 < len(fits) < len(started)
+    for name, weight in found.items():
+        assert torch.equal(weight, (started if name in fits else drawn)[name]), name
+    assert told is not None
+    for name in found.keys() - fits:
+        assert name in told
+    assert "instead of [8, 3]" in told
+    assert 'set otherwise there: \'data.node_features=["r", "pulse"]\' model.layers=2' in told
+    assert earlier_scales(made) == MEASURED
+
+
+def test_as_many_other_features_are_refused(tmp_path: Path) -> None:
+    start = earlier_run(tmp_path)
+    made = configuration(
+        tmp_path, start, model={"init_partly": True}, data={"node_features": ["pulse", "r"]}
+    )
+    with pytest.raises(InputError, match=r"other features in these places; set .*\[\"r\", \"pul"):
+        starting_model(made)
+
+
+def test_a_file_of_weights_is_taken(tmp_path: Path) -> None:
+    run = earlier_run(tmp_path)
+    beside = configuration(tmp_path, run / WEIGHTS)
+    assert earlier_events(beside) == ("far away",)
+    assert earlier_scales(beside) == MEASURED
+    alone = Path(shutil.copy(run / WEIGHTS, tmp_path / "weights.safetensors"))
+    made = configuration(tmp_path, alone)
+    started = load_file(run / WEIGHTS)
+    for one in (beside, made):
+        found = starting_model(one).model.state_dict()
+        assert all(torch.equal(found[name], started[name]) for name in found)
+    told = starting_model(made).told
+    assert told is not None
+    assert told.endswith("not known, so keep those to test on apart")
+    assert earlier_events(made) == ()
+    assert earlier_scales(made) == MeasuredScales()
+    alone.unlink()
+    with pytest.raises(InputError, match=r"weights\.safetensors: no such file"):
+        starting_model(made)
+    with pytest.raises(InputError, match=r"weights\.safetensors: no such file.*this run has ended"):
+        earlier_events(made)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda w: {name: w[name] for name in list(w)[1:]}, "lacks node_encoder"),
+        (lambda w: {**w, "head.new": torch.ones(2)}, "has what the model has not: head.new; to"),
+        (lambda w: {**w, next(iter(w)): torch.ones(2)}, "has another shape of node_encoder"),
+        (lambda _: {"x": torch.ones(2)}, "none of its weights has the name and the shape"),
+        (lambda w: {name: x.half() for name, x in w.items()}, "is F16, not F32"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(
+    change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
+    complaint: str,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "weights.safetensors"
+    made = configuration(tmp_path, file)
+    save_file(change(build_model(made).state_dict()), file)
+    with pytest.raises(InputError, match=re.escape(complaint)):
+        starting_model(made)
+
+
+def test_a_checkpoint_of_acorn_is_to_be_imported_first(tmp_path: Path) -> None:
+    (tmp_path / "gnn.ckpt").touch()
+    with pytest.raises(InputError, match=r"gnn\.ckpt: is no \.safetensors .* import-model acorn"):
+        starting_model(configuration(tmp_path, tmp_path / "gnn.ckpt"))
+
+
+def test_nothing_is_taken_partly_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"set model\.init_from"):
+        configuration(tmp_path, model={"init_partly": True})
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"model": {"in_out": False}}, "set model.in_out=true"),
+        ({"data": {"node_features": ["pulse", "r"]}}, 'data.node_features=["r", "pulse"]'),
+        ({"data": {}}, 'data.node_features=["r", "pulse"]'),
+    ],
+)
+def test_another_model_is_refused_with_the_settings(
+    sections: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    start = earlier_run(tmp_path)
+    with pytest.raises(InputError) as raised:
+        starting_model(configuration(tmp_path, start, **sections))
+    assert str(raised.value).startswith(f"model.init_from={start}: its model is another; ")
+    assert said in str(raised.value)
+
+
+def test_another_kind_of_model_is_refused_with_its_name(tmp_path: Path) -> None:
+    start = earlier_run(tmp_path)
+    made = configuration(tmp_path)
+    other = EdgeMLPConfig(hidden=8, init_from=start)
+    with pytest.raises(InputError, match=r"'model\.name=\"interaction\"' model\.layers=2"):
+        starting_model(made.model_copy(update={"model": other}))
+
+
+def test_how_it_is_computed_may_differ(tmp_path: Path) -> None:
+    start = earlier_run(tmp_path)
+    made = configuration(tmp_path, start, model={"recompute": "none", "precision": "bf16"})
+    assert by_key(made)["model.precision"] == '"bf16"'
+    starting_model(made)
+
+
+def test_an_unfinished_run_names_the_run_that_it_started_from(tmp_path: Path) -> None:
+    made = configuration(tmp_path, tmp_path / "start")
+    with pytest.raises(InputError, match=r"^model\.init_from=.*start: .*this run has ended"):
+        earlier_events(made)
+    earlier_run(tmp_path)
+    assert earlier_events(made) == ("far away",)
+
+
+@pytest.mark.parametrize("missing", [WEIGHTS, DESCRIPTION])
+def test_a_run_without_a_model_is_refused(missing: str, tmp_path: Path) -> None:
+    start = earlier_run(tmp_path)
+    (start / missing).unlink()
+    with pytest.raises(InputError, match=f"{missing}: no such file"):
+        starting_model(configuration(tmp_path, start))
