@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from bigtrk.config import Count
 from bigtrk.records.metrics import MeanEdgeMetrics
-from bigtrk.records.quantities import MOST, Number, PathText, Place, Text, some
+from bigtrk.records.quantities import MOST, Bound, Number, PathText, Place, Text, some
 from bigtrk.records.record import FileRecord, Record
 
 LOG_AXES = ("pt", "distance", "vertex")  # shown by their logarithms
@@ -20,7 +20,7 @@ class Binned(Record):
     whole for values `outside` the bins and `unknown` ones.
     """
 
-    edges: tuple[Number, ...]
+    edges: tuple[Bound, ...]
     part: Counts
     whole: Counts
     outside: tuple[Count, Count] = (0, 0)
@@ -45,7 +45,7 @@ def check_shared_bins(binned: Iterable[tuple[str, Binned]]) -> None:
     Raises:
         ValueError: they differ, or those of a quantity on a logarithmic axis do not begin above 0.
     """
-    edges: dict[str, tuple[Number, ...]] = {}
+    edges: dict[str, tuple[Bound, ...]] = {}
     for name, found in binned:
         axis = name.rpartition("_")[2]
         if edges.setdefault(axis, found.edges) != found.edges:

@@ -22,6 +22,8 @@ def _not_tiny(value: float) -> float:
 
 Loss = Annotated[float, Field(allow_inf_nan=True), AfterValidator(_moderate)]  # NaN: it diverged
 Number = Annotated[float, AfterValidator(_moderate)]
+# Of a bin: axes show its logarithm.
+Bound = Annotated[float, AfterValidator(_moderate), AfterValidator(_not_tiny)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 # Seconds, and edges in them: other values are divided by them.
 Measure = Annotated[float, Field(ge=0, le=1e30), AfterValidator(_not_tiny)]
