@@ -42,15 +42,14 @@ def evaluated(ranks: Ranks, run: Path, data: Path) -> EvaluationRecord:
 
 ENGINES = [
     {"name": "ddp"},
-    # Slow: test_engines resumes FSDP2's shards as well.
-    pytest.param({"name": "fsdp2"}, marks=pytest.mark.slow),
-    # It is resumed by the tests of checkpoints, too.
-    pytest.param({"name": "deepspeed", "ds_config": "zero1"}, marks=pytest.mark.slow),
-    # Slow: tests/distributed/test_pyg_run.py resumes under it, too.
-    pytest.param({"name": "deepspeed", "ds_config": "zero3"}, marks=pytest.mark.slow),
+    {"name": "fsdp2"},
+    {"name": "deepspeed", "ds_config": "zero1"},
+    {"name": "deepspeed", "ds_config": "zero3"},
 ]
 
 
+# Tests of resuming, engines, checkpoints and PyG's models resume each of them, too.
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES, ids=["ddp", "fsdp2", "zero1", "zero3"])
 def test_resuming_continues_bit_for_bit(
     tmp_path: Path, graphs: Path, engine: dict[str, str]
