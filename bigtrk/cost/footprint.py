@@ -49,9 +49,9 @@ class Footprint:
     gradients and inputs. saved [4]: bytes alive between forward and backward. away [4]: bytes of
     edges that meanwhile are off the device. moved [4]: bytes that travel there and back. flops [4]:
     those of matrix products; bf16_flops [4]: of those with results in bfloat16. products [4]: bytes
-    that these read and write. traffic [4]: bytes that
-    other operations do. fresh [4]: bytes of all tensors that are made. operations [4]: their
-    number, counted in whole chunks; chunk: rows of one, None where a layer is computed at once.
+    that these read and write. traffic [4]: bytes that other operations do. fresh [4]: bytes of all
+    tensors that are made. operations [4]: their number, counted in whole chunks; chunk: rows of
+    one, None where a layer is computed at once.
     shapes: number of different shapes of matrix products. exchanged: bytes of a row in each halo
     exchange of the forward pass. width: that of nodes and edges between layers. measured: the
     passes were of real tensors, since the model reads data that meta tensors do not have. layered:

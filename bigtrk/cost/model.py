@@ -193,7 +193,7 @@ class CostModel:
         def time_of(rates: Rates) -> float:
             return rates.of(amounts) * rates.factor(*named, count.width)
 
-        return self.machine.seconds(self.sharers, time_of)
+        return self.machine.seconds(self._sharers, time_of)
 
     def pass_amounts(self, size: SectorSize, parts: int) -> Amounts:
         """Counts the work of a pass over a sector."""
@@ -239,7 +239,7 @@ class CostModel:
         def time_of(rates: Rates) -> float:
             return rates.of(amounts) + rates.of_engine(self.sharding.kind, own)
 
-        return self.reduction_seconds() + self.machine.seconds(self.sharers, time_of)
+        return self.reduction_seconds() + self.machine.seconds(self._sharers, time_of)
 
     def step_amounts(self) -> Amounts:
         """Counts the work that a step adds to its events."""
@@ -304,7 +304,7 @@ class CostModel:
         return (2 * edge + _EDGE_BYTES) * size.edges + (2 * node + _NODE_BYTES) * size.nodes
 
     @property
-    def sharers(self) -> int:
+    def _sharers(self) -> int:
         """Returns the number of ranks, or shares, that the cores of a host are split into."""
         return max(self.shares, min(self.world, self.ranks_per_node))
 

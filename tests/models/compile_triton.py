@@ -105,7 +105,7 @@ def constants_of(
 def compiled(
     name: str, hidden: int, layers: int, options: list[str], rows: str, capability: int
 ) -> dict[str, Any]:
-    """What a kernel's PTX has of atomics, and its machine code of registers, spills and memory."""
+    """Counts atomics in a kernel's PTX, and registers, spills and memory of its machine code."""
     kernel = getattr(MODULES[name], name)
     constants = constants_of(name, kernel.arg_names, hidden, layers, options, rows)
     types: dict[str, str] = dict.fromkeys(FLOAT32, "*fp32") | dict.fromkeys(COUNTS, "i32")

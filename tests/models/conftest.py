@@ -1,4 +1,4 @@
-"""What Triton's interpreter lacks of bfloat16, for which numpy has no type."""
+"""Mends Triton's interpreter for bfloat16, for which numpy has no type."""
 
 from typing import Any
 

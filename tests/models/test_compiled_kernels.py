@@ -1,4 +1,4 @@
-"""What compilers make of the Triton kernels for three generations of GPUs.
+"""The Triton kernels compile, without atomics and spills, for three generations of GPUs.
 
 The interpreter takes what the compiler refuses, and knows neither registers nor atomics.
 """

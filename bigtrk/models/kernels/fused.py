@@ -44,7 +44,7 @@ BACKWARD_STAGES = 1  # loads ahead of their use take registers, too
 
 
 class NextLayer(NamedTuple):
-    """What gives the gradient of a layer's edges.
+    """Gives the gradient of a layer's edges.
 
     after [M, H]: the gradient of the next layer's first product; of_state [H, H]: the weight of
     that for the edges; outer: what both ends add.
@@ -117,7 +117,7 @@ def backward(
     `grads` are ordered like the weights. Those of the weights are written, or with `adds` added to
     what is there; of the first one the inputs' columns, and not its bias's.
     """
-    from bigtrk.models.kernels import triton_edges, triton_partials
+    from bigtrk.models.kernels import triton_edges
 
     n_rows, hidden = gradient.shape
     layers, size = len(weights) // 2, tile(hidden, gradient.dtype)
@@ -157,20 +157,30 @@ def backward(
             num_stages=BACKWARD_STAGES,
             maxnreg=REGISTERS,
         )
-        triton_partials.sum_partials[(n_lines,)](
-            partials,
-            grads[0],
-            *_others(grads),
-            programs,
-            n_lines,
-            grads[0].stride(0),
-            adds=adds,
-            inputs=len(inputs),
-            layers=layers,
-            hidden=hidden,
-            width=size.width,
-            num_warps=1,
-        )
+        _sum_partials(partials, grads, len(inputs), adds)
+
+
+def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: bool) -> None:
+    """Writes or adds the sums of the programs' parts [programs, lines, H] to the weights' `grads`,
+    of a first layer that reads so many `inputs`.
+    """
+    from bigtrk.models.kernels import triton_partials
+
+    programs, n_lines, hidden = partials.shape
+    triton_partials.sum_partials[(n_lines,)](
+        partials,
+        grads[0],
+        *_others(grads),
+        programs,
+        n_lines,
+        grads[0].stride(0),
+        adds=adds,
+        inputs=inputs,
+        layers=len(grads) // 2,
+        hidden=hidden,
+        width=tile(hidden, partials.dtype).width,
+        num_warps=1,
+    )
 
 
 def _inputs(inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:

@@ -107,11 +107,10 @@ def backward(
     program's part of the weights' gradients in `partials` [programs, n_lines, hidden].
 
     after: the gradient of the next layer's first product (None: `made` is that of the last product
-    of this layer), of_state [hidden, hidden] the weight of
-    that for this layer's edges, with rows of `of_state_stride`; outer_...: what both ends add to
-    the gradient. Programs take `rows_of_program` edges each, `block` by block; normals [programs,
-    layers - 1, block, hidden] and scales [programs, layers - 1, block] hold what a block keeps of
-    each layer but the last.
+    of this layer); of_state [hidden, hidden]: the weight of that for this layer's edges, with rows
+    of `of_state_stride`; outer_...: what both ends add to the gradient. Programs take
+    `rows_of_program` edges each, `block` by block; normals [programs, layers - 1, block, hidden]
+    and scales [programs, layers - 1, block] hold what a block keeps of each layer but the last.
     """
     program = tl.program_id(0).to(tl.int64)
     begin = program * rows_of_program

@@ -1,4 +1,4 @@
-"""What the fused passes over edges are made of, in Triton: tiles of rows, in float32.
+"""Tiles of rows, in float32, of which the fused passes over edges are made, in Triton.
 
 A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two. Products
 run through `depth` columns of it at a time, which they read from memory: an operand as wide as a

@@ -168,7 +168,7 @@ class EdgePass:
 
 
 class Source(Protocol):
-    """Where the gradient of a layer's edges comes from."""
+    """The source of the gradient of a layer's edges."""
 
     def read(self, i: int) -> list[Rows]:
         """Lists the rows that layer i reads for it."""

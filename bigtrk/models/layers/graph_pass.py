@@ -1,4 +1,4 @@
-"""What a pass of the Interaction GNN hands to its layers.
+"""The state that a pass of the Interaction GNN hands to its layers.
 
 Shapes: N nodes of which the first n_owned are owned and the others halo, E edges.
 """
