@@ -232,29 +232,32 @@ class CostModel:
         network, rows = self.machine.network, self.footprint(cut=True).exchanged
         return 2 * sum(exchange(network, volume, n_bytes) for n_bytes in rows)
 
-    def step_seconds(self) -> float:
+    def step_seconds(self, micro_steps: int = 1) -> float:
         """Returns the seconds that a step adds to its events: reduction, optimizer and engine."""
-        amounts, own = self.step_amounts(), self.engine_amounts()
+        amounts, own = self.step_amounts(), self.engine_amounts(micro_steps)
 
         def time_of(rates: Rates) -> float:
             return rates.of(amounts) + rates.of_engine(self.sharding.kind, own)
 
-        return self.reduction_seconds() + self.machine.seconds(self._sharers, time_of)
+        return self.reduction_seconds(micro_steps) + self.machine.seconds(self._sharers, time_of)
 
     def step_amounts(self) -> Amounts:
         """Counts the work that a step adds to its events."""
         return {"weights": BYTES * self.footprint(cut=False).weights.total, "steps": 1.0}
 
-    def engine_amounts(self) -> EngineAmounts:
-        """Counts what an engine handles in a step beyond DDP."""
-        count = self.footprint(cut=False)
-        return {"layers": _layers(count), "weights": BYTES * count.weights.total}
+    def engine_amounts(self, micro_steps: int = 1) -> EngineAmounts:
+        """Counts what an engine handles in a step beyond DDP: layers that are gathered are so in
+        each micro-step.
+        """
+        count, times = self.footprint(cut=False), micro_steps if self.sharding.lockstep else 1
+        return {"layers": times * _layers(count), "weights": times * BYTES * count.weights.total}
 
-    def reduction_seconds(self) -> float:
+    def reduction_seconds(self, micro_steps: int = 1) -> float:
         """Returns the seconds of a step's reductions and of gathering sharded state."""
         count = self.footprint(cut=False)
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
-        return self.sharding.seconds(link, self.world, count.weights.total, _layers(count))
+        weights, layers = count.weights.total, _layers(count)
+        return self.sharding.seconds(link, self.world, weights, layers, micro_steps)
 
     def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
         """Returns the bytes of so many sectors of a rank saved between forward and backward, and at

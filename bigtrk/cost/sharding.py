@@ -54,15 +54,20 @@ class Sharding:
         after = 2 * weights.parameter / self.ranks
         return Held(part, part, 2 * part, buffers=whole, after=after)
 
-    def seconds(self, link: Link, world: int, weights: int, layers: int) -> float:
+    def seconds(
+        self, link: Link, world: int, weights: int, layers: int, micro_steps: int = 1
+    ) -> float:
         """Returns the seconds over `link` of a step's reductions and of gathering sharded state."""
         if self.level == "none":
             return all_reduce(link, world, BYTES * weights)
-        # Gradients are scattered and the updated weights gathered; where parameters are sharded
-        # each layer is gathered in forward and backward instead.
+        # Gradients are scattered: by ZeRO from stage 2 on after every micro-step, else once.
+        scattered = micro_steps if self.zero and self.level != "optimizer" else 1
+        # The updated weights are gathered; where parameters are sharded each layer is gathered in
+        # every forward and backward pass instead.
         if self.level != "parameters":
-            return 2 * all_gather(link, world, BYTES * weights)
-        return 3 * layers * all_gather(link, world, BYTES * weights / layers)
+            return (scattered + 1) * all_gather(link, world, BYTES * weights)
+        gathered = 2 * micro_steps
+        return (scattered + gathered) * layers * all_gather(link, world, BYTES * weights / layers)
 
 
 def sharding(engine: EngineSettings, world: int) -> Sharding:

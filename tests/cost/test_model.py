@@ -372,6 +372,19 @@ def test_engines_take_their_own_time_of_a_step() -> None:
     assert more == pytest.approx(expected)
 
 
+def test_layers_are_gathered_in_each_micro_step() -> None:
+    """Weights are gathered in both passes; ZeRO scatters gradients each time, FSDP2 once."""
+    times = {
+        name: cost(2, name).reduction_seconds(3) / cost(2, name).reduction_seconds()
+        for name in ("ddp", "zero0", "zero1", "zero2", "zero3", "fsdp2")
+    }
+    expected = {"ddp": 1, "zero0": 1, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp2": 7 / 3}
+    assert times == pytest.approx(expected)
+    for name, gathered in (("ddp", 1), ("zero1", 1), ("zero2", 1), ("zero3", 3), ("fsdp2", 3)):
+        one, three = cost(2, name).engine_amounts(), cost(2, name).engine_amounts(3)
+        assert three == {kind: gathered * amount for kind, amount in one.items()}
+
+
 def test_ring_for_large_and_tree_for_many() -> None:
     link = Link(latency=1e-5, bandwidth=1e9)
     assert all_reduce(link, 1, 4e6) == 0

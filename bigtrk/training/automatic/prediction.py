@@ -108,7 +108,9 @@ def predict(task: Task, candidate: Candidate, sectors: int) -> Prediction:
         candidate,
         sectors,
         memory=max(cuts.needed(sizes[event], cut) for event, cut in used),
-        seconds=float(np.mean([layout.seconds for layout in layouts])) + cost.step_seconds(),
+        seconds=float(
+            np.mean([one.seconds + cost.step_seconds(len(one.micro_steps)) for one in layouts])
+        ),
         cut=max(cut for _, cut in used),
     )
 
