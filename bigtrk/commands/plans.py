@@ -39,6 +39,9 @@ Check = Annotated[bool, typer.Option("--check", help="compare with what run fold
 Choose = Annotated[
     bool, typer.Option("--choose", help="choose a run's settings for --ranks and --memory")
 ]
+Try = Annotated[
+    bool, typer.Option("--try", help="with --choose: train a few steps of the fastest, and compare")
+]
 AllowBf16 = Annotated[bool, typer.Option("--allow-bf16", help="with --choose: the precision, too")]
 
 
@@ -56,6 +59,7 @@ def plan(
     check: Check = False,
     choose: Choose = False,
     allow_bf16: AllowBf16 = False,
+    try_: Try = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,15 +68,19 @@ def plan(
     --calibrate writes to bigtrk/calibration.json in the user's cache (XDG_CACHE_HOME, else
     ~/.cache), or to the file of --machine. Under torchrun it also measures the network between the
     ranks; the first of them writes. --choose leaves what is configured as it is, and prints the
-    commands that cut the events and train; without events, those of the configuration.
+    commands that cut the events and train; without events, those of the configuration. With --try
+    it trains what is predicted to be fast for a few steps on this host, and chooses by that.
     """
     from bigtrk.planning import choice_table
     from bigtrk.planning import command as planning
     from bigtrk.planning import plan as plans
     from bigtrk.planning import tables as plan_tables
+    from bigtrk.studies.trials import try_out
     from bigtrk.train import DEFAULT
 
-    _check_one_task(calibrate=calibrate, check=check, choose=choose, allow_bf16=allow_bf16)
+    _check_one_task(
+        calibrate=calibrate, check=check, choose=choose, allow_bf16=allow_bf16, try_=try_
+    )
     allow_code(code or ())
     sizes = planning.Sizes(nodes, edges, events)
     per_node = ranks_per_node or 4
@@ -83,18 +91,20 @@ def plan(
         checks = planning.compare_runs(arguments or [], machine, ranks_per_node)
         print_result(checks, as_json, lambda: plan_tables.show_checks(checks, console))
     elif choose:
-        chosen = planning.ask_choice(*asked, allow_bf16)
+        chosen = planning.ask_choice(*asked, allow_bf16, try_out if try_ else None)
         print_result(chosen, as_json, lambda: choice_table.show_choice(chosen, console))
     else:
         answer = plans.make_plan(planning.ask(*asked, seed))
         print_result(answer, as_json, lambda: plan_tables.show_plan(answer, console))
 
 
-def _check_one_task(*, calibrate: bool, check: bool, choose: bool, allow_bf16: bool) -> None:
+def _check_one_task(
+    *, calibrate: bool, check: bool, choose: bool, allow_bf16: bool, try_: bool
+) -> None:
     """Refuses options that another one would silently win over.
 
     Raises:
-        InputError: several tasks are asked for at once, or bf16 without a choice that may take it.
+        InputError: several tasks are asked for at once, or bf16 or trials without a choice.
     """
     if calibrate + check + choose > 1:
         raise InputError(
@@ -105,6 +115,8 @@ def _check_one_task(*, calibrate: bool, check: bool, choose: bool, allow_bf16: b
         raise InputError(
             "bigtrk plan: --allow-bf16 is for --choose; add that, or set model.precision=bf16"
         )
+    if try_ and not choose:
+        raise InputError("bigtrk plan: --try is for --choose; add that")
 
 
 def _calibrate(machine: str | None, as_json: bool) -> None:

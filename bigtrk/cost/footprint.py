@@ -118,15 +118,16 @@ def _count(
         chunk = None
         if config.in_chunks and config.hidden:
             chunk = chunk_rows(config.hidden, config.recompute, dtype, torch.device("cpu"))
-        rows = chunk or _ROWS
-        sizes = [
-            (rows * edges, rows * nodes, rows * owned)
-            for edges, nodes, owned in (_CUT_SIZES if cut else _WHOLE_SIZES)
-        ]
-        for size in sizes:
-            inputs = [_inputs(n_node_features, n_edge_features, size) for _ in range(sectors)]
-            exchange = _Halo(size[1] - size[2] if cut else 0)
-            passes.append(_run(model, inputs, size, exchange, away_in))
+    rows = chunk or _ROWS
+    sizes = [
+        (rows * edges, rows * nodes, rows * owned)
+        for edges, nodes, owned in (_CUT_SIZES if cut else _WHOLE_SIZES)
+    ]
+    for size in sizes:
+        features = n_node_features, n_edge_features
+        inputs = [_inputs(*features, size, device) for _ in range(sectors)]
+        exchange = _Halo(size[1] - size[2] if cut else 0)
+        passes.append(_run(model, inputs, size, exchange, away_in))
     design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
     # In a whole graph nodes and owned nodes are equally many; the pseudo-inverse shares their
     # coefficient.
@@ -190,10 +191,11 @@ def _run(
 ) -> _Pass:
     """Runs one forward and backward pass."""
     # They are made before, as engines with buckets do: what a pass adds to them is freed at once.
-    gradients = [torch.empty_like(parameter) for parameter in model.parameters()]
+    gradients = [parameter.new_empty(parameter.shape) for parameter in model.parameters()]
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
-    label, weight = torch.ones(size[0]), torch.ones(size[0])
+    label = torch.ones(size[0], device=inputs[0].x.device)
+    weight = label.new_ones(size[0])
     counter = _Counter([*model.parameters(), *gradients, *_tensors(inputs), label, weight])
     store = _CountingStore(away_in or 1, counter)
     if away_in:
@@ -221,12 +223,17 @@ def _loss(made: Tensor, label: Tensor, weight: Tensor) -> Tensor:
     return made.sum()  # the loss of an embedding is of a few pairs of hits
 
 
-def _inputs(n_node_features: int, n_edge_features: int, size: tuple[int, int, int]) -> SectorInputs:
+def _inputs(
+    n_node_features: int, n_edge_features: int, size: tuple[int, int, int], device: str
+) -> SectorInputs:
     edges, nodes, owned = size
+    ends = torch.empty(2, edges, dtype=torch.int64, device=device)
+    if device != "meta":  # where random numbers import torch's compiler, for half a second
+        ends.random_(nodes)
     return SectorInputs(
-        torch.randn(nodes, n_node_features),
-        torch.randn(edges, n_edge_features),
-        torch.randint(nodes, (2, edges)),
+        torch.ones(nodes, n_node_features, device=device),
+        torch.ones(edges, n_edge_features, device=device),
+        ends,
         owned,
     )
 
@@ -305,6 +312,11 @@ class _CountingStore(StreamedStore):
 
 class _Counter(TorchDispatchMode):
     """Counts every operation below autograd: those of the backward pass and of recomputation."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Says that torch's compiler, whose import takes a second, need not be kept from it."""
+        return False
 
     def __init__(self, known: Iterable[Tensor]) -> None:
         """`known` tensors do not count, nor do their views."""

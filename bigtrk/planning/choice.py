@@ -2,14 +2,15 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bigtrk.errors import InputError
 from bigtrk.planning.plan import Question
 from bigtrk.training.automatic.choice import Choice, choose
-from bigtrk.training.automatic.margin import Limit, safe_share
+from bigtrk.training.automatic.margin import GIB, Limit, safe_share
 from bigtrk.training.automatic.prediction import Prediction, Task
 from bigtrk.training.data.event_source import open_events
 
@@ -28,14 +29,36 @@ class Given:
     allow_bf16: bool
 
 
-def make_choice(question: Question, given: Given) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Trial:
+    """Holds what a short training of a candidate took: the seconds of a step and the peak bytes of
+    a rank; None of one that failed.
+    """
+
+    prediction: Prediction
+    seconds: float | None
+    peak_bytes: float | None
+
+    def fits(self, memory: float) -> bool:
+        """Says whether it ended, within so many bytes."""
+        return self.peak_bytes is not None and self.peak_bytes <= memory
+
+
+TryOut = Callable[[Choice, Task, Given], list[Trial]]
+
+
+def make_choice(question: Question, given: Given, try_out: TryOut | None = None) -> dict[str, Any]:
     """Chooses and makes all of the answer, JSON-able, in bytes and seconds.
+
+    try_out: trains some candidates for a few steps, of which the fastest is chosen.
 
     Raises:
         InputError: no candidate fits; names the memory that would do.
     """
     task = _task(question, given)
     choice, largest = choose(task), question.largest
+    trials = try_out(choice, task, given) if try_out else []
+    chosen = _fastest(trials, task) if trials else choice.chosen
     return {
         "machine": question.machine.name,
         "calibrated": question.machine.calibrated,
@@ -49,9 +72,29 @@ def make_choice(question: Question, given: Given) -> dict[str, Any]:
         "memory_bytes": task.limit.memory,
         "budget_bytes": task.limit.budget,
         "candidates": [_row(one) for one in choice.considered],
-        "choice": _row(choice.chosen),
-        "commands": _commands(choice, task, given),
+        "trials": [
+            {**_row(one.prediction), "took": one.seconds, "peak": one.peak_bytes} for one in trials
+        ],
+        "choice": _row(chosen),
+        "commands": _commands(chosen, task, given),
     }
+
+
+def _fastest(trials: Sequence[Trial], task: Task) -> Prediction:
+    """Returns the candidate whose trial had the shortest steps within a rank's memory.
+
+    Raises:
+        InputError: none ended within it.
+    """
+    ended = [(one.seconds, i) for i, one in enumerate(trials) if one.fits(task.limit.memory)]
+    if not ended:
+        peaks = [one.peak_bytes for one in trials if one.peak_bytes is not None]
+        least = f"the least that one took is {min(peaks) / GIB:.3f} GiB" if peaks else "all failed"
+        raise InputError(
+            f"none of {len(trials)} candidates trained within the {task.limit.memory / GIB:.2f} "
+            f"GiB of a rank: {least}; give more memory, add ranks or lower model.hidden"
+        )
+    return trials[min(ended)[1]].prediction
 
 
 def _task(question: Question, given: Given) -> Task:
@@ -80,26 +123,35 @@ def _row(one: Prediction) -> dict[str, Any]:
     }
 
 
-def _commands(choice: Choice, task: Task, given: Given) -> list[str]:
+def _commands(chosen: Prediction, task: Task, given: Given) -> list[str]:
     """Lists the command that cuts whole events, if they are to be cut, and that which trains."""
-    sectors = choice.chosen.sectors
+    sectors = chosen.sectors
     cuts = {folder: _cut_folder(folder, sectors) for folder in _whole(given) if sectors > 1}
     train = [*given.folders, *cuts.values()] if given.folders else list(cuts.values())
     cutting = [
         ["python", "-m", "partition", str(folder), str(cut), "--parts", str(sectors)]
         for folder, cut in cuts.items()
     ]
-    settled = {"training.memory_gib", *(key for key, _ in choice.chosen.candidate.values)}
+    engine = chosen.candidate.configured(task.configuration).engine.name
+    program = ["bigtrk/train.py", *training_arguments(chosen, task, given, train)]
+    return [shlex.join(command) for command in (*cutting, [*_launcher(task, engine), *program])]
+
+
+def training_arguments(
+    chosen: Prediction, task: Task, given: Given, train: Sequence[Path]
+) -> list[str]:
+    """Lists the arguments of a training with a candidate's settings: of events in `train`, or of
+    those configured.
+    """
+    settled = {"training.memory_gib", *(key for key, _ in chosen.candidate.values)}
     settled |= {"data.train"} if train else set()
-    overrides = [
+    return [
+        *map(str, given.files),
         *(one for one in given.overrides if one.partition("=")[0] not in settled),
         *([f"data.train={json.dumps([*map(str, train)])}"] if train else []),
-        *choice.chosen.candidate.overrides,
+        *chosen.candidate.overrides,
         f"training.memory_gib={task.limit.budget_gib}",
     ]
-    engine = choice.chosen.candidate.configured(task.configuration).engine.name
-    program = ["bigtrk/train.py", *map(str, given.files), *overrides]
-    return [shlex.join(command) for command in (*cutting, [*_launcher(task, engine), *program])]
 
 
 def _whole(given: Given) -> list[Path]:

@@ -21,6 +21,8 @@ def show_choice(answer: Row, console: Console) -> None:
     out = at_width(console)
     show_header("Choice", _facts(answer), out)
     show_table(_candidates(answer), out)
+    if answer["trials"]:
+        show_table(_trials(answer), out)
     for command in answer["commands"]:
         say(command)
 
@@ -55,6 +57,21 @@ def _candidates(answer: Row) -> Table:
         for row in best
     ]
     return Table("Candidates", columns, tuple(rows), (RULE,), text_columns=2)
+
+
+def _trials(answer: Row) -> Table:
+    columns = ("tried", "sectors", "memory", "s", "predicted s")
+    rows = [
+        (
+            _settings(row),
+            str(row["parts"]),
+            "failed" if row["peak"] is None else figures.memory(row["peak"]),
+            "" if row["took"] is None else figures.seconds(row["took"]),
+            figures.seconds(row["seconds"]),
+        )
+        for row in answer["trials"]
+    ]
+    return Table("Trials", columns, tuple(rows), (), text_columns=1)
 
 
 def _best(candidates: Sequence[Row]) -> list[Row]:

@@ -9,7 +9,7 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.errors import InputError
 from bigtrk.models.check import check_model
 from bigtrk.planning.check import check
-from bigtrk.planning.choice import Given, make_choice
+from bigtrk.planning.choice import Given, TryOut, make_choice
 from bigtrk.planning.event_sizes import folder_sizes, paper_sizes
 from bigtrk.planning.mini_batches import MiniBatches, mini_batches
 from bigtrk.planning.plan import Question, check_summary
@@ -93,9 +93,10 @@ def ask_choice(
     memory_gib: float | None,
     machine: str | None,
     allow_bf16: bool,
+    try_out: TryOut | None = None,
 ) -> dict[str, Any]:
     """Answers a command line's question for a choice; without events they are those that the
-    configuration trains on.
+    configuration trains on. try_out: trains some candidates for a few steps.
 
     Raises:
         InputError: the number of ranks or their memory is not said, an argument is bad, or no
@@ -133,7 +134,7 @@ def ask_choice(
         seed=0,
     )
     files = [path] if str(path) in arguments else []
-    return make_choice(question, Given(files, overrides, folders, allow_bf16))
+    return make_choice(question, Given(files, overrides, folders, allow_bf16), try_out)
 
 
 def _sampled(configuration: Configuration, folders: Sequence[Path]) -> MiniBatches | None:

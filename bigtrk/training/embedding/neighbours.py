@@ -3,10 +3,15 @@
 Shapes: N points, D dimensions, Q queries, K neighbours.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
-from scipy.spatial import cKDTree
+from numpy.typing import NDArray
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
 
 _BLOCK = 2**26  # distances that an accelerator holds at once: 256 MiB
 
@@ -21,10 +26,18 @@ def nearest(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
     return pairs[:, (pairs[1] != len(points)) & (pairs[0] != pairs[1])]
 
 
+def search_tree(points: NDArray[np.floating]) -> "cKDTree":
+    """Returns a tree of points [N, D] in which neighbours are found."""
+    # Imported here, as that takes 0.35 s, and most trainings embed nothing.
+    from scipy.spatial import cKDTree
+
+    return cKDTree(points)
+
+
 def _in_tree(points: Tensor, queries: Tensor, k: int, radius: float) -> Tensor:
     """Returns neighbours [Q, k], N where there are fewer."""
     places = points.float().numpy()
-    _, near = cKDTree(places).query(
+    _, near = search_tree(places).query(
         places[queries.numpy()], k=list(range(1, k + 1)), distance_upper_bound=radius
     )
     return torch.from_numpy(near.astype(np.int64))

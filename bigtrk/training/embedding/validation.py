@@ -11,7 +11,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 from torch import Tensor, nn
 
 from bigtrk.errors import RankError
@@ -21,6 +20,7 @@ from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.share import Share, run_model
 from bigtrk.training.draw import Draw
+from bigtrk.training.embedding.neighbours import search_tree
 from bigtrk.training.embedding.pairs import pair_loss
 from bigtrk.training.embedding.settings import PairSettings
 from bigtrk.training.steps.routers import scoring_router
@@ -46,7 +46,7 @@ class EmbeddedEvent:
         """Counts pairs of hits closer than each radius, from the neighbours of a few hits."""
         n_hits = len(self.hits)
         chosen = np.random.default_rng(0).choice(n_hits, min(SAMPLE, n_hits), replace=False)
-        tree = cKDTree(self.hits)
+        tree = search_tree(self.hits)
         counted = [
             tree.query_ball_point(self.hits[chosen], radius, return_length=True).sum()
             for radius in radii

@@ -1,0 +1,161 @@
+"""`bigtrk plan --choose --try`: short trainings of the candidates that are predicted fastest.
+
+Predictions of time are some tenths off; candidates that are closer to each other than that are told
+apart by training them.
+"""
+
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import bigtrk
+from bigtrk.console import complain, follow
+from bigtrk.errors import InputError
+from bigtrk.graphs.storage.graph_folder import GraphFolder
+from bigtrk.graphs.storage.manifest import file_of, write_manifest
+from bigtrk.planning.choice import Given, Trial, training_arguments
+from bigtrk.records.run_folder import read_run
+from bigtrk.studies.launch import ended_by_sigterm, tail, torchrun_command, torchrun_environment
+from bigtrk.training.automatic.choice import Choice, said
+from bigtrk.training.automatic.prediction import Prediction, Task
+from bigtrk.training.data.event_source import EventSource, open_events
+from partition.one_event import CutSettings, cut_event
+from partition.partitioners import Method
+
+# Steps of a trial at least, the first of which is not counted.
+_STEPS = 4
+# Tried are candidates predicted to take up to so many times as long as the fastest, and no more
+# than so many; again those that took up to so many times as long.
+_PREDICTED, _MOST, _CLOSE = 1.6, 8, 1.25
+
+
+def try_out(choice: Choice, task: Task, given: Given) -> list[Trial]:
+    """Trains the candidates that are predicted fastest on the same few events, one after another,
+    with all ranks on this host.
+
+    Raises:
+        InputError: there are no events to train on, or the ranks are more than a host has.
+    """
+    if not given.folders:
+        raise InputError("bigtrk plan --try: trains on events; name folders of them")
+    if task.world > task.ranks_per_node:
+        raise InputError(
+            f"bigtrk plan --try: trains on this host alone, which has {task.ranks_per_node} of the "
+            f"{task.world} ranks; leave --try out, or raise --ranks-per-node"
+        )
+    with tempfile.TemporaryDirectory(prefix="bigtrk-trials-") as folder:
+        bench = _Bench(Path(folder), task, given, _some_events(given.folders, task))
+        tried = bench.run(shortlist(choice))
+        again = bench.run([one.prediction for one in _close(tried, task.limit.memory)])
+    known = {one.prediction: one for one in again}
+    return [_faster(one, known.get(one.prediction, one)) for one in tried]
+
+
+def shortlist(choice: Choice) -> list[Prediction]:
+    """Lists the candidates predicted fastest, fastest first: of those whose events are laid out
+    alike, the one with fewest sectors.
+    """
+    fitting = {one: one.seconds for one in choice.considered if one.seconds is not None}
+    distinct = {(one.candidate, one.cut): one for one in reversed(fitting)}
+    ordered = sorted(distinct.values(), key=lambda one: (fitting[one], one.sectors))
+    most = _PREDICTED * fitting[ordered[0]]
+    return [one for one in ordered[:_MOST] if fitting[one] <= most]
+
+
+def _some_events(folders: Sequence[Path], task: Task) -> list[EventSource]:
+    """Returns the largest event, which decides what fits, and those before it by name."""
+    sources = open_events(folders)
+    largest = max(sources, key=lambda source: source.size.edges)
+    others = [source for source in sources if source is not largest]
+    return [largest, *others[: _STEPS * task.configuration.training.events_per_step - 1]]
+
+
+def _close(trials: Sequence[Trial], memory: float) -> list[Trial]:
+    """Lists those that fit and are so close to the fastest that noise may have decided."""
+    seconds = {one.prediction: one.seconds for one in trials if one.fits(memory)}
+    known = [value for value in seconds.values() if value is not None]
+    most = _CLOSE * min(known, default=0.0)
+    close = [one for one in trials if (seconds.get(one.prediction) or math.inf) <= most]
+    return close if len(close) > 1 else []
+
+
+def _faster(one: Trial, other: Trial) -> Trial:
+    """Returns the faster of two trials of a candidate."""
+    return min(one, other, key=lambda trial: trial.seconds or math.inf)
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Trains candidates on some events, in a folder of its own."""
+
+    folder: Path
+    task: Task
+    given: Given
+    events: list[EventSource]
+
+    def run(self, candidates: Sequence[Prediction]) -> list[Trial]:
+        return [self._train(one) for one in follow(candidates, len(candidates), "trials")]
+
+    def _train(self, one: Prediction) -> Trial:
+        run, log = self.folder / "run", self.folder / "run.log"
+        shutil.rmtree(run, ignore_errors=True)
+        arguments = training_arguments(one, self.task, self.given, self._data(one.sectors))
+        fixed = ["data.validation=0", f"training.epochs={self._epochs}", f"run.folder={run}"]
+        script = Path(bigtrk.__file__).parent / "train.py"
+        program = torchrun_command(self.task.world, script, [*arguments, *fixed])
+        with ended_by_sigterm(), log.open("w") as output:
+            status = subprocess.run(
+                program, env=torchrun_environment(), stdout=output, stderr=subprocess.STDOUT
+            ).returncode
+        if status:
+            complain(f"trial of {said(one)}: failed: {' / '.join(tail(log)[-1:])}")
+            return Trial(one, None, None)
+        record = read_run(run)
+        peaks = [epoch.peak_memory_bytes or 0 for epoch in record.epochs]
+        return Trial(one, median(step.seconds for step in record.steps[1:]), max(peaks))
+
+    @property
+    def _epochs(self) -> int:
+        """Returns the epochs that have as many steps as a trial needs."""
+        per_step = self.task.configuration.training.events_per_step
+        return -(-_STEPS // -(-len(self.events) // per_step))
+
+    def _data(self, sectors: int) -> list[Path]:
+        """Returns folders of the events, whole ones cut in `sectors`; makes them once."""
+        made = [_placed(self.events, self.folder / kind, kind) for kind in ("graphs", "sectors")]
+        whole, cut = self.folder / "graphs", self.folder / f"graphs-in-{sectors}"
+        if whole in made and sectors > 1:
+            made = [cut, *(folder for folder in made if folder != whole)]
+            _cut(whole, cut, sectors)
+        return [folder for folder in made if folder]
+
+
+def _placed(events: Sequence[EventSource], folder: Path, kind: str) -> Path | None:
+    """Returns a folder of those of the events that are stored as `kind`; None if none is."""
+    own = [source for source in events if source.folder.kind == kind]
+    if own and not folder.exists():
+        folder.mkdir()
+        for source in own:
+            path = file_of(source.folder.path, source.name)
+            try:
+                os.link(path, folder / path.name)
+            except OSError:  # on another file system
+                shutil.copyfile(path, folder / path.name)
+        write_manifest(folder, kind, {}, [source.name for source in own])
+    return folder if own else None
+
+
+def _cut(graphs: Path, sectors: Path, parts: int) -> None:
+    """Cuts the events of a folder as `python -m partition` does, once."""
+    if sectors.exists():
+        return
+    names = GraphFolder(graphs).events
+    for name in names:
+        cut_event(graphs, sectors, name, CutSettings(parts, None, Method.METIS, seed=0))
+    write_manifest(sectors, "sectors", {}, names)

@@ -1,0 +1,105 @@
+"""`bigtrk plan --choose --try`: what is tried, how it is measured, and which is chosen."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.graphs.storage.graph_folder import write_graph
+from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.parallel.routing import Cut
+from bigtrk.studies import trials
+from bigtrk.training.automatic.candidates import Candidate
+from bigtrk.training.automatic.choice import Choice
+from bigtrk.training.automatic.prediction import Prediction
+from tests.distributed.graphs import random_graph
+from tests.programs import run_here
+
+SMALL = ["model.hidden=8", "model.layers=1", "model.mlp_layers=1"]
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trials") / "graphs"
+    made = [random_graph(seed, 300, 2_000 + seed) for seed in range(3)]
+    for graph in made:
+        write_graph(folder, graph, {"nodes": graph.n_nodes, "edges": graph.n_edges})
+    write_manifest(folder, "graphs", {}, [graph.name for graph in made])
+    return folder
+
+
+def predicted(
+    way: str, sectors: int, seconds: float | None, parts: int | None = None
+) -> Prediction:
+    candidate = Candidate((("model.recompute", way),))
+    return Prediction(candidate, sectors, 1e9, seconds, Cut(parts or sectors, parts or sectors))
+
+
+def test_what_is_close_in_prediction_is_tried_once_for_each_layout() -> None:
+    fast, close, far = predicted("none", 1, 1.0), predicted("layer", 1, 1.5), predicted("a", 1, 1.7)
+    alike = predicted("chunk", 2, 1.2), predicted("chunk", 4, 1.2, parts=2)
+    considered = [far, predicted("b", 1, None), *alike, close, fast]
+    assert trials.shortlist(Choice(fast, considered)) == [fast, alike[0], close]
+    many = [predicted(f"{i}", 1, 1.0 + i / 100) for i in range(20)]
+    assert trials.shortlist(Choice(fast, many)) == many[:8]
+
+
+@pytest.fixture
+def asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    def ask(*arguments: str) -> tuple[int, str, str]:
+        command = ["bigtrk", "plan", "--choose", "--try", "--machine", "cpu", *SMALL, *arguments]
+        return run_here(command, monkeypatch, capsys)
+
+    return ask
+
+
+@pytest.mark.slow
+def test_the_choice_is_what_trained_fastest(
+    graphs: Path, asked: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "_PREDICTED", 100.0)
+    options = ["model.recompute=chunk", "--ranks", "2", "--memory", "9", "--json"]
+    status, out, err = asked(str(graphs), *options)
+    assert status == 0, err
+    answer = json.loads(out)
+    tried: list[dict[str, Any]] = answer["trials"]
+    assert len(tried) == 2
+    assert len({row["parts"] for row in tried}) > 1, "events were cut for some of them"
+    assert all(row["took"] > 0 and 1e8 < row["peak"] < 9 * 2**30 for row in tried)
+    fastest = min(tried, key=lambda row: float(row["took"]))
+    assert answer["choice"] == {key: fastest[key] for key in answer["choice"]}
+    assert f"--parts {fastest['sectors']}" in answer["commands"][0] or fastest["sectors"] == 1
+    assert not list(graphs.parent.glob("graphs-in-*")), "trials leave nothing behind"
+
+
+def test_a_trial_that_fails_is_told_and_not_chosen(
+    graphs: Path, asked: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has passed the memory that a user gave, or ended with an error."""
+    monkeypatch.setattr(trials, "_PREDICTED", 1.0)
+    options = ["model.recompute=chunk", "--ranks", "1"]
+    status, out, err = asked(str(graphs), *options, "--memory", "9", "optimizer.lr=1e30")
+    assert (status, out) == (2, "")
+    assert "the loss became" in err
+    assert "none of 1 candidates trained within the 9.00 GiB of a rank: all failed" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--nodes", "100", "--edges", "1000", "--ranks", "2"], "name folders"),
+        (["GRAPHS", "--ranks", "8"], "which has 4 of the 8 ranks"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused(
+    graphs: Path, asked: Callable[..., tuple[int, str, str]], options: list[str], said: str
+) -> None:
+    arguments = [str(graphs) if one == "GRAPHS" else one for one in options]
+    status, out, err = asked(*arguments, "--memory", "9")
+    assert (status, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
