@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from bigtrk.cost.meta_results import result_of
 from bigtrk.cost.zero_memory import Weights
 from bigtrk.models.build import make_model
 from bigtrk.models.interaction_gnn import InteractionGNN
@@ -228,7 +229,7 @@ def _inputs(
 ) -> SectorInputs:
     edges, nodes, owned = size
     ends = torch.empty(2, edges, dtype=torch.int64, device=device)
-    if device != "meta":  # where random numbers import torch's compiler, for half a second
+    if device != "meta":
         ends.random_(nodes)
     return SectorInputs(
         torch.ones(nodes, n_node_features, device=device),
@@ -315,7 +316,7 @@ class _Counter(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Says that torch's compiler, whose import takes a second, need not be kept from it."""
+        """Says that torch need not keep its compiler from it, which takes time each time."""
         return False
 
     def __init__(self, known: Iterable[Tensor]) -> None:
@@ -336,7 +337,7 @@ class _Counter(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        result = result_of(func, args, kwargs)
         # A tensor given as `out` is only written.
         read = _tensors((args, {name: kwargs[name] for name in kwargs if name != "out"}))
         written = _tensors(result)

@@ -8,9 +8,13 @@ by the seed, writes what is predicted for them to FOLDER/predictions.json, print
 that file, and only then trains them. What FOLDER has of all this is kept: run it again to go on.
 
 A run's time is the median of the seconds of its steps after the first; its memory is the peak of
-its largest rank. The last line is one JSON object: the median and the 90th percentile of the
-absolute relative errors, and Kendall's tau of predicted against measured times over all pairs of
-runs on the same events. Run it on an idle machine; only memory can be measured on another.
+its largest rank. A host that is shared with others does not stay as fast as it was when it was
+calibrated: a reference is trained again and again between the runs, and `by_reference` has the
+errors of time once each run is divided by how much slower the reference was around it.
+
+The last line is one JSON object: the median and the 90th percentile of the absolute relative
+errors, and Kendall's tau of predicted against measured times over all pairs of runs on the same
+events. Run it on an idle machine; only memory can be measured on another.
 """
 
 import argparse
@@ -41,21 +45,27 @@ from scripts.bench.plan_draws import CHECKOUT, Job, draw, prepare
 from scripts.on_ranks import torchrun
 from scripts.results import Results, add_options
 
+# What is trained again before every so many runs, and after the last.
+REFERENCE = Job("61 k edges", False, 2, ("model.hidden=64", "model.layers=4"), steps=8)
+_EVERY = 4
+
 
 @dataclass(frozen=True)
 class Compared:
     """A job's measured memory and time beside the predictions of the calibration (`fitted`) and of
-    the defaults.
+    the defaults. drift: the reference's seconds around it, over those after the calibration.
     """
 
     job: Job
     fitted: Predicted
     default: Predicted
     measured: Predicted
+    drift: float
 
     def row(self) -> dict[str, Any]:
         """Returns a row of the result file."""
         figures = {"name": self.job.name, **asdict(self.job), "recorded": asdict(self.measured)}
+        figures["drift"] = self.drift
         ours, theirs = (self._figures(found) for found in (self.fitted, self.default))
         return {**figures, **ours, "uncalibrated": theirs}
 
@@ -119,22 +129,33 @@ def measured(run: Path) -> Predicted:
 
 def compare(jobs: Sequence[Job], work: Path, found: Sequence[dict[str, Any]]) -> list[Compared]:
     """Trains what is not trained yet, and compares."""
-    compared = []
-    pairs = list(zip(jobs, found, strict=True))
-    for i, (job, row) in enumerate(follow(pairs, len(pairs), "runs")):
-        run, path = work / "runs" / f"{i}", work / "measured" / f"{i}.json"
-        if not path.exists():
-            train(job, work, run)
-            path.parent.mkdir(exist_ok=True)
-            write_json(path, asdict(measured(run)))
-            shutil.rmtree(run)
-        compared.append(
-            Compared(
-                job, Predicted(**row["fitted"]), Predicted(**row["default"]),
-                Predicted(**read_json(path)),
-            )
-        )  # fmt: skip
-    return compared
+    trained, seconds = [], []
+    for i, job in enumerate(follow(jobs, len(jobs), "runs")):
+        if i % _EVERY == 0:
+            seconds.append(trained_once(REFERENCE, work, f"reference-{i}").step_seconds)
+        trained.append(trained_once(job, work, f"{i}"))
+    seconds.append(trained_once(REFERENCE, work, "reference-last").step_seconds)
+    return [
+        Compared(
+            job,
+            fitted=Predicted(**row["fitted"]),
+            default=Predicted(**row["default"]),
+            measured=own,
+            drift=(seconds[i // _EVERY] + seconds[i // _EVERY + 1]) / 2 / seconds[0],
+        )
+        for i, (job, row, own) in enumerate(zip(jobs, found, trained, strict=True))
+    ]
+
+
+def trained_once(job: Job, work: Path, name: str) -> Predicted:
+    """Returns what a job took, trained before if that is not known."""
+    run, path = work / "runs" / name, work / "measured" / f"{name}.json"
+    if not path.exists():
+        train(job, work, run)
+        path.parent.mkdir(exist_ok=True)
+        write_json(path, asdict(measured(run)))
+        shutil.rmtree(run)
+    return Predicted(**read_json(path))
 
 
 def tau(found: Sequence[Compared]) -> float:
@@ -155,6 +176,15 @@ def summary(found: Sequence[Compared]) -> dict[str, float]:
     figures = {"memory_median": middle[0], "memory_p90": tenth[0]}
     figures |= {"time_median": middle[1], "time_p90": tenth[1]}
     return {"runs": len(found), **{k: float(v) for k, v in figures.items()}, "tau": tau(found)}
+
+
+def by_reference(found: Sequence[Compared]) -> dict[str, float]:
+    """Returns the errors of time of a machine that had stayed as fast as when it was calibrated."""
+    errors = np.abs([(1 + one.errors(one.fitted)[1]) * one.drift - 1 for one in found])
+    drifts = [one.drift for one in found]
+    figures = {"time_median": np.median(errors), "time_p90": np.quantile(errors, 0.9)}
+    figures |= {"least_drift": min(drifts), "largest_drift": max(drifts)}
+    return {name: float(value) for name, value in figures.items()}
 
 
 def exceeded(found: Sequence[Compared]) -> dict[str, float]:
@@ -191,7 +221,8 @@ def measure(arguments: argparse.Namespace) -> None:
     found = compare(jobs, work, predicted)
     console.print(table(found))
     facts = {"seed": arguments.seed, "predictions_sha256": digest, "load": load}
-    facts |= {"exceeded": exceeded(found), "constants": json.loads(constants.model_dump_json())}
+    facts |= {"by_reference": by_reference(found), "exceeded": exceeded(found)}
+    facts |= {"constants": json.loads(constants.model_dump_json())}
     results.write(summary(found), jobs=[one.row() for one in found], **facts)
 
 

@@ -1,0 +1,63 @@
+"""Rules for what operations return without values: torch's own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bigtrk.cost import footprint as counting
+from bigtrk.cost import meta_results
+from bigtrk.models.attention_gnn import AttentionGNNConfig
+from bigtrk.models.edge_mlp import EdgeMLPConfig
+from bigtrk.models.embedding import EmbeddingConfig
+from bigtrk.models.interaction_gnn import InteractionGNNConfig
+
+MODELS = [
+    *(InteractionGNNConfig(hidden=8, layers=2, recompute=way) for way in ("none", "chunk")),
+    *(AttentionGNNConfig(hidden=8, layers=2, precision=name) for name in ("fp32", "bf16")),
+    AttentionGNNConfig(hidden=8, layers=1, layer_norm=False, recompute="none"),
+    EdgeMLPConfig(hidden=8),
+    EmbeddingConfig(hidden=8),
+]
+
+
+@pytest.fixture
+def counted_anew() -> Iterator[None]:
+    counting.footprint.cache_clear()
+    yield
+    counting.footprint.cache_clear()
+
+
+@pytest.mark.parametrize("config", MODELS, ids=lambda config: config.name)
+@pytest.mark.usefixtures("counted_anew")
+def test_a_pass_counts_as_by_torch_s_rules(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for cut in (False, True):
+        by_ours = counting.footprint(config, 4, 6, cut)
+        counting.footprint.cache_clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(counting, "result_of", lambda call, args, kwargs: call(*args, **kwargs))
+            by_torch = counting.footprint(config, 4, 6, cut)
+        counting.footprint.cache_clear()
+        for name, expected in vars(by_torch).items():
+            found = getattr(by_ours, name)
+            assert (
+                found is expected or (found == expected).all()
+                if hasattr(found, "all")
+                else (found == expected)
+            ), name
+
+
+def test_every_rule_is_used() -> None:
+    used: set[Any] = set()
+
+    def noting(call: Any, args: Any, kwargs: Any) -> Any:
+        used.add(call)
+        return meta_results.result_of(call, args, kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "result_of", noting)
+        for config in MODELS:
+            counting.footprint.cache_clear()
+            counting.footprint(config, 4, 6, cut=False)
+    counting.footprint.cache_clear()
+    assert meta_results._RULES.keys() <= used
