@@ -53,7 +53,7 @@ class Footprint:
     that these read and write. traffic [4]: bytes that other operations do. fresh [4]: bytes of all
     tensors that are made. operations [4]: their number, counted in whole chunks; chunk: rows of
     one, None where a layer is computed at once.
-    shapes: number of different shapes of matrix products. exchanged: bytes of a row in each halo
+    shapes: number of different shapes of bfloat16 products. exchanged: bytes of a row in each halo
     exchange of the forward pass. width: that of nodes and edges between layers. measured: the
     passes were of real tensors, since the model reads data that meta tensors do not have. layered:
     the model takes several sectors at once.
@@ -351,11 +351,11 @@ class _Counter(TorchDispatchMode):
         n_bytes = sum(t.numel() * t.element_size() for t in (*read, *written))
         if packet in flop_registry:
             work.products += n_bytes
-            work.shapes.add((packet, *map(_layout, read), *map(_layout, written)))
             flops = flop_registry[packet](*args, **kwargs, out_val=result)
             work.flops += flops
             if any(made.dtype == torch.bfloat16 for made in written):
                 work.bf16_flops += flops
+                work.shapes.add((packet, *map(_layout, read), *map(_layout, written)))
         else:
             work.traffic += n_bytes
         return result

@@ -18,8 +18,10 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.model import CostModel
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.parallel.routing import Cut
+from bigtrk.planning.choice import TryOut
 from bigtrk.planning.command import Sizes, ask_choice
 from bigtrk.planning.event_sizes import folder_sizes
+from bigtrk.studies.trials import try_out
 from bigtrk.train import DEFAULT
 from bigtrk.training.automatic.margin import GIB, Limit
 from bigtrk.training.costs import load_constants, make_cost
@@ -33,8 +35,8 @@ STEPS = 3
 SECTORS = (1, 2, 4, 8)
 # What a rival keeps for the backward pass. On a CPU `offload` is `chunk`.
 WAYS = ("model.recompute=none", "model.recompute=layer", "model.recompute=chunk")
-# Particles of events of 20 k to 400 k edges.
-FEWEST, MOST = 1_500, 11_500
+# Particles of events of 15 k to 150 k edges: thirty draws take an hour and a half.
+FEWEST, MOST = 1_200, 6_500
 DOUBTLESS = 1.5  # times the limit: no prediction was ever that far off
 AS_STORED = "training.routing=stored"
 # A rival that keeps all in memory is trained, whatever is predicted of its memory.
@@ -149,16 +151,15 @@ class Bench:
 
     @cached_property
     def answer(self) -> dict[str, Any]:
-        """Returns what `bigtrk plan --choose --json` prints."""
-        return self._ask(self.limit_gib)
+        """Returns what `bigtrk plan --choose --try --json` prints."""
+        return self._ask(self.limit_gib, try_out)
 
-    def _ask(self, gib: float) -> dict[str, Any]:
+    def _ask(self, gib: float, tried: TryOut | None = None) -> dict[str, Any]:
         ranks, machine = self.draw.ranks, str(self.calibration)
         spill = f"training.spill={self.files}"
         arguments = [str(self.stored(1)), *self.draw.settings, spill]
-        return ask_choice(
-            arguments, DEFAULT, Sizes(None, None, None), str(ranks), ranks, gib, machine, False
-        )
+        sizes = Sizes(None, None, None)
+        return ask_choice(arguments, DEFAULT, sizes, str(ranks), ranks, gib, machine, False, tried)
 
     def runs(self) -> dict[str, list[str]]:
         """Returns the settings of the choice and of its rivals, by name; makes what they lack."""
@@ -184,10 +185,8 @@ class Bench:
             return Outcome(**read_json(known))
         folder, ranks = self.folder / "run", self.draw.ranks
         shutil.rmtree(folder, ignore_errors=True)
-        # The ranks predict by the same calibration.
-        cache = {"XDG_CACHE_HOME": str(self.calibration.parents[1])}
         limit = int(self.limit_gib * GIB) * ranks
-        outcome = train_within(limit, ranks, settings, folder, cache)
+        outcome = train_within(limit, ranks, settings, folder)
         write_json(known, asdict(outcome))
         return outcome
 

@@ -1,9 +1,9 @@
-"""Measures whether `bigtrk plan --choose` fits the memory and is as fast as anything that does.
+"""Measures whether `bigtrk plan --choose --try` fits the memory and is as fast as any that does.
 
     sudo python -m scripts.bench.plan_choice [--work FOLDER] [--draws 30] [--seed 0]
         [--output FILE] [--publish]
 
-Each draw is of simulated events (20 k to 400 k edges), 1 to 4 ranks, a model, a number of events
+Each draw is of simulated events (15 k to 150 k edges), 1 to 4 ranks, a model, a number of events
 per step, and a limit of memory between what the predictions need least and most. The command that
 is chosen trains three steps, and so does every rival: each recomputation, and `chunk` with edges in
 files beyond that memory, with the events stored in 1, 2, 4 and 8 sectors. All ranks of a run are in
@@ -102,8 +102,9 @@ def told(row: dict[str, Any]) -> str:
 
 
 def calibrated(work: Path) -> Path:
-    """Calibrates this machine, once; returns the file, which is that of a user's cache."""
+    """Calibrates this machine, once; returns the file, which is that of the cache of all runs."""
     path = work / "cache" / "bigtrk" / "calibration.json"
+    os.environ["XDG_CACHE_HOME"] = str(work / "cache")
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         quietly(["bigtrk", "plan", "--calibrate", "--machine", str(path)])

@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -35,9 +35,7 @@ class Outcome:
     out_of_memory: bool
 
 
-def train_within(
-    limit: int, ranks: int, settings: Sequence[str], run: Path, environment: Mapping[str, str]
-) -> Outcome:
+def train_within(limit: int, ranks: int, settings: Sequence[str], run: Path) -> Outcome:
     """Trains on so many ranks that together have `limit` bytes; their output goes to RUN.log.
 
     Raises:
@@ -48,7 +46,7 @@ def train_within(
     with ended_by_sigterm(), memory_group(limit) as group, log.open("w") as written:
         status = group.run(
             ["bash", "-c", _START, "bash", *program, f"run.folder={run}"],
-            env={**os.environ, **environment, **_meeting(ranks)},
+            env={**os.environ, **_meeting(ranks)},
             stdout=written,
             stderr=subprocess.STDOUT,
         )

@@ -105,6 +105,16 @@ def test_products_count_in_the_precision_that_they_have() -> None:
     assert 0 < of["bf16"].bf16_flops[1:3].sum() < nodes
 
 
+def test_products_of_float32_are_not_compiled() -> None:
+    shapes = {
+        precision: on(AttentionGNNConfig(precision=precision)).footprint(cut=False).shapes
+        for precision in ("fp32", "bf16")
+    }
+    whole = on(InteractionGNNConfig(precision="bf16")).footprint(cut=False).shapes
+    assert shapes["fp32"] == 0
+    assert 0 < shapes["bf16"] < whole
+
+
 def test_the_last_chunk_starts_as_many_operations_as_a_full_one() -> None:
     cost = on(InteractionGNNConfig(hidden=32, layers=2))
     chunk = CPU_BYTES // (4 * 32)

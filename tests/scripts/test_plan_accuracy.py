@@ -11,7 +11,16 @@ from bigtrk.cost.machine_constants import CPU
 from bigtrk.errors import InputError
 from bigtrk.planning.prediction import Predicted
 from scripts.bench import plan_accuracy
-from scripts.bench.plan_accuracy import Compared, exceeded, predictions, summary, tau
+from scripts.bench.plan_accuracy import (
+    REFERENCE,
+    Compared,
+    by_reference,
+    compare,
+    exceeded,
+    predictions,
+    summary,
+    tau,
+)
 from scripts.bench.plan_draws import EVENTS, Job, draw
 
 
@@ -19,11 +28,17 @@ def job(events: str, n: int) -> Job:
     return Job(events, sectors=False, ranks=1, settings=(f"model.hidden={n + 2}",), steps=3)
 
 
-def compared(events: str, fitted: list[float], measured: list[float]) -> list[Compared]:
+def compared(
+    events: str, fitted: list[float], measured: list[float], drift: float = 1.0
+) -> list[Compared]:
     """Runs whose predicted and measured times these are, in seconds; memory ten times as many."""
     return [
         Compared(
-            job(events, n), Predicted(10 * a, a), Predicted(5 * a, a / 2), Predicted(10 * b, b)
+            job(events, n),
+            Predicted(10 * a, a),
+            Predicted(5 * a, a / 2),
+            Predicted(10 * b, b),
+            drift,
         )
         for n, (a, b) in enumerate(zip(fitted, measured, strict=True))
     ]
@@ -69,6 +84,13 @@ def test_the_last_line_has_medians_and_ninetieth_percentiles() -> None:
         "time_p90": pytest.approx(0.9),
         "tau": 0.0,
     }
+    slower = compared("a", [1 + error for error in errors], [2.0] * 11, drift=2.0)
+    assert by_reference(slower) == {
+        "time_median": pytest.approx(0.5),
+        "time_p90": pytest.approx(0.9),
+        "least_drift": 2.0,
+        "largest_drift": 2.0,
+    }
     # The defaults predict half of that.
     assert exceeded(found) == pytest.approx({"memory": 2.0, "seconds": 2.0})
 
@@ -87,3 +109,24 @@ def test_predictions_are_written_once_and_stay_those_of_their_runs(
     assert [row["name"] for row in first] == [one.name for one in jobs]
     with pytest.raises(InputError, match="is of other runs; choose another --work"):
         predictions(jobs[:1], tmp_path, 0, CPU)
+
+
+def test_the_reference_is_trained_between_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took 2 s after the calibration, and 1 s more each time."""
+    jobs, times = [job("a", n) for n in range(6)], iter(np.arange(2.0, 9.0))
+    trained: list[Job] = []
+
+    def took(run: Path) -> Predicted:
+        run.mkdir(parents=True)
+        return Predicted(1e9, float(next(times)) if trained[-1] == REFERENCE else 10.0)
+
+    monkeypatch.setattr(plan_accuracy, "train", lambda job, *_: trained.append(job))
+    monkeypatch.setattr(plan_accuracy, "measured", took)
+    rows = [{"fitted": {"peak_bytes": 1e9, "step_seconds": 5.0}}] * len(jobs)
+    found = compare(jobs, tmp_path, [{**row, "default": row["fitted"]} for row in rows])
+    assert trained == [REFERENCE, *jobs[:4], REFERENCE, *jobs[4:], REFERENCE]
+    assert [one.drift for one in found] == [1.25] * 4 + [1.75] * 2
+    assert compare(jobs, tmp_path, [{**row, "default": row["fitted"]} for row in rows]) == found
+    assert len(trained) == 9, "what was measured is kept"

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import MachineConstants
@@ -19,6 +18,7 @@ from bigtrk.cost.rates import (
     EngineKind,
     Rates,
 )
+from bigtrk.planning.calibration.least_squares import non_negative
 from bigtrk.planning.calibration.warmup_cases import Case
 from bigtrk.training.costs import make_cost
 
@@ -100,18 +100,9 @@ def _robust_fit(design: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solves design @ x = 1 for x >= 0, with weights that fall with a residual's size."""
     weights = np.ones(len(design))
     for _ in range(_ROUNDS):
-        found = _non_negative(design * weights[:, None], weights)
+        found = non_negative(design * weights[:, None], weights)
         weights = 1 / np.sqrt(np.maximum(np.abs(design @ found - 1), _USUAL))
     return found
-
-
-def _non_negative(design: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Solves design @ x = target for x >= 0 by least squares."""
-    scale = np.maximum(design.max(axis=0), 1e-300)  # amounts differ by many orders of magnitude
-    found = nnls(design / scale, target)[0]
-    # Rounding leaves parts in a billion of kinds that take no time.
-    solution: NDArray[np.float64] = np.where(found < 1e-9, 0.0, found) / scale
-    return solution
 
 
 def _corrections(
@@ -152,7 +143,7 @@ def _engines(
         ddp = np.array([plain[replace(sample.case, engine="ddp")] for sample in own])
         amounts = [sample_cost(sample, machine).engine_amounts() for sample in own]
         design = np.array([[one[name] for name in ENGINE_AMOUNTS] for one in amounts])
-        more = _non_negative(design / seconds[:, None], (seconds - ddp) / seconds)
+        more = non_negative(design / seconds[:, None], (seconds - ddp) / seconds)
         found[kind] = dict(zip(ENGINE_AMOUNTS, more.tolist(), strict=True))
     return found
 

@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 import torch
 import torch.distributed as dist
-from scipy.optimize import nnls
 from torch import Tensor
 
 from bigtrk.cost.links import Link
 from bigtrk.parallel.collectives import all_max, gather_items
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.planning.calibration.least_squares import non_negative
 from bigtrk.tracing import waiting
 
 _WORDS = (1, 2**12, 2**18, 2**22)  # float32 numbers that a rank swaps or sums
@@ -71,7 +71,7 @@ def fit_link(timed: Sequence[Timed]) -> Link:
     """Fits latency and bandwidth by relative errors."""
     seconds = np.array([one.seconds for one in timed])
     design = np.array([[one.messages, one.n_bytes] for one in timed]) / seconds[:, None]
-    latency, per_byte = nnls(design, np.ones(len(timed)))[0]
+    latency, per_byte = non_negative(design, np.ones(len(timed)))
     return Link(latency=float(latency), bandwidth=float(1 / max(per_byte, 1e-13)))
 
 
