@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from bigtrk.tracks.evaluation import TrackOptions
 
 
-Run = Annotated[Path, typer.Argument(help="run folder of bigtrk/train.py, or folder of a pipeline")]
+Run = Annotated[
+    Path,
+    typer.Argument(
+        help="run folder of bigtrk/train.py, a file of weights in it, or folder of a pipeline"
+    ),
+]
 Data = Annotated[
     Path,
     typer.Argument(
@@ -65,8 +70,9 @@ def evaluate(
 ) -> None:
     """Edge metrics, and tracks, of a trained model; of a pipeline what each stage loses.
 
-    Until a run ends, that of its newest good checkpoint. Each evaluation is a new file in
-    RUN/evaluations.
+    Until a run ends, that of its newest good checkpoint; with RUN/best.safetensors or
+    RUN/averaged.safetensors that of the best epoch or of averaged weights. Each evaluation is a new
+    file in RUN/evaluations.
 
     Under torchrun, events in sectors are shared by ranks: torchrun ... -m bigtrk evaluate.
     """

@@ -69,7 +69,8 @@ class CostModel:
     has ranks. events_per_step: a rank holds all of its own at once, and if it `reads_ahead`, since
     an epoch has several steps, the next step's. spills_beyond: bytes of a rank's memory that edges
     between layers fill before they go to files; None where they never do. in_a_row: the ranks of a
-    host follow each other, so that sectors near each other share it.
+    host follow each other, so that sectors near each other share it. averages: an average of the
+    weights is kept, which all ranks hold together.
     """
 
     model: ModelConfig
@@ -84,6 +85,7 @@ class CostModel:
     reads_ahead: bool = True
     spills_beyond: float | None = None
     in_a_row: bool = True
+    averages: bool = False
 
     def footprint(self, cut: bool, sectors: int = 1) -> Footprint:
         features = self.n_node_features, self.n_edge_features
@@ -134,7 +136,7 @@ class CostModel:
             process=self._process_bytes(),
             parameters=BYTES * held.parameters,
             gradients=BYTES * held.gradients,
-            optimizer=BYTES * held.optimizer,
+            optimizer=BYTES * (held.optimizer + self.averages * count.weights.total / self.world),
             buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
             inputs=self._batches(parts, ranks) * self._input_bytes(size)
             + self._merging_bytes(event, size, parts),

@@ -9,7 +9,7 @@ import torch
 from bigtrk.errors import InputError
 from bigtrk.models.options import Kind
 from bigtrk.training.model_files import StoredModel, load_model
-from bigtrk.training.run_folder import WEIGHTS
+from bigtrk.training.run_folder import weights_of
 
 CPU = torch.device("cpu")
 _DOES = {"hit": "embeds hits", "edge": "classifies edges"}
@@ -30,7 +30,7 @@ def load_trained(run: Path, kind: Kind, device: torch.device) -> tuple[StoredMod
             f"with {_NAMES[kind]}"
         )
     stored.model.to(device).eval()
-    return stored, hashlib.sha256((run / WEIGHTS).read_bytes()).hexdigest()
+    return stored, hashlib.sha256(weights_of(run).read_bytes()).hexdigest()
 
 
 def share_name(kept: Mapping[str, float], efficiency: float, instead: str) -> str:

@@ -135,7 +135,8 @@ class EvaluationRecord(FileRecord):
     """A file in `evaluations/` of a run's folder.
 
     data: the folder of events, however it was typed. made: the time. step: that of the checkpoint
-    whose weights were evaluated; None for the model that the run ended with.
+    whose weights were evaluated; None for the model that the run ended with. weights: the file of
+    others that were evaluated instead.
     """
 
     made_again: ClassVar[str] = "remove it and evaluate again"
@@ -144,6 +145,7 @@ class EvaluationRecord(FileRecord):
     data: PathText
     made: AwareDatetime
     step: Place | None = None
+    weights: Text | None = None
     events: Count | None = None
     events_trained_on: Count = 0
     events_left_out: Count = 0

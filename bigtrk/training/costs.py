@@ -37,6 +37,7 @@ def make_cost(
         shares,
         configuration.training.events_per_step,
         reads_ahead=events > configuration.training.events_per_step,
+        averages=configuration.training.average_decay is not None,
     )
 
 

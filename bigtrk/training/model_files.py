@@ -18,7 +18,7 @@ from bigtrk.records.run import MeasuredScales
 from bigtrk.training.checkpoint.tensor_headers import Shape, read_header
 from bigtrk.training.data.model_features import NOTHING_MEASURED, check_measured
 from bigtrk.training.named_code import code_named, warn_of_other_code
-from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
+from bigtrk.training.run_folder import DESCRIPTION, run_of, weights_of
 from bigtrk.training.settings import Configuration
 
 STORED_AS = "F32"  # weights, in whatever precision the model computes
@@ -77,7 +77,7 @@ def describe(
 
 
 def model_configuration(run: Path) -> Configuration:
-    """Reads the configuration of the trained model of a run folder.
+    """Reads the configuration of the trained model of a run, named as for `load_model`.
 
     Raises:
         InputError: what the folder says of it is missing or damaged.
@@ -86,12 +86,12 @@ def model_configuration(run: Path) -> Configuration:
 
 
 def read_description(run: Path) -> Description:
-    """Reads what a run folder says of its trained model.
+    """Reads what a run says of its trained model.
 
     Raises:
         InputError: it is missing or damaged.
     """
-    path = run / DESCRIPTION
+    path = run_of(run) / DESCRIPTION
     if not path.exists():
         raise InputError(
             f"{path}: no such file, which a run writes when its training ends; name the folder of "
@@ -106,20 +106,20 @@ def read_description(run: Path) -> Description:
     return parse(Description, content, str(path))
 
 
-def load_model(run: Path, file: Path | None = None) -> StoredModel:
-    """Loads the trained model of a run folder, with the weights that it ended with or those of
-    another `file` in it.
+def load_model(run: Path) -> StoredModel:
+    """Loads the trained model of a run: with the weights that it ended with, or those of another
+    file in its folder, where that is named.
 
     Raises:
         InputError: its files are missing, damaged, or do not fit each other.
     """
-    path, weights = run / DESCRIPTION, file or run / WEIGHTS
+    path, weights = run_of(run) / DESCRIPTION, weights_of(run)
     description = read_description(run)
     configuration = _configuration(run, description)
     check_measured(str(path), configuration.data, description.measured)
     _check_scales(path, configuration, description.scales)
     stored = read_header(weights)
-    warn_of_other_code(run, configuration)
+    warn_of_other_code(run_of(run), configuration)
     check_shapes(
         configuration, str(path), {name: x.shape for name, x in stored.items()}, str(weights)
     )

@@ -26,6 +26,16 @@ AVERAGED, BEST_WEIGHTS = "averaged.safetensors", "best.safetensors"
 _NO_OTHERS: Mapping[str, None] = {}
 
 
+def run_of(path: Path) -> Path:
+    """Returns the run that `path` names: by its folder, or by a file of weights in it."""
+    return path.parent if path.suffix == Path(WEIGHTS).suffix else path
+
+
+def weights_of(path: Path) -> Path:
+    """Returns the file of weights that `path` names: itself, or those that a run ended with."""
+    return path / WEIGHTS if run_of(path) == path else path
+
+
 def checkpoint_name(step: int) -> str:
     """Names the folder of the checkpoint after so many steps."""
     return f"step-{step:08d}"

@@ -372,6 +372,15 @@ def test_engines_take_their_own_time_of_a_step() -> None:
     assert more == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("engine", ["ddp", "fsdp2", "zero1"])
+def test_all_ranks_together_hold_an_average_once(engine: str) -> None:
+    for world in (1, 4):
+        without = cost(world, engine)
+        averaging = replace(without, averages=True)
+        more = averaging.memory(EVENT, 1, 1).optimizer - without.memory(EVENT, 1, 1).optimizer
+        assert more == pytest.approx(4 * without.footprint(cut=False).weights.total / world)
+
+
 def test_layers_are_gathered_in_each_micro_step() -> None:
     """Weights are gathered in both passes; ZeRO scatters gradients each time, FSDP2 once."""
     times = {

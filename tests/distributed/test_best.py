@@ -26,6 +26,7 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import Trainer
 from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import fit_all, settings, step_folders, write_events
+from tests.programs import run_here
 
 # Of each epoch. Epoch 1 is the best until 5 is; with a patience of 3 epochs the run ends after 4.
 LOSSES = (0.5, 0.4, 0.6, 0.7, 0.45, 0.3, 0.35, 0.31, 0.32, 0.33)
@@ -122,6 +123,33 @@ def test_the_weights_that_were_the_best_are_written_at_the_end(done: tuple[str, 
     for name, weight in best.items():
         assert torch.equal(weight, stored[name])
         assert not torch.equal(weight, last[name])
+
+
+def test_a_file_of_weights_is_evaluated(
+    done: tuple[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As it is where these are the weights that a run ended with."""
+
+    def evaluated(model: Path) -> dict[str, Any]:
+        command = ["bigtrk", "evaluate", str(model), str(done[1] / "graphs"), "--json"]
+        status, out, err = run_here(command, monkeypatch, capsys)
+        assert status == 0, err
+        return dict(json.loads(out))
+
+    run, alone = done[1] / "patient", tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(run / "config.json", alone)
+    shutil.copy(run / "best.safetensors", alone / "model.safetensors")
+    best = evaluated(run / "best.safetensors")
+    assert best["weights"] == "best.safetensors"
+    assert best["edge_metrics"] == evaluated(alone)["edge_metrics"]
+    last = evaluated(run)
+    assert last["weights"] is None
+    assert best["edge_metrics"]["loss"] != last["edge_metrics"]["loss"]
+    assert len([*(run / "evaluations").iterdir()]) == 2
 
 
 def test_a_run_ends_without_a_better_epoch(done: tuple[str, Path]) -> None:

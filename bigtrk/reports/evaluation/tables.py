@@ -121,6 +121,8 @@ def _evaluated_edges(evaluated: Sequence[Evaluated]) -> Table:
 def _notes(name: str, record: EvaluationRecord) -> Iterator[str]:
     """Says what must be known of an evaluation to read its figures."""
     whose = f"{name}: " if name else ""
+    if record.weights is not None:
+        yield f"{whose}the weights are those of {record.weights}."
     if record.step is not None:
         yield f"{whose}the weights are those of the checkpoint at step {record.step}."
     if record.events_trained_on:

@@ -28,6 +28,7 @@ from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
 from bigtrk.training.evaluation.track_records import edge_bins_record, track_record
 from bigtrk.training.evaluation.validation import EventMetrics, measure, summary
 from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
+from bigtrk.training.run_folder import run_of
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.routers import scoring_router
 from bigtrk.training.steps.spill import spill_scoring
@@ -48,7 +49,8 @@ def evaluate_run(
     spill: Path | None = None,
 ) -> EvaluationRecord:
     """Evaluates the model of `run`, or until it ends that of its newest good checkpoint, on the
-    events of `data`; also writes a file in RUN/evaluations.
+    events of `data`; also writes a file in RUN/evaluations. `run` may also name a file of weights
+    in a run's folder.
 
     Edges between layers that the memory has no room for are in files of `spill`, if it is given.
     Events that the run trained on are left out, unless no others are there. Events in sectors are
@@ -82,6 +84,7 @@ def evaluate_run(
         data=printable(str(data.resolve())),
         made=datetime.now(UTC),
         step=evaluated.step,
+        weights=None if run_of(run) == run else run.name,
         events=len(events),
         events_trained_on=seen,
         events_left_out=left_out,
@@ -95,7 +98,7 @@ def evaluate_run(
 
 def _written(run: Path, evaluation: EvaluationRecord) -> EvaluationRecord:
     with disk_errors():
-        path = write_evaluation(run, evaluation)
+        path = write_evaluation(run_of(run), evaluation)
     if evaluation.edge_bins.purity_by_eta is None:
         complain(
             f"{evaluation.data}: graphs store neither eta nor r and z of hits, so that the "

@@ -25,7 +25,7 @@ from bigtrk.training.model_files import (
     model_configuration,
 )
 from bigtrk.training.named_code import warn_of_other_code
-from bigtrk.training.run_folder import CHECKPOINTS, DESCRIPTION, WEIGHTS
+from bigtrk.training.run_folder import CHECKPOINTS, DESCRIPTION, WEIGHTS, run_of
 from bigtrk.training.settings import Configuration
 from bigtrk.training.start.earlier import earlier_events
 
@@ -43,10 +43,12 @@ class _Unfinished:
 def evaluated_configuration(run: Path) -> Configuration:
     """Reads the configuration of the model that `load_evaluated` would give.
 
+    run: its folder, or a file of weights there (best.safetensors, averaged.safetensors).
+
     Raises:
         InputError: the folder holds neither a model nor checkpoints, or what it says is damaged.
     """
-    if _is_finished(run):
+    if _is_finished(run) or run_of(run) != run:
         return model_configuration(run)
     if not (run / CHECKPOINTS).is_dir():
         raise InputError(
@@ -57,14 +59,15 @@ def evaluated_configuration(run: Path) -> Configuration:
 
 
 def load_evaluated(run: Path, ranks: Ranks) -> StoredModel:
-    """Loads the model that a run ended with or, before that, the one of its newest good checkpoint,
-    on the device of `ranks`. Only reads: the run may go on meanwhile. Collective.
+    """Loads the model that a run ended with, the weights of another file that is named, or, before
+    the end, those of the newest good checkpoint, on the device of `ranks`. Only reads: the run
+    may go on meanwhile. Collective.
 
     Raises:
         InputError: there is neither, files are damaged or do not fit each other, or the events that
             the checkpoint was trained on cannot be told.
     """
-    if on_first_rank(lambda: _is_finished(run)):
+    if on_first_rank(lambda: _is_finished(run) or run_of(run) != run):
         stored = load_model(run)
         stored.model.to(ranks.device)
         return stored

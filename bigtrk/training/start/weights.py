@@ -52,10 +52,9 @@ def starting_model(configuration: Configuration) -> StartingModel:
 
 def _read(start: Path) -> tuple[Tensors, Configuration | None]:
     """Reads weights by name, and the configuration of their model, if it is known."""
-    folder = described_in(start)
-    if folder is None:
+    if described_in(start) is None:
         return load_weights(start), None
-    stored = load_model(folder, None if folder == start else start)
+    stored = load_model(start)
     return stored.model.state_dict(), stored.configuration
 
 
