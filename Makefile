@@ -4,9 +4,6 @@ VENV := .venv
 DEMO ?= demo
 INSTALLED := $(VENV)/.installed
 DOCUMENTED := $(VENV)/.documented
-# DeepSpeed compiles an operation at its first use. In the user's shared cache two environments
-# overwrite each other's, and a job killed while compiling leaves a lock that blocks all others.
-export TORCH_EXTENSIONS_DIR ?= $(CURDIR)/$(VENV)/torch_extensions
 export BIGTRK_TESTDATA ?= $(realpath ../shared)
 
 .PHONY: demo test check docs install

@@ -12,7 +12,6 @@ for name in (
     # Which are imported when an engine is made: by ours, and 680 modules by DeepSpeed.
     "bigtrk.parallel.engines.deepspeed_engine",
     "bigtrk.parallel.engines.fsdp",
-    "torch.utils.cpp_extension",
     "torch._inductor.compile_fx",
 ):
     import_module(name)
