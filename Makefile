@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 DOCUMENTED := $(VENV)/.documented
 export BIGTRK_TESTDATA ?= $(realpath ../shared)
 
-.PHONY: demo test check docs install
+.PHONY: demo test check types tests docs install
 install: $(INSTALLED)
 
 # torch first, by exact version: an open range would fetch gigabytes of CUDA on a CPU machine.
@@ -25,14 +25,21 @@ demo: $(INSTALLED)
 	rm -rf $(DEMO)
 	$(VENV)/bin/bigtrk demo $(DEMO)
 
-# What a contributor waits for; `make check` runs the slow tests, too.
+# What a contributor waits for; `make check` runs the slow tests, too. mypy keeps one core busy for a
+# minute and more: tests run beside it.
 test: SELECTED := -m 'not slow'
 test check: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(MAKE) --no-print-directory --jobs 2 types tests SELECTED="$(SELECTED)"
+
+types: $(INSTALLED)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder $(SELECTED)
+
+# The jobs of this make are nothing to those that tests start.
+tests: $(INSTALLED)
+	MAKEFLAGS= $(VENV)/bin/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder $(SELECTED)
 
 # A link or an anchor that leads nowhere ends it; mkdocs overlooks both when told to be --quiet.
 docs: $(DOCUMENTED)
