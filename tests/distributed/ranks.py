@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,22 @@ def run_ranks(
         )
         files = [Path(folder) / f"{rank}.pt" for rank in range(world_size)]
         return [torch.load(file, weights_only=False) for file in files]
+
+
+def run_all(
+    world_size: int, works: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]
+) -> dict[str, list[Any]]:
+    """Run several works, each with its arguments, one after another on the same processes, whose
+    start takes longer than most works; their results by name, then by rank.
+    """
+    results = run_ranks(world_size, _in_turn, works)
+    return {name: [of_rank[name] for of_rank in results] for name in works}
+
+
+def _in_turn(
+    ranks: Ranks, works: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]
+) -> dict[str, Any]:
+    return {name: work(ranks, *arguments) for name, (work, arguments) in works.items()}
 
 
 def _rank(
