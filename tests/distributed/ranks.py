@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,16 @@ FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tests.distributed.preloaded"])
 # A process without others, for what needs no group.
 ALONE = Ranks(0, 1, 0, 1, "test")
+# By name, what ranks call and its arguments after the ranks.
+Works = Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What works returned, by the number of ranks, by name, then by rank; the folder of runs."""
+
+    of: dict[int, dict[str, list[Any]]]
+    folder: Path
 
 
 def run_ranks(
@@ -40,9 +51,7 @@ def run_ranks(
         return [torch.load(file, weights_only=False) for file in files]
 
 
-def run_all(
-    world_size: int, works: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]
-) -> dict[str, list[Any]]:
+def run_all(world_size: int, works: Works) -> dict[str, list[Any]]:
     """Run several works, each with its arguments, one after another on the same processes, whose
     start takes longer than most works; their results by name, then by rank.
     """
@@ -50,9 +59,7 @@ def run_all(
     return {name: [of_rank[name] for of_rank in results] for name in works}
 
 
-def _in_turn(
-    ranks: Ranks, works: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]
-) -> dict[str, Any]:
+def _in_turn(ranks: Ranks, works: Works) -> dict[str, Any]:
     return {name: work(ranks, *arguments) for name, (work, arguments) in works.items()}
 
 

@@ -1,7 +1,6 @@
 """Small events whole and large ones in sectors, by memory: one training at every world size."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from bigtrk.training.steps.routed_step import RoutedStep, check_routes
 from bigtrk.training.steps.routers import training_router
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
-from tests.distributed.ranks import run_all
+from tests.distributed.ranks import Done, run_all
 
 PARTS = 4
 
@@ -140,14 +139,6 @@ def halved_gib(data: Path) -> float:
 def whole_gib(data: Path) -> float:
     stored = settings(data, data, routing="stored")
     return gib_for(stored, data, 1, WHOLE, Cut(PARTS, 1), events=1)
-
-
-@dataclass(frozen=True)
-class Done:
-    """What ranks returned, by their number and by name, and the folder of their runs."""
-
-    of: dict[int, dict[str, list[Any]]]
-    folder: Path
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Ranks with several sectors of an event train like the whole graph, on however many ranks."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from bigtrk.training.steps.routers import training_router
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source
 from tests.distributed.parity import Oracle, stitched, worst
-from tests.distributed.ranks import run_all
+from tests.distributed.ranks import Done, run_all
 from tests.distributed.runs import fit_all, losses, write_in_sectors
 from tests.distributed.test_parity import configuration, sector_step
 from tests.models import user_models
@@ -80,14 +79,6 @@ def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> list[list[Cu
 def of_form(data: Path, form: str) -> Configuration:
     model = {"name": f"{user_models.__name__}:{form}", "options": {"hidden": 6, "layers": 2}}
     return settings(data, data / "none", model=model)
-
-
-@dataclass(frozen=True)
-class Done:
-    """What ranks returned, by their number and by name, and the folder of their runs."""
-
-    of: dict[int, dict[str, list[Any]]]
-    folder: Path
 
 
 @pytest.fixture(scope="module")
