@@ -53,3 +53,13 @@ def testdata() -> Path:
     if not folder or not (Path(folder) / "data").is_dir():
         pytest.skip("BIGTRK_TESTDATA does not name a folder with data/ and golden/")
     return Path(folder)
+
+
+@pytest.fixture
+def in_three(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proves models in three sectors alone, of every kind of graph: a third of the time. Others are
+    proved in all numbers of sectors.
+    """
+    from bigtrk.proof import cases
+
+    monkeypatch.setattr(cases, "PARTS", (3,))

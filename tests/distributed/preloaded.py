@@ -6,7 +6,12 @@ import gc
 from importlib import import_module
 
 for name in (
+    "pytest",
     "bigtrk.train",
+    "bigtrk.pipeline.reconstruct",
+    "bigtrk.reports",
+    "partition.one_event",
+    "tests.programs",
     "tests.distributed.runs",
     "tests.distributed.parity",
     # Which are imported when an engine is made: by ours, and 680 modules by DeepSpeed.
