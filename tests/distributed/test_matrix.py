@@ -33,13 +33,10 @@ CHOSEN = [
     Trial(5, "FSDP2", "fp64", "offload", 3, per_rank=2),
     Trial(4, "FSDP2 hybrid", "fp64", "layer", 1),
 ]
-# In an empty sector ranks could wait for each other, whatever the engine; it takes two other kinds.
+# In an empty sector ranks could wait for each other, whatever the engine; it takes one other kind.
 EMPTY = "empty sector"
 OTHERS = [kind for kind in KINDS if kind != EMPTY]
-QUICK = {
-    trial: (EMPTY, *(OTHERS[(2 * i + j) % len(OTHERS)] for j in range(2)))
-    for i, trial in enumerate(CHOSEN)
-}
+QUICK = {trial: (EMPTY, OTHERS[i % len(OTHERS)]) for i, trial in enumerate(CHOSEN)}
 SLOW = {
     trial: tuple(kind for kind in KINDS if kind not in quick) for trial, quick in QUICK.items()
 }
@@ -74,14 +71,14 @@ def cases() -> list[Case]:
 
 
 def test_training_in_sectors_equals_the_whole_graph(cases: list[Case]) -> None:
-    assert len(cases) == 3 * len(CHOSEN)
+    assert len(cases) == 2 * len(CHOSEN)
     assert [case.row() for case in cases if not case.passed] == []
 
 
 @pytest.mark.slow  # all kinds of graphs are among those above
 def test_each_engine_does_so_on_every_kind_of_graph() -> None:
     cases = run(SLOW)
-    assert len(cases) == (len(KINDS) - 3) * len(CHOSEN)
+    assert len(cases) == (len(KINDS) - 2) * len(CHOSEN)
     assert [case.row() for case in cases if not case.passed] == []
 
 

@@ -42,7 +42,7 @@ CASES: dict[int, dict[str, tuple[dict[str, Any], str]]] = {
     4: {**INTERACTION, "FSDP2 hybrid": ({"name": "fsdp2", "shard_ranks": 2}, "interaction")},
 }
 # Checkpoints of every engine are resumed on two ranks by test_checkpoints.py.
-QUICK: dict[int, tuple[str, ...]] = {2: (), 3: ("DDP", "DDP, attention", "coalesced", "FSDP2"), 4: ()}
+QUICK: dict[int, tuple[str, ...]] = {2: (), 3: ("DDP", "coalesced", "FSDP2"), 4: ()}
 
 
 def configuration(events: Path, run: Path, engine: dict[str, Any], model: str) -> Configuration:
