@@ -14,15 +14,9 @@ from tests.programs import CHECKOUT, run_shell
 
 
 @pytest.mark.parametrize(
-    ("variables", "least_efficiency", "most_fakes"),
-    [
-        ("PARTICLES=600", 0.3, 0.3),
-        pytest.param("", 0.5, 0.15, marks=pytest.mark.slow),  # two minutes
-    ],
+    "variables", ["PARTICLES=600", pytest.param("", marks=pytest.mark.slow)], ids=["small", "whole"]
 )
-def test_make_demo(
-    tmp_path: Path, variables: str, least_efficiency: float, most_fakes: float
-) -> None:
+def test_make_demo(tmp_path: Path, variables: str) -> None:
     demo = tmp_path / "demo"
     printed = run_shell(f"make demo DEMO={demo} {variables}", CHECKOUT)
     assert "Where the time goes" in printed
@@ -37,12 +31,12 @@ def test_make_demo(
     assert run["launcher"] == "deepspeed"
     steps = map(json.loads, (demo / "run" / "metrics.jsonl").read_text().splitlines())
     assert {parts for step in steps for parts in step.get("routes", {}).values()} == {2}
-    tracks_are_found(demo, least_efficiency, most_fakes)
+    tracks_are_found(demo)
     assert len(re.findall(r"^\$ ", printed, re.MULTILINE)) == 11
     assert "TrackML score" in printed.split("bigtrk score")[-1]
 
 
-def tracks_are_found(demo: Path, least_efficiency: float, most_fakes: float) -> None:
+def tracks_are_found(demo: Path) -> None:
     """Checks the tracks of events that nothing was trained on, and that have no truth."""
     assert (demo / "pipeline" / "pipeline.json").is_file()
     names = {path.name.split(".")[0].split("-")[-1] for path in (demo / "hits").glob("event*")}
@@ -52,5 +46,5 @@ def tracks_are_found(demo: Path, least_efficiency: float, most_fakes: float) -> 
     [strict] = [one for one in found.matching if (one.style, one.mode) == ("ATLAS", "strict")]
     assert strict.efficiency is not None
     assert strict.fake_rate is not None
-    assert strict.efficiency > least_efficiency
-    assert strict.fake_rate < most_fakes
+    assert strict.efficiency > 0.5
+    assert strict.fake_rate < 0.15
