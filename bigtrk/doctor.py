@@ -95,9 +95,7 @@ def examine() -> dict[str, Any]:
         "warnings": list(_warnings(host["accelerator"], problem)),
         "commands": list(_commands(packages)),
         "optional_commands": [
-            part.remedy
-            for part in (*packages, *tools)
-            if part.remedy and not part.required
+            part.remedy for part in (*packages, *tools) if part.remedy and not part.required
         ],
     }
 

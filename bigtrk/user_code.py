@@ -113,7 +113,7 @@ def no_exit() -> Iterator[None]:
 
 @cache
 def _installed(path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Lists the distributions of each installed package: reading them all takes a fifth of a second.
+    """Lists the distributions of each installed package, which takes a fifth of a second.
 
     path: that of the search for modules, by which they are found.
     """

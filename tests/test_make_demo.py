@@ -1,6 +1,4 @@
-"""`make demo`, as a newcomer would type it: the main job, then hits without truth to tracks; and the
-same on smaller events.
-"""
+"""`make demo`, as a newcomer would type it: the main job, then hits without truth to tracks."""
 
 import json
 import re

@@ -73,7 +73,10 @@ def lacking(thing: Any, paths: tuple[str, ...]) -> Iterator[str]:
 
 
 def moved(ranks: Ranks, compiled: Path) -> dict[str, list[str]]:
-    """Names what live engines of each stage do not have. compiled: the folder of what they compile."""
+    """Names what live engines of each stage do not have.
+
+    compiled: the folder of what they compile.
+    """
     from deepspeed.comm import comm
 
     backend = import_module("deepspeed.comm.torch")

@@ -36,10 +36,10 @@ CHOSEN = [
 # In an empty sector ranks could wait for each other, whatever the engine; it takes one other kind.
 EMPTY = "empty sector"
 OTHERS = [kind for kind in KINDS if kind != EMPTY]
-QUICK = {trial: (EMPTY, OTHERS[i % len(OTHERS)]) for i, trial in enumerate(CHOSEN)}
-SLOW = {
-    trial: tuple(kind for kind in KINDS if kind not in quick) for trial, quick in QUICK.items()
+QUICK: dict[Trial, tuple[str, ...]] = {
+    trial: (EMPTY, OTHERS[i % len(OTHERS)]) for i, trial in enumerate(CHOSEN)
 }
+SLOW = {trial: tuple(kind for kind in KINDS if kind not in quick) for trial, quick in QUICK.items()}
 
 
 def test_the_part_has_every_value_of_the_whole() -> None:
