@@ -216,8 +216,8 @@ def make_deepspeed(
 
 
 def _compile_nothing() -> None:
-    """Spares ranks on CPUs an operation that DeepSpeed's inference alone calls: it is compiled at its
-    first use, and every process runs a compiler to find out whether it can be.
+    """Spares ranks on CPUs an operation that DeepSpeed's inference alone calls: it is compiled at
+    its first use, and every process runs a compiler to find out whether it can be.
     """
     # The package's name `torch` is torch itself by now.
     vars(import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
