@@ -4,12 +4,9 @@ VENV := .venv
 DEMO ?= demo
 INSTALLED := $(VENV)/.installed
 DOCUMENTED := $(VENV)/.documented
-# DeepSpeed compiles an operation at its first use. In the user's shared cache two environments
-# overwrite each other's, and a job killed while compiling leaves a lock that blocks all others.
-export TORCH_EXTENSIONS_DIR ?= $(CURDIR)/$(VENV)/torch_extensions
 export BIGTRK_TESTDATA ?= $(realpath ../shared)
 
-.PHONY: demo test check docs install
+.PHONY: demo test check types tests docs install
 install: $(INSTALLED)
 
 # torch first, by exact version: an open range would fetch gigabytes of CUDA on a CPU machine.
@@ -26,16 +23,23 @@ $(DOCUMENTED): $(INSTALLED)
 
 demo: $(INSTALLED)
 	rm -rf $(DEMO)
-	$(VENV)/bin/bigtrk demo $(DEMO)
+	$(VENV)/bin/bigtrk demo $(DEMO) $(if $(PARTICLES),--particles $(PARTICLES))
 
-# What a contributor waits for; `make check` runs the slow tests, too.
+# What a contributor waits for; `make check` runs the slow tests, too. mypy keeps one core busy for a
+# minute and more: tests run beside it.
 test: SELECTED := -m 'not slow'
 test check: $(INSTALLED)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(MAKE) --no-print-directory --jobs 2 types tests SELECTED="$(SELECTED)"
+
+types: $(INSTALLED)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	$(VENV)/bin/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder $(SELECTED)
+
+# The jobs of this make are nothing to those that tests start.
+tests: $(INSTALLED)
+	MAKEFLAGS= $(VENV)/bin/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(SELECTED)
 
 # A link or an anchor that leads nowhere ends it; mkdocs overlooks both when told to be --quiet.
 docs: $(DOCUMENTED)

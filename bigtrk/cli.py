@@ -201,14 +201,19 @@ def doctor(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def demo(out: Annotated[Path, typer.Argument(help="folder for all that it makes")]) -> None:
+def demo(
+    out: Annotated[Path, typer.Argument(help="folder for all that it makes")],
+    particles: Annotated[
+        int, typer.Option(min=1, help="particles per event; of fewer less is learnt, and sooner")
+    ] = 3000,
+) -> None:
     """The main job on simulated events: simulate, build, partition, train, evaluate, report.
 
     Then the pipeline in small: from hits without truth to tracks, which are judged.
     """
     from bigtrk.demo import run_demo
 
-    run_demo(out)
+    run_demo(out, particles)
 
 
 def main() -> None:

@@ -13,16 +13,16 @@ import bigtrk
 from bigtrk.console import console, say
 from bigtrk.errors import InputError
 
-EVENTS, UNKNOWN, PARTICLES = 8, 2, 3000  # UNKNOWN: events that nothing is trained or chosen on
+EVENTS, UNKNOWN = 8, 2  # UNKNOWN: events that nothing is trained or chosen on
 DEFAULT_PORT = 29500
 
 
-def commands(out: Path) -> list[str]:
-    """Returns the command lines of the demo, in order."""
-    return [*_main_job(out), *_hits_to_tracks(out)]
+def commands(out: Path, particles: int) -> list[str]:
+    """Returns the command lines of the demo, in order. particles: number in each event."""
+    return [*_main_job(out, particles), *_hits_to_tracks(out, particles)]
 
 
-def _main_job(out: Path) -> list[str]:
+def _main_job(out: Path, particles: int) -> list[str]:
     """Lists what leads from events to a trained classifier and its evaluation."""
     overrides = [
         f"data.train=[{out}/sectors]",
@@ -40,7 +40,7 @@ def _main_job(out: Path) -> list[str]:
     ]
     train = f"{_shipped('train.py')} {' '.join(overrides)}"
     return [
-        f"bigtrk simulate {out}/events --events {EVENTS} --particles {PARTICLES}",
+        f"bigtrk simulate {out}/events --events {EVENTS} --particles {particles}",
         f"bigtrk build {out}/events {out}/graphs",
         f"python -m partition {out}/graphs {out}/sectors --parts 2",
         f"deepspeed --quiet{_free_port()} --num_gpus 2 {train}",
@@ -49,11 +49,11 @@ def _main_job(out: Path) -> list[str]:
     ]
 
 
-def _hits_to_tracks(out: Path) -> list[str]:
+def _hits_to_tracks(out: Path, particles: int) -> list[str]:
     """Lists what leads from hits whose particles nobody knows to tracks; the same events are then
     simulated again with their truth, to judge the tracks by.
     """
-    unknown = f"--events {UNKNOWN} --first-event {EVENTS} --particles {PARTICLES}"
+    unknown = f"--events {UNKNOWN} --first-event {EVENTS} --particles {particles}"
     settings = _shipped("configs/pipeline_quick.yaml")
     return [
         f"bigtrk pipeline train {out}/events {out}/pipeline {settings}",
@@ -82,8 +82,8 @@ def _free_port() -> str:
         return f" --master_port {probe.getsockname()[1]}"
 
 
-def run_demo(out: Path) -> None:
-    """Runs the demo into `out`, which must not hold one already.
+def run_demo(out: Path, particles: int) -> None:
+    """Runs the demo into `out`, which must not hold one already, on events of so many particles.
 
     Raises:
         InputError: `out` exists, or a command failed.
@@ -91,7 +91,7 @@ def run_demo(out: Path) -> None:
     if out.exists():
         raise InputError(f"{out}: exists already; remove it, or name another folder")
     start = time.perf_counter()
-    for command in commands(out):
+    for command in commands(out, particles):
         console.rule(style="dim")
         say(f"$ {command}", style="bold")
         _run(command)

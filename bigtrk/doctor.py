@@ -38,7 +38,6 @@ REQUIRED = {
     "safetensors": "graph, sector and model files",
     "rich": "tables and progress",
     "typer": "the command line",
-    "ninja": "compiling DeepSpeed's operations",
 }
 OPTIONAL = {
     "nvidia-ml-py": "power and energy of NVIDIA devices",
@@ -76,10 +75,10 @@ def examine() -> dict[str, Any]:
     DeepSpeed, with what it lacks.
     """
     packages = [*map(_required, REQUIRED), *map(_optional, OPTIONAL)]
-    tools = [_cxx_compiler(), _ninja(), _c_compiler(), _srun(), _pdsh()]
+    tools = [_c_compiler(), _srun(), _pdsh()]
     host, problem = _host()
     lacking = [package.name for package in packages if package.required and not package.fine]
-    for_deepspeed = [part.name for part in (*packages, *tools[:2]) if _deepspeed_lacks(part)]
+    for_deepspeed = [one.name for one in packages if one.name == "deepspeed" and not one.fine]
     return {
         "ready": not lacking and problem is None,
         "packages": [asdict(package) for package in packages],
@@ -94,11 +93,9 @@ def examine() -> dict[str, Any]:
             "deepspeed": {"ready": problem is None and not for_deepspeed, "lacks": for_deepspeed},
         },
         "warnings": list(_warnings(host["accelerator"], problem)),
-        "commands": (commands := list(_commands(packages, tools))),
+        "commands": list(_commands(packages)),
         "optional_commands": [
-            part.remedy
-            for part in (*packages, *tools)
-            if part.remedy and not part.required and part.remedy not in commands
+            part.remedy for part in (*packages, *tools) if part.remedy and not part.required
         ],
     }
 
@@ -167,25 +164,6 @@ def _c_compiler() -> Finding:
     return Finding("C compiler", "fast passes over edges and sampling on CPUs", path, False, remedy)
 
 
-def _cxx_compiler() -> Finding:
-    # torch's extension builder calls this one; it takes all of CXX for a program's name.
-    path = shutil.which(os.environ.get("CXX", "c++"))
-    remedy = None if path else _system({"apt-get": "g++", "dnf": "gcc-c++"}, "module load gcc")
-    return Finding("C++ compiler", "DeepSpeed's operations", path, required=False, remedy=remedy)
-
-
-def _ninja() -> Finding:
-    path = shutil.which("ninja")
-    beside = Path(sys.executable).parent
-    if path:
-        remedy = None
-    elif (beside / "ninja").exists():
-        remedy = f"export PATH={shlex.quote(str(beside))}:$PATH"
-    else:
-        remedy = _pip("install", "ninja")
-    return Finding("ninja", "DeepSpeed's operations", path, required=False, remedy=remedy)
-
-
 def _srun() -> Finding:
     return Finding("srun", "several nodes under SLURM", shutil.which("srun"), False, None)
 
@@ -201,10 +179,6 @@ def _system(packages: dict[str, str], otherwise: str) -> str:
         if shutil.which(manager):
             return f"sudo {manager} install {package}"
     return otherwise
-
-
-def _deepspeed_lacks(part: Finding) -> bool:
-    return not part.fine and part.name in ("deepspeed", "C++ compiler", "ninja")
 
 
 def _host() -> tuple[dict[str, Any], str | None]:
@@ -302,13 +276,12 @@ def _is_from_index(package: str) -> bool:
         return False
 
 
-def _commands(packages: Sequence[Finding], tools: Sequence[Finding]) -> Iterator[str]:
-    """Yields one pip command for all that is required, then the tools of the DeepSpeed engine."""
+def _commands(packages: Sequence[Finding]) -> Iterator[str]:
+    """Yields one pip command for all that is required."""
     needed = zip(REQUIRED, packages, strict=False)  # the required packages come first
     missing = [requirement for requirement, package in needed if not package.fine]
     if missing:
         yield _pip("install", *missing)
-    yield from (tool.remedy for tool in tools if tool.remedy and _deepspeed_lacks(tool))
 
 
 def _host_pairs(findings: dict[str, Any]) -> dict[str, str]:

@@ -23,7 +23,8 @@ from tests.test_bad_input import write_heptrkx
 
 COMMANDS = [
     "bigtrk simulate events --events 2 --particles 40 --seed 3",
-    "bigtrk simulate more --events 1 --first-event 2 --detectors events/detectors.csv.gz",
+    "bigtrk simulate more --events 1 --first-event 2 --particles 40 "
+    "--detectors events/detectors.csv.gz",
     "bigtrk simulate hits --events 1 --particles 40 --no-truth",
     "bigtrk simulate sample --events 2 --particles 40 --format colliderml",
     "bigtrk simulate csv --events 1 --particles 40 --format trackml",
@@ -90,6 +91,7 @@ ELSEWHERE = {
     "export tracks": "tests/formats/test_track_exports.py",
     "export acts-graphs": "tests/formats/test_acts_graphs.py",
     "reconstruct": "tests/pipeline/test_pipeline.py",
+    "demo": "tests/test_make_demo.py",
     "scale": "tests/studies/scaling/test_series.py",
     "study": "tests/studies/test_sampling_study.py",
 }

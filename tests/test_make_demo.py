@@ -4,14 +4,19 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from bigtrk.tracks.matching import Criteria
 from bigtrk.training.evaluation.score_files import score_files
 from tests.programs import CHECKOUT, run_shell
 
 
-def test_make_demo(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "variables", ["PARTICLES=600", pytest.param("", marks=pytest.mark.slow)], ids=["small", "whole"]
+)
+def test_make_demo(tmp_path: Path, variables: str) -> None:
     demo = tmp_path / "demo"
-    printed = run_shell(f"make demo DEMO={demo}", CHECKOUT)
+    printed = run_shell(f"make demo DEMO={demo} {variables}", CHECKOUT)
     assert "Where the time goes" in printed
     assert "matching" in printed
     (written,) = (demo / "run" / "evaluations").glob("graphs-*.json")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.builders.build_folder import build_folder
 from bigtrk.reports import read_run
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
+from bigtrk.train import PROGRAM, main
 from bigtrk.train import __file__ as program
+from tests.distributed.ranks import FORKSERVER
 from tests.programs import run_here
 
 STOP_REQUEST = "from bigtrk.training.stop_request import StopRequest"
@@ -41,19 +43,59 @@ def train(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+class Training:
+    """A training in a process forked from one that has imported all that it needs."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._said = folder / "said"
+        self._said.touch()
+        self._process = FORKSERVER.Process(target=_main, args=(folder, arguments, self._said))
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Returns the exit status, None while it runs."""
+        return self._process.exitcode
+
+    def ended_by(self, number: int) -> list[str]:
+        """Sends a signal; returns the lines on stderr at the end."""
+        os.kill(self.pid, number)
+        self._process.join(timeout=300)
+        return self._said.read_text().splitlines()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+def _main(folder: Path, arguments: tuple[str, ...], said: Path) -> None:
+    for stream, path in ((1, Path(os.devnull)), (2, said)):
+        os.dup2(os.open(path, os.O_WRONLY), stream)
+    os.chdir(folder)
+    sys.argv = [PROGRAM, *arguments]
+    main()
+
+
+def wait_for(file: Path, poll: Callable[[], int | None]) -> None:
+    while not file.exists():
+        assert poll() is None
+        time.sleep(0.05)
+
+
 @contextmanager
-def started(graphs: Path, run: Path, there: str, *settings: str) -> Iterator[subprocess.Popen[str]]:
+def started(graphs: Path, run: Path, there: str, *settings: str) -> Iterator[Training]:
     """A training without end, once it has written a file; it is killed after the block."""
-    with train(
-        run.parent, f"data.train=[{graphs}]", f"run.folder={run}", *SMALL, *settings
-    ) as training:
-        try:
-            while not (run / there).exists():
-                assert training.poll() is None
-                time.sleep(0.05)
-            yield training
-        finally:
-            training.kill()
+    arguments = (f"data.train=[{graphs}]", f"run.folder={run}", *SMALL, *settings)
+    training = Training(run.parent, *arguments)
+    try:
+        wait_for(run / there, training.poll)
+        yield training
+    finally:
+        training.kill()
 
 
 def test_sigterm_saves_and_asks_to_be_started_again(
@@ -64,10 +106,9 @@ def test_sigterm_saves_and_asks_to_be_started_again(
 ) -> None:
     run = tmp_path / "run"
     with started(graphs, run, "metrics.jsonl") as training:
-        training.send_signal(signal.SIGTERM)
-        said = training.communicate(timeout=300)[1].splitlines()[-1]
+        said = training.ended_by(signal.SIGTERM)[-1]
     done = len(read_run(run).steps)
-    assert training.returncode == 75
+    assert training.poll() == 75
     assert said == (
         f"bigtrk/train.py: SIGTERM (rank 0): stopped after step {done}, saved; continue with "
         f"--resume {run}"
@@ -126,9 +167,8 @@ def test_a_run_is_evaluated_while_it_lives_and_once_it_is_stopped(
     with started(graphs, run, there, "data.validation=1") as training:
         living = evaluated(run, graphs, monkeypatch, capsys)
         assert training.poll() is None
-        training.send_signal(signal.SIGTERM)
-        training.communicate(timeout=300)
-    assert training.returncode == 75
+        training.ended_by(signal.SIGTERM)
+    assert training.poll() == 75
     stopped = evaluated(run, graphs, monkeypatch, capsys)
     assert 0 < living["step"] <= stopped["step"] == len(read_run(run).steps)
     assert (stopped["events"], stopped["events_left_out"]) == (1, 2)
@@ -141,10 +181,15 @@ def test_a_run_is_evaluated_while_it_lives_and_once_it_is_stopped(
 
 
 def test_ctrl_c_saves_and_says_how_to_resume(tmp_path: Path, graphs: Path) -> None:
+    """In a process of its own, as by hand."""
     run = tmp_path / "run"
-    with started(graphs, run, "metrics.jsonl") as training:
-        training.send_signal(signal.SIGINT)
-        said = training.communicate(timeout=300)[1].splitlines()
+    with train(tmp_path, f"data.train=[{graphs}]", f"run.folder={run}", *SMALL) as training:
+        try:
+            wait_for(run / "metrics.jsonl", training.poll)
+            training.send_signal(signal.SIGINT)
+            said = training.communicate(timeout=300)[1].splitlines()
+        finally:
+            training.kill()
     assert training.returncode == 75
     assert "saving after this step; Ctrl-C again ends at once, without saving" in said
     assert said[-1] == (
@@ -184,9 +229,7 @@ def test_ctrl_c_under_torchrun_saves_once_for_all(tmp_path: Path, graphs: Path) 
         text=True,
         start_new_session=True,
     ) as launch:
-        while not (run / "metrics.jsonl").exists():
-            assert launch.poll() is None
-            time.sleep(0.05)
+        wait_for(run / "metrics.jsonl", launch.poll)
         os.killpg(launch.pid, signal.SIGINT)
         said = launch.communicate(timeout=300)[1]
     steps = len(read_run(run).steps)

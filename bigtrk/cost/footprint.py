@@ -78,7 +78,7 @@ class Footprint:
     layered: bool
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def footprint(
     config: ModelConfig,
     n_node_features: int,

@@ -89,7 +89,9 @@ class CostModel:
 
     def footprint(self, cut: bool, sectors: int = 1) -> Footprint:
         features = self.n_node_features, self.n_edge_features
-        return footprint(self.model, *features, cut, self._away_in, sectors)
+        # What weights a training starts from changes no count.
+        model = self.model.model_copy(update={"init_from": None, "init_partly": False})
+        return footprint(model, *features, cut, self._away_in, sectors)
 
     @property
     def _away_in(self) -> int | None:

@@ -4,6 +4,7 @@ Shapes: N nodes, E edges.
 """
 
 from dataclasses import replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ KINDS = (
 N_NODES, N_EDGES = 97, 158
 
 
+@cache
 def draw(
     kind: str, parts: int, n_node_features: int, n_edge_features: int
 ) -> tuple[EventGraph, list[Sector]]:

@@ -21,10 +21,7 @@ while (($#)); do
 done
 [[ $nodes =~ ^[0-9]+$ ]] && ((nodes >= 2 && nodes <= 200)) || fail "--nodes $nodes: give 2 to 200"
 need_root
-need sshd=openssh-server ssh=openssh-client pdsh=pdsh ip=iproute2 g++=g++
-# DeepSpeed's compiled op: were this rehearsal stopped while it holds the lock in the user's own
-# folder, every later DeepSpeed run would wait for ever.
-export TORCH_EXTENSIONS_DIR=$work/extensions
+need sshd=openssh-server ssh=openssh-client pdsh=pdsh ip=iproute2
 
 # What passwordless ssh between the hosts takes; the launcher calls plain `ssh HOST hostname`.
 write_ssh() {
@@ -56,12 +53,9 @@ write_ssh
 start_hosts "${names[@]}"
 for name in "${names[@]}"; do on "$name" /usr/sbin/sshd; done
 printf '%s slots=1\n' "${names[@]}" >hostfile
-# The launcher passes no PATH on, and DeepSpeed looks for ninja there.
 cat >.deepspeed_env <<END
 DS_ACCELERATOR=cpu
 GLOO_SOCKET_IFNAME=eth0
-TORCH_EXTENSIONS_DIR=$TORCH_EXTENSIONS_DIR
-PATH=$PATH
 END
 start=$SECONDS
 DS_ACCELERATOR=cpu attend on node1 deepspeed --hostfile hostfile --num_nodes "$nodes" \

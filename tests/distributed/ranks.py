@@ -3,7 +3,8 @@
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,16 @@ FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(["tests.distributed.preloaded"])
 # A process without others, for what needs no group.
 ALONE = Ranks(0, 1, 0, 1, "test")
+# By name, what ranks call and its arguments after the ranks.
+Works = Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What works returned, by the number of ranks, by name, then by rank; the folder of runs."""
+
+    of: dict[int, dict[str, list[Any]]]
+    folder: Path
 
 
 def run_ranks(
@@ -38,6 +49,18 @@ def run_ranks(
         )
         files = [Path(folder) / f"{rank}.pt" for rank in range(world_size)]
         return [torch.load(file, weights_only=False) for file in files]
+
+
+def run_all(world_size: int, works: Works) -> dict[str, list[Any]]:
+    """Run several works, each with its arguments, one after another on the same processes, whose
+    start takes longer than most works; their results by name, then by rank.
+    """
+    results = run_ranks(world_size, _in_turn, works)
+    return {name: [of_rank[name] for of_rank in results] for name in works}
+
+
+def _in_turn(ranks: Ranks, works: Works) -> dict[str, Any]:
+    return {name: work(ranks, *arguments) for name, (work, arguments) in works.items()}
 
 
 def _rank(

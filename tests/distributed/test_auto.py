@@ -15,7 +15,7 @@ from bigtrk.training.data.event_source import open_events, split_validation
 from bigtrk.training.data.events import Events
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import run_all, run_ranks
 from tests.distributed.runs import losses, train, write_events
 
 WORLD = 2
@@ -82,8 +82,6 @@ def test_a_choice_is_recorded_and_trained_and_kept(
 
 
 def test_all_ranks_have_one_choice_and_what_is_configured_stays(data: Path, tmp_path: Path) -> None:
-    free, first = run_ranks(WORLD, chosen, settings(data, tmp_path))
-    assert free == first
     kept = settings(
         data,
         tmp_path,
@@ -91,7 +89,10 @@ def test_all_ranks_have_one_choice_and_what_is_configured_stays(data: Path, tmp_
         engine={"name": "fsdp2"},
         training={"memory_gib": 3.25},
     )
-    found = Configuration.model_validate_json(run_ranks(WORLD, chosen, kept)[1])
+    works = {"free": (chosen, (settings(data, tmp_path),)), "kept": (chosen, (kept,))}
+    made = run_all(WORLD, works)
+    assert made["free"][0] == made["free"][1]
+    found = Configuration.model_validate_json(made["kept"][1])
     assert (found.model.recompute, found.model.precision) == ("layer", "bf16")
     assert (found.engine.name, found.training.memory_gib) == ("fsdp2", 3.25)
     assert found == kept

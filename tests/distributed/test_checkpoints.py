@@ -38,9 +38,10 @@ from tests.distributed.ranks import run_ranks
 from tests.distributed.runs import ENGINES
 
 DECAY = 0.7  # of averaged weights
-ELSEWHERE = ("DDP", "FSDP2", "zero1", "zero3")  # which read all others', on any number of ranks
+READERS = ("DDP", "FSDP2", "zero1", "zero3")
 EVENTS = range(len(sources()))
 State = dict[str, Tensor]
+Pairs = dict[str, tuple[str, ...]]  # by an engine that reads, those whose checkpoints it reads
 
 
 def progress(step: int) -> Progress:
@@ -149,12 +150,12 @@ def engines_write(ranks: Ranks, folder: Path) -> dict[str, Written]:
     return found
 
 
-def engines_read(ranks: Ranks, folder: Path, out: Path, readers: list[str]) -> dict[str, State]:
-    """Weights of each reader, after loading each engine's checkpoint, and what it then writes."""
+def engines_read(ranks: Ranks, folder: Path, out: Path, pairs: Pairs) -> dict[str, State]:
+    """Weights of each reader, after loading checkpoints of its engines, and what it then writes."""
     found = {}
-    for name in readers:
+    for name, engines in pairs.items():
         reader = Trial(ranks, name, folder)
-        for written in ENGINES:
+        for written in engines:
             reader.move(folder / written)
             reader.checkpoints.load()
             found[f"{name}-{written}"] = reader.weights()
@@ -163,9 +164,19 @@ def engines_read(ranks: Ranks, folder: Path, out: Path, readers: list[str]) -> d
     return found
 
 
+def two_each(world_size: int) -> Pairs:
+    """Lets four engines read two others' each, and so all: other ones on other numbers of ranks."""
+    names = list(ENGINES)
+    starts = range(world_size, world_size + len(names), 2)
+    return {
+        reader: tuple(names[(start + i) % len(names)] for i in range(2))
+        for reader, start in zip(READERS, starts, strict=True)
+    }
+
+
 def work_of_2(ranks: Ranks, folder: Path) -> Any:
     written = engines_write(ranks, folder)
-    return written, engines_read(ranks, folder, folder / "2", list(ELSEWHERE))
+    return written, engines_read(ranks, folder, folder / "2", two_each(2))
 
 
 # Starting processes costs more than all they do here.
@@ -240,7 +251,7 @@ def test_the_average_is_evaluated_and_the_weights_put_back(
 
 
 def check_read(two: tuple[Any, Path], read: dict[str, State], out: Path, ranks: int) -> None:
-    """Checks that readers found what each engine wrote, and wrote the same on `ranks` ranks."""
+    """Checks that readers found what engines wrote, and wrote the same on `ranks` ranks."""
     (wrote, _), folder = two
     for name, weights in read.items():
         written = name.split("-")[1]
@@ -250,21 +261,24 @@ def check_read(two: tuple[Any, Path], read: dict[str, State], out: Path, ranks: 
     assert {name.split("-")[1] for name in read} == set(ENGINES)
 
 
-def test_four_engines_read_every_other(two: tuple[Any, Path]) -> None:
+def test_engines_read_each_other(two: tuple[Any, Path]) -> None:
     check_read(two, two[0][1], two[1] / "2", 2)
-
-
-# Slow: what they read they read by the code of the four, and it takes half a minute.
-@pytest.mark.slow
-def test_the_other_engines_read_every_other(two: tuple[Any, Path]) -> None:
-    out, others = two[1] / "others", [name for name in ENGINES if name not in ELSEWHERE]
-    check_read(two, run_ranks(2, engines_read, two[1], out, others)[0], out, 2)
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_other_numbers_of_ranks_read_them(two: tuple[Any, Path], world_size: int) -> None:
     out = two[1] / str(world_size)
-    read = run_ranks(world_size, engines_read, two[1], out, list(ELSEWHERE))[0]
+    read = run_ranks(world_size, engines_read, two[1], out, two_each(world_size))[0]
+    check_read(two, read, out, world_size)
+
+
+# Slow: what they read they read by the code of those above.
+@pytest.mark.slow
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_every_engine_reads_every_other(two: tuple[Any, Path], world_size: int) -> None:
+    out, every = two[1] / f"every {world_size}", dict.fromkeys(ENGINES, tuple(ENGINES))
+    read = run_ranks(world_size, engines_read, two[1], out, every)[0]
+    assert len(read) == len(ENGINES) ** 2
     check_read(two, read, out, world_size)
 
 

@@ -1,7 +1,10 @@
 """Checks what bigtrk reads of DeepSpeed that is not documented: what has moved is named here."""
 
+import os
 import re
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +54,8 @@ PARAMETER: dict[int, tuple[str, ...]] = {
     3: THIRD_PARAMETER,
 }
 COMMUNICATION = ("timers.get_timers", "comms_logger.comms_dict")
-PATHS = {*FLAT, *FLAT_PARAMETER, *THIRD, *THIRD_PARAMETER, *COMMUNICATION}
+BACKEND = ("build_shm_op",)
+PATHS = {*FLAT, *FLAT_PARAMETER, *THIRD, *THIRD_PARAMETER, *COMMUNICATION, *BACKEND}
 # Names of one word could be anybody's, and a logger is in DeepSpeed's files, too.
 TELLING = {name for path in PATHS for name in path.split(".") if "_" in name} - {"comms_logger"}
 
@@ -68,11 +72,19 @@ def lacking(thing: Any, paths: tuple[str, ...]) -> Iterator[str]:
             at = getattr(at, name)
 
 
-def moved(ranks: Ranks) -> dict[str, list[str]]:
-    """Names what live engines of each stage do not have."""
+def moved(ranks: Ranks, compiled: Path) -> dict[str, list[str]]:
+    """Names what live engines of each stage do not have.
+
+    compiled: the folder of what they compile.
+    """
     from deepspeed.comm import comm
 
-    found = {"deepspeed.comm.comm": list(lacking(comm, COMMUNICATION))}
+    backend = import_module("deepspeed.comm.torch")
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(compiled)
+    found = {
+        "deepspeed.comm.comm": list(lacking(comm, COMMUNICATION)),
+        "deepspeed.comm.torch": list(lacking(backend, BACKEND)),
+    }
     for stage in STAGES:
         model = torch.nn.Linear(8, 8)
         settings = EngineSettings(name="deepspeed", ds_config=f"zero{stage}")
@@ -85,21 +97,28 @@ def moved(ranks: Ranks) -> dict[str, list[str]]:
     return found
 
 
-def test_what_is_read_of_deepspeed_is_there() -> None:
+def test_what_is_read_of_deepspeed_is_there(tmp_path: Path) -> None:
     version = pytest.importorskip("deepspeed").__version__
-    for rank, found in enumerate(run_ranks(2, moved)):
+    for rank, found in enumerate(run_ranks(2, moved, tmp_path)):
         for where, names in found.items():
             assert not names, (
                 f"DeepSpeed {version} has moved {names} of its {where} (rank {rank}): "
                 f"{READ_IN.name} reads it"
             )
+    assert not list(tmp_path.iterdir()), "it compiles"
+
+
+@cache
+def texts() -> dict[Path, str]:
+    """Reads all Python files."""
+    files = [path for room in ROOMS for path in (CHECKOUT / room).rglob("*.py")]
+    return {path: path.read_text() for path in files}
 
 
 @pytest.mark.parametrize("name", sorted({*TELLING, "ds_id"}))
 def test_it_is_read_in_one_file(name: str) -> None:
     pattern = re.compile(rf"\b{name}\b")
-    files = [path for room in ROOMS for path in (CHECKOUT / room).rglob("*.py")]
-    readers = [path for path in files if pattern.search(path.read_text())]
+    readers = [path for path, text in texts().items() if name in text and pattern.search(text)]
     assert set(readers) <= {READ_IN, Path(__file__)}
     assert READ_IN in readers or name == "ds_id", f"{name} is read no longer"
 

@@ -11,7 +11,7 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.build import build_radius_graphs
 from bigtrk.reports import read_run
 from bigtrk.training.settings import Configuration
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import run_all, run_ranks
 from tests.distributed.runs import fit_all, losses
 
 ENGINES = {
@@ -49,14 +49,39 @@ def settings(events: Path, run: Path, engine: str = "ddp", epochs: int = 2) -> C
     )
 
 
-def test_it_trains_alike_on_every_number_of_ranks(tmp_path: Path, events: Path) -> None:
-    for world_size in (1, 2, 3):
-        run_ranks(world_size, fit_all, settings(events, tmp_path / str(world_size)))
-    alone = losses(tmp_path / "1")
+# Slow: zero3 does more than zero1 does.
+OTHER_ENGINES = ["fsdp2", pytest.param("zero1", marks=pytest.mark.slow), "zero3"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, events: Path) -> Path:
+    """Runs on 1, 2 and 3 ranks; a long one on one; on two those of engines; and one that goes on on
+    three.
+    """
+    folder = tmp_path_factory.mktemp("runs")
+    halted = settings(events, folder / "halted")
+    halted = halted.model_copy(
+        update={"training": halted.training.model_copy(update={"minutes": 1e-6})}
+    )
+    whole = {n: (fit_all, (settings(events, folder / str(n)),)) for n in (1, 2, 3)}
+    engines = {
+        engine: (fit_all, (settings(events, folder / engine, engine),))
+        for engine in ("fsdp2", "zero3")
+    }
+    long = fit_all, (settings(events, folder / "long", epochs=20),)
+    run_all(1, {"whole": whole[1], "long": long})
+    run_all(2, {"whole": whole[2], "halted": (fit_all, (halted,)), **engines})
+    on = fit_all, (settings(events, folder / "halted"), folder / "halted")
+    run_all(3, {"whole": whole[3], "on": on})
+    return folder
+
+
+def test_it_trains_alike_on_every_number_of_ranks(runs: Path) -> None:
+    alone = losses(runs / "1")
     assert len(alone) == 2 * 3, "2 events in 3 wedges each, 2 to a step"
     for world_size in (2, 3):
-        assert losses(tmp_path / str(world_size)) == pytest.approx(alone, rel=1e-5)
-    found = [read_run(tmp_path / str(n)).epochs[-1].embedding for n in (1, 3)]
+        assert losses(runs / str(world_size)) == pytest.approx(alone, rel=1e-5)
+    found = [read_run(runs / str(n)).epochs[-1].embedding for n in (1, 3)]
     assert found[0]
     assert found[1]
     assert [*found[0].at] == ["95", "98", "99", "99.5"]
@@ -65,40 +90,21 @@ def test_it_trains_alike_on_every_number_of_ranks(tmp_path: Path, events: Path) 
         assert 0 < graph.efficiency <= 1
 
 
-@pytest.fixture(scope="module")
-def by_ddp(tmp_path_factory: pytest.TempPathFactory, events: Path) -> list[float]:
-    """The losses of a run on two ranks, to compare others with."""
-    run = tmp_path_factory.mktemp("by") / "ddp"
-    run_ranks(2, fit_all, settings(events, run))
-    return losses(run)
+@pytest.mark.parametrize("engine", OTHER_ENGINES)
+def test_every_engine_trains_it_alike(events: Path, runs: Path, engine: str) -> None:
+    if not (runs / engine).exists():
+        run_ranks(2, fit_all, settings(events, runs / engine, engine))
+    assert losses(runs / engine) == pytest.approx(losses(runs / "2"), rel=1e-4)
 
 
-# Slow: zero3 does more than zero1 does.
-@pytest.mark.parametrize(
-    "engine", ["fsdp2", pytest.param("zero1", marks=pytest.mark.slow), "zero3"]
-)
-def test_every_engine_trains_it_alike(
-    tmp_path: Path, events: Path, by_ddp: list[float], engine: str
+def test_it_goes_on_in_mid_epoch_on_other_ranks(runs: Path) -> None:
+    assert losses(runs / "halted") == pytest.approx(losses(runs / "2"), rel=1e-5)
+
+
+def test_the_radius_of_its_validation_keeps_the_edges(
+    tmp_path: Path, events: Path, runs: Path
 ) -> None:
-    run_ranks(2, fit_all, settings(events, tmp_path / engine, engine))
-    assert losses(tmp_path / engine) == pytest.approx(by_ddp, rel=1e-4)
-
-
-def test_it_goes_on_in_mid_epoch_on_other_ranks(tmp_path: Path, events: Path) -> None:
-    run, whole = tmp_path / "run", tmp_path / "whole"
-    run_ranks(2, fit_all, settings(events, whole))
-    halted = settings(events, run)
-    halted = halted.model_copy(
-        update={"training": halted.training.model_copy(update={"minutes": 1e-6})}
-    )
-    run_ranks(2, fit_all, halted)
-    run_ranks(3, fit_all, settings(events, run), run)
-    assert losses(run) == pytest.approx(losses(whole), rel=1e-5)
-
-
-def test_the_radius_of_its_validation_keeps_the_edges(tmp_path: Path, events: Path) -> None:
-    run_ranks(1, fit_all, settings(events, tmp_path / "run", epochs=20))
-    run = read_run(tmp_path / "run")
+    run = read_run(runs / "long")
     embedding = run.epochs[-1].embedding
     assert embedding
     assert embedding.loss is not None
@@ -106,7 +112,7 @@ def test_the_radius_of_its_validation_keeps_the_edges(tmp_path: Path, events: Pa
     assert first
     assert first.at["99"].edges > 1.5 * embedding.at["99"].edges, "it has learnt"
     out = tmp_path / "graphs"
-    build_radius_graphs(events / "events", out, tmp_path / "run", None, 0.99)
+    build_radius_graphs(events / "events", out, runs / "long", None, 0.99)
     held_back = GraphFolder(out).record("event000000002")
     assert held_back["radius"] == embedding.at["99"].radius
     assert held_back["edge_efficiency"] == pytest.approx(embedding.at["99"].efficiency, abs=1e-9)

@@ -19,7 +19,7 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.routers import scoring_router
 from tests.distributed.graphs import MemorySource, source
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import run_all, run_ranks
 
 
 def message(call: Any) -> str | None:
@@ -38,16 +38,16 @@ def fail_on(ranks: Ranks, failing: list[int]) -> str | None:
     return message(lambda: together(work))
 
 
-@pytest.mark.parametrize(
-    ("failing", "expected"),
-    [
-        ([], None),
-        ([1], "rank 1: graphs: no such folder"),
-        ([0, 1, 2], "graphs: no such folder"),
-    ],
-)
-def test_all_ranks_raise_what_one_met(failing: list[int], expected: str | None) -> None:
-    assert run_ranks(3, fail_on, failing) == [expected] * 3
+FAILING = {
+    "none": ([], None),
+    "one": ([1], "rank 1: graphs: no such folder"),
+    "all": ([0, 1, 2], "graphs: no such folder"),
+}
+
+
+@pytest.mark.parametrize("who", FAILING)
+def test_all_ranks_raise_what_one_met(of_three: dict[str, list[Any]], who: str) -> None:
+    assert of_three[who] == [FAILING[who][1]] * 3
 
 
 def disagree(ranks: Ranks, name: str) -> str | None:
@@ -58,8 +58,8 @@ def disagree(ranks: Ranks, name: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", ["software", "data"])
-def test_ranks_that_differ_are_named(name: str) -> None:
-    for found in run_ranks(2, disagree, name):
+def test_ranks_that_differ_are_named(of_two: dict[str, list[Any]], name: str) -> None:
+    for found in of_two[name]:
         assert found is not None
         assert f"rank 1 has another {name} than rank 0: another instead of" in found
 
@@ -73,9 +73,9 @@ def several(ranks: Ranks) -> str | None:
     return message(lambda: check_agreement(facts[ranks.rank]))
 
 
-def test_all_that_differs_is_named_with_ranks_and_values() -> None:
+def test_all_that_differs_is_named_with_ranks_and_values(of_three: dict[str, list[Any]]) -> None:
     assert (
-        run_ranks(3, several)
+        of_three["several"]
         == [
             "ranks 1-2 have another torch than rank 0: 2.12.1 instead of 2.13.0; "
             "rank 1 has another model.hidden than rank 0: 32 instead of 64; "
@@ -91,8 +91,8 @@ def all_differs(ranks: Ranks) -> str | None:
     return message(lambda: check_agreement({f"key {i}": str(ranks.rank) for i in range(9)}))
 
 
-def test_of_many_differences_some_are_named() -> None:
-    for said in run_ranks(2, all_differs):
+def test_of_many_differences_some_are_named(of_two: dict[str, list[Any]]) -> None:
+    for said in of_two["all differs"]:
         assert said is not None
         assert said.count(" has another key ") == 5
         assert said.endswith("; and 4 more; start all ranks with the same")
@@ -105,8 +105,27 @@ def first_fails(_: Ranks) -> str | None:
     return message(lambda: on_first_rank(work))
 
 
-def test_what_rank_0_alone_does_fails_everywhere() -> None:
-    assert run_ranks(2, first_fails) == ["rank 0: runs/1: already holds a run"] * 2
+def test_what_rank_0_alone_does_fails_everywhere(of_two: dict[str, list[Any]]) -> None:
+    assert of_two["first fails"] == ["rank 0: runs/1: already holds a run"] * 2
+
+
+@pytest.fixture(scope="module")
+def of_three() -> dict[str, list[Any]]:
+    failing = {who: (fail_on, (ranks,)) for who, (ranks, _) in FAILING.items()}
+    return run_all(3, {**failing, "several": (several, ())})
+
+
+@pytest.fixture(scope="module")
+def of_two() -> dict[str, list[Any]]:
+    return run_all(
+        2,
+        {
+            "software": (disagree, ("software",)),
+            "data": (disagree, ("data",)),
+            "all differs": (all_differs, ()),
+            "first fails": (first_fails, ()),
+        },
+    )
 
 
 class Unreadable(MemorySource):
@@ -199,25 +218,28 @@ def diverge(ranks: Ranks, engine_settings: dict[str, str]) -> tuple[str | None, 
     return found, all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize(
-    ("engine", "said"),
-    [
-        ({"name": "ddp"}, "the loss became nan: lower optimizer.lr"),
-        (
-            {"name": "deepspeed", "ds_config": "zero1"},
+DIVERGING = {
+    "ddp": ({"name": "ddp"}, "the loss became nan: lower optimizer.lr"),
+    **{
+        zero: (
+            {"name": "deepspeed", "ds_config": zero},
             "a gradient is not finite: lower optimizer.lr",
-        ),
-        (
-            {"name": "deepspeed", "ds_config": "zero3"},
-            "a gradient is not finite: lower optimizer.lr",
-        ),
-    ],
-    ids=["ddp", "zero1", "zero3"],
-)
+        )
+        for zero in ("zero1", "zero3")
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def diverged() -> dict[str, list[Any]]:
+    return run_all(2, {name: (diverge, (engine,)) for name, (engine, _) in DIVERGING.items()})
+
+
+@pytest.mark.parametrize("engine", DIVERGING)
 def test_what_is_not_finite_stops_all_and_changes_no_weights(
-    engine: dict[str, str], said: str
+    diverged: dict[str, list[Any]], engine: str
 ) -> None:
-    for found, stayed in run_ranks(2, diverge, engine):
+    for found, stayed in diverged[engine]:
         assert found is not None
-        assert said in found
+        assert DIVERGING[engine][1] in found
         assert stayed

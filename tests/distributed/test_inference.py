@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -34,7 +35,7 @@ from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
 from partition.one_event import CutSettings, cut_event
 from partition.partitioners import Method
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import Done, run_all
 
 MODEL = {"hidden": 8, "layers": 3}
 
@@ -68,76 +69,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def scores(ranks: Ranks, data: Path) -> dict[str, torch.Tensor]:
-    configuration = Configuration.model_validate({"model": MODEL})
-    sources = open_events([data])
-    world = make_world(ranks, [usable_parts(s.parts, ranks.world_size) for s in sources])
-    maker = BatchMaker(configuration, world)
-    scored = score_events(build_model(configuration), maker, sources)
-    return {sources[event.event].name: event.logits for event in scored}
-
-
-def test_stitched_scores_are_those_of_the_whole_graph(folder: Path) -> None:
-    whole = run_ranks(1, scores, folder / "graphs")[0]
-    for world_size in (2, 3):
-        parts = run_ranks(world_size, scores, folder / "sectors")
-        stitched = {name: logits for part in parts for name, logits in part.items()}
-        assert stitched.keys() == whole.keys()
-        for name, logits in whole.items():
-            torch.testing.assert_close(stitched[name], logits, rtol=1e-5, atol=1e-6)
-
-
-def evaluated(
-    ranks: Ranks, folder: Path, data: str, builder: BuilderName = BuilderName.COMPONENTS
-) -> EvaluationRecord:
-    options = TrackOptions(pt_min=0.5, builder=builder, scan_cuts=(0.45, 0.55))
-    return evaluate_run(folder / "run", folder / data, options, ranks)
-
-
-def test_tracks_from_sectors_are_those_of_the_whole_graph(folder: Path) -> None:
-    whole = run_ranks(1, evaluated, folder, "graphs")[0]
-    assert whole.tracks.matching[0].n_tracks > 0
-    expected = whole.edge_metrics.model_dump(exclude={"log_pt_error", "cuts"})
-    # Of four ranks two share the one event and two the other.
-    halves = run_ranks(4, evaluated, folder, "halves")
-    for result in (*run_ranks(3, evaluated, folder, "sectors"), *halves):
-        assert result.tracks == whole.tracks
-        assert result.edge_metrics.log_pt_error is None, "no head"
-        found = result.edge_metrics.model_dump(exclude={"log_pt_error", "cuts"})
-        assert found == pytest.approx(expected, rel=1e-5)
-        assert result.edge_metrics.cuts == pytest.approx(whole.edge_metrics.cuts, rel=1e-5)
-        assert result.edge_bins == whole.edge_bins
-
-
-def test_a_walk_through_sectors_is_that_through_the_whole_graph(folder: Path) -> None:
-    """It decides by each score; scores of sectors differ in the last digits."""
-    whole = run_ranks(1, evaluated, folder, "graphs", BuilderName.WALK)[0]
-    assert whole.tracks.builder == "walk"
-    fewer, more = (cut.n_tracks for cut in whole.tracks.scan)
-    assert fewer != more
-    for result in run_ranks(3, evaluated, folder, "sectors", BuilderName.WALK):
-        assert result.tracks == whole.tracks
-
-
-def read(ranks: Ranks, folder: Path) -> list[tuple[str, int, int]]:
-    """Returns what this rank reads of the events in sectors: event, part, number of parts."""
-    seen, original = [], EventSource.read
-
-    def counted(source: EventSource, part: int, parts: int) -> Sector:
-        seen.append((source.name, part, parts))
-        return original(source, part, parts)
-
-    with patch.object(EventSource, "read", counted):
-        evaluated(ranks, folder, "sectors")
-    return seen
-
-
-def test_every_sector_is_read_once(folder: Path) -> None:
-    seen = [sector for sectors in run_ranks(3, read, folder) for sector in sectors]
-    names = {source.name for source in open_events([folder / "sectors"])}
-    assert sorted(seen) == sorted((name, part, 3) for name in names for part in range(3))
-
-
 @pytest.fixture(scope="module")
 def without_truth(folder: Path) -> Path:
     """One of the events as it is, one of whose edges none is true, and one without edges."""
@@ -160,6 +91,35 @@ def without_truth(folder: Path) -> Path:
     return folder
 
 
+def scores(ranks: Ranks, data: Path) -> dict[str, torch.Tensor]:
+    configuration = Configuration.model_validate({"model": MODEL})
+    sources = open_events([data])
+    world = make_world(ranks, [usable_parts(s.parts, ranks.world_size) for s in sources])
+    maker = BatchMaker(configuration, world)
+    scored = score_events(build_model(configuration), maker, sources)
+    return {sources[event.event].name: event.logits for event in scored}
+
+
+def evaluated(
+    ranks: Ranks, folder: Path, data: str, builder: BuilderName = BuilderName.COMPONENTS
+) -> EvaluationRecord:
+    options = TrackOptions(pt_min=0.5, builder=builder, scan_cuts=(0.45, 0.55))
+    return evaluate_run(folder / "run", folder / data, options, ranks)
+
+
+def read(ranks: Ranks, folder: Path) -> list[tuple[str, int, int]]:
+    """Returns what this rank reads of the events in sectors: event, part, number of parts."""
+    seen, original = [], EventSource.read
+
+    def counted(source: EventSource, part: int, parts: int) -> Sector:
+        seen.append((source.name, part, parts))
+        return original(source, part, parts)
+
+    with patch.object(EventSource, "read", counted):
+        evaluated(ranks, folder, "sectors")
+    return seen
+
+
 def validated(ranks: Ranks, folder: Path, data: str) -> MeanEdgeMetrics:
     configuration = Configuration.model_validate({"model": MODEL})
     sources = open_events([folder / data])
@@ -167,10 +127,72 @@ def validated(ranks: Ranks, folder: Path, data: str) -> MeanEdgeMetrics:
     return validate(build_model(configuration), maker, sources, configuration.training)
 
 
-def test_an_event_without_true_edges_has_no_auc_and_that_is_said(without_truth: Path) -> None:
+@pytest.fixture(scope="module")
+def done(without_truth: Path) -> Done:
+    """Each number of ranks starts once. Of four ranks two share the one event and two the other."""
     folder = without_truth
-    known = run_ranks(1, evaluated, folder, "graphs")[0]
-    result = run_ranks(1, evaluated, folder, "fakes")[0]
+    whole = folder / "graphs"
+    works: dict[int, dict[str, Any]] = {
+        1: {
+            "scores": (scores, (whole,)),
+            "evaluated": (evaluated, (folder, "graphs")),
+            "walk": (evaluated, (folder, "graphs", BuilderName.WALK)),
+            "fakes": (evaluated, (folder, "fakes")),
+            "validated fakes": (validated, (folder, "fakes")),
+        },
+        2: {"scores": (scores, (folder / "sectors",))},
+        3: {
+            "scores": (scores, (folder / "sectors",)),
+            "evaluated": (evaluated, (folder, "sectors")),
+            "walk": (evaluated, (folder, "sectors", BuilderName.WALK)),
+            "read": (read, (folder,)),
+        },
+        4: {"evaluated": (evaluated, (folder, "halves"))},
+    }
+    return Done({n: run_all(n, of_n) for n, of_n in works.items()}, folder)
+
+
+def test_stitched_scores_are_those_of_the_whole_graph(done: Done) -> None:
+    [whole] = done.of[1]["scores"]
+    for world_size in (2, 3):
+        parts = done.of[world_size]["scores"]
+        stitched = {name: logits for part in parts for name, logits in part.items()}
+        assert stitched.keys() == whole.keys()
+        for name, logits in whole.items():
+            torch.testing.assert_close(stitched[name], logits, rtol=1e-5, atol=1e-6)
+
+
+def test_tracks_from_sectors_are_those_of_the_whole_graph(done: Done) -> None:
+    [whole] = done.of[1]["evaluated"]
+    assert whole.tracks.matching[0].n_tracks > 0
+    expected = whole.edge_metrics.model_dump(exclude={"log_pt_error", "cuts"})
+    for result in (*done.of[3]["evaluated"], *done.of[4]["evaluated"]):
+        assert result.tracks == whole.tracks
+        assert result.edge_metrics.log_pt_error is None, "no head"
+        found = result.edge_metrics.model_dump(exclude={"log_pt_error", "cuts"})
+        assert found == pytest.approx(expected, rel=1e-5)
+        assert result.edge_metrics.cuts == pytest.approx(whole.edge_metrics.cuts, rel=1e-5)
+        assert result.edge_bins == whole.edge_bins
+
+
+def test_a_walk_through_sectors_is_that_through_the_whole_graph(done: Done) -> None:
+    """It decides by each score; scores of sectors differ in the last digits."""
+    [whole] = done.of[1]["walk"]
+    assert whole.tracks.builder == "walk"
+    fewer, more = (cut.n_tracks for cut in whole.tracks.scan)
+    assert fewer != more
+    for result in done.of[3]["walk"]:
+        assert result.tracks == whole.tracks
+
+
+def test_every_sector_is_read_once(done: Done) -> None:
+    seen = [sector for sectors in done.of[3]["read"] for sector in sectors]
+    names = {source.name for source in open_events([done.folder / "sectors"])}
+    assert sorted(seen) == sorted((name, part, 3) for name in names for part in range(3))
+
+
+def test_an_event_without_true_edges_has_no_auc_and_that_is_said(done: Done) -> None:
+    [known], [result] = done.of[1]["evaluated"], done.of[1]["fakes"]
     metrics = result.edge_metrics
     assert (metrics.events_skipped, metrics.events_without_auc) == (2, 2)
     assert 0 < metrics.auc < 1
@@ -180,10 +202,10 @@ def test_an_event_without_true_edges_has_no_auc_and_that_is_said(without_truth: 
     text = " ".join(out.getvalue().split())
     assert "2 events lack a metric, 2 AUC: undefined unless target and other edges are" in text
     assert "nan" not in text.lower()
-    assert result in read_evaluations(folder / "run")
+    assert result in read_evaluations(done.folder / "run")
     # All particles of the event without edges are lost for want of these.
     wanted = result.tracks.matching[1].n_particles
     assert result.tracks.losses["no_true_edges"] >= wanted // 3 > 0
 
-    scores = run_ranks(1, validated, folder, "fakes")[0]
+    [scores] = done.of[1]["validated fakes"]
     assert (scores.events_without_auc, scores.events_skipped) == (2, 2)

@@ -10,7 +10,7 @@ from bigtrk.reports import read_run
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import run_all
 from tests.distributed.runs import fit_all, losses, write_in_sectors
 
 PARTS = 4
@@ -52,49 +52,69 @@ def settings(data: Path, run: Path, method: str, **training: Any) -> Configurati
     )
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """Runs of each method on 1, 2 and 3 ranks, and one of three steps on two ranks, the others on
+    one and three; of ShaDow also one that is validated on the way, and one that ends in time.
+    """
+    folder = tmp_path_factory.mktemp("runs")
+
+    def made(name: str, method: str, **training: Any) -> Configuration:
+        return settings(data, folder / name / method, method, **training)
+
+    def whole(world_size: int) -> dict[str, Any]:
+        return {m: (fit_all, (made(str(world_size), m),)) for m in METHODS}
+
+    halted = {m: made("halted", m, minutes=1e-6) for m in METHODS}
+    others = {
+        "often": (fit_all, (made("often", "shadow", validate_minutes=1e-9),)),
+        "in time": (fit_all, (made("in time", "shadow", minutes=1e-6),)),
+    }
+    begun = {f"halted {m}": (fit_all, (one,)) for m, one in halted.items()}
+    run_all(2, {**whole(2), **others, **begun})
+    on = {f"on {m}": (fit_all, (one, folder / "halted" / m)) for m, one in halted.items()}
+    run_all(1, {**whole(1), **on})
+    to_the_end = {m: (fit_all, (made("halted", m), folder / "halted" / m)) for m in METHODS}
+    run_all(3, {**whole(3), **{f"on {m}": one for m, one in to_the_end.items()}})
+    return folder
+
+
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_is_the_same_at_every_world_size(tmp_path: Path, data: Path, method: str) -> None:
-    for world_size in (1, 3):
-        run_ranks(world_size, fit_all, settings(data, tmp_path / str(world_size), method))
-    alone, shared = losses(tmp_path / "1"), losses(tmp_path / "3")
+def test_a_run_is_the_same_at_every_world_size(runs: Path, method: str) -> None:
+    alone, shared = losses(runs / "1" / method), losses(runs / "3" / method)
     # ShaDow: 50 and 70 nodes in batches of 25; sectors: 8 of them in steps of 3.
     assert len(alone) == 2 * {"shadow": 5, "sectors": 3}[method]
     assert shared == pytest.approx(alone, rel=1e-5)
-    scores = [read_run(tmp_path / name).epochs[-1].validation for name in ("1", "3")]
+    assert losses(runs / "2" / method) == pytest.approx(alone, rel=1e-5)
+    scores = [read_run(runs / name / method).epochs[-1].validation for name in ("1", "3")]
     assert scores[0]
     assert scores[1]
     assert scores[1].loss == pytest.approx(scores[0].loss, rel=1e-5)
 
 
-def test_validation_on_the_way_changes_nothing(tmp_path: Path, data: Path) -> None:
-    run_ranks(2, fit_all, settings(data, tmp_path / "plain", "shadow"))
-    run_ranks(2, fit_all, settings(data, tmp_path / "often", "shadow", validate_minutes=1e-9))
-    assert losses(tmp_path / "often") == losses(tmp_path / "plain")
-    lines = (tmp_path / "often" / "metrics.jsonl").read_text().splitlines()
+def test_validation_on_the_way_changes_nothing(runs: Path) -> None:
+    often = runs / "often" / "shadow"
+    assert losses(often) == losses(runs / "2" / "shadow")
+    lines = (often / "metrics.jsonl").read_text().splitlines()
     found = [r for r in map(json.loads, lines) if r["kind"] == "validation"]
     assert [record["step"] for record in found] == list(range(10))
     assert 0 < found[0]["seconds"] < found[1]["seconds"]
     assert all(record["validation"]["loss"] > 0 for record in found)
 
 
-def test_a_run_ends_in_time(tmp_path: Path, data: Path) -> None:
-    run_ranks(2, fit_all, settings(data, tmp_path / "run", "shadow", minutes=1e-6))
-    run = read_run(tmp_path / "run")
+def test_a_run_ends_in_time(runs: Path) -> None:
+    folder = runs / "in time" / "shadow"
+    run = read_run(folder)
     assert [epoch.steps for epoch in run.epochs] == [1]
     assert run.epochs[0].validation
-    assert (tmp_path / "run" / "model.safetensors").exists()
-    assert last_good(tmp_path / "run").checkpoint.progress.cursor == 1
+    assert (folder / "model.safetensors").exists()
+    assert last_good(folder).checkpoint.progress.cursor == 1
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_goes_on_in_mid_epoch_on_other_ranks(tmp_path: Path, data: Path, method: str) -> None:
+def test_a_run_goes_on_in_mid_epoch_on_other_ranks(runs: Path, method: str) -> None:
     """Three steps run on two ranks, the others on one and three."""
-    run, whole = tmp_path / "run", tmp_path / "whole"
-    run_ranks(2, fit_all, settings(data, whole, method))
-    halted = settings(data, run, method, minutes=1e-6)
-    run_ranks(2, fit_all, halted)
-    run_ranks(1, fit_all, halted, run)
-    run_ranks(3, fit_all, settings(data, run, method), run)
+    run, whole = runs / "halted" / method, runs / "2" / method
     assert losses(run) == pytest.approx(losses(whole), rel=1e-5)
     assert len(losses(run)) == len(losses(whole))
     for one, other in zip(read_run(run).epochs, read_run(whole).epochs, strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bigtrk.training.settings import Configuration
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import run_all, run_ranks
 from tests.distributed.runs import ENGINES, fit_all, losses, write_events
 
 SOME: dict[str, float] = {"hard": 0.5, "easy": 0.5}
@@ -46,53 +46,68 @@ def settings(
     )
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_run_is_the_same_at_every_world_size(tmp_path: Path, events: Path, method: str) -> None:
-    """Three parts make a step: of two ranks one has two of them, of three each one."""
-    for world_size in (1, 2, 3):
-        run_ranks(world_size, fit_all, settings(events, tmp_path / str(world_size), SOME, method))
-    alone = losses(tmp_path / "1")
-    assert len(alone) >= 4
-    for world_size in (2, 3):
-        assert losses(tmp_path / str(world_size)) == pytest.approx(alone, rel=1e-5)
+# Slow: zero3 does more than zero1 does.
+OTHER_ENGINES = ["FSDP2", pytest.param("zero1", marks=pytest.mark.slow), "zero3"]
 
 
 @pytest.fixture(scope="module")
-def by_ddp(tmp_path_factory: pytest.TempPathFactory, events: Path) -> list[float]:
-    """The losses of a run on two ranks, to compare others with."""
-    run = tmp_path_factory.mktemp("by") / "ddp"
-    run_ranks(2, fit_all, settings(events, run, SOME))
-    return losses(run)
+def runs(tmp_path_factory: pytest.TempPathFactory, events: Path) -> Path:
+    """Runs of each method on 1, 2 and 3 ranks; on two those of engines, of all false edges, and of
+    as many as there are; and one that goes on on three.
+    """
+    folder = tmp_path_factory.mktemp("runs")
 
+    def run(name: str, negatives: dict[str, float] = SOME, **options: Any) -> Any:
+        return fit_all, (settings(events, folder / name, negatives, **options),)
 
-# Slow: zero3 does more than zero1 does.
-@pytest.mark.parametrize(
-    "engine", ["FSDP2", pytest.param("zero1", marks=pytest.mark.slow), "zero3"]
-)
-def test_every_engine_trains_alike(
-    tmp_path: Path, events: Path, by_ddp: list[float], engine: str
-) -> None:
-    run_ranks(2, fit_all, settings(events, tmp_path / engine, SOME, engine=engine))
-    assert losses(tmp_path / engine) == pytest.approx(by_ddp, rel=1e-4)
+    def whole(world_size: int) -> dict[str, Any]:
+        return {m: run(f"{world_size} {m}", method=m) for m in METHODS}
 
-
-def test_as_many_as_there_are_train_as_all_do(
-    tmp_path: Path, events: Path, by_ddp: list[float]
-) -> None:
-    run_ranks(2, fit_all, settings(events, tmp_path / "all", {}))
-    run_ranks(2, fit_all, settings(events, tmp_path / "chosen", {"hard": 1000, "easy": 1}))
-    assert losses(tmp_path / "chosen") == pytest.approx(losses(tmp_path / "all"), rel=1e-6)
-    assert by_ddp != pytest.approx(losses(tmp_path / "all"), rel=1e-3)
-
-
-def test_it_goes_on_in_mid_epoch_on_other_ranks(
-    tmp_path: Path, events: Path, by_ddp: list[float]
-) -> None:
-    run = tmp_path / "run"
-    halted = settings(events, run, SOME)
+    halted = settings(events, folder / "halted", SOME)
     halted = halted.model_copy(
         update={"training": halted.training.model_copy(update={"minutes": 1e-6})}
     )
-    run_ranks(2, fit_all, halted)
-    run_ranks(3, fit_all, settings(events, run, SOME), run)
-    assert losses(run) == pytest.approx(by_ddp, rel=1e-5)
+    of_two = {
+        **{engine: run(engine, engine=engine) for engine in ("FSDP2", "zero3")},
+        "all": run("all", {}),
+        "chosen": run("chosen", {"hard": 1000, "easy": 1}),
+        "halted": (fit_all, (halted,)),
+    }
+    run_all(1, whole(1))
+    run_all(2, {**whole(2), **of_two})
+    on = settings(events, folder / "halted", SOME)
+    run_all(3, {**whole(3), "on": (fit_all, (on, folder / "halted"))})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def by_ddp(runs: Path) -> list[float]:
+    """The losses of a run on two ranks, to compare others with."""
+    return losses(runs / "2 wedges")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_is_the_same_at_every_world_size(runs: Path, method: str) -> None:
+    """Three parts make a step: of two ranks one has two of them, of three each one."""
+    alone = losses(runs / f"1 {method}")
+    assert len(alone) >= 4
+    for world_size in (2, 3):
+        assert losses(runs / f"{world_size} {method}") == pytest.approx(alone, rel=1e-5)
+
+
+@pytest.mark.parametrize("engine", OTHER_ENGINES)
+def test_every_engine_trains_alike(
+    events: Path, runs: Path, by_ddp: list[float], engine: str
+) -> None:
+    if not (runs / engine).exists():
+        run_ranks(2, fit_all, settings(events, runs / engine, SOME, engine=engine))
+    assert losses(runs / engine) == pytest.approx(by_ddp, rel=1e-4)
+
+
+def test_as_many_as_there_are_train_as_all_do(runs: Path, by_ddp: list[float]) -> None:
+    assert losses(runs / "chosen") == pytest.approx(losses(runs / "all"), rel=1e-6)
+    assert by_ddp != pytest.approx(losses(runs / "all"), rel=1e-3)
+
+
+def test_it_goes_on_in_mid_epoch_on_other_ranks(runs: Path, by_ddp: list[float]) -> None:
+    assert losses(runs / "halted") == pytest.approx(by_ddp, rel=1e-5)

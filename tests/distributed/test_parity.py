@@ -5,6 +5,7 @@ the loss written out.
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ from tests.distributed.parity import (
     whole_gradients,
     worst,
 )
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import run_all, run_ranks
 
 
 def configuration(
@@ -74,27 +75,32 @@ def sector_step(
     return {**losses, "gradients": gradients, "logits": logits}
 
 
+SECTOR_STEPS = {
+    2: {
+        "recomputed": configuration("layer"),
+        "per edge": configuration("none", step_loss="per_edge"),
+        "attention": configuration("none", "attention"),
+    },
+    3: {
+        "recomputed, pT": configuration("layer", pt_weight=0.3),
+        "attention, recomputed": configuration("layer", "attention"),
+    },
+}
+
+
+@cache
+def steps_of(world_size: int) -> dict[str, list[dict[str, Any]]]:
+    cases = SECTOR_STEPS[world_size]
+    return run_all(world_size, {name: (sector_step, (case,)) for name, case in cases.items()})
+
+
 @pytest.mark.parametrize(
-    ("world_size", "settings"),
-    [
-        (2, configuration("layer")),
-        (2, configuration("none", step_loss="per_edge")),
-        (3, configuration("layer", pt_weight=0.3)),
-        (2, configuration("none", "attention")),
-        (3, configuration("layer", "attention")),
-    ],
-    ids=[
-        "2 ranks, recomputed",
-        "2 ranks, per edge",
-        "3 ranks, recomputed, pT",
-        "2 ranks, attention",
-        "3 ranks, attention, recomputed",
-    ],
+    ("world_size", "name"), [(n, name) for n, cases in SECTOR_STEPS.items() for name in cases]
 )
-def test_sectors_equal_the_whole_graph(world_size: int, settings: Configuration) -> None:
-    graphs = [event.graph for event in sources()]
+def test_sectors_equal_the_whole_graph(world_size: int, name: str) -> None:
+    settings, graphs = SECTOR_STEPS[world_size][name], [event.graph for event in sources()]
     oracle = Oracle(settings, graphs)
-    results = run_ranks(world_size, sector_step, settings)
+    results = steps_of(world_size)[name]
     for result in results:
         assert result["loss"] == pytest.approx(oracle.loss(), rel=1e-12)
         if settings.training.pt_weight:
@@ -175,12 +181,21 @@ ENGINES = {
 }
 
 
+SLOW = ("zero3_offload",)
+QUICK = tuple(name for name in ENGINES if name not in SLOW)
+
+
+@cache
+def trained_by(names: tuple[str, ...]) -> dict[str, list[dict[str, list[float]]]]:
+    """Returns the losses by engine, rank and model."""
+    return run_all(2, {name: (engine_losses, (ENGINES[name],)) for name in names})
+
+
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow) if n == "zero3_offload" else n for n in ENGINES],
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
 def test_every_engine_trains_alike(name: str, single_rank_losses: dict[str, list[float]]) -> None:
-    for losses in run_ranks(2, engine_losses, ENGINES[name]):
+    for losses in trained_by(QUICK if name in QUICK else SLOW)[name]:
         for model, expected in single_rank_losses.items():
             assert losses[model] == pytest.approx(expected, rel=1e-5), model
 

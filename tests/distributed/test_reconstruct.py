@@ -30,10 +30,11 @@ from bigtrk.studies.launch import torchrun_environment
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.builders.registry import make_builder
 from tests.distributed.pipelines import write_pipeline
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import Done, Works, run_all, run_ranks
 
 PARTICLES = {0: 60, 1: 130, 2: 120, 3: 40}  # of the events
 CUTS_ONE = 5_000  # edges, of which the event of 120 particles has more, and that of 60 fewer
+LIMITS = (None, CUTS_ONE)  # of the edges of an event that is not cut
 FLOAT64 = MakingOptions(precision=Precision.FLOAT64)
 
 
@@ -86,37 +87,69 @@ def check_all(found: Sequence[TracksMade], out: Path, alone: TracksMade, expecte
     assert files(out) == files(expected)
 
 
-def test_ranks_share_events(folder: Path, alone: TracksMade, tmp_path: Path) -> None:
-    found = run_ranks(3, reconstructed, folder, "events", tmp_path / "out", FLOAT64)
-    check_all(found, tmp_path / "out", alone, folder / "alone")
+def edges_of(alone: TracksMade) -> dict[str, int]:
+    return {name: passage.edges["filter"] for name, passage in alone.passages.items()}
+
+
+def two_cut(alone: TracksMade) -> MakingOptions:
+    """Has two events cut, and two not."""
+    middle = sorted(edges_of(alone).values())[-2]
+    return MakingOptions(max_edges=middle - 1, precision=Precision.FLOAT64)
+
+
+@pytest.fixture(scope="module")
+def of_three(folder: Path, alone: TracksMade, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """What three ranks make of the events, whole and cut, and where some are damaged."""
+    out = tmp_path_factory.mktemp("three")
+    spoilt(folder, out / "spoilt")
+    works: Works = {
+        "whole": (reconstructed, (folder, "events", out / "whole", FLOAT64)),
+        "cut": (reconstructed, (folder, "events", out / "cut", two_cut(alone))),
+        **{
+            f"failed {limit}": (
+                reconstructed,
+                (
+                    out / "spoilt",
+                    "events",
+                    out / f"failed {limit}",
+                    MakingOptions(max_edges=limit, precision=Precision.FLOAT64),
+                ),
+            )
+            for limit in LIMITS
+        },
+    }
+    return Done({3: run_all(3, works)}, out)
+
+
+def test_ranks_share_events(folder: Path, alone: TracksMade, of_three: Done) -> None:
+    out = of_three.folder / "whole"
+    check_all(of_three.of[3]["whole"], out, alone, folder / "alone")
     assert list(alone.tracks) == [f"event{i:09d}" for i in PARTICLES]
-    assert {"event000000001-tracks.parquet", "submission.csv"} <= files(tmp_path / "out").keys()
+    assert {"event000000001-tracks.parquet", "submission.csv"} <= files(out).keys()
 
 
-def check_cut(folder: Path, alone: TracksMade, out: Path, world_size: int) -> None:
-    edges = {name: passage.edges["filter"] for name, passage in alone.passages.items()}
-    middle = sorted(edges.values())[-2]  # so that two events are cut, and two are not
-    options = MakingOptions(max_edges=middle - 1, precision=Precision.FLOAT64)
-    found = run_ranks(world_size, reconstructed, folder, "events", out, options)
+def check_cut(folder: Path, alone: TracksMade, out: Path, found: Sequence[TracksMade]) -> None:
     check_all(found, out, alone, folder / "alone")
+    edges = edges_of(alone)
     for name, passage in found[0].passages.items():
-        note = f"is scored in {world_size} sectors, as its {edges[name]:,} edges are more than"
-        assert [one.startswith(note) for one in passage.notes] == [True] * (edges[name] >= middle)
+        note = f"is scored in {len(found)} sectors, as its {edges[name]:,} edges are more than"
+        is_cut = edges[name] >= sorted(edges.values())[-2]
+        assert [one.startswith(note) for one in passage.notes] == [True] * is_cut
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_cut_events_have_the_same_tracks(
+def test_cut_events_have_the_same_tracks(folder: Path, alone: TracksMade, of_three: Done) -> None:
+    check_cut(folder, alone, of_three.folder / "cut", of_three.of[3]["cut"])
+
+
+@pytest.mark.parametrize(
+    "world_size", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8))]
+)
+def test_cut_events_have_the_same_tracks_on_other_numbers_of_ranks(
     folder: Path, alone: TracksMade, tmp_path: Path, world_size: int
 ) -> None:
-    check_cut(folder, alone, tmp_path / "out", world_size)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("world_size", [4, 8])
-def test_cut_events_have_the_same_tracks_on_many_ranks(
-    folder: Path, alone: TracksMade, tmp_path: Path, world_size: int
-) -> None:
-    check_cut(folder, alone, tmp_path / "out", world_size)
+    options = two_cut(alone)
+    found = run_ranks(world_size, reconstructed, folder, "events", tmp_path / "out", options)
+    check_cut(folder, alone, tmp_path / "out", found)
 
 
 def inferred(ranks: Ranks, folder: Path, out: Path, options: MakingOptions) -> TracksMade:
@@ -143,20 +176,17 @@ def spoilt(folder: Path, place: Path) -> None:
         hits.write_bytes(b"not a table")
 
 
-@pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("max_edges", [None, CUTS_ONE])
+@pytest.mark.parametrize("max_edges", LIMITS)
 def test_failed_events_are_named_and_the_others_done(
-    folder: Path, tmp_path: Path, max_edges: int | None
+    folder: Path, of_three: Done, max_edges: int | None
 ) -> None:
     """One of three ranks has no event that can be read, whether or not another's is cut."""
-    spoilt(folder, tmp_path)
-    options = MakingOptions(max_edges=max_edges, precision=Precision.FLOAT64)
-    found = run_ranks(3, reconstructed, tmp_path, "events", tmp_path / "out", options)
+    found = of_three.of[3][f"failed {max_edges}"]
     assert all(told(made) == told(found[0]) for made in found)
     assert list(found[0].failed) == ["event000000001", "event000000003"]
     for name, reason in found[0].failed.items():
         assert f"{name}-hits.csv.gz: " in reason
-    written = files(tmp_path / "out")
+    written = files(of_three.folder / f"failed {max_edges}")
     assert len(written) == 3
     del written["submission.csv"]
     assert written.items() <= files(folder / "alone").items()

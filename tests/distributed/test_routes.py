@@ -23,7 +23,7 @@ from bigtrk.training.steps.routed_step import RoutedStep, check_routes
 from bigtrk.training.steps.routers import training_router
 from partition.sectors import cut
 from tests.distributed.graphs import random_graph, random_parts
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import Done, run_all
 
 PARTS = 4
 
@@ -54,7 +54,7 @@ def settings(data: Path, run: Path, **training: Any) -> Configuration:
         {
             "data": {"train": [data / "graphs", data / "sectors"], "validation": [data / "graphs"]},
             "model": {"hidden": 8, "layers": 3},
-            "training": {"epochs": 2, "events_per_step": 3, **training},
+            "training": {"epochs": 1, "events_per_step": 3, **training},
             "run": {"folder": run},
         }
     )
@@ -85,96 +85,12 @@ def losses(run: Path) -> list[float]:
     return [step.loss for step in read_run(run).steps if step.loss is not None]
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, data: Path) -> list[float]:
-    """Losses of one rank, which has the memory for everything."""
-    run = tmp_path_factory.mktemp("alone") / "run"
-    run_ranks(1, train, settings(data, run))
-    assert set(routes(read_run(run)).values()) == {1}
-    return losses(run)
-
-
-@pytest.mark.parametrize("world_size", [2, 3, 4])
-def test_a_step_is_the_same_at_every_world_size(
-    tmp_path: Path, data: Path, world_size: int, alone: list[float]
-) -> None:
-    run = tmp_path / "run"
-    parts = {2: 2, 3: 2, 4: 4}[world_size]
-    fewer = Cut(parts // 2, parts // 2)
-    budget = gib_for(settings(data, run), data, world_size, Cut(parts, parts), fewer)
-    run_ranks(world_size, train, settings(data, run, memory_gib=budget))
-    found = read_run(run)
-    *small, large = sorted(routes(found).items())
-    assert [parts for _, parts in small] == [1, 1, 1, 1]
-    assert large == ("event000000009", parts)
-    assert losses(run) == pytest.approx(alone, rel=1e-5)
-    assert len(alone) == 4
-
-
-def test_what_does_not_fit_in_a_sector_on_each_rank_is_trained_in_several(
-    tmp_path: Path, data: Path, alone: list[float]
-) -> None:
-    """Recomputing a layer at once takes memory by the largest sector."""
-    run = tmp_path / "run"
-    by_layer = settings(data, run)
-    by_layer = by_layer.model_copy(
-        update={"model": by_layer.model.model_copy(update={"recompute": "layer"})}
-    )
-    budget = gib_for(by_layer, data, 2, Cut(PARTS, 2), Cut(2, 2))
-    training = by_layer.training.model_copy(update={"memory_gib": budget})
-    run_ranks(2, train, by_layer.model_copy(update={"training": training}))
-    found = read_run(run)
-    assert routes(found)["event000000009"] == PARTS
-    assert {step.ranks.get("event000000009", 2) for step in found.steps} == {2}
-    assert losses(run) == pytest.approx(alone, rel=1e-5)
-
-
-def test_an_event_in_sectors_has_their_number_in_its_size(data: Path) -> None:
-    found = open_events([data / "graphs", data / "sectors"])
-    assert [source.size.stored for source in found] == [1, 1, 1, 1, PARTS]
-    assert [source.parts for source in found] == [1, 1, 1, 1, PARTS]
-
-
 def complaint(ranks: Ranks, configuration: Configuration, folders: list[Path]) -> str:
     try:
         training_router(configuration, ranks, open_events(folders))
     except InputError as error:
         return str(error)
     return ""
-
-
-def test_events_that_do_not_fit_are_named_with_the_remedy(tmp_path: Path, data: Path) -> None:
-    chosen = settings(data, tmp_path)
-    graphs, sectors = data / "graphs", data / "sectors"
-    budget = gib_for(chosen, data, 2, Cut(2, 2), WHOLE)
-    for found in run_ranks(2, complaint, settings(data, tmp_path, memory_gib=budget), [graphs]):
-        assert f"1 event(s) do not fit the {budget:.2f} GiB of a rank: event000000009 (" in found
-        assert "GiB whole); cut them with " in found
-        assert found.endswith(
-            f"python -m partition {graphs} SECTORS --parts 2, and add SECTORS to data.train"
-        )
-    chosen = settings(data, tmp_path, memory_gib=0.01)
-    for found in run_ranks(2, complaint, chosen, [graphs, sectors]):
-        assert "no number of sectors helps on 2 rank(s): set model.precision=bf16, lower" in found
-
-
-def test_a_cut_that_is_asked_for_and_does_not_fit_has_a_remedy(tmp_path: Path, data: Path) -> None:
-    """Whole it would fit: more sectors of one rank take more memory, where all edges are kept."""
-    chosen = settings(data, tmp_path, routing="stored")
-    budget = gib_for(chosen, data, 1, WHOLE, Cut(PARTS, 1), events=1)
-    chosen = settings(data, tmp_path, routing="stored", memory_gib=budget)
-    found = run_ranks(1, complaint, chosen, [data / "sectors"])[0]
-    assert f"GiB in {PARTS} sectors); set training.routing=automatic" in found
-
-
-def test_all_stored_sectors_are_trained_where_that_is_asked_for(tmp_path: Path, data: Path) -> None:
-    content = json.loads(settings(data, tmp_path).model_dump_json())
-    content["data"]["sectors"] = "naive"
-    naive = Configuration.model_validate(content)
-    # Naive sectors lie on one rank each, whichever that is.
-    assert run_ranks(3, cuts, naive, data)[0] == {WHOLE, Cut(PARTS, PARTS)}
-    stored = settings(data, tmp_path, routing="stored")
-    assert run_ranks(3, cuts, stored, data)[0] == {WHOLE, Cut(PARTS, 2)}
 
 
 def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> set[Cut]:
@@ -191,6 +107,133 @@ def routed_differently(ranks: Ranks) -> str:
     return ""
 
 
-def test_ranks_with_other_routes_stop_before_the_epoch() -> None:
-    for found in run_ranks(2, routed_differently):
+# The number of sectors of the large event, by that of ranks.
+TRAINED_IN = {2: 2, 3: 2, 4: 4}
+
+
+def in_parts(data: Path, run: Path, world_size: int) -> Configuration:
+    """Has the memory for the large event in just so many sectors."""
+    parts = TRAINED_IN[world_size]
+    fewer = Cut(parts // 2, parts // 2)
+    budget = gib_for(settings(data, run), data, world_size, Cut(parts, parts), fewer)
+    return settings(data, run, memory_gib=budget)
+
+
+def in_several(data: Path, run: Path) -> Configuration:
+    """Has the memory for it in two sectors on each of two ranks, and not in one on each:
+    recomputing a layer at once takes memory by the largest sector.
+    """
+    by_layer = settings(data, run)
+    by_layer = by_layer.model_copy(
+        update={"model": by_layer.model.model_copy(update={"recompute": "layer"})}
+    )
+    budget = gib_for(by_layer, data, 2, Cut(PARTS, 2), Cut(2, 2))
+    training = by_layer.training.model_copy(update={"memory_gib": budget})
+    return by_layer.model_copy(update={"training": training})
+
+
+def halved_gib(data: Path) -> float:
+    return gib_for(settings(data, data), data, 2, Cut(2, 2), WHOLE)
+
+
+def whole_gib(data: Path) -> float:
+    stored = settings(data, data, routing="stored")
+    return gib_for(stored, data, 1, WHOLE, Cut(PARTS, 1), events=1)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
+    """Each number of ranks starts once; one alone has the memory for everything."""
+    folder, graphs, sectors = tmp_path_factory.mktemp("runs"), data / "graphs", data / "sectors"
+
+    def chosen(**training: Any) -> Configuration:
+        return settings(data, folder, **training)
+
+    content = json.loads(chosen().model_dump_json())
+    content["data"]["sectors"] = "naive"
+    tight = chosen(routing="stored", memory_gib=whole_gib(data))
+    works: dict[int, dict[str, Any]] = {
+        1: {
+            "alone": (train, (settings(data, folder / "alone"),)),
+            "does not fit": (complaint, (tight, [sectors])),
+        },
+        2: {
+            "several": (train, (in_several(data, folder / "several"),)),
+            "whole": (complaint, (chosen(memory_gib=halved_gib(data)), [graphs])),
+            "never": (complaint, (chosen(memory_gib=0.01), [graphs, sectors])),
+            "differ": (routed_differently, ()),
+        },
+        3: {
+            "naive": (cuts, (Configuration.model_validate(content), data)),
+            "stored": (cuts, (chosen(routing="stored"), data)),
+        },
+        4: {},
+    }
+    for n in TRAINED_IN:
+        works[n]["parts"] = train, (in_parts(data, folder / str(n), n),)
+    return Done({n: run_all(n, of_n) for n, of_n in works.items()}, folder)
+
+
+@pytest.fixture(scope="module")
+def alone(done: Done) -> list[float]:
+    """Losses of one rank, which has the memory for everything."""
+    run = done.folder / "alone"
+    assert set(routes(read_run(run)).values()) == {1}
+    return losses(run)
+
+
+@pytest.mark.parametrize("world_size", TRAINED_IN)
+def test_a_step_is_the_same_at_every_world_size(
+    done: Done, world_size: int, alone: list[float]
+) -> None:
+    run = done.folder / str(world_size)
+    *small, large = sorted(routes(read_run(run)).items())
+    assert [parts for _, parts in small] == [1, 1, 1, 1]
+    assert large == ("event000000009", TRAINED_IN[world_size])
+    assert losses(run) == pytest.approx(alone, rel=1e-5)
+    assert len(alone) == 2
+
+
+def test_what_does_not_fit_in_a_sector_on_each_rank_is_trained_in_several(
+    done: Done, alone: list[float]
+) -> None:
+    run = done.folder / "several"
+    found = read_run(run)
+    assert routes(found)["event000000009"] == PARTS
+    assert {step.ranks.get("event000000009", 2) for step in found.steps} == {2}
+    assert losses(run) == pytest.approx(alone, rel=1e-5)
+
+
+def test_an_event_in_sectors_has_their_number_in_its_size(data: Path) -> None:
+    found = open_events([data / "graphs", data / "sectors"])
+    assert [source.size.stored for source in found] == [1, 1, 1, 1, PARTS]
+    assert [source.parts for source in found] == [1, 1, 1, 1, PARTS]
+
+
+def test_events_that_do_not_fit_are_named_with_the_remedy(done: Done, data: Path) -> None:
+    graphs, budget = data / "graphs", halved_gib(data)
+    for found in done.of[2]["whole"]:
+        assert f"1 event(s) do not fit the {budget:.2f} GiB of a rank: event000000009 (" in found
+        assert "GiB whole); cut them with " in found
+        assert found.endswith(
+            f"python -m partition {graphs} SECTORS --parts 2, and add SECTORS to data.train"
+        )
+    for found in done.of[2]["never"]:
+        assert "no number of sectors helps on 2 rank(s): set model.precision=bf16, lower" in found
+
+
+def test_a_cut_that_is_asked_for_and_does_not_fit_has_a_remedy(done: Done) -> None:
+    """Whole it would fit: more sectors of one rank take more memory, where all edges are kept."""
+    [found] = done.of[1]["does not fit"]
+    assert f"GiB in {PARTS} sectors); set training.routing=automatic" in found
+
+
+def test_all_stored_sectors_are_trained_where_that_is_asked_for(done: Done) -> None:
+    # Naive sectors lie on one rank each, whichever that is.
+    assert done.of[3]["naive"][0] == {WHOLE, Cut(PARTS, PARTS)}
+    assert done.of[3]["stored"][0] == {WHOLE, Cut(PARTS, 2)}
+
+
+def test_ranks_with_other_routes_stop_before_the_epoch(done: Done) -> None:
+    for found in done.of[2]["differ"]:
         assert "rank 1 has another routing than rank 0: 2 micro-steps" in found

@@ -19,7 +19,7 @@ from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.schedule import Plateau
 from bigtrk.training.settings import Configuration
-from tests.distributed.ranks import ALONE, run_ranks
+from tests.distributed.ranks import ALONE, run_all, run_ranks
 from tests.distributed.runs import settings, step_folders, steps, train, write_events
 
 
@@ -104,10 +104,12 @@ def test_damage_costs_the_steps_since_the_checkpoint_before(
     tmp_path: Path, graphs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     whole, run = tmp_path / "whole", tmp_path / "run"
+    works = {}
     for folder in (whole, run):
         configuration = settings(graphs, folder, 3, {"name": "ddp"})
         training = configuration.training.model_copy(update={"checkpoint_every": 1})
-        run_ranks(2, train, configuration.model_copy(update={"training": training}))
+        works[folder.name] = train, (configuration.model_copy(update={"training": training}),)
+    run_all(2, works)
     assert step_folders(run) == ["latest.json", "step-00000005", "step-00000006"]
     (run / "checkpoints" / "step-00000006" / "shard-00001.safetensors").unlink()
     capfd.readouterr()

@@ -14,7 +14,7 @@ from bigtrk.training.steps.routers import training_router
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source
 from tests.distributed.parity import Oracle, stitched, worst
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import Done, run_all
 from tests.distributed.runs import fit_all, losses, write_in_sectors
 from tests.distributed.test_parity import configuration, sector_step
 from tests.models import user_models
@@ -44,21 +44,6 @@ def steps(ranks: Ranks) -> dict[str, dict[str, Any]]:
     return {name: sector_step(ranks, each, events, cuts) for name, each in SETTINGS.items()}
 
 
-@pytest.mark.parametrize("world_size", EVENTS)
-def test_several_sectors_of_a_rank_equal_the_whole_graph(world_size: int) -> None:
-    graphs = [event.graph for event in events_of(world_size)]
-    results = run_ranks(world_size, steps)
-    for name, settings in SETTINGS.items():
-        oracle = Oracle(settings, graphs)
-        for result in results:
-            assert result[name]["loss"] == pytest.approx(oracle.loss(), rel=1e-12)
-            if settings.training.pt_weight:
-                assert result[name]["pt_loss"] == pytest.approx(oracle.pt_loss(), rel=1e-12)
-            assert worst(result[name]["gradients"], oracle.gradients()) < 1e-10
-        scored = stitched((row for result in results for row in result[name]["logits"]), graphs)
-        assert worst(scored, oracle.logits()) < 1e-10
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three events, in `graphs` and in five `sectors`."""
@@ -82,56 +67,7 @@ def settings(events: Path, run: Path, **sections: Any) -> Configuration:
     return Configuration.model_validate(chosen)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, data: Path) -> list[float]:
-    """The losses of a run on whole graphs."""
-    run = tmp_path_factory.mktemp("whole") / "run"
-    run_ranks(1, fit_all, settings(data, run, data={"train": [data / "graphs"]}))
-    return losses(run)
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_a_run_in_all_stored_sectors_is_that_on_whole_graphs(
-    tmp_path: Path, data: Path, whole: list[float], world_size: int
-) -> None:
-    run = tmp_path / "run"
-    run_ranks(world_size, fit_all, settings(data, run))
-    assert losses(run) == pytest.approx(whole, rel=1e-5)
-    assert len(whole) == 6
-    for step in read_run(run).steps:
-        assert set(step.routes.values()) == {PARTS}
-        assert set(step.ranks.values()) == {world_size}
-
-
-def test_it_goes_on_in_mid_epoch_on_other_ranks(
-    tmp_path: Path, data: Path, whole: list[float]
-) -> None:
-    """One step with all sectors on a rank, the others with two or three on each, and two or one."""
-    run = tmp_path / "run"
-    halted = settings(data, run, training={"minutes": 1e-6})
-    run_ranks(1, fit_all, halted)
-    run_ranks(2, fit_all, halted, run)
-    run_ranks(3, fit_all, settings(data, run), run)
-    assert losses(run) == pytest.approx(whole, rel=1e-5)
-
-
 NAIVE: dict[str, Any] = {"data": {"sectors": "naive"}}
-
-
-def trained(events: Path, run: Path, world_size: int, **sections: Any) -> list[float]:
-    run_ranks(world_size, fit_all, settings(events, run, **sections))
-    return losses(run)
-
-
-def test_naive_sectors_train_alike_at_every_world_size(
-    tmp_path: Path, data: Path, whole: list[float]
-) -> None:
-    """No edge between two sectors is trained, on however few ranks these lie."""
-    alone = trained(data, tmp_path / "1", 1, **NAIVE)
-    assert alone != pytest.approx(whole, rel=1e-3)
-    assert trained(data, tmp_path / "3", 3, **NAIVE) == pytest.approx(alone, rel=1e-5)
-    edges = {step.edges for step in read_run(tmp_path / "1").steps}
-    assert edges == {step.edges for step in read_run(tmp_path / "3").steps}
 
 
 def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> list[list[Cut]]:
@@ -140,11 +76,86 @@ def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> list[list[Cu
     return [list(choices) for choices in router.seconds]
 
 
-def test_a_model_of_the_simple_form_has_the_sectors_of_a_rank_merged(
-    tmp_path: Path, data: Path
+def of_form(data: Path, form: str) -> Configuration:
+    model = {"name": f"{user_models.__name__}:{form}", "options": {"hidden": 6, "layers": 2}}
+    return settings(data, data / "none", model=model)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
+    """Each number of ranks starts once: runs on whole graphs, in all sectors and in naive ones, and
+    one that goes on from number to number.
+    """
+    folder = tmp_path_factory.mktemp("runs")
+
+    def run(name: str, **sections: Any) -> Any:
+        return fit_all, (settings(data, folder / name, **sections),)
+
+    halted, on = settings(data, folder / "halted", training={"minutes": 1e-6}), folder / "halted"
+    works: dict[int, dict[str, Any]] = {
+        1: {
+            "whole": run("whole", data={"train": [data / "graphs"]}),
+            "naive": run("naive 1", **NAIVE),
+            "halted": (fit_all, (halted,)),
+        },
+        2: {
+            "on": (fit_all, (halted, on)),
+            **{form: (cuts, (of_form(data, form), data)) for form in ("Layered", "Simple")},
+        },
+        3: {"on": (fit_all, (settings(data, on), on)), "naive": run("naive 3", **NAIVE)},
+    }
+    of_all = {n: {"steps": (steps, ()), "stored": run(f"stored {n}")} for n in works}
+    return Done({n: run_all(n, {**of_all[n], **own}) for n, own in works.items()}, folder)
+
+
+@pytest.fixture(scope="module")
+def whole(done: Done) -> list[float]:
+    """The losses of a run on whole graphs."""
+    return losses(done.folder / "whole")
+
+
+@pytest.mark.parametrize("world_size", EVENTS)
+def test_several_sectors_of_a_rank_equal_the_whole_graph(done: Done, world_size: int) -> None:
+    graphs = [event.graph for event in events_of(world_size)]
+    results = done.of[world_size]["steps"]
+    for name, settings in SETTINGS.items():
+        oracle = Oracle(settings, graphs)
+        for result in results:
+            assert result[name]["loss"] == pytest.approx(oracle.loss(), rel=1e-12)
+            if settings.training.pt_weight:
+                assert result[name]["pt_loss"] == pytest.approx(oracle.pt_loss(), rel=1e-12)
+            assert worst(result[name]["gradients"], oracle.gradients()) < 1e-10
+        scored = stitched((row for result in results for row in result[name]["logits"]), graphs)
+        assert worst(scored, oracle.logits()) < 1e-10
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_a_run_in_all_stored_sectors_is_that_on_whole_graphs(
+    done: Done, whole: list[float], world_size: int
 ) -> None:
-    found = {}
-    for form in ("Layered", "Simple"):
-        model = {"name": f"{user_models.__name__}:{form}", "options": {"hidden": 6, "layers": 2}}
-        found[form] = run_ranks(2, cuts, settings(data, tmp_path, model=model), data)[0]
+    run = done.folder / f"stored {world_size}"
+    assert losses(run) == pytest.approx(whole, rel=1e-5)
+    assert len(whole) == 6
+    for step in read_run(run).steps:
+        assert set(step.routes.values()) == {PARTS}
+        assert set(step.ranks.values()) == {world_size}
+
+
+def test_it_goes_on_in_mid_epoch_on_other_ranks(done: Done, whole: list[float]) -> None:
+    """One step with all sectors on a rank, the others with two or three on each, and two or one."""
+    assert losses(done.folder / "halted") == pytest.approx(whole, rel=1e-5)
+
+
+def test_naive_sectors_train_alike_at_every_world_size(done: Done, whole: list[float]) -> None:
+    """No edge between two sectors is trained, on however few ranks these lie."""
+    runs = [done.folder / f"naive {world_size}" for world_size in (1, 3)]
+    alone = losses(runs[0])
+    assert alone != pytest.approx(whole, rel=1e-3)
+    assert losses(runs[1]) == pytest.approx(alone, rel=1e-5)
+    edges = [{step.edges for step in read_run(run).steps} for run in runs]
+    assert edges[0] == edges[1]
+
+
+def test_a_model_of_the_simple_form_has_the_sectors_of_a_rank_merged(done: Done) -> None:
+    found = {form: done.of[2][form][0] for form in ("Layered", "Simple")}
     assert found == {"Layered": [[Cut(PARTS, 2)]] * 3, "Simple": [[Cut(2, 2)]] * 3}

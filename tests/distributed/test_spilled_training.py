@@ -18,7 +18,7 @@ from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.settings import Configuration
 from tests.distributed import test_routes
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import Works, run_all
 from tests.distributed.test_routes import losses, settings, train
 from tests.open_files import open_files
 
@@ -64,8 +64,11 @@ def test_edges_in_files_train_the_same_bits(
     kept = with_engine(settings(data, runs[0], **chosen), engine)
     gib = least_gib(kept, data, parts, ranks)
     spilled = settings(data, runs[1], **chosen, memory_gib=gib, spill=folder)
-    run_ranks(world, train, kept)
-    assert max(run_ranks(world, train_noting_files, with_engine(spilled, engine))) > 0
+    works: Works = {
+        "memory": (train, (kept,)),
+        "files": (train_noting_files, (with_engine(spilled, engine),)),
+    }
+    assert max(run_all(world, works)["files"]) > 0
     assert losses(runs[0]) == losses(runs[1])
     expected, found = (load_file(run / "model.safetensors") for run in runs)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
@@ -100,9 +103,8 @@ def wait_for_steps(run: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    "end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow  # the files of the test below have no names either
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_files_are_gone_however_a_training_ends(
     tmp_path: Path, data: Path, end: signal.Signals
 ) -> None:
@@ -124,6 +126,7 @@ def test_a_folder_removed_while_training_harms_nothing_that_is_open(
     folder.mkdir()
     running = program(data, tmp_path / "run", folder)
     wait_for_steps(tmp_path / "run")
+    assert open_files(folder, running.pid)
     folder.rmdir()
     before = len(losses(tmp_path / "run"))
     until = time.monotonic() + 60

@@ -28,7 +28,7 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.start import begin
 from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source
-from tests.distributed.ranks import run_ranks
+from tests.distributed.ranks import run_all, run_ranks
 from tests.distributed.runs import ENGINES, losses, steps, write_events
 from tests.training.user_functions import HERE
 
@@ -152,10 +152,11 @@ def measured_of(ranks: Ranks, cuts: list[int]) -> dict[str, Any]:
 
 
 def test_scales_depend_neither_on_the_cut_nor_on_the_ranks() -> None:
-    (whole,) = run_ranks(1, measured_of, [1, 1, 1])
-    for world_size, cuts in ((1, [4, 2, 8]), (3, [2, 1, 3])):
-        for result in run_ranks(world_size, measured_of, cuts):
-            assert result == whole
+    alone = {"whole": (measured_of, ([1, 1, 1],)), "cut": (measured_of, ([4, 2, 8],))}
+    [whole], [cut] = run_all(1, alone).values()
+    assert cut == whole
+    for result in run_ranks(3, measured_of, [2, 1, 3]):
+        assert result == whole
 
 
 SAMPLING: dict[str, dict[str, Any]] = {
@@ -206,11 +207,13 @@ def spoilt(seed: int, n_nodes: int, n_edges: int) -> EventGraph:
 
 def test_all_ranks_tell_a_bad_column_before_training(tmp_path: Path) -> None:
     write_events(tmp_path, 4, spoilt)
-    for name, words in (
-        ("charge", "event000000001: node 17 has charge inf; build the graph again"),
-        (f"{HERE}:centred", "so a cut would change them"),
-    ):
-        first, second = run_ranks(2, bad_columns, tmp_path, name)
+    told = {
+        "charge": "event000000001: node 17 has charge inf; build the graph again",
+        f"{HERE}:centred": "so a cut would change them",
+    }
+    said = run_all(2, {name: (bad_columns, (tmp_path, name)) for name in told})
+    for name, words in told.items():
+        first, second = said[name]
         assert words in first
         assert first == second
     assert not (tmp_path / "run").exists()

@@ -52,7 +52,7 @@ def mutations(draw: st.DrawFn, content: bytes) -> bytes:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=60, suppress_health_check=HARMLESS)
+@settings(max_examples=30, suppress_health_check=HARMLESS)
 @given(data=st.data())
 def test_a_mutated_file_is_read_or_refused(tmp_path: Path, name: str, data: st.DataObject) -> None:
     reader = READERS[name]
@@ -81,7 +81,7 @@ CHECKED = [
 
 
 @pytest.mark.parametrize(("name", "seed"), CHECKED)
-@settings(max_examples=60, suppress_health_check=HARMLESS)
+@settings(max_examples=30, suppress_health_check=HARMLESS)
 @given(data=st.data())
 def test_a_checked_file_is_read_to_the_same_content_or_refused(
     tmp_path: Path, name: str, seed: int, data: st.DataObject

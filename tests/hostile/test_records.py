@@ -26,7 +26,7 @@ HOW = st.sampled_from(["replace", "add", "drop"])
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", JSON_FILES)
-@settings(max_examples=30, suppress_health_check=HARMLESS, deadline=None)
+@settings(max_examples=15, suppress_health_check=HARMLESS, deadline=None)
 @given(data=st.data())
 def test_a_record_that_says_something_else_is_read_or_refused(
     tmp_path: Path, name: str, data: st.DataObject
@@ -41,7 +41,7 @@ def test_a_record_that_says_something_else_is_read_or_refused(
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", RECORD_READERS)
-@settings(max_examples=30, suppress_health_check=HARMLESS, deadline=None)
+@settings(max_examples=15, suppress_health_check=HARMLESS, deadline=None)
 @given(data=st.data())
 def test_a_mutated_file_is_read_or_refused(tmp_path: Path, name: str, data: st.DataObject) -> None:
     reader = RECORD_READERS[name]

@@ -82,12 +82,14 @@ def test_our_models_are_exact(config: ModelConfig) -> None:
     assert len(proof.trials) == 2 + len(KINDS) * len(PARTS) + 2 + len(EVALUATED)
 
 
+@pytest.mark.usefixtures("in_three")
 def test_both_heads_are_proved() -> None:
     config = InteractionGNNConfig(hidden=4, layers=2)
     for pt_head in (False, True):
         assert prove(make_model(config, F, G, pt_head), F, G).exact
 
 
+@pytest.mark.usefixtures("in_three")
 @pytest.mark.parametrize(
     "model",
     [
@@ -113,6 +115,7 @@ def test_models_of_users_are_exact(model: type[nn.Module]) -> None:
     assert len(proof.exchanges) == (0 if model is Embedding else 2)
 
 
+@pytest.mark.usefixtures("in_three")
 def test_rounding_is_no_difference() -> None:
     proof = proof_of(right_models.Float32)
     assert proof.exact
@@ -173,6 +176,7 @@ def test_what_is_wrong_is_found(model: str, layer: str, why: str) -> None:
     assert "\n" not in proof.first_difference
 
 
+@pytest.mark.usefixtures("in_three")
 @pytest.mark.parametrize(
     ("model", "layer", "why"),
     [

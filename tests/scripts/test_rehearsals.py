@@ -282,7 +282,7 @@ def rehearse(command: str, programs: str, folder: Path) -> dict[str, Any]:
     ("command", "programs", "nodes", "ranks", "steps"),
     [
         ("rehearse_torchrun.sh", "", 2, 2, 6),
-        ("rehearse_multinode.sh --nodes 2", "sshd ssh pdsh ip g++", 2, 2, 6),
+        ("rehearse_multinode.sh --nodes 2", "sshd ssh pdsh ip", 2, 2, 6),
         ("rehearse_slurm.sh", "munged slurmctld slurmd sbatch ip", 2, 4, 200),
     ],
 )

@@ -8,20 +8,19 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from typing import Any
 
 import deepspeed
 import deepspeed.comm as deepspeed_comm
 import torch
 import torch.distributed as dist
-from deepspeed.accelerator import get_accelerator
 from deepspeed.comm.comm import comms_logger, timers
 from deepspeed.runtime.zero.partition_parameters import ZeroParamStatus
 from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_grad
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines.compiling import extension_folder, one_compiler
 from bigtrk.parallel.engines.ds_config import load_ds_config
 from bigtrk.parallel.engines.engine import Engine, Shard, make_optimizer
 from bigtrk.parallel.engines.pieces import (
@@ -56,7 +55,7 @@ class DeepSpeedEngine(Engine):
         ds_config: dict[str, Any],
     ) -> None:
         deepspeed.utils.logger.setLevel(logging.ERROR)
-        _compile()
+        _compile_nothing()
         deepspeed.init_distributed(dist_init_required=False, verbose=False)
         self.model = self._engine = deepspeed.initialize(
             model=model,
@@ -216,15 +215,12 @@ def make_deepspeed(
     return DeepSpeedEngine(model, optimizer, stopwatch, lr_factors, content)
 
 
-def _compile() -> None:
-    """Compiles the one operation DeepSpeed needs on CPUs, before `init_distributed` loads it.
-
-    It does not run around `init_distributed`, which waits for the other ranks of the host.
+def _compile_nothing() -> None:
+    """Spares ranks on CPUs an operation that DeepSpeed's inference alone calls: it is compiled at
+    its first use, and every process runs a compiler to find out whether it can be.
     """
-    builder = get_accelerator().create_op_builder("ShareMemCommBuilder")
-    if builder is not None and get_accelerator().device_name() == "cpu":
-        with one_compiler(extension_folder()):
-            builder.load()
+    # The package's name `torch` is torch itself by now.
+    vars(import_module("deepspeed.comm.torch"))["build_shm_op"] = lambda: None
 
 
 def _logged_seconds() -> float:

@@ -101,7 +101,7 @@ def _on_accelerator(links: Links) -> MachineConstants:
 
 
 def _engines(ranks: int) -> list[Sample]:
-    """Measures steps of engines; none where DeepSpeed cannot compile what it needs."""
+    """Measures steps of engines; none where an engine does not run."""
     try:
         return measure_apart(ENGINES, ranks).samples
     except InputError:
@@ -156,7 +156,7 @@ def _modules_bytes(alone: Sample) -> dict[str, int]:
             measure_apart([replace(SMALLEST, engine=engine)]).samples[0].peak_bytes
             for engine in ("zero0", "zero1", "fsdp2")
         )
-    except InputError:  # DeepSpeed compiles an operation, for which a host may have no compiler
+    except InputError:
         return {}
     return {
         "fsdp2_bytes": max(0, fsdp2 - alone.peak_bytes),
