@@ -387,3 +387,38 @@ def test_an_event_has_the_cut_quality_of_its_record() -> None:
     assert sector.halo == pytest.approx(1000 * 0.1 / 4)
     assert sector.owned == 250
     assert size.sector(1).halo == 0
+
+
+@pytest.mark.parametrize("hidden", [32, 64, 100])
+def test_a_gpu_s_launches_and_scratch_are_counted(hidden: int) -> None:
+    """Beside the edges between layers there are the parts of the weights' gradients."""
+    config = InteractionGNNConfig.model_validate(
+        {"hidden": hidden, "layers": 4, "recompute": "layer", "precision": "bf16"}
+    )
+    shallow = config.model_copy(update={"layers": 3})
+    deep, less = (footprint(one, 4, 6, cut=False, on_gpu=True) for one in (config, shallow))
+    # Forward: the pass and its sums; backward: those, and the sums over programs.
+    edges, more = 3_000_000, (deep.operations - less.operations)[3]
+    assert not deep.operations[:3].round(9).any(), "as many whatever the size"
+    on_cpu = (
+        footprint(config, 4, 6, cut=False).operations[3]
+        - footprint(shallow, 4, 6, cut=False).operations[3]
+    )
+    assert more < on_cpu
+    width = 1 << (hidden - 1).bit_length()
+    programs = 2**16 // width
+    parts = programs * (3 * hidden + 1) * hidden * 4
+    kept = programs * 2**15 // (2 * width) * (2 * hidden + 4)
+    peak, without = (
+        float((count.live @ [edges, 0, 0, 1]).max() - (count.live @ [edges, 0, 0, 0]).max())
+        for count in (deep, footprint(config, 4, 6, cut=False))
+    )
+    assert peak - without == pytest.approx(parts + kept, rel=0.05)
+
+
+def test_wide_networks_have_no_fused_passes() -> None:
+    wide = InteractionGNNConfig(hidden=512, layers=2, recompute="layer")
+    fused = wide.model_copy(update={"hidden": 256})
+    for config, differs in ((wide, False), (fused, True)):
+        on_gpu, on_cpu = (footprint(config, 4, 6, cut=False, on_gpu=gpu) for gpu in (True, False))
+        assert (on_gpu.operations[3] != pytest.approx(on_cpu.operations[3])) == differs
