@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from bigtrk import cards, console, doctor
+from bigtrk import console, doctor
 from bigtrk.cards import Card, no_network, old_cards, old_driver, problems, small_cards
 from bigtrk.models.kernels import fused, passes_for, plain, triton_passes
 from tests.programs import run_here
@@ -126,5 +126,5 @@ def test_nccl_without_a_network(
 
 def test_a_host_without_gpus_has_no_problem_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(cards.torch._C, "_cuda_getDriverVersion", lambda: 0, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 0, raising=False)
     assert problems() == {}

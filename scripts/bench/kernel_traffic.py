@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from bigtrk.console import console, exit_on_bad_input, follow, say
+from bigtrk.console import Screen, exit_on_bad_input, follow, say
 from bigtrk.cost.data_sheets import A100, DATA_SHEETS
 from bigtrk.graphs.sector import edge_order
 from bigtrk.graphs.storage.graph_folder import GraphFolder
@@ -60,14 +60,14 @@ def graph_of(case: Case, work: Path) -> Graph:
 def launches(graph: Graph, shape: Shape, at_work: int, l2_bytes: float) -> dict[str, Work]:
     """Counts the launches over the edges of a layer between two others."""
     n_nodes, n_edges = graph.n_nodes, graph.n_edges
-    once, beside = (graph.sums(shape, streams, l2_bytes) for streams in (1, 2))
+    summed = graph.sums(shape, l2_bytes)
     backward = graph.backward(shape, at_work, l2_bytes)
     return {
         "forward": shape.forward(n_edges, graph.forward(shape, l2_bytes)),
-        "sums, forward": shape.sum_at_ends(n_nodes, once, streams=1, adds=False),
+        "sums, forward": shape.sum_at_ends(n_nodes, summed, streams=1, adds=False),
         "backward": shape.backward(n_edges, backward, given=True),
         "sums of weights' gradients": shape.sum_partials(n_edges, adds=False),
-        "sums, backward": shape.sum_at_ends(n_nodes, beside, streams=2, adds=False),
+        "sums, backward": shape.sum_at_ends(n_nodes, summed, streams=2, adds=False),
     }
 
 
@@ -202,7 +202,7 @@ def main() -> None:
             graph = graph_of(case, work)
             say(f"{case.name}: {graph.n_nodes:,} nodes, {graph.n_edges:,} edges")
             rows += rows_of(case.name, graph, registers_of(found))
-    console.print(table(rows))
+    Screen(width=150).print(table(rows))
     results.write(
         summary(rows, steps, found),
         l2_megabytes=A100.l2_bytes / 1e6,

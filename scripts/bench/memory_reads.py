@@ -15,10 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from bigtrk.models.kernels import schedule
+from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Ends, Reads, Shape
 
 Integers = NDArray[np.int64]
 FORWARD_HEIGHTS = 2  # of a tile, in the forward pass
+SUMS_AT_WORK = 108 * 32  # programs of one warp that an A100 runs at once
 
 
 def reads(rows: Integers, time: Integers, window: float) -> Reads:
@@ -41,7 +43,7 @@ class Graph:
 
     @property
     def n_edges(self) -> int:
-        return self.edge_index.shape[1]
+        return int(self.edge_index.shape[1])
 
     def _ends(self, time: Integers, window: float) -> Ends:
         return Ends(*(reads(end, time, window) for end in self.edge_index))
@@ -67,13 +69,31 @@ class Graph:
         window = max(0.0, l2_bytes - at_work * shape.block_bytes())
         return self._ends(turn * of_edge, window)
 
-    def sums(self, shape: Shape, streams: int, l2_bytes: float) -> Reads:
-        """Counts the rows of edges that their sums at both ends read, node by node."""
-        source, destination = self.edge_index
-        program = np.concatenate([source, destination + self.n_nodes])
-        row = np.tile(np.arange(self.n_edges), 2)[np.argsort(program, kind="stable")]
-        of_edge = streams * shape.row
-        return reads(row, np.arange(2 * self.n_edges) * of_edge, l2_bytes)
+    def sums(self, shape: Shape, l2_bytes: float) -> Reads:
+        """Counts the rows of edges that their sums at both ends read, in the programs' turns; parts
+        of them are read one after another. Of the L2 what programs that run at once read has its
+        place before.
+        """
+        rows = self._in_turns()
+        of_edge = min(schedule.SUMMED_BYTES, shape.row)
+        at_once = SUMS_AT_WORK * len(rows) / max(2 * self.n_nodes, 1) * of_edge
+        return reads(rows, np.arange(len(rows)) * of_edge, max(0.0, l2_bytes - at_once))
+
+    def _in_turns(self) -> Integers:
+        """Lists the edges [2 E] as programs read them."""
+        incidence = incidence_of(torch.from_numpy(self.edge_index), self.n_nodes)
+        turns = incidence.turns.numpy()
+        starts, counts = np.zeros(len(turns), np.int64), np.zeros(len(turns), np.int64)
+        offset = 0
+        for end, segments in enumerate(incidence[:2]):
+            own = turns % 2 == end
+            starts[own] = segments.starts.numpy()[turns[own] // 2] + offset
+            counts[own] = segments.starts.diff().numpy()[turns[own] // 2]
+            offset = self.n_edges
+        order: Integers = np.concatenate([segments.order.numpy() for segments in incidence[:2]])
+        before = np.repeat(np.cumsum(counts) - counts, counts)
+        place = np.repeat(starts, counts) + np.arange(counts.sum()) - before
+        return order[place].astype(np.int64)
 
 
 def shape_of(hidden: int, dtype: torch.dtype) -> Shape:

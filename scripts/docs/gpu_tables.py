@@ -20,18 +20,22 @@ def kernels(found: Any) -> Table:
             f"{row['least_bytes'] / 1e9:.2f}",
             f"{row['moved_bytes'] / 1e9:.2f}",
             f"{row['ratio']:.2f}",
+            f"{row['again_in_l2_bytes'] / 1e9:.1f}" if row["again_in_l2_bytes"] else "",
             f"{row['intensity']:.0f}" if row["flops"] else "",
             *(_bound(row["roofline"][gpu], row["flops"]) for gpu in gpus),
         ]
         for row in shown
     ]
-    columns = ("edges", "hidden", "launch", "GFLOP", "must, GB", "moved, GB", "ratio", "FLOP/byte")
+    columns = (
+        "edges", "hidden", "launch", "GFLOP", "must, GB", "moved, GB", "ratio", "within L2, GB",
+        "FLOP/byte",
+    )  # fmt: skip
     return Table((*columns, *gpus), rows, texts=3)
 
 
 def _bound(roofline: Any, flops: float) -> str:
     if not flops:
-        return roofline["bound"]
+        return str(roofline["bound"])
     return f"{roofline['bound']}, {roofline['flops_per_second'] / 1e12:.0f} TFLOP/s"
 
 

@@ -44,6 +44,7 @@ INT64, INT32 = (
         "source_order",
         "destination_starts",
         "destination_order",
+        "turns",
     ),
 )
 # Weights are parameters, sums float32.
@@ -98,6 +99,8 @@ def constants_of(
         absent += [] if "ends" in options else ENDS
     if name == "forward":
         values["height"] *= 2
+    if name == "sum_at_ends":
+        values["width"] = schedule.summed_columns(hidden, TYPES[rows])
     values |= dict.fromkeys(absent)
     return {key: value for key, value in values.items() if key in names}
 

@@ -58,9 +58,10 @@ def test_the_least_bytes_are_those_of_the_tensors(case: Case) -> None:
     nodes = len(inputs.shares[0])
     edges = Reads(case.n_edges, 2 * case.n_edges)
     sums = shape.sum_at_ends(nodes, edges, streams=2, adds=False)
-    segments = 2 * 4 * (nodes + 1 + case.n_edges)
+    # Where segments begin, their edges, the order of the turns.
+    segments = 2 * 4 * (nodes + 1 + case.n_edges) + 4 * 2 * nodes
     assert sums.least == segments + 2 * state + 4 * nodes * case.hidden * 4
-    assert sums.moved - sums.least == 2 * state
+    assert sums.moved - sums.least == 2 * state + segments, "each stream has its turn"
 
 
 def test_programs_write_and_read_their_parts_of_the_gradients() -> None:
@@ -71,7 +72,7 @@ def test_programs_write_and_read_their_parts_of_the_gradients() -> None:
     assert shape.sum_partials(n_edges, adds=False).moved == parts + (3 * 64 + 1) * 64 * 4
     ends = Ends(Reads(0, 0), Reads(0, 0))
     backward = shape.backward(n_edges, ends, given=True)
-    kept = programs * 256 * (128 + 4)
+    kept = programs * 128 * (128 + 4)
     assert backward.moved - backward.least == parts + kept - (3 * 64 + 1) * 64 * 4
 
 

@@ -81,7 +81,7 @@ def test_a_part_that_fails_or_takes_too_long_ends_in_one_line(
         def fail(*_: Any, error: Exception = error, **__: Any) -> None:
             raise error
 
-        monkeypatch.setattr(gpu_suite.subprocess, "run", fail)
+        monkeypatch.setattr(subprocess, "run", fail)
         with pytest.raises(InputError, match=said):
             gpu_suite.run_apart("bits", Extent(False, tmp_path))
 

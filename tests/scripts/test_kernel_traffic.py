@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bigtrk.models.kernels import schedule
+from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Reads
 from scripts.bench.kernel_traffic import rows_of, summary
 from scripts.bench.memory_reads import Graph, reads, shape_of
@@ -69,8 +70,15 @@ def test_blocks_of_the_schedule_read_their_own_rows() -> None:
 
 def test_edges_are_read_for_both_of_their_sums() -> None:
     made, shape = graph(), shape_of(64, torch.bfloat16)
-    assert made.sums(shape, 1, l2_bytes=0) == Reads(made.n_edges, 2 * made.n_edges)
-    assert made.sums(shape, 1, math.inf) == Reads(made.n_edges, made.n_edges)
+    assert made.sums(shape, l2_bytes=0) == Reads(made.n_edges, 2 * made.n_edges)
+    assert made.sums(shape, math.inf) == Reads(made.n_edges, made.n_edges)
+    read = made._in_turns().tolist()
+    for turn in incidence_of(torch.from_numpy(made.edge_index), made.n_nodes).turns.tolist():
+        node, end = divmod(turn, 2)
+        own = np.flatnonzero(made.edge_index[end] == node).tolist()
+        assert read[: len(own)] == own
+        read = read[len(own) :]
+    assert not read
 
 
 def test_no_launch_moves_less_than_it_must() -> None:

@@ -23,7 +23,12 @@ from bigtrk.models.kernels.schedule import (
     rows_of_program,
     tile,
 )
-from bigtrk.models.kernels.work import Shape, assumed_ends
+from bigtrk.models.kernels.work import (
+    SOURCES_AGAIN_BACKWARD,
+    SOURCES_AGAIN_FORWARD,
+    Shape,
+    assumed_ends,
+)
 
 
 class NextLayer(NamedTuple):
@@ -56,7 +61,7 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
     """
     n_rows, hidden = made.shape
     if counted.counts(made.device):
-        nodes = assumed_ends(len(ends.of_source), n_rows)
+        nodes = assumed_ends(len(ends.of_source), n_rows, SOURCES_AGAIN_FORWARD)
         counted.note(_shape(inputs, weights).forward(n_rows, nodes))
         return
     from bigtrk.models.kernels import triton_edges
@@ -103,7 +108,7 @@ def backward(
     size, block = tile(hidden, gradient.dtype), block_rows(hidden, gradient.dtype)
     partials, normals, scales = _scratch(shape, gradient, block)
     if counted.counts(gradient.device):
-        nodes = assumed_ends(len(ends.of_source), n_rows)
+        nodes = assumed_ends(len(ends.of_source), n_rows, SOURCES_AGAIN_BACKWARD)
         counted.note(shape.backward(n_rows, nodes, given=given is not None))
         counted.note(shape.sum_partials(n_rows, adds=adds))
         return

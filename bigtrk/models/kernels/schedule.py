@@ -10,11 +10,14 @@ import torch
 
 WIDEST, MOST_LAYERS = 256, 3
 # Of a stream of edges in a block of the backward pass, whose program reads and writes it several
-# times: what all programs at work so use stays in a GPU's L2 (docs/results/kernels.json).
-BLOCK_BYTES = 2**15
+# times: up to hidden 128 the L2 of an A100 and of an H100 holds what all programs at work so use
+# (docs/results/kernels.json), which are the more the narrower the rows.
+BLOCK_BYTES, BLOCK_ROWS = 2**15, 128
 # Their programs times the rows' width: enough for every GPU of today, and their partial sums of
 # the weights' gradients stay a few hundred MB.
 PROGRAMS = 2**16
+# Of a row, which a sum of edges at nodes reads at a time: a line of a GPU's caches.
+SUMMED_BYTES = 128
 
 
 class Tile(NamedTuple):
@@ -49,7 +52,8 @@ def tile(hidden: int, dtype: torch.dtype) -> Tile:
 def block_rows(hidden: int, dtype: torch.dtype) -> int:
     """Returns the edges of which a program of the backward pass keeps what it computes anew."""
     size = tile(hidden, dtype)
-    return max(size.height, BLOCK_BYTES // (size.width * dtype.itemsize))
+    fitting = BLOCK_BYTES // (size.width * dtype.itemsize)
+    return max(size.height, min(BLOCK_ROWS, fitting))
 
 
 def most_programs(hidden: int, dtype: torch.dtype) -> int:
@@ -68,3 +72,8 @@ def partial_lines(inputs: int, layers: int, hidden: int) -> int:
     layer's columns of each input, of the other layers' weights, and of their biases.
     """
     return (inputs + layers - 1) * hidden + layers - 1
+
+
+def summed_columns(hidden: int, dtype: torch.dtype) -> int:
+    """Returns the columns, a power of two, that a program sums of rows [H]."""
+    return min(1 << (hidden - 1).bit_length(), SUMMED_BYTES // dtype.itemsize)

@@ -13,6 +13,7 @@ from bigtrk.console import warn_once
 from bigtrk.models.kernels import counted, plain
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.plain import Ends
+from bigtrk.models.kernels.schedule import summed_columns
 from bigtrk.models.kernels.work import Shape, assumed_edges
 
 TYPES = torch.float32, torch.bfloat16
@@ -97,19 +98,22 @@ def sum_at_ends(
         return
     from bigtrk.models.kernels import triton_sums
 
+    width = summed_columns(hidden, values.dtype)
+    parts = -(-hidden // width) * (1 if others is None else 2)
     with torch.cuda.device_of(values):
-        triton_sums.sum_at_ends[(n_nodes, 2)](
+        triton_sums.sum_at_ends[(2 * n_nodes, parts)](
             values,
             others,
             *incidence.by_source,
             *incidence.by_destination,
+            incidence.turns,
             *sums[:2],
             *(sums_of_others or (None, None))[:2],
             sums.first,
             len(values),
             adds=adds,
             hidden=hidden,
-            width=1 << (hidden - 1).bit_length(),
+            width=width,
             num_warps=1,  # more would sum a row's tile in another order
         )
 

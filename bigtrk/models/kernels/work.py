@@ -149,23 +149,23 @@ class Shape:
         """Counts the launch that sums `streams` of edges at both ends; edges: their rows, of which
         each is read at both.
         """
-        segments = 2 * (n_nodes + 1 + edges.distinct) * _POSITION
+        segments = 2 * (2 * n_nodes + 1 + edges.distinct) * _POSITION  # with the order of turns
         sums = 2 * n_nodes * self.hidden * _SUM * streams * (2 if adds else 1)
-        least, moved = (
-            segments + sums + streams * rows * self.row for rows in (edges.distinct, edges.moved)
-        )
+        parts = streams * -(-self.hidden // schedule.summed_columns(self.hidden, self.dtype))
+        least = segments + sums + streams * edges.distinct * self.row
+        moved = parts * segments + sums + streams * edges.moved * self.row
         return Work("sum_at_ends", False, 0.0, least, moved)
 
 
-# Counted on event 1000's 3.0 M edges and on a simulated event of 6.9 M (docs/results/kernels.json):
-# the share of edges whose source's row comes from memory again, and that of edges whose row does
+# Counted on event 1000's 3.0 M edges and on a simulated event of 6.8 M (docs/results/kernels.json):
+# the shares of edges whose source's row comes from memory again, and of those whose own row does
 # for the second of their sums.
-SOURCES_AGAIN, EDGES_AGAIN = 0.5, 1.0
+SOURCES_AGAIN_FORWARD, SOURCES_AGAIN_BACKWARD, EDGES_AGAIN = 0.03, 0.23, 0.24
 
 
-def assumed_ends(n_nodes: int, n_edges: int) -> Ends:
+def assumed_ends(n_nodes: int, n_edges: int, sources_again: float) -> Ends:
     """Returns the rows of nodes that a pass over the edges of an event usually reads."""
-    sources = Reads(n_nodes, n_nodes + SOURCES_AGAIN * n_edges)
+    sources = Reads(n_nodes, n_nodes + sources_again * n_edges)
     return Ends(sources, Reads(n_nodes, n_nodes))  # edges are sorted by their destinations
 
 

@@ -89,7 +89,7 @@ class Extent:
             call()
             end.record()
         torch.cuda.synchronize()
-        return statistics.median(begin.elapsed_time(end) for begin, end in marks) / 1e3
+        return float(statistics.median(begin.elapsed_time(end) for begin, end in marks)) / 1e3
 
     @contextmanager
     def as_on_card(self) -> Iterator[None]:

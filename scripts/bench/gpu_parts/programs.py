@@ -10,8 +10,8 @@ from bigtrk.records.run_folder import read_run
 from scripts.bench.gpu_parts.extent import Extent, Row
 from scripts.results import CHECKOUT
 
-# Without a card those of tests/gpu are skipped, and few of the interpreted ones stand for all.
-_DRY_TESTS = ("tests/gpu", "tests/models/test_fused.py", "-k", "gpu or bits")
+# Without a card those of tests/gpu are skipped, and one of the interpreted ones stands for all.
+_DRY_TESTS = ("tests/gpu", "tests/models/test_fused.py::test_the_same_bits_twice")
 
 
 def tests(extent: Extent) -> Row:
