@@ -20,8 +20,12 @@ def repeated(extent: Extent) -> Row:
     for precision in ("fp32", "bf16"):
         one, other = (trained(precision, edges, extent) for _ in range(2))
         same = all(torch.equal(weight, again) for weight, again in zip(one, other, strict=True))
-        rows.append({"precision": precision, "steps": STEPS, "same_bits": same})
+        rows.append({"precision": precision, "steps": steps_of(extent), "same_bits": same})
     return {"origin": edges.origin, "rows": rows}
+
+
+def steps_of(extent: Extent) -> int:
+    return 1 if extent.dry else STEPS
 
 
 def trained(precision: str, edges: Edges, extent: Extent) -> list[torch.Tensor]:
@@ -36,7 +40,7 @@ def trained(precision: str, edges: Edges, extent: Extent) -> list[torch.Tensor]:
     model = InteractionGNN(config_of(extent.widths[0], precision, extent), F, G).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with extent.as_on_card():
-        for _ in range(1 if extent.dry else STEPS):
+        for _ in range(steps_of(extent)):
             logits = model(x, edge_features, edge_index, edges.n_nodes, no_exchange)
             binary_cross_entropy_with_logits(logits, labels).backward()
             optimizer.step()
