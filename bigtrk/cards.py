@@ -43,8 +43,10 @@ def problems(several_hosts: bool = False) -> dict[str, str]:
 
 
 def is_old(device: torch.device) -> bool:
-    """Says whether a GPU is too old for the compiled passes; capabilities are NVIDIA's."""
-    return torch.version.hip is None and _card_of(device).capability < LOWEST_CAPABILITY
+    """Says whether a GPU of this host is too old for the compiled passes."""
+    if torch.version.hip is not None or not torch.cuda.is_available():
+        return False  # capabilities are NVIDIA's
+    return _card_of(device).capability < LOWEST_CAPABILITY
 
 
 def old_cards(cards: Sequence[Card]) -> str | None:
