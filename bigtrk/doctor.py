@@ -253,7 +253,9 @@ def _threads(cores: int) -> dict[str, int]:
 def _warnings(accelerator: str | None, problem: str | None) -> Iterator[str]:
     if problem and version("torch"):
         yield f"{problem}; install it again: {_pip('install', '--force-reinstall', 'torch')}"
-    if accelerator == "cpu" and NVIDIA_DRIVER.exists():
+    of_cards = {} if problem else _card_problems()
+    yield from of_cards.values()
+    if accelerator == "cpu" and NVIDIA_DRIVER.exists() and "driver" not in of_cards:
         yield (
             "an NVIDIA driver is loaded, but torch sees no device: either CUDA_VISIBLE_DEVICES "
             f"hides it, or torch {version('torch')} is a build without CUDA"
@@ -266,6 +268,12 @@ def _warnings(accelerator: str | None, problem: str | None) -> Iterator[str]:
             "the package trackml of the Python package index is an unrelated client, not the "
             f"TrackML challenge's library; bigtrk needs neither: {_pip('uninstall', 'trackml')}"
         )
+
+
+def _card_problems() -> dict[str, str]:
+    from bigtrk.cards import problems  # it imports torch
+
+    return problems()
 
 
 def _is_from_index(package: str) -> bool:

@@ -17,8 +17,9 @@ from types import ModuleType
 from typing import NoReturn
 
 import bigtrk
+from bigtrk.cards import problems
 from bigtrk.config import by_key
-from bigtrk.console import exit_on_bad_input
+from bigtrk.console import exit_on_bad_input, warn_once
 from bigtrk.errors import InputError
 from bigtrk.machine import software
 from bigtrk.parallel.collectives import attempted, check_agreement, together
@@ -111,6 +112,8 @@ def run_configured(
 ) -> Path:
     """Validates, builds, fits, closes; returns the run folder."""
     configure_process(ranks)
+    for topic, text in problems(several_hosts=ranks.local_size < ranks.world_size).items():
+        warn_once(topic, text)
     # This comes before the ranks meet: it says how long they wait; what is wrong is said after.
     configured = attempted(configured_by)
     settings = RunSettings() if configured.exception() else configured.result().run

@@ -3,35 +3,32 @@
 The model itself runs forward and backward on meta tensors (shapes without data), so the count
 follows the model as it is, whatever it recomputes and in which precision. A model of the user's own
 that cannot do that runs on small random graphs instead. All counts are linear in the sizes of a
-sector, so a few small passes give them for every size.
+sector, so a few small passes give them for every size. A pass on a GPU has its chunks, and launches
+of fused passes over edges, of which models/kernels/work.py says what they compute and move.
 
 Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, owned nodes, 1).
 """
 
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
-from bigtrk.cost.meta_results import result_of
+from bigtrk.cost.operations import Counted, Counter, CountingStore, tensors
 from bigtrk.cost.zero_memory import Weights
 from bigtrk.models.build import make_model
 from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.kernels.counted import counting
+from bigtrk.models.kernels.schedule import block_rows, most_programs
 from bigtrk.models.layers.workspace import chunk_rows
 from bigtrk.models.protocol import LayeredModel, SectorInputs, units
-from bigtrk.models.settings import ModelConfig
-from bigtrk.models.stores.store import Block, Rows
-from bigtrk.models.stores.streamed import Place, StreamedStore
+from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 
 Columns = NDArray[np.float64]
 # Edges, nodes and owned nodes, in chunks. They are independent in all columns, and each that is cut
@@ -39,9 +36,6 @@ Columns = NDArray[np.float64]
 _CUT_SIZES = ((2, 2, 1), (3, 2, 1), (2, 3, 1), (3, 3, 2))
 _WHOLE_SIZES = ((2, 1, 1), (3, 1, 1), (2, 2, 2))
 _ROWS = 1000  # of a chunk where a layer is computed at once
-_aten = torch.ops.aten
-# These compute nothing; what a system takes to give memory is counted by its bytes.
-_ALLOCATIONS = (_aten.empty, _aten.new_empty, _aten.empty_like, _aten.empty_strided)
 
 
 @dataclass(frozen=True)
@@ -86,49 +80,71 @@ def footprint(
     cut: bool,
     away_in: int | None = None,
     sectors: int = 1,
+    on_gpu: bool = False,
 ) -> Footprint:
     """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows; on
     several of one size, of a layered model, by the size of one.
 
     away_in: edges between layers are off the device, and come to it in blocks of so many bytes.
+    on_gpu: of a pass on a GPU over edges that are many enough to keep it busy.
     """
+    asked = _Asked(config, n_node_features, n_edge_features, cut, away_in, sectors, on_gpu)
     # A rank routes by its own count: the same graphs on all, and other random numbers as they were.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         try:
-            return _count(config, n_node_features, n_edge_features, cut, away_in, sectors, "meta")
+            return _count(asked, "meta")
         except Exception:
             if config.hidden is not None:  # one of ours, which all run there
                 raise
-        return _count(config, n_node_features, n_edge_features, cut, away_in, sectors, "cpu")
+        return _count(asked, "cpu")
 
 
-def _count(
-    config: ModelConfig,
-    n_node_features: int,
-    n_edge_features: int,
-    cut: bool,
-    away_in: int | None,
-    sectors: int,
-    device: Literal["meta", "cpu"],
-) -> Footprint:
+class _Asked(NamedTuple):
+    """The arguments of `footprint`."""
+
+    config: ModelConfig
+    n_node_features: int
+    n_edge_features: int
+    cut: bool
+    away_in: int | None
+    sectors: int
+    on_gpu: bool
+
+    @property
+    def chunk(self) -> int | None:
+        """Returns the rows of a chunk."""
+        config, device = self.config, torch.device("cuda" if self.on_gpu else "cpu")
+        if not (config.in_chunks and config.hidden):
+            return None
+        return chunk_rows(config.hidden, config.recompute, self._dtype, device)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self.config.precision == "bf16" else torch.float32
+
+    def sizes(self) -> list[tuple[int, int, int]]:
+        """Lists edges, nodes and owned nodes of the passes: whole chunks and, of a GPU, as many
+        that its kernels have as many programs for all of them.
+        """
+        rows = self.chunk or _ROWS
+        if self.on_gpu and isinstance(self.config, InteractionGNNConfig):
+            shape = self.config.hidden, self._dtype
+            rows = max(rows, block_rows(*shape) * most_programs(*shape))
+        factors = _CUT_SIZES if self.cut else _WHOLE_SIZES
+        return [(rows * edges, rows * nodes, rows * owned) for edges, nodes, owned in factors]
+
+
+def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
+    config, features = asked.config, (asked.n_node_features, asked.n_edge_features)
+    chunk, sizes = asked.chunk, asked.sizes()
     passes = []
     with torch.device(device):
-        model = make_model(config, n_node_features, n_edge_features)
-        dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-        chunk = None
-        if config.in_chunks and config.hidden:
-            chunk = chunk_rows(config.hidden, config.recompute, dtype, torch.device("cpu"))
-    rows = chunk or _ROWS
-    sizes = [
-        (rows * edges, rows * nodes, rows * owned)
-        for edges, nodes, owned in (_CUT_SIZES if cut else _WHOLE_SIZES)
-    ]
+        model = make_model(config, *features)
     for size in sizes:
-        features = n_node_features, n_edge_features
-        inputs = [_inputs(*features, size, device) for _ in range(sectors)]
-        exchange = _Halo(size[1] - size[2] if cut else 0)
-        passes.append(_run(model, inputs, size, exchange, away_in))
+        inputs = [_inputs(*features, size, device) for _ in range(asked.sectors)]
+        exchange = _Halo(size[1] - size[2] if asked.cut else 0)
+        passes.append(_run(model, inputs, size, exchange, asked))
     design = np.array([[*size, 1] for size in sizes], dtype=np.float64)
     # In a whole graph nodes and owned nodes are equally many; the pseudo-inverse shares their
     # coefficient.
@@ -163,23 +179,12 @@ def _count(
 
 
 @dataclass
-class _Work:
-    flops: float = 0.0
-    bf16_flops: float = 0.0
-    products: float = 0.0
-    traffic: float = 0.0
-    fresh: float = 0.0
-    operations: int = 0
-    shapes: set[tuple[Any, ...]] = field(default_factory=set)
-
-
-@dataclass
 class _Pass:
     live: list[float]
     saved: float
     away: float
     moved: float
-    work: _Work
+    work: Counted
     exchanged: tuple[int, ...]
 
 
@@ -188,7 +193,7 @@ def _run(
     inputs: list[SectorInputs],
     size: tuple[int, int, int],
     exchange: "_Halo",
-    away_in: int | None,
+    asked: _Asked,
 ) -> _Pass:
     """Runs one forward and backward pass."""
     # They are made before, as engines with buckets do: what a pass adds to them is freed at once.
@@ -197,12 +202,12 @@ def _run(
         parameter.grad = gradient
     label = torch.ones(size[0], device=inputs[0].x.device)
     weight = label.new_ones(size[0])
-    counter = _Counter([*model.parameters(), *gradients, *_tensors(inputs), label, weight])
-    store = _CountingStore(away_in or 1, counter)
-    if away_in:
+    counter = Counter([*model.parameters(), *gradients, *tensors(inputs), label, weight])
+    store = CountingStore(asked.away_in or 1, counter)
+    if asked.away_in:
         assert isinstance(model, InteractionGNN), "no other model keeps edges"
         model.keep_edges_in(store)
-    with counter:
+    with counter, counting(counter.launched) if asked.on_gpu else nullcontext():
         made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
         losses = [_loss(rows, label, weight) for rows in made]
         loss = sum(losses[1:], start=losses[0])
@@ -270,112 +275,3 @@ def _most_outputs(model: nn.Module) -> int:
 
 def _numel(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-@dataclass(frozen=True)
-class _Away(Place):
-    """Rows that are kept off the device."""
-
-
-class _CountingStore(StreamedStore):
-    """Counts the bytes of edges that are kept off the device, of those that travel, and of the
-    buffers on the device for blocks of them, whose number no sector's size changes.
-    """
-
-    def __init__(self, block_bytes: int, counter: "_Counter") -> None:
-        super().__init__(block_bytes)
-        self._counter = counter
-        self.bytes = self.moved = self.buffers = 0
-
-    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> _Away:
-        rows = _Away(n_rows, width, dtype, device)
-        self.bytes += n_rows * rows.row_bytes
-        return rows
-
-    def buffer(self, place: Place, n_rows: int) -> Tensor:
-        with _disable_current_modes():
-            made = torch.empty(n_rows, place.width, dtype=place.dtype, device="meta")
-        self._counter.leave_out(made)
-        self.buffers += made.nbytes
-        return made
-
-    def ready(self) -> None:
-        """Marks nothing: nothing is computed."""
-
-    def move(self, ready: None, place: Place, rows: slice, block: Tensor, *, out: bool) -> None:
-        """Moves nothing, as there are no values."""
-
-    def blocks(self, n_rows: int, read: Sequence[Rows], made: Sequence[Rows]) -> Iterator[Block]:
-        """Yields the blocks, and counts what would be moved."""
-        self.moved += sum(n_rows * rows.row_bytes for rows in (*read, *made))
-        return super().blocks(n_rows, read, made)
-
-
-class _Counter(TorchDispatchMode):
-    """Counts every operation below autograd: those of the backward pass and of recomputation."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Says that torch need not keep its compiler from it, which takes time each time."""
-        return False
-
-    def __init__(self, known: Iterable[Tensor]) -> None:
-        """`known` tensors do not count, nor do their views."""
-        super().__init__()
-        self.alive = 0
-        self.live: list[float] = []
-        self.work = _Work()
-        self._bytes: dict[int, int] = {}
-        for tensor in known:
-            self.leave_out(tensor)
-
-    def leave_out(self, tensor: Tensor) -> None:
-        """Does not count a tensor, nor its views."""
-        self._bytes[tensor.untyped_storage()._cdata] = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        result = result_of(func, args, kwargs)
-        # A tensor given as `out` is only written.
-        read = _tensors((args, {name: kwargs[name] for name in kwargs if name != "out"}))
-        written = _tensors(result)
-        for tensor in written:
-            self._follow(tensor.untyped_storage())
-        self.live.append(self.alive)
-        packet, work = func._overloadpacket, self.work
-        if func.is_view or packet in _ALLOCATIONS:
-            return result
-        work.operations += 1
-        n_bytes = sum(t.numel() * t.element_size() for t in (*read, *written))
-        if packet in flop_registry:
-            work.products += n_bytes
-            flops = flop_registry[packet](*args, **kwargs, out_val=result)
-            work.flops += flops
-            if any(made.dtype == torch.bfloat16 for made in written):
-                work.bf16_flops += flops
-                work.shapes.add((packet, *map(_layout, read), *map(_layout, written)))
-        else:
-            work.traffic += n_bytes
-        return result
-
-    def _follow(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key not in self._bytes:
-            self._bytes[key] = storage.nbytes()
-            self.alive += storage.nbytes()
-            self.work.fresh += storage.nbytes()
-            weakref.finalize(storage, self._forget, key)
-
-    def _forget(self, key: int) -> None:
-        self.alive -= self._bytes.pop(key)
-
-
-def _layout(tensor: Tensor) -> tuple[Any, ...]:
-    """Tells products apart as oneDNN does, which compiles one for each."""
-    return tensor.dtype, tuple(tensor.shape), tensor.stride()
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

@@ -16,7 +16,7 @@ from bigtrk.cost.links import exchange
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.rates import Amounts, EngineAmounts, Rates
 from bigtrk.cost.sharding import BYTES, Sharding
-from bigtrk.models.layers.workspace import CPU_BYTES, GPU_BYTES
+from bigtrk.models.layers.workspace import GPU_BYTES
 from bigtrk.models.settings import ModelConfig
 from bigtrk.models.stores.files import BLOCK_BYTES
 from bigtrk.parallel.host import HUGE_PAGE
@@ -91,7 +91,8 @@ class CostModel:
         features = self.n_node_features, self.n_edge_features
         # What weights a training starts from changes no count.
         model = self.model.model_copy(update={"init_from": None, "init_partly": False})
-        return footprint(model, *features, cut, self._away_in, sectors)
+        on_gpu = not self.machine.shared
+        return footprint(model, *features, cut, self._away_in, sectors, on_gpu)
 
     @property
     def _away_in(self) -> int | None:
@@ -221,10 +222,8 @@ class CostModel:
         """Counts operations; the last chunk of rows starts as many as a full one."""
         if count.chunk is None:
             return float(count.operations @ sizes)
-        larger = 1 if self.machine.shared else GPU_BYTES // CPU_BYTES  # they are a CPU's chunks
-        rows = count.chunk * larger
-        whole = np.ceil(sizes[:3] / rows) * rows
-        return float(count.operations[:3] @ whole / larger + count.operations[3])
+        whole = np.ceil(sizes[:3] / count.chunk) * count.chunk
+        return float(count.operations[:3] @ whole + count.operations[3])
 
     def exchange_seconds(self, event: EventSize, ranks: int) -> float:
         """Returns the seconds of the halo exchanges of forward and backward between ranks, which

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import Number, PathText, Place, Ranks, Text, some
+from bigtrk.records.quantities import Measure, Number, PathText, Place, Ranks, Text, some
 from bigtrk.records.record import FileRecord, Record
 
 # What ended a training: its epochs, its time, or `training.best.patience`.
@@ -45,6 +45,18 @@ class MachineRecord(Record):
     accelerator: Text | None = None
 
 
+class RooflineRecord(Record):
+    """What training an edge takes, counted: operations of matrix products, none computed twice, and
+    bytes that are moved; and what the data sheet of each rank's GPU promises in a second.
+    """
+
+    gpu: Text
+    flops_per_edge: Measure
+    bytes_per_edge: Measure
+    flops_per_second: Annotated[Measure, Field(gt=0)]
+    bytes_per_second: Annotated[Measure, Field(gt=0)]
+
+
 class CodeRecord(Record):
     """The origin of code of the user's own: an installed distribution and its version, or a file
     and its SHA-256.
@@ -67,8 +79,9 @@ class Resumption(Record):
 class RunRecord(FileRecord):
     """`run.json`: written when training starts, and again when it is resumed: then with the ranks
     and the engine that it goes on with. `parameters` counts the trainable ones; `code` is that of
-    the user's own which `config` names, by its name there, as the run was started with. `ended`:
-    what ended the training, once it has.
+    the user's own which `config` names, by its name there, as the run was started with. `roofline`:
+    None where there is no GPU of which the data sheet is known. `ended`: what ended the training,
+    once it has.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -88,6 +101,7 @@ class RunRecord(FileRecord):
     measured: MeasuredScales = MeasuredScales()
     code: dict[Text, CodeRecord] = some()
     data: DataRecord = DataRecord()
+    roofline: RooflineRecord | None = None
     resumed: tuple[Resumption, ...] = ()
     ended: End | None = None
 

@@ -11,6 +11,7 @@ from bigtrk.records.run_folder import Run
 from bigtrk.reports.elements.layout import at_width, show_header, show_table
 from bigtrk.reports.facts import headers
 from bigtrk.reports.norms import norms_entry
+from bigtrk.reports.roofline import achieved
 from bigtrk.reports.routed_events import imbalance, micro_steps, routes
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, ScalingRow, Timing, compare
 from bigtrk.reports.spikes import spikes
@@ -43,6 +44,7 @@ def show(runs: Sequence[Run], console: Console) -> None:
 
 
 def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
+    on_gpus = achieved(run, timing)
     return {
         "run": row.run,
         "folder": str(run.folder),
@@ -55,6 +57,7 @@ def _entry(run: Run, timing: Timing, row: ScalingRow) -> dict[str, Any]:
         "spikes": [step.step for step in spikes(run)],
         "epochs": [epoch.model_dump(mode="json") for epoch in run.epochs],
         "timing": {**asdict(timing), "shares": timing.shares and timing.shares.model_dump()},
+        "achieved": on_gpus and asdict(on_gpus),
         "comparison": {
             "baseline": row.baseline,
             "speedup": row.speedup,

@@ -11,6 +11,7 @@ from bigtrk.reports.embedding import embedding_tables
 from bigtrk.reports.evaluation.tables import evaluation_tables, evaluations
 from bigtrk.reports.facts import engine_name
 from bigtrk.reports.norms import norms_tables
+from bigtrk.reports.roofline import COLUMNS, ROOFLINE_RULE, achieved_cells
 from bigtrk.reports.routed_events import routes_table
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, Scaling
 from bigtrk.reports.spikes import spikes_tables
@@ -40,8 +41,10 @@ def _speed(runs: Sequence[Run], scaling: Scaling) -> Table:
     columns += ["peak memory"]
     if scaling.compares:
         columns += ["speed-up", "par. eff. %"]
+    on_gpus = achieved_cells(runs, scaling)
+    columns += COLUMNS if on_gpus else ()
     rows = []
-    for run, timing, row in zip(runs, scaling.timings, scaling.rows, strict=True):
+    for i, (run, timing, row) in enumerate(zip(runs, scaling.timings, scaling.rows, strict=True)):
         cells = [
             row.run,
             engine_name(run.record),
@@ -55,8 +58,9 @@ def _speed(runs: Sequence[Run], scaling: Scaling) -> Table:
         ]
         if scaling.compares:
             cells += [figures.decimal(row.speedup), figures.share(row.efficiency)]
-        rows.append(tuple(cells))
-    rules = (TIMING_RULE, SPEEDUP_RULE) if scaling.compares else (TIMING_RULE,)
+        rows.append((*cells, *(on_gpus[i] if on_gpus else ())))
+    rules = [TIMING_RULE, *([SPEEDUP_RULE] if scaling.compares else [])]
+    rules += [ROOFLINE_RULE] if on_gpus else []
     return Table("Speed", tuple(columns), tuple(rows), (*rules, *scaling.notes), text_columns=2)
 
 

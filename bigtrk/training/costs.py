@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bigtrk.config import parse
+from bigtrk.cost.data_sheets import data_sheet
 from bigtrk.cost.machine_constants import A100, CPU, DEFAULTS, MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.cost.sharding import sharding
@@ -12,6 +13,7 @@ from bigtrk.disk.cache import cache_folder
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
 from bigtrk.machine import accelerator
+from bigtrk.records.run import RooflineRecord
 from bigtrk.training.settings import Configuration
 
 
@@ -47,6 +49,28 @@ def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]
     """
     flops = make_cost(configuration, 1, 1, CPU).footprint(cut=False).flops
     return [float(flops @ [edges, nodes, nodes, 1.0]) for nodes, edges in sizes]
+
+
+def roofline(configuration: Configuration, nodes: int, edges: int) -> RooflineRecord | None:
+    """Counts what training an edge of these events takes, for a GPU whose data sheet is known; None
+    of other devices, and of mini-batches, which are not the events.
+    """
+    sheet = data_sheet(accelerator())
+    if sheet is None or not edges or configuration.sampling.method != "none":
+        return None
+    model = configuration.model
+    once = {"recompute": "none"} if "recompute" in type(model).model_fields else {}
+    plain = configuration.model_copy(update={"model": model.model_copy(update=once)})
+    sizes = [edges, nodes, nodes, 0.0]
+    on_gpu = make_cost(configuration, 1, 1, A100).footprint(cut=False)
+    in_bf16 = bool(on_gpu.bf16_flops @ sizes > 0)
+    return RooflineRecord(
+        gpu=sheet.name,
+        flops_per_edge=operations(plain, [(nodes, edges)])[0] / edges,
+        bytes_per_edge=float((on_gpu.products + on_gpu.traffic) @ sizes) / edges,
+        flops_per_second=sheet.flops(bf16=in_bf16),
+        bytes_per_second=sheet.bandwidth,
+    )
 
 
 def find_machine(name: str | None) -> MachineConstants:

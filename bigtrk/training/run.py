@@ -32,6 +32,7 @@ from bigtrk.training.checkpoint.resume import (
     find_checkpoint,
 )
 from bigtrk.training.clock import Clock
+from bigtrk.training.costs import roofline
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.degree_histogram import with_degrees
 from bigtrk.training.data.events import Events
@@ -259,6 +260,9 @@ def _record(
     measured: MeasuredScales,
 ) -> RunRecord:
     """Makes the run's record, without what only its start knows."""
+    nodes, edges = (
+        sum(source.record[name] for source in events.train) for name in ("nodes", "edges")
+    )
     return RunRecord(
         launcher=ranks.launcher,
         world_size=ranks.world_size,
@@ -271,9 +275,10 @@ def _record(
         data=DataRecord(
             train_events=len(events.train),
             validation_events=len(events.validation),
-            nodes=sum(source.record["nodes"] for source in events.train),
-            edges=sum(source.record["edges"] for source in events.train),
+            nodes=nodes,
+            edges=edges,
         ),
+        roofline=roofline(configuration, nodes, edges),
     )
 
 

@@ -1,247 +1,191 @@
-"""Runs all that wants a GPU: the tests, then times beside what the device allows, and errors.
+"""Runs all that wants a GPU, part by part, and writes docs/results/gpu.json.
 
-    python scripts/bench/gpu_suite.py [--output FILE] [--publish]
+    python scripts/bench/gpu_suite.py [--work FOLDER] [--parts NAME...] [--output FILE] [--publish]
+    python scripts/bench/gpu_suite.py --dry-run
 
-Passes over edges, and training steps on one graph. Floors are at rates measured on the same
-device: of copying a tensor, and of products of large matrices. Times are medians, by the device's
-clock. Errors are the largest against float64, over its spread. Without a GPU all of this stays
-empty. The last line is one JSON object.
+One command for a machine with a card, on which nothing else is to be made. Each part is a process
+of its own that takes less than 10 minutes; what it found is kept in FOLDER, and a suite that is
+started again at the same commit goes on with the parts that are not there. The parts: the tests,
+trainings repeated bit by bit, steps at hidden 64 and 128 beside PyG's network, eager and compiled,
+on event 1000's 3.0 M edges and at CTD size (6.9 M), ShaDow sampling and radius search on the
+device, ZeRO-3 with its state on the host. Times are medians, by the device's clock.
+
+Without a card nothing is measured or written: --dry-run walks through every part on a CPU, in small
+sizes and with Triton's interpreter. The last line is one JSON object.
 """
 
 import argparse
-import itertools
+import json
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import torch
 from rich.table import Table
-from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
-from bigtrk.console import Screen, exit_on_bad_input, follow, say
-from bigtrk.cost.footprint import footprint
-from bigtrk.machine import version
-from bigtrk.models.kernels import plain, triton_passes
-from bigtrk.models.kernels.plain import Ends
-from bigtrk.models.settings import InteractionGNNConfig
-from scripts.bench.bench_hot_path import SIDES, SIZES, Case, F, G, graph, logits_of, models
-from scripts.results import Results, add_options
+from bigtrk.console import Screen, complain, exit_on_bad_input, say
+from bigtrk.cost.data_sheets import data_sheet
+from bigtrk.disk.files import read_json, write_json
+from bigtrk.errors import InputError
+from bigtrk.machine import accelerator, version
+from scripts.bench.gpu_parts import bits, programs, searches, steps
+from scripts.bench.gpu_parts.extent import CTD, EVENT_1000, Extent, Row
+from scripts.results import CHECKOUT, Results, add_options, read_tree
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-PASSES = "norm_relu", "norm_relu_backward", "relu_backward"
-ROWS_MOVED = 3  # tensors of rows that each pass reads or writes
-# Tensors of all edges that a layer must read or write, since the nodes' update comes between two
-# layers: forward e, e0 and the new e; backward these and the gradients of all three, that of e0
-# being read and written.
-STREAMS = 3 + 7
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Bytes per second that a copy reads and writes; operations per second by precision."""
-
-    copy: float
-    flops: dict[str, float]
+SECONDS = 600
+WORK = CHECKOUT / "runs/gpu_suite"  # which git ignores
+PARTS: dict[str, Callable[[Extent], Row]] = {
+    "tests": programs.tests,
+    "bits": bits.repeated,
+    "steps_event1000": partial(steps.steps, EVENT_1000),
+    "steps_ctd": partial(steps.steps, CTD),
+    "sampling": searches.sampling,
+    "radius": searches.radius,
+    "offload": programs.offload,
+}
+PLAIN, OURS = "PyG fp32", "bigtrk bf16"
 
 
-@dataclass(frozen=True)
-class PassCase:
-    """A pass over the edges of a graph, with their ends."""
+def run_parts(names: list[str], extent: Extent) -> dict[str, Row]:
+    """Runs the parts that have not been run at this commit, and returns what all found that were.
 
-    name: str
-    size: str
-    hidden: int
-    precision: str
-
-    def bytes(self) -> int:
-        """Counts every row, every statistic, every node's share and every index once."""
-        n_nodes, n_edges = SIZES[self.size]
-        moved = ROWS_MOVED * n_edges * self.hidden * TYPES[self.precision].itemsize
-        if self.name != "relu_backward":
-            moved += n_edges * 4
-        if self.name != "norm_relu_backward":
-            moved += 2 * n_nodes * self.hidden * TYPES[self.precision].itemsize + 2 * n_edges * 8
-        return moved
-
-    def arguments(self, exact: bool = False) -> tuple[Tensor, list[Tensor | Ends]]:
-        """Returns the rows that the pass makes, and all it is called with, those included; the same
-        numbers in float64 if `exact`.
-        """
-        n_nodes, n_edges = SIZES[self.size]
-        generator = torch.Generator("cuda").manual_seed(0)
-        shapes = (n_nodes, self.hidden), (n_edges, self.hidden)
-        values = [
-            torch.randn(shape, device="cuda", generator=generator).to(TYPES[self.precision])
-            for shape in shapes
-            for _ in range(2)
-        ]
-        rstd = torch.rand(n_edges, 1, device="cuda", generator=generator)
-        if exact:
-            values, rstd = [value.double() for value in values], rstd.double()
-        of_source, of_destination, grad, normal = values
-        edge_index = graph(Case("reference", self.size))[2].cuda()
-        ends, out = Ends.between(of_source, of_destination, edge_index), torch.empty_like(grad)
-        calls: dict[str, list[Tensor | Ends]] = {
-            "norm_relu": [grad, ends, out, rstd],
-            "norm_relu_backward": [grad, normal, rstd, out],
-            "relu_backward": [grad, normal, ends, out],
-        }
-        return out, calls[self.name]
+    Raises:
+        InputError: a part failed, or took longer than 10 minutes.
+    """
+    commit = read_tree(CHECKOUT).commit
+    found: dict[str, Row] = {}
+    for name in PARTS:
+        kept = extent.work / f"{name}.json"
+        known = read_json(kept) if kept.exists() else {}
+        if (known.get("commit"), known.get("dry")) != (commit, extent.dry):
+            if name not in names:
+                continue
+            say(f"part {name}")
+            known = {"commit": commit, "dry": extent.dry, "found": run_apart(name, extent)}
+            write_json(kept, known)
+        found[name] = known["found"]
+    return found
 
 
-def seconds(call: Callable[[], object], repeats: int = 20) -> float:
-    """Returns the median by the device's clock, after calls that compile and fill its caches."""
-    for _ in range(3):
-        call()
-    marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
-    for start, end in marks:
-        start.record()
-        call()
-        end.record()
-    torch.cuda.synchronize()
-    return float(median(start.elapsed_time(end) for start, end in marks)) / 1e3
+def run_apart(name: str, extent: Extent) -> Row:
+    """Runs a part in a process of its own.
 
-
-def rates() -> Rates:
-    source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
-    copied = 2 * source.nbytes / seconds(partial(torch.empty_like(source).copy_, source))
-    size, flops = 8192, {}
-    for precision, dtype in TYPES.items():
-        matrix = torch.randn(size, size, device="cuda", dtype=dtype)
-        flops[precision] = 2 * size**3 / seconds(partial(torch.mm, matrix, matrix))
-    return Rates(copied, flops)
-
-
-def error(found: Tensor, exact: Tensor) -> float:
-    return float((found - exact).abs().max() / exact.std())
-
-
-def pass_row(case: PassCase, device: Rates | None) -> Row:
-    """Measures one pass in each form."""
-    row: Row = {**asdict(case), "bytes": case.bytes()}
-    columns = ("floor_seconds", "triton_seconds", "plain_seconds", "compiled_seconds", "error")
-    if device is None:
-        return {**row, **dict.fromkeys(columns)}
-    own, oracle = getattr(triton_passes, case.name), getattr(plain, case.name)
-    out, arguments = case.arguments()
-    exact, doubled = case.arguments(exact=True)
-    own(*arguments)
-    oracle(*doubled)
-    off = error(out, exact)
-    torch.compiler.reset()  # it gives up after eight shapes
-    forms = (own, oracle, torch.compile(oracle, dynamic=False))
-    times = [seconds(partial(form, *arguments)) for form in forms]
-    values = (case.bytes() / device.copy, *times, off)
-    return {**row, **dict(zip(columns, values, strict=True))}
-
-
-def step_row(case: Case, device: Rates | None) -> Row:
-    """Measures a training step. Its floors: products, none computed twice, and STREAMS."""
-    n_nodes, n_edges = SIZES[case.size]
-    precision = SIDES[case.side][1]
-    config = InteractionGNNConfig(hidden=case.hidden, layers=case.layers, recompute="none")
-    products = footprint(config, F, G, cut=False).flops @ [n_edges, n_nodes, n_nodes, 1]
-    moved = STREAMS * case.layers * n_edges * case.hidden * TYPES[precision].itemsize
-    row: Row = {name: asdict(case)[name] for name in ("side", "size", "hidden", "layers")}
-    row |= {"flops": float(products), "bytes": moved}
-    measured = ("seconds", "peak_bytes", "error")
-    if device is None:
-        return row | dict.fromkeys(("flop_floor_seconds", "byte_floor_seconds", *measured))
-    row["flop_floor_seconds"] = row["flops"] / device.flops[precision]
-    row["byte_floor_seconds"] = row["bytes"] / device.copy
-    return row | (measure_step(case) or dict.fromkeys(measured))
-
-
-def measure_step(case: Case) -> Row | None:
-    """Returns seconds, bytes above weights and inputs, logits' error; None if memory ran out."""
-    torch.cuda.empty_cache()
+    Raises:
+        InputError: it failed, or took longer than 10 minutes.
+    """
+    output = extent.work / f"{name}.part.json"
+    command = [sys.executable, "-m", "scripts.bench.gpu_suite", "--part", name]
+    command += ["--work", str(extent.work), "--output", str(output)]
+    environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # products of one order
+    if extent.dry:
+        command.append("--dry-run")
+        environment |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": ""}
     try:
-        model, reference = (model.cuda() for model in models(case))
-        x, edge_features, edge_index = (part.cuda() for part in graph(case))
-        inputs = x, edge_features, edge_index
-        labels = torch.zeros(len(edge_features), device="cuda")
-
-        def step() -> None:
-            binary_cross_entropy_with_logits(logits_of(model, inputs), labels).backward()
-            model.zero_grad()
-
-        torch.cuda.reset_peak_memory_stats()
-        base = torch.cuda.memory_allocated()
-        took = seconds(step, repeats=10)
-        peak = torch.cuda.max_memory_allocated() - base
-        with torch.no_grad():
-            found = logits_of(model, inputs)
-            exact = reference.double()(x.double(), edge_features.double(), edge_index)
-        return {"seconds": took, "peak_bytes": peak, "error": error(found, exact)}
-    except torch.OutOfMemoryError:
-        return None
+        subprocess.run(command, cwd=CHECKOUT, env=environment, check=True, timeout=SECONDS)
+    except subprocess.CalledProcessError:
+        raise InputError(
+            f"part {name} failed; what came before it is kept in {extent.work}, from where this "
+            f"goes on with --work {extent.work}"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise InputError(f"part {name} took longer than {SECONDS // 60} minutes") from None
+    found: Row = read_json(output)
+    output.unlink()
+    return found
 
 
-def run_tests() -> Row:
-    """Runs the tests marked `gpu`: says whether all passed, and pytest's last line."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu"]
-    done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
-    for line in done.stdout.splitlines():
-        say(line)
-    return {"passed": not done.returncode, "summary": (done.stdout.splitlines() or [""])[-1]}
+def summary(found: dict[str, Row]) -> dict[str, float | None]:
+    """Makes the last line: None for what was not run."""
+    large = found.get("steps_ctd")
+    event = found.get("steps_event1000")
 
+    def figure(part: Row | None, hidden: int, key: str, side: str = OURS) -> float | None:
+        rows = steps.found_at(part, side, hidden) if part else iter(())
+        return next((row[key] for row in rows if row.get(key) is not None), None)
 
-def table(rows: list[Row]) -> Table:
-    shown = Table(*(name.replace("_", " ") for name in rows[0]))
-    for row in rows:
-        shown.add_row(*(cell(value) for value in row.values()))
-    return shown
+    def ratio(hidden: int, key: str) -> float | None:
+        plain, ours = (figure(event, hidden, key, side) for side in (PLAIN, OURS))
+        return plain / ours if plain and ours else None
 
-
-def cell(value: str | float | None) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else f"{value:.3g}"
-
-
-def summary(passes: list[Row], steps: list[Row], tests: Row | None) -> Row:
-    """Makes the last line: over the floor, the median pass and the step chosen for large events."""
-    large = next(row for row in steps if (row["side"], row["size"]) == ("chunk bf16", "1 M"))
-    floors = [large["flop_floor_seconds"], large["byte_floor_seconds"]]
-    timed = [row for row in passes if row["triton_seconds"]]
-    ratios = [row["triton_seconds"] / row["floor_seconds"] for row in timed]
+    repeats = found["bits"]["rows"] if "bits" in found else []
     return {
-        "tests_passed": tests and tests["passed"],
-        "pass_over_floor": median(ratios) if ratios else None,
-        "step_over_floor": large["seconds"] / max(floors) if large["seconds"] else None,
+        "tests_passed": found["tests"]["passed"] if "tests" in found else None,
+        "same_bits": all(row["same_bits"] for row in repeats) if repeats else None,
+        **{f"ctd_step_seconds_h{h}": figure(large, h, "seconds") for h in (64, 128)},
+        **{f"ctd_mfu_h{h}": figure(large, h, "mfu") for h in (64, 128)},
+        **{f"ctd_bandwidth_h{h}": figure(large, h, "bandwidth") for h in (64, 128)},
+        **{f"time_ratio_h{h}": ratio(h, "seconds") for h in (64, 128)},
+        **{f"memory_ratio_h{h}": ratio(h, "peak_bytes") for h in (64, 128)},
     }
 
 
-def main() -> None:
-    """Tests, measures, writes, prints."""
+def table(part: Row) -> Table:
+    """Makes the table of a graph's steps."""
+    title = f"{part['graph']} ({part['origin']}), {part['edges']:,} edges"
+    shown = Table("side", "hidden", "step", "memory", "MFU", "bandwidth", title=title)
+    for row in part["rows"]:
+        shares = [f"{row[key]:.1%}" if key in row else "" for key in ("mfu", "bandwidth")]
+        figures = ["out of memory", ""]
+        if row["seconds"]:
+            figures = [f"{1e3 * row['seconds']:.1f} ms", f"{row['peak_bytes'] / 2**30:.2f} GiB"]
+        shown.add_row(row["side"], str(row["hidden"]), *figures, *shares)
+    return shown
+
+
+def arguments_of(line: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--work", type=Path, help=f"kept; {WORK.relative_to(CHECKOUT)} by default")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME")
+    parser.add_argument("--dry-run", action="store_true", help="walk through the parts on a CPU")
+    parser.add_argument("--part", choices=PARTS, help=argparse.SUPPRESS)
     add_options(parser)
-    results = Results("gpu", parser.parse_args())
-    device = tests = None
-    if torch.cuda.is_available():
-        tests, device = run_tests(), rates()
-    else:
-        say("There is no GPU here: nothing is tested or measured.")
-    sizes = ("300 K", "1 M")
-    pass_cases = list(
-        itertools.starmap(PassCase, itertools.product(PASSES, sizes, (64, 128), TYPES))
-    )
-    step_cases = list(itertools.starmap(Case, itertools.product(SIDES, sizes, (64, 128))))
-    passes = [pass_row(case, device) for case in follow(pass_cases, len(pass_cases), "passes")]
-    steps = [step_row(case, device) for case in follow(step_cases, len(step_cases), "steps")]
-    if device:
-        Screen(width=150).print(table(passes), table(steps))
-    facts = {"tests": tests, "rates": device and asdict(device), "triton": version("triton")}
-    results.write(summary(passes, steps, tests), **facts, passes=passes, steps=steps)
-    raise SystemExit(bool(tests and not tests["passed"]))
+    arguments = parser.parse_args(line)
+    if arguments.dry_run and (arguments.publish or (arguments.output and not arguments.part)):
+        parser.error("--dry-run writes no result file: leave out --publish and --output")
+    return arguments
+
+
+def has_card() -> bool:
+    return torch.cuda.is_available()
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.resolve()
+
+
+def main() -> None:
+    """Runs one part, or all of them in turn, writes and prints."""
+    arguments = arguments_of(sys.argv[1:])
+    if arguments.part:
+        extent = Extent(arguments.dry_run, arguments.work)
+        write_json(arguments.output, PARTS[arguments.part](extent))
+        return
+    if arguments.dry_run:
+        with tempfile.TemporaryDirectory(prefix="bigtrk-gpu-") as folder:
+            found = run_parts(arguments.parts, Extent(True, made(arguments.work or Path(folder))))
+        print(json.dumps({"walked": list(found)}), flush=True)
+        return
+    results = Results("gpu", arguments)
+    if not has_card():
+        raise InputError(
+            "torch sees no GPU here, and nothing is measured without one; --dry-run walks through "
+            "the parts on a CPU"
+        )
+    found = run_parts(arguments.parts, Extent(False, made(arguments.work or WORK)))
+    for part in found.values():
+        if "graph" in part:
+            Screen(width=120).print(table(part))
+    sheet = data_sheet(accelerator())
+    facts = {"triton": version("triton"), "data_sheet": sheet and sheet._asdict()}
+    results.write(summary(found), **facts, **found)
+    if "tests" in found and not found["tests"]["passed"]:
+        complain("tests of GPUs failed")
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from scripts.docs import (
     cut_tables,
     event_tables,
     fault_tables,
+    gpu_tables,
     parallel_tables,
     stage_tables,
     training_tables,
@@ -58,6 +59,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "direct_cuts": ("partition_volumes", cut_tables.direct_cuts),
     "exchange_cost": ("exchange_cost", parallel_tables.exchange_cost),
     "faults": ("faults", fault_tables.faults),
+    "gpu": ("gpu", gpu_tables.steps),
     "gradient_noise": ("gradient_audit", audit_tables.gradient_noise),
     "gradient_prediction": ("gradient_audit", audit_tables.gradient_prediction),
     "gradient_same": ("gradient_audit", audit_tables.gradient_same),
@@ -66,6 +68,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "hot_path": ("hot_path", cost_tables.hot_path),
     "hot_path_sizes": ("hot_path", cost_tables.hot_path_sizes),
     "interop": ("interop", event_tables.interop),
+    "kernels": ("kernels", gpu_tables.kernels),
     "large_event": ("large_event", parallel_tables.large_event),
     "large_events": ("large_events", event_tables.large_events),
     "parity_matrix": ("parity_matrix", parallel_tables.parity_matrix),
@@ -137,7 +140,7 @@ class Page:
         name, make = TABLES[match["what"]]
         file = self._results / f"{name}.json"
         if not file.exists():
-            return self._replaced(match, "\n\nNot measured yet.\n\n")
+            return self._replaced(match, "\n\nNot yet run.\n\n")
         found = read_json(file)
         link = f"[{RESULTS.name}/{file.name}]({os.path.relpath(file, self.path.parent)})"
         commit = f"Measured at {found['commit'][:7]}" if found["commit"] else "Of earlier code"

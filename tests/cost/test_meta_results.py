@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bigtrk.cost import footprint as counting
-from bigtrk.cost import meta_results
+from bigtrk.cost import meta_results, operations
 from bigtrk.models.attention_gnn import AttentionGNNConfig
 from bigtrk.models.edge_mlp import EdgeMLPConfig
 from bigtrk.models.embedding import EmbeddingConfig
@@ -35,7 +35,7 @@ def test_a_pass_counts_as_by_torch_s_rules(config: Any, monkeypatch: pytest.Monk
         by_ours = counting.footprint(config, 4, 6, cut)
         counting.footprint.cache_clear()
         with monkeypatch.context() as patch:
-            patch.setattr(counting, "result_of", lambda call, args, kwargs: call(*args, **kwargs))
+            patch.setattr(operations, "result_of", lambda call, args, kwargs: call(*args, **kwargs))
             by_torch = counting.footprint(config, 4, 6, cut)
         counting.footprint.cache_clear()
         for name, expected in vars(by_torch).items():
@@ -55,7 +55,7 @@ def test_every_rule_is_used() -> None:
         return meta_results.result_of(call, args, kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "result_of", noting)
+        patch.setattr(operations, "result_of", noting)
         for config in MODELS:
             counting.footprint.cache_clear()
             counting.footprint(config, 4, 6, cut=False)

@@ -246,7 +246,7 @@ def test_sectors_of_a_rank_are_saved_together_and_computed_one_after_another(
     config = InteractionGNNConfig.model_validate(
         {"hidden": 16, "layers": 3, "recompute": recompute}
     )
-    model = replace(cost(world=8), model=config)
+    model = replace(cost(world=8, machine=CPU), model=config)
     event = EventSize(100_000, 2_000_000)
     apart, together = model.memory(event, 8, 8), model.memory(event, 8, 2)
     assert together.inputs == 4 * apart.inputs
@@ -273,7 +273,7 @@ def test_what_leaves_a_rank_takes_time_and_what_stays_does_not() -> None:
 def test_many_sectors_take_what_is_counted_of_few(recompute: str) -> None:
     """Their activations are not counted, but follow from those of two and three."""
     config = InteractionGNNConfig.model_validate({"hidden": 8, "layers": 2, "recompute": recompute})
-    model = replace(cost(), model=config)
+    model = replace(cost(machine=CPU), model=config)
     size = EventSize(100_000, 2_000_000).sector(5)
     count = footprint(config, 4, 6, cut=True, sectors=5)
     sizes = [size.edges, size.nodes, size.owned, 1]
@@ -296,7 +296,7 @@ def test_offloading_takes_memory_of_the_accelerator_s_host_and_time() -> None:
     )
     assert offload.memory(EVENT, 1, 1).total < chunk.memory(EVENT, 1, 1).total
     # Buffers of a chunk, which are saved too, are nothing beside a large event.
-    large = EventSize(100_000, 2_000_000)
+    large = EventSize(100_000, 20_000_000)
     assert offload.memory(large, 1, 1).saved < 0.3 * chunk.memory(large, 1, 1).saved
     assert offload.away_bytes(large, 1, 1) > 0.9 * chunk.memory(large, 1, 1).saved
     assert chunk.away_bytes(EVENT, 1, 1) == 0
@@ -409,3 +409,32 @@ def test_an_event_has_the_cut_quality_of_its_record() -> None:
     assert sector.halo == pytest.approx(1000 * 0.1 / 4)
     assert sector.owned == 250
     assert size.sector(1).halo == 0
+
+
+@pytest.mark.parametrize("hidden", [32, 64, 100])
+def test_a_gpu_s_launches_and_scratch_are_counted(hidden: int) -> None:
+    """Beside the edges between layers there are the parts of the weights' gradients."""
+    config = InteractionGNNConfig.model_validate(
+        {"hidden": hidden, "layers": 4, "recompute": "layer", "precision": "bf16"}
+    )
+    shallow = config.model_copy(update={"layers": 3})
+    deep, less = (footprint(one, 4, 6, cut=False, on_gpu=True) for one in (config, shallow))
+    # Forward: the pass and its sums; backward: those, and the sums over programs.
+    more = (deep.operations - less.operations)[3]
+    assert not deep.operations[:3].round(6).any(), "as many whatever the size"
+    of_cpu = footprint(config, 4, 6, cut=False)
+    assert more < (of_cpu.operations - footprint(shallow, 4, 6, cut=False).operations)[3]
+    width = 1 << (hidden - 1).bit_length()
+    programs = 2**16 // width
+    parts = programs * (3 * hidden + 1) * hidden * 4
+    kept = programs * 128 * (2 * hidden + 4)
+    scratch = deep.live[:, 3].max() - of_cpu.live[:, 3].max()
+    assert scratch == pytest.approx(parts + kept, rel=0.05)
+
+
+def test_wide_networks_have_no_fused_passes() -> None:
+    wide = InteractionGNNConfig(hidden=512, layers=2, recompute="layer")
+    fused = wide.model_copy(update={"hidden": 256})
+    for config, differs in ((wide, False), (fused, True)):
+        on_gpu, on_cpu = (footprint(config, 4, 6, cut=False, on_gpu=gpu) for gpu in (True, False))
+        assert (on_gpu.operations[3] != pytest.approx(on_cpu.operations[3])) == differs

@@ -19,7 +19,7 @@ from triton.compiler import ASTSource
 from triton.compiler import compile as compile_source
 
 from bigtrk.models.kernels import (
-    fused,
+    schedule,
     triton_edges,
     triton_kernels,
     triton_partials,
@@ -44,6 +44,7 @@ INT64, INT32 = (
         "source_order",
         "destination_starts",
         "destination_order",
+        "turns",
     ),
 )
 # Weights are parameters, sums float32.
@@ -76,13 +77,13 @@ def constants_of(
     """The constants of a kernel; `options`: what it has of "ends", "encoded", "decoded", "others",
     "adds".
     """
-    size = fused.tile(hidden, TYPES[rows])
+    size = schedule.tile(hidden, TYPES[rows])
     values: dict[str, Any] = {
         "hidden": hidden,
         "layers": layers,
         "inputs": 2 if "encoded" in options else 1,
         "adds": "adds" in options,
-        "block": fused.BLOCK,
+        "block": schedule.block_rows(hidden, TYPES[rows]),
         **size._asdict(),
     }
     absent = ["encoded", "others", "others_of_source", "others_of_destination"]
@@ -98,6 +99,8 @@ def constants_of(
         absent += [] if "ends" in options else ENDS
     if name == "forward":
         values["height"] *= 2
+    if name == "sum_at_ends":
+        values["width"] = schedule.summed_columns(hidden, TYPES[rows])
     values |= dict.fromkeys(absent)
     return {key: value for key, value in values.items() if key in names}
 
@@ -120,14 +123,14 @@ def compiled(
         if type_.startswith("*") or (argument in STRIDES and hidden % 16 == 0)
     }
     source = ASTSource(kernel, signature, constants, aligned)
-    warps = fused.tile(hidden, TYPES[rows]).warps if MODULES[name] is triton_edges else 1
+    warps = schedule.tile(hidden, TYPES[rows]).warps if MODULES[name] is triton_edges else 1
     if MODULES[name] is triton_kernels:
         warps = 4
     chosen = {"num_warps": warps}
     if MODULES[name] is triton_edges:
-        chosen["maxnreg"] = fused.REGISTERS
+        chosen["maxnreg"] = schedule.REGISTERS
     if name == "backward":
-        chosen["num_stages"] = fused.BACKWARD_STAGES
+        chosen["num_stages"] = schedule.BACKWARD_STAGES
     log, target = io.StringIO(), GPUTarget("cuda", capability, 32)
     with contextlib.redirect_stdout(log):
         made = compile_source(source, target=target, options=chosen)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bigtrk.models.kernels import fused
+from bigtrk.models.kernels import schedule
 from bigtrk.models.kernels.plain import Ends
 from bigtrk.models.kernels.triton_passes import sum_at_ends
 from tests.models.fused import DEVICE, Case, computed, exact, make
@@ -23,8 +23,8 @@ CASES = [
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several programs in the backward pass, of two blocks each but the last."""
-    monkeypatch.setattr(fused, "BLOCK", 16)
-    monkeypatch.setattr(fused, "PROGRAMS", 3 * 32)
+    monkeypatch.setattr(schedule, "BLOCK_BYTES", 1)  # as few rows as a tile has
+    monkeypatch.setattr(schedule, "PROGRAMS", 3 * 32)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -60,8 +60,12 @@ def test_the_sums_of_a_hub_of_many_edges(dtype: torch.dtype) -> None:
         assert float((found.cpu() - wanted).abs().max() / wanted.abs().max()) < 1e-6
 
 
-def test_many_edges_between_few_nodes() -> None:
-    inputs = make(Case(hidden=16, n_edges=800, n_nodes=3))
+# Slow: so much is interpreted.
+@pytest.mark.parametrize(
+    ("n_edges", "n_nodes"), [(800, 3), pytest.param(10_000, 1, marks=pytest.mark.slow)]
+)
+def test_many_edges_between_few_nodes(n_edges: int, n_nodes: int) -> None:
+    inputs = make(Case(hidden=16, n_edges=n_edges, n_nodes=n_nodes))
     errors = computed(inputs).errors(exact(inputs))
     assert max(errors.values()) < 1e-5, errors
 

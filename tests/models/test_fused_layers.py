@@ -1,17 +1,14 @@
 """The Interaction GNN with fused passes over edges against itself in float64; what they start."""
 
-import re
 from collections import Counter
 from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from bigtrk import tracing
 from bigtrk.models.interaction_gnn import InteractionGNN
-from bigtrk.models.kernels import fused, plain, triton_passes
+from bigtrk.models.kernels import fused, plain
 from bigtrk.models.layers import chunked_mlp, edge_pass
 from bigtrk.models.layers.workspace import Recompute
 from bigtrk.models.protocol import no_exchange
@@ -20,21 +17,17 @@ from bigtrk.models.stores.host import HostStore
 from bigtrk.models.stores.store import MemoryStore
 from tests.models.fused import DEVICE
 from tests.models.graphs import Recorder, gradients, halo_from, make_graph, sector_of
+from tests.models.launches import COUNTED, started, usable_everywhere
 from tests.models.test_interaction_gnn import OPTIONS, make_model
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("interpreted_bf16", "fused_everywhere")]
-# What only gives a tensor its shape starts nothing on a device.
-STARTS_NOTHING = {"empty", "new_empty", "empty_like", "empty_strided", "detach"}
 
 
 @pytest.fixture
 def fused_everywhere(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Computes on any device as on a GPU; lists the layers' passes."""
     used: list[str] = []
-
-    def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -> bool:  # noqa: ARG001
-        return dtype in triton_passes.TYPES and layers <= fused.MOST_LAYERS
 
     def noting(name: str) -> None:
         before = getattr(fused, name)
@@ -45,7 +38,7 @@ def fused_everywhere(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(fused, name, noted)
 
-    monkeypatch.setattr(fused, "usable", usable)
+    monkeypatch.setattr(fused, "usable", usable_everywhere)
     noting("forward")
     noting("backward")
     return used
@@ -140,77 +133,11 @@ def test_scoring_alone_gives_what_training_gives(precision: str) -> None:
     assert torch.equal(scored, model(*inputs, len(x), no_exchange))
 
 
-class _Operations(TorchDispatchMode):
-    """Counts what starts work on a device, by the named range that it is started in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: Counter[str] = Counter()
-        self.names: dict[str, list[str]] = {}
-
-    def note(self, name: str) -> None:
-        self.counts[tracing.place()] += 1
-        self.names.setdefault(tracing.place(), []).append(name)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        if not func.is_view and name not in STARTS_NOTHING:
-            self.note(name)
-        return func(*args, **(kwargs or {}))
-
-
-class _Launched:
-    """A kernel that notes its launches."""
-
-    def __init__(self, kernel: Any, operations: _Operations) -> None:
-        self._kernel, self._operations = kernel, operations
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        self._operations.note(self._kernel.__name__)
-
-        def launch(*arguments: Any, **options: Any) -> None:
-            with _disable_current_modes():  # the interpreter has operations of its own
-                self._kernel[grid](*arguments, **options)
-
-        return launch
-
-
-@pytest.mark.parametrize(
-    ("options", "n_edges"),
-    [
-        ({}, 20),
-        ({}, 100),
-        ({"precision": "bf16"}, 20),
-        ({"mlp_layers": 1}, 20),
-        ({"mlp_layers": 3, "concatenate": False}, 20),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("options", "n_edges"), COUNTED, ids=str)
 def test_a_layer_starts_four_operations_per_pass_over_its_edges_whatever_their_number(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], n_edges: int
+    options: dict[str, Any], n_edges: int
 ) -> None:
-    from bigtrk.models.kernels import triton_edges, triton_partials, triton_sums
-
-    monkeypatch.setattr(fused, "BLOCK", 16)
-    model = make_model(**options).to(DEVICE)
-    x, edge_features, edge_index = (values.to(DEVICE) for values in make_graph(12, n_edges))
-    inputs = x.float(), edge_features.float(), edge_index, len(x), no_exchange
-    model(*inputs).sum().backward()  # sorts the edges
-    operations = _Operations()
-    for module, name in (
-        (triton_edges, "forward"),
-        (triton_edges, "backward"),
-        (triton_partials, "sum_partials"),
-        (triton_sums, "sum_at_ends"),
-    ):
-        monkeypatch.setattr(module, name, _Launched(getattr(module, name), operations))
-    with operations:
-        model(*inputs).sum().backward()
-    found = {
-        place: names
-        for place, names in operations.names.items()
-        if re.search(r"layer \d edge(, backward)?$", place)
-    }
+    found = started(options, n_edges)
     assert len(found) == 6
     for place, names in found.items():
         launches = ["forward", "sum_at_ends"]

@@ -11,7 +11,7 @@ from bigtrk.records.best import BestRecord, write_best
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.evaluations import write_evaluation
 from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics
-from bigtrk.records.run import RunRecord
+from bigtrk.records.run import RooflineRecord, RunRecord
 from bigtrk.reports import Run, read_run, show, show_evaluation, summarise
 from bigtrk.reports.facts import facts
 from tests.reports.run_folders import (
@@ -160,6 +160,22 @@ def test_single_run_is_not_compared(make_run: MakeRun) -> None:
     assert "speed-up" not in text
     assert "Validation after the last epoch" not in text
     assert "DDP on 1 rank, started by torchrun" in text
+
+
+def test_a_run_on_gpus_has_its_shares_of_the_data_sheet(make_run: MakeRun) -> None:
+    """25,500 edges per second on each of two ranks, of 2 MFLOP and 10 kB."""
+    sheet = {"flops_per_second": 1e12, "bytes_per_second": 5.1e9}
+    counted = RooflineRecord(gpu="H200", flops_per_edge=2e6, bytes_per_edge=1e4, **sheet)
+    record = run_record(2, roofline=counted)
+    run = read_run(make_run("card", record=record, lines=[epoch_record(0, seconds=1.0)]))
+    (entry,) = summarise([run])["runs"]
+    assert entry["achieved"] == pytest.approx({"gpu": "H200", "mfu": 0.051, "bandwidth": 0.05})
+    text = printed([run, read_run(make_run("host"))])
+    assert row_of(text, "Speed", "card")[-2:] == ["5.1", "5.0"]
+    assert row_of(text, "Speed", "host")[-2:] == ["-", "-"]
+    assert "MFU" not in printed([read_run(make_run("alone"))])
+    young = read_run(make_run("young", record=record, lines=[]))
+    assert summarise([young])["runs"][0]["achieved"] is None
 
 
 def test_plain_output_is_100_wide_without_colour_codes(

@@ -22,6 +22,7 @@ SCRIPTS = {
     "bench.bench_checkpoint": [],
     "bench.bench_hot_path": [],
     "bench.gpu_suite": [],
+    "bench.kernel_traffic": [],
     "bench.measure_sharding": [],
     "bench.plan_accuracy": [],
     "bench.plan_choice": [],
@@ -133,19 +134,18 @@ def test_without_a_repository_of_its_own_nothing_is_published(
 def test_a_published_file_names_its_commit_and_ends_in_the_last_line(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A whole script, of which nothing is left to measure without a GPU."""
+    """A whole script, whose parts have been run."""
     gpu_suite = importlib.import_module("scripts.bench.gpu_suite")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(gpu_suite, "follow", lambda items, *_: items[:0])
-    monkeypatch.setattr(gpu_suite, "summary", lambda *_: SUMMARY)
-    monkeypatch.setattr(sys, "argv", ["gpu_suite.py", "--publish"])
-    with pytest.raises(SystemExit) as ended:
-        gpu_suite.main()
-    assert not ended.value.code
+    monkeypatch.setattr(gpu_suite, "has_card", lambda: True)
+    monkeypatch.setattr(gpu_suite, "run_parts", lambda *_: {"radius": {"same": True}})
+    monkeypatch.setattr(gpu_suite, "summary", lambda _: SUMMARY)
+    monkeypatch.setattr(sys, "argv", ["gpu_suite.py", "--publish", "--work", "parts"])
+    gpu_suite.main()
     content = written(checkout / "docs/results/gpu.json")
     assert content["commit"] == git(checkout, "rev-parse", "HEAD")
     assert len(content["commit"]) == 40
     assert content["clean"] is True
+    assert content["radius"] == {"same": True}
     assert content["machine"]["cores"] >= 1
     assert content["software"]["torch"] == torch.__version__
     last = capsys.readouterr().out.splitlines()[-1]

@@ -90,7 +90,7 @@ def test_figures_of_earlier_code_say_so(checkout: Path) -> None:
     publish(checkout, None)
     assert "\nOf earlier code: [" in page(checkout, TABLE).filled
     (checkout / "docs/results/exchange_cost.json").unlink()
-    assert "-->\n\nNot measured yet.\n\n<!--" in page(checkout, TABLE).filled
+    assert "-->\n\nNot yet run.\n\n<!--" in page(checkout, TABLE).filled
 
 
 def test_what_differs_is_named_and_rewritten(

@@ -1,7 +1,6 @@
 """Launches a layer's whole passes over its edges on GPUs (triton_edges.py, triton_partials.py).
 
-What fixes the order of a sum is a function of the rows' width, their type and their number, never
-of a measurement.
+schedule.py says how their work is laid on programs, work.py what they compute and move.
 
 Shapes: M edges, N nodes, H = hidden.
 """
@@ -12,35 +11,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bigtrk.models.kernels import triton_passes
+from bigtrk.models.kernels import counted, triton_passes
 from bigtrk.models.kernels.plain import Ends
-
-WIDEST, MOST_LAYERS = 256, 3
-BLOCK = 256  # edges of which a program of the backward pass keeps what it computes anew
-# Their programs times the rows' width: enough for every GPU of today, and their partial sums of
-# the weights' gradients stay a few hundred MB.
-PROGRAMS = 2**16
-
-
-class Tile(NamedTuple):
-    """The tile of a program: its rows are `width` wide, and it takes `height` of them at a time,
-    twice as many in the forward pass.
-
-    depth: the terms of a product that are read at a time. side: a weight's gradient is summed in
-    squares of so many rows. With these no kernel up to hidden 128 needs more registers than a
-    thread has (tests/models/test_compiled_kernels.py).
-    """
-
-    width: int
-    height: int
-    depth: int
-    side: int
-    warps: int
-
-
-# All of a thread's registers: by itself the compiler may spill to stay below 168 or 128.
-REGISTERS = 255
-BACKWARD_STAGES = 1  # loads ahead of their use take registers, too
+from bigtrk.models.kernels.schedule import (
+    BACKWARD_STAGES,
+    MOST_LAYERS,
+    REGISTERS,
+    WIDEST,
+    block_rows,
+    partial_lines,
+    rows_of_program,
+    tile,
+)
+from bigtrk.models.kernels.work import (
+    SOURCES_AGAIN_BACKWARD,
+    SOURCES_AGAIN_FORWARD,
+    Shape,
+    assumed_ends,
+)
 
 
 class NextLayer(NamedTuple):
@@ -57,16 +45,11 @@ class NextLayer(NamedTuple):
 
 def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -> bool:
     """Says whether these passes compute an MLP of so many `layers` on rows of `dtype`."""
-    fits = hidden <= WIDEST and layers <= MOST_LAYERS
-    return fits and triton_passes.usable(device, dtype)
-
-
-def tile(hidden: int, dtype: torch.dtype) -> Tile:
-    """Returns the tile for rows [H] of `dtype`."""
-    width = max(16, 1 << (hidden - 1).bit_length())
-    # Products of float32 are not of tensor cores, and need more registers.
-    side = min(width // 2, 32) if dtype == torch.float32 else min(width, 64)
-    return Tile(width, 16, 16, max(16, side), max(2, min(width // 16, 8)))
+    fits = hidden <= WIDEST and layers <= MOST_LAYERS and dtype in triton_passes.TYPES
+    if counted.counts(device):
+        return fits
+    # Triton's compiler for AMD knows no `maxnreg`.
+    return fits and torch.version.hip is None and triton_passes.usable(device, dtype)
 
 
 def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
@@ -76,9 +59,13 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
     weights: in turn the linear layers' weights and biases, the first bias in `ends`. `made` may be
     the state.
     """
+    n_rows, hidden = made.shape
+    if counted.counts(made.device):
+        nodes = assumed_ends(len(ends.of_source), n_rows, SOURCES_AGAIN_FORWARD)
+        counted.note(_shape(inputs, weights).forward(n_rows, nodes))
+        return
     from bigtrk.models.kernels import triton_edges
 
-    n_rows, hidden = made.shape
     size = tile(hidden, made.dtype)
     height = 2 * size.height
     first, others = weights[0].detach(), _others(weights)
@@ -117,19 +104,19 @@ def backward(
     `grads` are ordered like the weights. Those of the weights are written, or with `adds` added to
     what is there; of the first one the inputs' columns, and not its bias's.
     """
+    (n_rows, hidden), shape = gradient.shape, _shape(inputs, weights)
+    size, block = tile(hidden, gradient.dtype), block_rows(hidden, gradient.dtype)
+    partials, normals, scales = _scratch(shape, gradient, block)
+    if counted.counts(gradient.device):
+        nodes = assumed_ends(len(ends.of_source), n_rows, SOURCES_AGAIN_BACKWARD)
+        counted.note(shape.backward(n_rows, nodes, given=given is not None))
+        counted.note(shape.sum_partials(n_rows, adds=adds))
+        return
     from bigtrk.models.kernels import triton_edges
 
-    n_rows, hidden = gradient.shape
-    layers, size = len(weights) // 2, tile(hidden, gradient.dtype)
-    rows_of_program = BLOCK * max(1, -(-n_rows // (BLOCK * (PROGRAMS // size.width))))
-    programs = -(-n_rows // rows_of_program)
-    n_lines = (len(inputs) + layers - 1) * hidden + layers - 1
-    partials = gradient.new_empty(programs, n_lines, hidden, dtype=torch.float32)
-    normals = gradient.new_empty(programs, layers - 1, BLOCK, hidden)
-    scales = partials.new_empty(programs, layers - 1, BLOCK)
     first, others = weights[0].detach(), _others(weights)
     with torch.cuda.device_of(gradient):
-        triton_edges.backward[(programs,)](
+        triton_edges.backward[(len(partials),)](
             *_inputs(inputs),
             *ends[:4],
             *(given[:2] if given else (None, None)),
@@ -142,22 +129,33 @@ def backward(
             scales,
             partials,
             n_rows,
-            rows_of_program,
-            n_lines,
+            rows_of_program(n_rows, hidden, gradient.dtype),
+            partials.shape[1],
             first.stride(0),
             given.of_state.stride(0) if given else hidden,
-            layers=layers,
+            layers=shape.layers,
             hidden=hidden,
             width=size.width,
             height=size.height,
             depth=size.depth,
             side=size.side,
-            block=BLOCK,
+            block=block,
             num_warps=size.warps,
             num_stages=BACKWARD_STAGES,
             maxnreg=REGISTERS,
         )
         _sum_partials(partials, grads, len(inputs), adds)
+
+
+def _scratch(shape: Shape, gradient: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Makes room for the programs' parts of the weights' gradients, and for what each keeps of a
+    block: its normalised rows and their scales.
+    """
+    programs, kept = shape.programs(len(gradient)), shape.layers - 1
+    lines = partial_lines(shape.inputs, shape.layers, shape.hidden)
+    partials = gradient.new_empty(programs, lines, shape.hidden, dtype=torch.float32)
+    normals = gradient.new_empty(programs, kept, block, shape.hidden)
+    return partials, normals, partials.new_empty(programs, kept, block)
 
 
 def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: bool) -> None:
@@ -181,6 +179,10 @@ def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: 
         width=tile(hidden, partials.dtype).width,
         num_warps=1,
     )
+
+
+def _shape(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
+    return Shape(inputs[0].shape[1], len(weights) // 2, len(inputs), inputs[0].dtype)
 
 
 def _inputs(inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:

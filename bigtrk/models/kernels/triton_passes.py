@@ -8,10 +8,13 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from bigtrk.cards import is_old, problems
 from bigtrk.console import warn_once
-from bigtrk.models.kernels import plain
+from bigtrk.models.kernels import counted, plain
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.plain import Ends
+from bigtrk.models.kernels.schedule import summed_columns
+from bigtrk.models.kernels.work import Shape, assumed_edges
 
 TYPES = torch.float32, torch.bfloat16
 # Features per program. Compiled for an H100, each of its 128 threads then needs at most 54
@@ -24,7 +27,17 @@ add_rows = plain.add_rows  # torch has a kernel for it
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:
     """Says whether these kernels compute rows of `dtype` on `device`."""
-    return device.type == "cuda" and dtype in TYPES and _installed()
+    return device.type == "cuda" and dtype in TYPES and _installed() and not _is_old(device)
+
+
+@cache
+def _is_old(device: torch.device) -> bool:
+    """Says whether a GPU is too old, once aloud."""
+    old = is_old(device)
+    if old:
+        for topic, text in problems().items():
+            warn_once(topic, text)
+    return old
 
 
 @cache
@@ -75,23 +88,32 @@ def sum_at_ends(
     """Sums edges [M, H] at their sources and destinations in `sums` [N, H], float32, and `others`
     of the same edges in `sums_of_others`. With `adds` they are added to what is there.
     """
-    from bigtrk.models.kernels import triton_sums
-
     n_nodes, hidden = sums.of_source.shape
     incidence = incidence_of(sums.edge_index, n_nodes)
+    if counted.counts(values.device):
+        edges = assumed_edges(len(values))
+        streams = 1 if others is None else 2
+        shape = Shape(hidden, 1, 1, values.dtype)
+        counted.note(shape.sum_at_ends(n_nodes, edges, streams=streams, adds=adds))
+        return
+    from bigtrk.models.kernels import triton_sums
+
+    width = summed_columns(hidden, values.dtype)
+    parts = -(-hidden // width) * (1 if others is None else 2)
     with torch.cuda.device_of(values):
-        triton_sums.sum_at_ends[(n_nodes, 2)](
+        triton_sums.sum_at_ends[(2 * n_nodes, parts)](
             values,
             others,
             *incidence.by_source,
             *incidence.by_destination,
+            incidence.turns,
             *sums[:2],
             *(sums_of_others or (None, None))[:2],
             sums.first,
             len(values),
             adds=adds,
             hidden=hidden,
-            width=1 << (hidden - 1).bit_length(),
+            width=width,
             num_warps=1,  # more would sum a row's tile in another order
         )
 

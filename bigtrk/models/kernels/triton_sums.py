@@ -19,6 +19,7 @@ def sum_at_ends(
     source_order,
     destination_starts,
     destination_order,
+    turns,
     of_source,
     of_destination,
     others_of_source,
@@ -29,25 +30,29 @@ def sum_at_ends(
     hidden: tl.constexpr,
     width: tl.constexpr,
 ):
-    """Sums edges `first` to `first` + n_rows at a node, program_id(0): at their sources or, where
-    program_id(1) is 1, at their destinations. values [n_rows, hidden] are theirs, and so are the
-    `others`, which are summed beside them unless they are None. adds: the sums are added to what is
-    there, float32 [N, hidden].
+    """Sums edges `first` to `first` + n_rows at a node and an end: those of turns[program_id(0)],
+    2 n for the sources at node n, 2 n + 1 for the destinations. values [n_rows, hidden] are the
+    edges', and so are the `others`, unless these are None. program_id(1) says which `width` of the
+    columns are summed, those of the values before those of the others: so programs at work together
+    read narrow rows, of which the L2 holds more. adds: the sums are added to what is there, float32
+    [N, hidden].
     """
-    if tl.program_id(1) == 0:
+    turn = tl.load(turns + tl.program_id(0))
+    if turn % 2 == 0:
         sum_of_node(
-            source_starts, source_order, values, others, of_source, others_of_source,
+            turn // 2, source_starts, source_order, values, others, of_source, others_of_source,
             first, n_rows, adds, hidden, width,
         )  # fmt: skip
     else:
         sum_of_node(
-            destination_starts, destination_order, values, others, of_destination,
+            turn // 2, destination_starts, destination_order, values, others, of_destination,
             others_of_destination, first, n_rows, adds, hidden, width,
         )  # fmt: skip
 
 
 @triton.jit
 def sum_of_node(
+    node,
     starts,
     order,
     values,
@@ -60,14 +65,35 @@ def sum_of_node(
     hidden: tl.constexpr,
     width: tl.constexpr,
 ):
-    """Sums the rows of one end's segment."""
-    node = tl.program_id(0)
-    columns = tl.arange(0, width)
+    """Sums the rows of one end's segment, or those of the others."""
+    parts: tl.constexpr = (hidden + width - 1) // width
+    columns = tl.program_id(1) % parts * width + tl.arange(0, width)
+    if tl.program_id(1) < parts:
+        sum_rows(node, starts, order, values, sums, columns, first, n_rows, adds, hidden)
+    else:
+        if others is not None:
+            sum_rows(
+                node, starts, order, others, sums_of_others, columns, first, n_rows, adds, hidden
+            )
+
+
+@triton.jit
+def sum_rows(
+    node,
+    starts,
+    order,
+    values,
+    sums,
+    columns,
+    first,
+    n_rows,
+    adds: tl.constexpr,
+    hidden: tl.constexpr,
+):
+    """Sums columns of the rows of a segment."""
     exists = columns < hidden
     place = node.to(tl.int64) * hidden + columns
     total = before(sums, place, exists, adds)
-    if others is not None:
-        total_of_others = before(sums_of_others, place, exists, adds)
     start = tl.load(starts + node)
     stop = tl.load(starts + node + 1)
     for at in range(start, stop, SPAN):
@@ -76,12 +102,7 @@ def sum_of_node(
         inside = (positions < stop) & (rows >= 0) & (rows < n_rows) & exists[None, :]
         element = rows.to(tl.int64) * hidden + columns[None, :]
         total += tl.sum(tl.load(values + element, inside, 0.0).to(tl.float32), axis=0)
-        if others is not None:
-            more = tl.load(others + element, inside, 0.0).to(tl.float32)
-            total_of_others += tl.sum(more, axis=0)
     tl.store(sums + place, total, exists)
-    if others is not None:
-        tl.store(sums_of_others + place, total_of_others, exists)
 
 
 @triton.jit

@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from bigtrk.models.kernels.counted import as_on_gpu
+
 Recompute = Literal["none", "layer", "chunk", "offload"]
 # Bytes of a chunk's features, several buffers of which stay in a core's cache. With 300,000 edges,
 # hidden 64, float32 takes 3.3 s at half a megabyte and 3.9 s at one; bfloat16 1.6 s, and 2.9 s at a
@@ -22,7 +24,7 @@ def chunk_rows(
     """Returns the rows of a chunk, a power of two; None where a layer is computed at once."""
     if recompute == "layer":
         return None
-    n_bytes = GPU_BYTES if device.type == "cuda" else CPU_BYTES
+    n_bytes = GPU_BYTES if as_on_gpu(device) else CPU_BYTES
     return 1 << max(1, n_bytes // (dtype.itemsize * hidden)).bit_length() - 1
 
 

@@ -1,0 +1,79 @@
+"""How the fused passes over edges lay their work on a GPU's programs.
+
+What fixes the order of a sum is a function of the rows' width, their type and their number, never
+of a measurement.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+WIDEST, MOST_LAYERS = 256, 3
+# Of a stream of edges in a block of the backward pass, whose program reads and writes it several
+# times: up to hidden 128 the L2 of an A100 and of an H100 holds what all programs at work so use
+# (docs/results/kernels.json), which are the more the narrower the rows.
+BLOCK_BYTES, BLOCK_ROWS = 2**15, 128
+# Their programs times the rows' width: enough for every GPU of today, and their partial sums of
+# the weights' gradients stay a few hundred MB.
+PROGRAMS = 2**16
+# Of a row, which a sum of edges at nodes reads at a time: a line of a GPU's caches.
+SUMMED_BYTES = 128
+
+
+class Tile(NamedTuple):
+    """The tile of a program: its rows are `width` wide, and it takes `height` of them at a time,
+    twice as many in the forward pass.
+
+    depth: the terms of a product that are read at a time. side: a weight's gradient is summed in
+    squares of so many rows. With these no kernel up to hidden 128 needs more registers than a
+    thread has (tests/models/test_compiled_kernels.py).
+    """
+
+    width: int
+    height: int
+    depth: int
+    side: int
+    warps: int
+
+
+# All of a thread's registers: by itself the compiler may spill to stay below 168 or 128.
+REGISTERS = 255
+BACKWARD_STAGES = 1  # loads ahead of their use take registers, too
+
+
+def tile(hidden: int, dtype: torch.dtype) -> Tile:
+    """Returns the tile for rows [H] of `dtype`."""
+    width = max(16, 1 << (hidden - 1).bit_length())
+    # Products of float32 are not of tensor cores, and need more registers.
+    side = min(width // 2, 32) if dtype == torch.float32 else min(width, 64)
+    return Tile(width, 16, 16, max(16, side), max(2, min(width // 16, 8)))
+
+
+def block_rows(hidden: int, dtype: torch.dtype) -> int:
+    """Returns the edges of which a program of the backward pass keeps what it computes anew."""
+    size = tile(hidden, dtype)
+    fitting = BLOCK_BYTES // (size.width * dtype.itemsize)
+    return max(size.height, min(BLOCK_ROWS, fitting))
+
+
+def most_programs(hidden: int, dtype: torch.dtype) -> int:
+    """Returns the most programs of the backward pass, which many edges nearly have."""
+    return max(1, PROGRAMS // tile(hidden, dtype).width)
+
+
+def rows_of_program(n_rows: int, hidden: int, dtype: torch.dtype) -> int:
+    """Returns the edges of a program of the backward pass over `n_rows`, whole blocks of them."""
+    block = block_rows(hidden, dtype)
+    return block * max(1, -(-n_rows // (block * most_programs(hidden, dtype))))
+
+
+def partial_lines(inputs: int, layers: int, hidden: int) -> int:
+    """Returns the rows [H] of a program's part of the weights' gradients: those of the first
+    layer's columns of each input, of the other layers' weights, and of their biases.
+    """
+    return (inputs + layers - 1) * hidden + layers - 1
+
+
+def summed_columns(hidden: int, dtype: torch.dtype) -> int:
+    """Returns the columns, a power of two, that a program sums of rows [H]."""
+    return min(1 << (hidden - 1).bit_length(), SUMMED_BYTES // dtype.itemsize)

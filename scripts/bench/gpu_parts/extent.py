@@ -1,0 +1,101 @@
+"""How much a part of the suite does: on a card, or as a walk through it on a CPU."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from bigtrk.graphs.sector import edge_order
+from bigtrk.models.kernels import fused
+from scripts.bench.bench_hot_path import SIZES
+from scripts.bench.bench_hot_path import Case as HotCase
+from scripts.bench.bench_hot_path import graph as drawn_graph
+from scripts.bench.kernel_traffic import GRAPHS, graph_of
+from tests.models.interpreted import mended
+from tests.models.launches import usable_everywhere
+
+Row = dict[str, Any]
+# Graphs by name: how they are made, and drawn ones of their size.
+EVENT_1000, CTD = "event 1000", "CTD"
+_MADE = dict(zip((EVENT_1000, CTD), GRAPHS, strict=True))
+_DRAWN = {EVENT_1000: "event 1000, 0.3 GeV", CTD: "CTD"}
+_DRY_NODES, _DRY_EDGES = 20, 90
+
+
+@dataclass(frozen=True)
+class Edges:
+    """The edges of a graph [2, E], its number of nodes, and where it comes from."""
+
+    edge_index: Tensor
+    n_nodes: int
+    origin: str
+
+
+@dataclass(frozen=True)
+class Extent:
+    """dry: nothing but small sizes on the CPU, in Triton's interpreter. work: graphs are kept there
+    from one part to the next.
+    """
+
+    dry: bool
+    work: Path
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu" if self.dry else "cuda")
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return (16,) if self.dry else (64, 128)
+
+    @property
+    def layers(self) -> int:
+        return 2 if self.dry else 8
+
+    def graph(self, name: str) -> Edges:
+        """Returns event 1000's graph, where BIGTRK_TESTDATA has the event, or the simulated one of
+        CTD size; a drawn one of the size where there is no event, and a small one of a dry run.
+        """
+        if self.dry:
+            generator = torch.Generator().manual_seed(0)
+            drawn = torch.randint(_DRY_NODES, (2, _DRY_EDGES), generator=generator)
+            return Edges(drawn[:, edge_order(drawn, _DRY_NODES)], _DRY_NODES, "drawn")
+        if name == EVENT_1000 and not os.environ.get("BIGTRK_TESTDATA"):
+            size = _DRAWN[name]
+            edge_index = drawn_graph(HotCase("chunk bf16", size))[2]
+            return Edges(edge_index, SIZES[size][0], "drawn")
+        made = graph_of(_MADE[name], self.work)
+        return Edges(torch.from_numpy(made.edge_index), made.n_nodes, _MADE[name].name)
+
+    def seconds(self, call: Callable[[], object], repeats: int = 10) -> float:
+        """Returns the median by the device's clock, after calls that compile and fill caches."""
+        if self.dry:
+            start = time.perf_counter()
+            call()
+            return time.perf_counter() - start
+        for _ in range(3):
+            call()
+        marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
+        for start_mark, end in marks:
+            start_mark.record()
+            call()
+            end.record()
+        torch.cuda.synchronize()
+        return float(statistics.median(begin.elapsed_time(end) for begin, end in marks)) / 1e3
+
+    @contextmanager
+    def as_on_card(self) -> Iterator[None]:
+        """Computes with the fused passes, which a dry run interprets."""
+        if not self.dry:
+            yield
+            return
+        with patch.object(fused, "usable", usable_everywhere), mended():
+            yield

@@ -1,0 +1,130 @@
+"""What is said of GPUs that cannot be used well, without one."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from bigtrk import console, doctor
+from bigtrk.cards import Card, no_network, old_cards, old_driver, problems, small_cards
+from bigtrk.models.kernels import fused, passes_for, plain, triton_passes
+from tests.programs import run_here
+
+NEW, OLD = Card("NVIDIA H200", (9, 0), 141 * 2**30), Card("Tesla V100", (7, 0), 16 * 2**30)
+
+
+class Properties(NamedTuple):
+    """What torch tells of a device."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+
+
+@pytest.fixture
+def v100(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A host with an old GPU of little memory, on which no tensor can be made."""
+    told = Properties("Tesla V100", 7, 0, 4 * 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: told)
+    monkeypatch.setattr(triton_passes, "_installed", lambda: True)
+    monkeypatch.setattr(console, "_warned", set())
+    triton_passes._is_old.cache_clear()
+    yield
+    triton_passes._is_old.cache_clear()
+
+
+def test_old_cards_are_named_once() -> None:
+    assert old_cards([NEW]) is None
+    said = old_cards([OLD, NEW, OLD])
+    assert said is not None
+    assert said.count("Tesla V100 (7.0)") == 1
+    assert "H200" not in said
+    assert "compute capability 8.0" in said
+
+
+@pytest.mark.usefixtures("v100")
+def test_an_old_card_takes_plain_passes_and_it_is_said_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    device = torch.device("cuda", 0)
+    for _ in range(2):
+        assert passes_for(device, torch.float32) is plain
+        assert not fused.usable(device, torch.float32, 64, 2)
+    said = capsys.readouterr().err.splitlines()
+    assert sum("compute capability" in line for line in said) == 1
+    assert sum("bigtrk plan --memory 4.0" in line for line in said) == 1
+
+
+@pytest.mark.usefixtures("v100")
+def test_doctor_says_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "machine", lambda: {"cores": 1, "accelerator": "Tesla V100"})
+    said = doctor.examine()["warnings"]
+    assert any("Tesla V100 (7.0)" in line for line in said)
+    assert any("has 4.0 GiB" in line for line in said)
+
+
+def test_a_training_says_it_at_its_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_warned", set())
+    monkeypatch.setattr("bigtrk.train.problems", lambda several_hosts: {"x": f"is {several_hosts}"})
+    command = ["bigtrk", "train", "data.train=[nowhere]"]
+    status, _, err = run_here(command, monkeypatch, capsys)
+    assert status == 2
+    assert "warning: is False" in err
+
+
+def test_little_memory_leads_to_a_plan() -> None:
+    assert small_cards([NEW, OLD]) is None
+    small = small_cards([NEW, Card("GTX", (8, 6), 6 * 2**30)])
+    assert small is not None
+    assert "GTX has 6.0 GiB" in small
+    assert "bigtrk plan --memory 6.0" in small
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "said"),
+    [
+        (11040, "12.8", "torch is built for CUDA 12.8, and the driver knows CUDA 11.4 at most"),
+        (12020, "12.8", None),  # of one major version each driver will do
+        (13000, "12.8", None),
+        (0, "12.8", None),  # no driver
+        (11040, None, None),  # torch for CPUs
+    ],
+)
+def test_a_driver_older_than_torch(version: int, cuda: str | None, said: str | None) -> None:
+    found = old_driver(version, cuda)
+    assert (found is None) == (said is None)
+    assert said is None or (found is not None and found.startswith(said))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "interfaces", "several_hosts", "said"),
+    [
+        (None, ["lo", "eth0"], True, None),
+        (None, ["lo"], False, None),
+        (None, ["lo"], True, "no network interface but the loopback"),
+        ("eth", ["lo", "eth0"], True, None),
+        ("=eth", ["lo", "eth0"], False, "NCCL_SOCKET_IFNAME==eth names no network interface"),
+        ("ib0,hsn", ["lo", "eth0"], False, "which has lo, eth0"),
+        ("ib0,hsn", ["lo", "hsn3"], False, None),
+        ("^docker,lo", ["lo", "docker0"], False, "NCCL_SOCKET_IFNAME=^docker,lo"),
+        ("^docker,lo", ["lo", "docker0", "eth0"], False, None),
+    ],
+)
+def test_nccl_without_a_network(
+    chosen: str | None, interfaces: list[str], several_hosts: bool, said: str | None
+) -> None:
+    found = no_network(chosen, interfaces, several_hosts)
+    assert found is None if said is None else found is not None and said in found
+
+
+def test_a_host_without_gpus_has_no_problem_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 0, raising=False)
+    assert problems() == {}
