@@ -91,6 +91,7 @@ ELSEWHERE = {
     "export acts-graphs": "tests/formats/test_acts_graphs.py",
     "reconstruct": "tests/pipeline/test_pipeline.py",
     "scale": "tests/studies/scaling/test_series.py",
+    "search": "tests/studies/search",
     "study": "tests/studies/test_sampling_study.py",
 }
 

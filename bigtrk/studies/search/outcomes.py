@@ -1,0 +1,60 @@
+"""What a search has found, as a table and as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bigtrk.disk.files import write_json
+from bigtrk.studies.search.plan import Search
+from bigtrk.studies.search.study import Outcome
+
+RESULT = "result.json"
+SHOWN = 10
+
+
+def best_first(outcomes: Sequence[Outcome], minimises: bool) -> list[Outcome]:
+    """Sorts trials: those trained to the end by their value, then the others by number."""
+    ended = [one for one in outcomes if one.state == "complete" and one.value is not None]
+    others = [one for one in outcomes if one not in ended]
+    ended.sort(key=lambda one: (one.value or 0.0) * (1 if minimises else -1))
+    return [*ended, *others]
+
+
+def write_outcomes(search: Search, outcomes: Sequence[Outcome]) -> None:
+    """Writes `result.json`: all trials, the best first.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    found = best_first(outcomes, search.space.minimises)
+    write_json(search.folder / RESULT, {"metric": search.space.metric, "trials": _rows(found)})
+
+
+def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in outcomes]
+
+
+def show_outcomes(search: Search, outcomes: Sequence[Outcome], console: Console) -> None:
+    """Prints the best trials, how many came how far, and the command that goes on from the best."""
+    found = best_first(outcomes, search.space.minimises)
+    metric, keys = search.space.metric, list(search.space.settings)
+    table = Table("trial", "", metric, "epochs", *keys, title=f"{search.folder}: {metric}")
+    for one in found[:SHOWN]:
+        value = "" if one.value is None else f"{one.value:.5g}"
+        settings = [_short(one.settings.get(key, "")) for key in keys]
+        name = search.run_folder(one.number).name
+        table.add_row(name, one.state, value, str(one.epochs), *settings)
+    console.print(table)
+    states = [one.state for one in outcomes]
+    counts = {state: states.count(state) for state in dict.fromkeys(states)}
+    console.print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    if found and found[0].state == "complete":
+        best = search.run_folder(found[0].number)
+        console.print(f"the best: bigtrk report {best}; its best weights: {best}/best.safetensors")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
