@@ -26,6 +26,7 @@ SCRIPTS = {
     "bench.plan_accuracy": [],
     "bench.plan_choice": [],
     "faults.inject_faults": ["--rounds=1"],
+    "faults.search_faults": [],
     "faults.soak": [],
     "parity.parity_matrix": [],
     "parity.parity_models": [],

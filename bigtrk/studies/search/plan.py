@@ -33,16 +33,22 @@ class Search:
 
     def run_folder(self, number: int) -> Path:
         """Returns the run folder of a trial."""
-        return self.folder / f"trial{number:04d}"
+        return self.folder / trial_name(number)
 
-    def claim_folder(self, number: int) -> Path:
-        """Returns the folder whose lock the searcher holds that sees to a trial."""
-        return self.folder / "searchers" / f"trial{number:04d}"
+    @property
+    def claims(self) -> Path:
+        """Returns the folder of the claims of searchers."""
+        return self.folder / "searchers"
 
     def arguments(self, number: int, values: dict[str, Any]) -> list[str]:
         """Returns what bigtrk/train.py is given for a trial with these settings."""
         own = f"run.folder={self.run_folder(number)}"
         return [*self.given, *self.space.overrides(values), own]
+
+
+def trial_name(number: int) -> str:
+    """Names a trial's run folder, and its claim."""
+    return f"trial{number:04d}"
 
 
 def plan_search(

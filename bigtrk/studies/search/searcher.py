@@ -7,27 +7,26 @@ run folder and its own lock tell.
 """
 
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bigtrk.console import complain, say
-from bigtrk.disk.folder_lock import FolderLock, LockWatch
-from bigtrk.errors import InputError, StoppedError
+from bigtrk.disk.folder_lock import FolderLock
+from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord
 from bigtrk.records.run_folder import read_run
+from bigtrk.studies.search.claims import Claims
 from bigtrk.studies.search.launcher import Launcher
 from bigtrk.studies.search.new_epochs import NewEpochs
 from bigtrk.studies.search.places import Place
-from bigtrk.studies.search.plan import Search
+from bigtrk.studies.search.plan import Search, trial_name
+from bigtrk.studies.search.stopping import noting_signals
 from bigtrk.studies.search.study import SharedStudy
 from bigtrk.studies.search.trial_run import MOST_LAUNCHES, TrialRun
 from bigtrk.training.best.best import metric_of
 
 LOOK = 0.5  # s between two looks at a training
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass
@@ -53,8 +52,10 @@ class Searcher:
     trials: int
     launcher: Launcher
     _seen_to: list[_Claimed] = field(default_factory=list)
-    _watches: dict[int, LockWatch] = field(default_factory=dict)
-    _signal: str = ""
+    _claims: Claims = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._claims = Claims(self.search.claims)
 
     def run(self) -> None:
         """Searches.
@@ -63,19 +64,15 @@ class Searcher:
             StoppedError: a signal asked for it; the trainings have saved.
             InputError: a record or the study is damaged, or the disk refuses.
         """
-        with _noting_signals(self._note):
+        with noting_signals() as asked:
             try:
-                while not self._signal and self._is_work_left():
+                while not asked.by and self._is_work_left():
                     for claimed in list(self._seen_to):
                         self._look_at(claimed)
                     time.sleep(LOOK)
             finally:
                 self._leave()
-        if self._signal:
-            raise StoppedError(f"{self._signal}: stopped; the same command goes on")
-
-    def _note(self, name: str) -> None:
-        self._signal = name
+        asked.check()
 
     def _is_work_left(self) -> bool:
         return self._fill() or bool(self._seen_to) or self._others_are_unknown()
@@ -95,26 +92,19 @@ class Searcher:
         """Returns a trial that has not ended and nobody sees to, if there is one."""
         own = {claimed.number for claimed in self._seen_to}
         for number in self.study.running():
-            if number not in own and self._others(number) is False:
+            if number not in own and self._claims.seen_to(trial_name(number)) is False:
                 return number
         return None
 
-    def _others(self, number: int) -> bool | None:
-        """Says whether another searcher sees to a trial; None: not known yet."""
-        folder = self.search.claim_folder(number)
-        return self._watches.setdefault(number, LockWatch(folder)).lives()
-
     def _others_are_unknown(self) -> bool:
-        return any(self._others(number) is not True for number in self.study.running())
+        left = map(trial_name, self.study.running())
+        return any(self._claims.seen_to(name) is not True for name in left)
 
     def _claim(self, number: int) -> None:
-        folder, claim = self.search.claim_folder(number), FolderLock()
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            claim.take(folder)
-        except InputError:  # another searcher was first
+        claim = self._claims.take(trial_name(number))
+        if claim is None:
             return
-        if number not in self.study.running():  # it was, and the trial has ended
+        if number not in self.study.running():  # another searcher has seen it to its end
             claim.release()
             return
         settings = self.study.settings(number)
@@ -203,22 +193,3 @@ class Searcher:
             while claimed.run.state == "running" and claimed.run.ask_to_stop():
                 time.sleep(LOOK)
             claimed.claim.release()
-
-
-@contextmanager
-def _noting_signals(note: Callable[[str], None]) -> Iterator[None]:
-    """Notes the first SIGTERM or Ctrl-C while the block runs; the second one ends the process."""
-
-    def take(number: int, _: object) -> None:
-        for one in SIGNALS:
-            signal.signal(one, signal.SIG_DFL)
-        name = signal.Signals(number).name
-        complain(f"{name}: the trainings save; a second one ends at once")
-        note(name)
-
-    before = {one: signal.signal(one, take) for one in SIGNALS}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

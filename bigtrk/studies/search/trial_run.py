@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from bigtrk.config import parse
 from bigtrk.disk.files import open_to_append, unlinked
 from bigtrk.disk.folder_lock import LockWatch
 from bigtrk.disk.lock_owner import Owner
 from bigtrk.errors import InputError
+from bigtrk.records.record import Record
 from bigtrk.records.run_folder import METRICS, RUN, read_run_record
-from bigtrk.studies.launch import on_cores, resumable, tail
+from bigtrk.studies.launch import on_cores, tail
 from bigtrk.studies.search.launcher import Launcher
 from bigtrk.studies.search.places import Place
 from bigtrk.training.checkpoint.folder import last_good
@@ -26,18 +28,29 @@ MOST_LAUNCHES = 3  # in a row that came no further
 State = Literal["running", "idle", "ended"]
 
 
+class _Training(Record):
+    epochs: int
+
+
+class _Epochs(Record):
+    training: _Training
+
+
 @dataclass
 class TrialRun:
     """A run folder, and the launch that this process made in it, if it made one.
 
     The folder alone says how far the training is, and its lock whether somebody trains: so another
-    process can see to it. arguments: of a training that begins.
+    process can see to it. arguments: of a training that begins; changes: settings that one which
+    goes on has instead of its own; epochs: those that it trains in all, its own without them.
     """
 
     folder: Path
     arguments: Sequence[str]
     launcher: Launcher
     place: Place
+    changes: Sequence[str] = ()
+    epochs: int | None = None
     _process: subprocess.Popen[bytes] | None = None
     _asked: bool = False
     _reached: list[int] = field(default_factory=list)
@@ -58,7 +71,7 @@ class TrialRun:
         # Ranks outlive a launcher that was killed until they have saved.
         if self._watch.lives() is not False:
             return "running"
-        return "ended" if has_ended(self.folder) else "idle"
+        return "ended" if has_ended(self.folder, self.epochs) else "idle"
 
     @property
     def goes_nowhere(self) -> bool:
@@ -72,13 +85,14 @@ class TrialRun:
         Raises:
             InputError: what is to be removed is being written, or the disk refuses.
         """
-        if resumable(self.folder):
-            arguments = ["--resume", str(self.folder), *code_options()]
+        reached = self._steps()
+        if reached >= 0:
+            arguments = ["--resume", str(self.folder), *self.changes, *code_options()]
         else:
             if (self.folder / RUN).exists() or (self.folder / METRICS).exists():
                 remove_run(self.folder)  # it was killed before its first checkpoint
             arguments = list(self.arguments)
-        self._reached.append(self._steps())
+        self._reached.append(reached)
         self._asked = False
         unlinked(self.folder).mkdir(parents=True, exist_ok=True)
         # A session of its own: Ctrl-C is for the searcher, which asks the training to save.
@@ -106,7 +120,7 @@ class TrialRun:
         return self._asked
 
     def last_words(self) -> str:
-        """Returns the last line of the training's output that says something."""
+        """Returns the line of the training's output that says why it ended."""
         lines = tail(self.folder / LOG) if (self.folder / LOG).exists() else []
         said = [line for line in lines if "error" in line.lower()] or lines
         return said[-1].strip() if said else "it said nothing"
@@ -118,9 +132,14 @@ class TrialRun:
             return -1
 
 
-def has_ended(run: Path) -> bool:
-    """Says whether a training has come to its end and written its model."""
-    return (run / RUN).exists() and read_run_record(run).ended is not None
+def has_ended(run: Path, epochs: int | None = None) -> bool:
+    """Says whether a training has come to its end, that of so many epochs if they are given, and
+    written its model.
+    """
+    record = read_run_record(run) if (run / RUN).exists() else None
+    if record is None or record.ended is None:
+        return False
+    return epochs is None or parse(_Epochs, record.config, str(run / RUN)).training.epochs == epochs
 
 
 def _send(owner: Owner) -> None:

@@ -240,7 +240,7 @@ def test_what_another_searcher_sees_to_is_left_to_it(plan: Plan) -> None:
     planning.open_search(search)
     shared = SharedStudy(search.folder, search.space, "sqlite")
     assert shared.draw(3) == 0
-    folder = search.claim_folder(0)
+    folder = search.claims / "trial0000"
     folder.mkdir(parents=True)
     with FolderLock() as lock:
         lock.take(folder)
