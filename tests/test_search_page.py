@@ -11,19 +11,34 @@ from bigtrk.studies.search.space import read_space
 from tests.programs import CHECKOUT, run_in_one
 
 PAGE = (CHECKOUT / "docs" / "search.md").read_text()
-(SPACE,) = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
-(COMMANDS,) = re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL)
+FILES = dict(
+    zip(
+        ("space.yaml", "population.yaml"),
+        re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL),
+        strict=True,
+    )
+)
+COMMANDS = "".join(re.findall(r"```sh\n(.*?)```", PAGE, flags=re.DOTALL))
 
 
-def test_the_space_is_one(tmp_path: Path) -> None:
-    (tmp_path / "space.yaml").write_text(SPACE)
+def write(folder: Path) -> None:
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+
+
+def test_the_spaces_are_such(tmp_path: Path) -> None:
+    write(tmp_path)
     assert len(read_space(tmp_path / "space.yaml").settings) == 3
+    assert read_space(tmp_path / "population.yaml").population
 
 
 @pytest.mark.slow
 def test_the_commands_run(tmp_path: Path) -> None:
-    (tmp_path / "space.yaml").write_text(SPACE)
+    write(tmp_path)
     run_in_one(COMMANDS.replace("--particles 60", "--particles 30").splitlines(), tmp_path)
+    rounds = json.loads((tmp_path / "population" / "result.json").read_text())["rounds"]
+    assert len(rounds) == 16
+    assert [one["source"] is None for one in rounds[:4]] == [True] * 4
     trials = json.loads((tmp_path / "search" / "result.json").read_text())["trials"]
     assert {trial["number"] for trial in trials} == {0, 1, 2, 3}
     assert {trial["state"] for trial in trials} <= {"complete", "pruned"}

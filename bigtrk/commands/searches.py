@@ -59,7 +59,6 @@ def search(
     from bigtrk.studies.search.run_search import run_search
     from bigtrk.train import DEFAULT
 
-    planned = plan_search(
-        space, arguments or [], DEFAULT, out, storage.value if storage else None
-    )
+    kept = storage.value if storage else None
+    planned = plan_search(space, arguments or [], DEFAULT, out, kept, trials)
     run_search(planned, trials, at_once, ranks, launcher)

@@ -34,6 +34,10 @@ POLL = 0.5  # s
 SHORT = 0.02  # s: who waits for a lock waits for one that is held for a moment
 
 
+class HeldError(InputError):
+    """A living process holds the folder."""
+
+
 class FolderLock:
     """The right to write in a folder: from `take` to `release`, or to the end of the block that
     enters this.
@@ -57,7 +61,8 @@ class FolderLock:
         patient: wait for as long as a living process holds the folder.
 
         Raises:
-            InputError: another process holds the folder, or the disk refuses.
+            HeldError: another process holds the folder.
+            InputError: the disk refuses.
         """
         self._patient = patient
         place = unlinked(folder / LOCK)
@@ -101,7 +106,7 @@ class FolderLock:
         may be soon.
 
         Raises:
-            InputError: the owner lives, and is not waited for.
+            HeldError: the owner lives, and is not waited for.
         """
         try:
             for held in place.iterdir():
@@ -110,7 +115,7 @@ class FolderLock:
                     if self._patient:
                         time.sleep(SHORT)
                         return False
-                    raise InputError(
+                    raise HeldError(
                         f"{place.parent}: {owner} is writing there; wait until it has ended, or "
                         f"end it, or choose another folder"
                     )

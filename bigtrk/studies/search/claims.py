@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bigtrk.disk.files import disk_errors
-from bigtrk.disk.folder_lock import FolderLock, LockWatch
-from bigtrk.errors import InputError
+from bigtrk.disk.folder_lock import FolderLock, HeldError, LockWatch
 
 
 @dataclass
@@ -26,9 +25,7 @@ class Claims:
             place.mkdir(parents=True, exist_ok=True)
         try:
             claim.take(place)
-        except InputError:
-            if self.seen_to(name) is False:  # it was not for another searcher
-                raise
+        except HeldError:
             return None
         return claim
 

@@ -23,18 +23,15 @@ def best_first(outcomes: Sequence[Outcome], minimises: bool) -> list[Outcome]:
     return [*ended, *others]
 
 
-def write_outcomes(search: Search, outcomes: Sequence[Outcome]) -> None:
-    """Writes `result.json`: all trials, the best first.
+def write_outcomes(search: Search, outcomes: Sequence[Outcome], **more: Any) -> None:
+    """Writes `result.json`: all trials, the best first, and what else there is to say.
 
     Raises:
         OSError: the disk refuses.
     """
     found = best_first(outcomes, search.space.minimises)
-    write_json(search.folder / RESULT, {"metric": search.space.metric, "trials": _rows(found)})
-
-
-def _rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
-    return [asdict(one) for one in outcomes]
+    content = {"metric": search.space.metric, "trials": [asdict(one) for one in found], **more}
+    write_json(search.folder / RESULT, content)
 
 
 def show_outcomes(search: Search, outcomes: Sequence[Outcome], console: Console) -> None:

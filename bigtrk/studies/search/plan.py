@@ -1,7 +1,7 @@
 """A search from its command line: what each trial trains, and checks that it can."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,23 +13,29 @@ from bigtrk.errors import InputError
 from bigtrk.planning.command import split_arguments
 from bigtrk.records.search import SEARCH, SearchRecord, Storage, read_search_record
 from bigtrk.studies.difference import first_difference
+from bigtrk.studies.search.population.checks import check_population
 from bigtrk.studies.search.space import SET_HERE, Choices, Range, Space, read_space
 from bigtrk.training.best.best import check_recorded
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.named_code import users_configuration
 from bigtrk.training.settings import Configuration
 
-_SAME = ("metric", "space", "sampler", "pruning", "seed", "storage", "configuration")
+_SAME = (
+    "metric", "space", "sampler", "pruning", "population", "seed", "storage", "configuration"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search in `folder`. given: the arguments that all trials have in common."""
+    """A search in `folder`. given: the arguments that all trials have in common; epochs: those that
+    each trains, if nothing ends it before.
+    """
 
     folder: Path
     space: Space
     given: tuple[str, ...]
     record: SearchRecord
+    epochs: int
 
     def run_folder(self, number: int) -> Path:
         """Returns the run folder of a trial."""
@@ -40,7 +46,7 @@ class Search:
         """Returns the folder of the claims of searchers."""
         return self.folder / "searchers"
 
-    def arguments(self, number: int, values: dict[str, Any]) -> list[str]:
+    def arguments(self, number: int, values: Mapping[str, Any]) -> list[str]:
         """Returns what bigtrk/train.py is given for a trial with these settings."""
         own = f"run.folder={self.run_folder(number)}"
         return [*self.given, *self.space.overrides(values), own]
@@ -52,15 +58,20 @@ def trial_name(number: int) -> str:
 
 
 def plan_search(
-    file: Path, arguments: Sequence[str], default: Path, folder: Path, storage: Storage | None
+    file: Path,
+    arguments: Sequence[str],
+    default: Path,
+    folder: Path,
+    storage: Storage | None,
+    trials: int,
 ) -> Search:
     """Plans the search of a command line: the space, and CONFIG.yaml, key.sub=value and data
     folders in any order. storage: without it that of the search in `folder`, or SQLite.
 
     Raises:
         InputError: the space names no key of the configuration, a bound or choice is no value of
-            its key, no trial would record the metric, there are too few events, or SQLite would
-            lie on a network disk.
+            its key, no trial would record the metric, there are too few events, a population cannot
+            be trained so, or SQLite would lie on a network disk.
     """
     space = read_space(file)
     path, overrides, folders = split_arguments(arguments, default)
@@ -69,8 +80,10 @@ def plan_search(
     common = [*overrides, *data, f"training.best.metric={space.metric}"]
     configuration = users_configuration(path, common)
     _check_trials(file, space, path, common, configuration)
+    if space.population:
+        check_population(file, space, configuration, trials)
     given = (str(path.resolve()), *common)
-    storage = storage or _storage_there(folder)
+    storage = _storage(space, storage, folder)
     _check_disk(folder, storage)
     record = SearchRecord(
         metric=space.metric,
@@ -79,10 +92,11 @@ def plan_search(
         pruning=space.pruning.model_dump() if space.pruning else None,
         seed=space.seed,
         storage=storage,
+        population=_members(space, trials),
         space={key: _recorded(place) for key, place in space.settings.items()},
         configuration=configuration.model_dump(mode="json", exclude={"run"}),
     )
-    return Search(folder, space, given, record)
+    return Search(folder, space, given, record, configuration.training.epochs)
 
 
 def open_search(search: Search) -> None:
@@ -139,7 +153,11 @@ def _check_trials(
             raise InputError(f"{file}: space.{key}: {error}") from None
 
 
-def _storage_there(folder: Path) -> Storage:
+def _storage(space: Space, wanted: Storage | None, folder: Path) -> Storage:
+    if space.population:  # which has no study: its rounds are files that any disk may hold
+        return "journal"
+    if wanted:
+        return wanted
     return read_search_record(folder).storage if (folder / SEARCH).exists() else "sqlite"
 
 
@@ -150,6 +168,10 @@ def _check_disk(folder: Path, storage: Storage) -> None:
             f"{folder}: lies on a network disk ({kind}), where SQLite may lose what it writes; add "
             f"--storage journal, or choose an --out on a local disk"
         )
+
+
+def _members(space: Space, trials: int) -> dict[str, float] | None:
+    return {**space.population.model_dump(), "trials": trials} if space.population else None
 
 
 def _recorded(place: Range | Choices) -> Any:

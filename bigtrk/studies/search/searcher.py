@@ -9,10 +9,11 @@ run folder and its own lock tell.
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from bigtrk.console import complain, say
-from bigtrk.disk.folder_lock import FolderLock
+from bigtrk.disk.folder_lock import FolderLock, HeldError
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord
 from bigtrk.records.run_folder import read_run
@@ -138,8 +139,8 @@ class Searcher:
         elif claimed.pruned:
             if state == "idle":
                 self._end(claimed, None)
-            elif not claimed.run.ask_to_stop():
-                return  # it trains elsewhere, to its end
+            else:
+                claimed.run.ask_to_stop()  # one that trains elsewhere is not reached, and ends
         elif state == "idle":
             self._launch(claimed)
 
@@ -158,12 +159,8 @@ class Searcher:
             said = f"{MOST_LAUNCHES} launches came no further; the last: {claimed.run.last_words()}"
             self._end(claimed, None, said)
             return
-        try:
+        with suppress(HeldError):  # what a searcher before had started has come to life
             claimed.run.launch()
-        except InputError as error:
-            # What another searcher started has come to life.
-            if claimed.run.state != "running":
-                raise error
 
     def _finish(self, claimed: _Claimed) -> None:
         """Writes down the value of a training that has ended."""

@@ -76,23 +76,52 @@ class Pruning(Settings):
     """The trials of which one goes on."""
 
 
+class Population(Settings):
+    """Population-based training (Jaderberg et al., arXiv:1711.09846): after each round the worst
+    trials go on from checkpoints of the best, with settings that are perturbed.
+    """
+
+    every: int = Field(1, ge=1)
+    """The length of a round [epochs]."""
+    part: float = Field(0.25, gt=0, le=0.5)
+    """The part of the population that is replaced, and by which it is."""
+    lag: int = Field(0, ge=0)
+    """How many rounds old the values are by which it is decided: with 0 all wait for the last of
+    each round, with 1 a trial goes on unless another is more than a round behind [rounds]."""
+    factor: float = Field(1.25, gt=1)
+    """A number that is perturbed is multiplied or divided by it."""
+    redrawn: float = Field(0.25, ge=0, le=1)
+    """The probability that a setting is drawn anew instead."""
+
+
 class _File(Settings):
     metric: Metric
     space: dict[str, Any] = Field(min_length=1)
     sampler: Literal["tpe", "random"] = "tpe"
     pruning: Pruning | None = Pruning()
+    population: Population | None = None
     seed: int = Field(0, ge=0, lt=2**63)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        given = {"sampler", "pruning"} & self.model_fields_set
+        if self.population and given:
+            raise ValueError(f"a population does without {' and '.join(sorted(given))}; leave it out")
+        return self
 
 
 @dataclass(frozen=True)
 class Space:
-    """A search: the metric of an epoch, the settings by key, the sampler, the pruning, the seed."""
+    """A search: the metric of an epoch, the settings by key, the sampler, the pruning, the seed;
+    or a population instead of sampler and pruning.
+    """
 
     metric: Metric
     settings: Mapping[str, Range | Choices]
     sampler: Literal["tpe", "random"]
     pruning: Pruning | None
     seed: int
+    population: Population | None = None
 
     @property
     def minimises(self) -> bool:
@@ -126,7 +155,9 @@ def read_space(path: Path) -> Space:
         if key in SET_HERE:
             raise InputError(f"{path}: space.{key}: bigtrk search sets it; {SET_HERE[key]}")
     settings = {key: _place(value, f"{path}: space.{key}") for key, value in found.space.items()}
-    return Space(found.metric, settings, found.sampler, found.pruning, found.seed)
+    return Space(
+        found.metric, settings, found.sampler, found.pruning, found.seed, found.population
+    )
 
 
 def override(key: str, value: Any) -> str:

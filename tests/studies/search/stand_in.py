@@ -1,6 +1,6 @@
 """Stands for bigtrk/train.py in tests of searches: it writes a run's records in no time.
 
-    python stand_in.py CONFIG.yaml key.sub=value... | --resume RUN
+    python stand_in.py CONFIG.yaml key.sub=value... | --resume RUN [key.sub=value...]
 
 The training loss of epoch e, from 1, with learning rate r is r + 1 / e. Checkpoints are copies of
 those in the folder that TEMPLATE names; it prints its process. SIGTERM ends it after an epoch, with status 75. With
@@ -18,7 +18,6 @@ from typing import Any
 
 from bigtrk.disk.folder_lock import FolderLock
 
-EPOCHS = 4
 SECONDS = float(os.environ.get("STAND_IN_SECONDS", "0.02"))  # of an epoch
 TEMPLATE = Path(os.environ["TEMPLATE"])
 asked: list[int] = []
@@ -26,28 +25,31 @@ asked: list[int] = []
 
 def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
-    if arguments[0] == "--resume":
-        run = Path(arguments[1])
-        record = json.loads((run / "run.json").read_text())
-    else:
-        given = dict(item.split("=", 1) for item in arguments[1:])
-        run = Path(given["run.folder"])
-        rate = float(given["optimizer.lr"])
-        record = {"format": 1, "world_size": 1, "engine": "ddp", "config": {"lr": rate}}
+    resumed = arguments[0] == "--resume"
+    given = dict(item.split("=", 1) for item in arguments if "=" in item)
+    run = Path(arguments[1] if resumed else given["run.folder"])
     run.mkdir(parents=True, exist_ok=True)
     with FolderLock() as lock:
         lock.take(run)
         print("training", os.getpid(), flush=True)
-        return train(run, record, resumed=arguments[0] == "--resume")
+        record = {"format": 1, "world_size": 1, "engine": "ddp", "config": {}, "resumed": []}
+        if resumed:
+            record = json.loads((run / "run.json").read_text())
+            record["resumed"].append({"step": epochs_done(run)})
+        else:
+            assert not (run / "metrics.jsonl").exists(), "it holds a run"
+        for key in ("optimizer.lr", "training.epochs"):
+            section, name = key.split(".")
+            if key in given:
+                record["config"].setdefault(section, {})[name] = json.loads(given[key])
+        return train(run, {**record, "ended": None})
 
 
-def train(run: Path, record: dict[str, Any], resumed: bool) -> int:
-    if not resumed:
-        assert not (run / "metrics.jsonl").exists(), "it holds a run"
-        write(run / "run.json", json.dumps(record))
-    rate, done = record["config"]["lr"], epochs_done(run)
+def train(run: Path, record: dict[str, Any]) -> int:
+    write(run / "run.json", json.dumps(record))
+    rate, done = record["config"]["optimizer"]["lr"], epochs_done(run)
     keep_before(run, done)
-    for epoch in range(done, EPOCHS):
+    for epoch in range(done, record["config"]["training"]["epochs"]):
         time.sleep(SECONDS)
         if rate > 0.5 and epoch + 1 == int(os.environ.get("FAILS_AT", "0")):
             print("train.py: error: lower optimizer.lr", flush=True)

@@ -39,7 +39,7 @@ def plan(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
 
     def make(*arguments: str, space: str = SPACE, storage: Any = None) -> Search:
         file = write(tmp_path, space)
-        return plan_search(file, ["graphs", *arguments], EMPTY, tmp_path / "out", storage)
+        return plan_search(file, ["graphs", *arguments], EMPTY, tmp_path / "out", storage, 4)
 
     return make
 

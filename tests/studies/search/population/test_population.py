@@ -1,0 +1,110 @@
+"""Populations, with a training that a stand-in writes: the same decisions whatever happens."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.studies.search.plan import Search, open_search
+from bigtrk.studies.search.run_search import run_search
+from tests.studies.search.stand_in_searches import (
+    EPOCHS,
+    kill,
+    recorded,
+    result,
+    start_search,
+    trainings,
+    wait_for,
+)
+
+SPACE = """\
+metric: train_loss
+space:
+  optimizer.lr: {low: 0.0001, high: 1.0}
+population: {every: 1, part: 0.25, lag: LAG}
+seed: 2
+"""
+TRIALS = 4
+Plan = Callable[..., Search]
+
+
+def space(lag: int) -> str:
+    return SPACE.replace("LAG", str(lag))
+
+
+def check(rounds: list[dict[str, Any]], lag: int) -> None:
+    """Checks what was decided against a plain account of it."""
+    at = {(one["round"], one["trial"]): one for one in rounds}
+    assert set(at) == {(n, t) for n in range(EPOCHS) for t in range(TRIALS)}
+    exploits = [one for one in rounds if one["source"] is not None]
+    assert len(exploits) == EPOCHS - 1 if lag == 0 else exploits
+    for one in rounds:
+        number, trial = one["round"], one["trial"]
+        assert one["value"] == pytest.approx(one["settings"]["optimizer.lr"] + 1 / one["epochs"])
+        seen = number - 1 - lag
+        if one["source"] is None:
+            before = at.get((number - 1, trial))
+            assert before is None or before["settings"] == one["settings"]
+            assert one["epochs"] == (before["epochs"] if before else 0) + 1
+            continue
+        values = {t: at[seen, t]["value"] for t in range(TRIALS)}
+        assert trial == max(values, key=lambda t: values[t])
+        assert one["source"] == min(values, key=lambda t: values[t])
+        assert one["source_round"] == seen
+        assert one["epochs"] == at[seen, one["source"]]["epochs"] + 1
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan, lag: int) -> None:
+    run_search(plan(space(lag), TRIALS), TRIALS, 1, 1, None)
+    alone = result()["rounds"]
+    check(alone, lag)
+    assert recorded(0) == list(range(len(recorded(0))))
+    # The newest rounds alone keep checkpoints.
+    kept = {path.parts[2] for path in Path("search").glob("rounds/*/*/checkpoints")}
+    assert kept == {f"{n:04d}" for n in range(EPOCHS) if n >= EPOCHS - 2 - 2 * lag}
+    Path("search").rename("alone")
+    run_search(plan(space(lag), TRIALS), TRIALS, 2, 1, None)
+    assert result()["rounds"] == alone
+    Path("search").rename("together")
+    open_search(plan(space(lag), TRIALS))
+    for delay in (0.3, 1.0):
+        process = start_search(0.1, TRIALS)
+        try:
+            training = wait_for(trainings)[0]
+            time.sleep(delay)
+            kill(training)
+        finally:
+            process.kill()
+            process.join()
+    run_search(plan(space(lag), TRIALS), TRIALS, 2, 1, None)
+    assert result()["rounds"] == alone
+
+
+def test_a_trial_that_fails_goes_on_from_the_best(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAILS_AT", "2")
+    run_search(plan(space(0), TRIALS), TRIALS, 2, 1, None)
+    rounds = {(one["round"], one["trial"]): one for one in result()["rounds"]}
+    failed = [t for t in range(TRIALS) if rounds[0, t]["settings"]["optimizer.lr"] > 0.5]
+    assert failed
+    going = [t for t in failed if rounds[1, t]["source"] is None]
+    for trial in going:
+        assert rounds[1, trial]["value"] is None
+        assert rounds[2, trial]["source"] not in (None, *failed)
+        assert rounds[2, trial]["epochs"] == 3
+    assert "round 2 failed: 3 launches came no further" in capsys.readouterr().err
+    assert {one["state"] for one in result()["trials"]} == {"complete"}
+
+
+def test_a_population_that_fails_altogether_ends(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAILS_AT", "1")
+    all_fail = space(0).replace("low: 0.0001", "low: 0.6")
+    with pytest.raises(InputError, match="all trials of the population have failed; widen or"):
+        run_search(plan(all_fail, 2), 2, 2, 1, None)
