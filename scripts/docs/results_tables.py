@@ -33,6 +33,7 @@ from scripts.docs import (
     event_tables,
     fault_tables,
     parallel_tables,
+    search_tables,
     stage_tables,
     training_tables,
 )
@@ -82,6 +83,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "sampling": ("sampling", training_tables.sampling),
     "scaling": ("scaling", parallel_tables.scaling),
     "scaling_curves": ("scaling_curves", cut_tables.scaling_curves),
+    "search": ("search", search_tables.methods),
     "search_faults": ("search_faults", fault_tables.search_faults),
     "shadow_epochs": ("shadow_epochs", training_tables.shadow_epochs),
     "sharding": ("sharding", cost_tables.sharding),

@@ -37,6 +37,7 @@ SCRIPTS = {
     "physics.physics_full": ["out"],
     "physics.physics_heptrkx": ["graphs"],
     "physics.physics_pipeline": ["out"],
+    "physics.search_methods": ["graphs"],
     "physics.simulator_residuals": ["event1000"],
     "physics.stitched_tracks": ["pipeline", "events"],
     "rehearsals.rehearse_all": [],
