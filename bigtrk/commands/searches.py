@@ -40,7 +40,8 @@ def search(
         str | None,
         typer.Option(
             metavar="COMMAND",
-            help='what starts bigtrk/train.py instead of torchrun, such as "srun --ntasks 8 python"',
+            help="what starts bigtrk/train.py instead of torchrun, such as "
+            '"srun --ntasks 8 python"',
         ),
     ] = None,
     storage: Annotated[

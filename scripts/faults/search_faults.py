@@ -6,8 +6,8 @@
 A search of small trainings on 2 ranks each is started, and started again whenever its searcher has
 been killed. At random moments a searcher, a launcher (torchrun) or a rank gets `kill -9`, each kind
 of them at least once. `lost`: parameter sets that were to be drawn and have neither a final value
-nor were pruned. `twice`: parameter sets in two folders, and epochs recorded twice. The study and the
-records are read by other code than the search's.
+nor were pruned. `twice`: parameter sets in two folders, and epochs recorded twice. Study and records
+are read by other code than the search's.
 """
 
 import argparse
@@ -100,7 +100,8 @@ class SearchProcess:
             case "searcher":
                 return [self._process.pid] if self.status is None else []
             case "launcher":
-                others = every - {self._process.pid} - {p for found in ranks.values() for p in found}
+                of_ranks = {process for found in ranks.values() for process in found}
+                others = every - {self._process.pid} - of_ranks
                 return [process for process in sorted(others) if _is_launcher(process)]
             case _:
                 # A rank's own process is the first: it may have started others.

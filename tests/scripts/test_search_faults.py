@@ -44,7 +44,8 @@ def test_what_is_lost_and_what_is_done_twice(tmp_path: Path, storage: Storage) -
     assert lost(tmp_path, 5, storage) == 3, "one was not drawn"
     assert [name for name, _ in trained_sets(tmp_path)] == [f"trial000{i}" for i in range(4)]
     assert twice(tmp_path) == []
-    write(folder / "trial0009", study.settings(0)["optimizer.lr"], study.settings(0)["model.hidden"])
+    first = study.settings(0)
+    write(folder / "trial0009", first["optimizer.lr"], first["model.hidden"])
     path = folder / "trial0001" / "metrics.jsonl"
     path.write_text(path.read_text() + epoch(1))
     found = twice(tmp_path)

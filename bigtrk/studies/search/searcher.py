@@ -1,9 +1,9 @@
 """A searcher: it draws parameter sets, trains them, prunes, and takes over what others left.
 
-Several searchers may work on one search, on as many hosts. Whoever sees to a trial holds its claim,
-a folder with a lock: a searcher that was killed loses it, at once on its own host, elsewhere after a
-minute without a sign of life. The trial's training may have outlived it, or been killed, too: the
-run folder and its own lock tell.
+Several searchers may work on one search, on as many hosts. Whoever sees to a trial holds its
+claim, a folder with a lock: a searcher that was killed loses it, at once on its own host, elsewhere
+after a minute without a sign of life. The trial's training may have outlived it, or been killed,
+too: the run folder and its own lock tell.
 """
 
 import math

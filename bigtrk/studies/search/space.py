@@ -17,7 +17,7 @@ SET_HERE = {
     "run.folder": "use --out",
     "training.best.metric": "name it as the metric of the space",
 }
-Scalar = bool | int | float | str
+Scalar = bool | int | float | str | None
 
 
 class Range(Settings):
@@ -106,7 +106,8 @@ class _File(Settings):
     def _one_way(self) -> Self:
         given = {"sampler", "pruning"} & self.model_fields_set
         if self.population and given:
-            raise ValueError(f"a population does without {' and '.join(sorted(given))}; leave it out")
+            named = " and ".join(sorted(given))
+            raise ValueError(f"a population does without {named}; leave it out")
         return self
 
 

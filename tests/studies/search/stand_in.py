@@ -3,8 +3,8 @@
     python stand_in.py CONFIG.yaml key.sub=value... | --resume RUN [key.sub=value...]
 
 The training loss of epoch e, from 1, with learning rate r is r + 1 / e. Checkpoints are copies of
-those in the folder that TEMPLATE names; it prints its process. SIGTERM ends it after an epoch, with status 75. With
-FAILS_AT it fails in that epoch of trials whose learning rate is above 0.5.
+those in the folder that TEMPLATE names; it prints its process. SIGTERM ends it after an epoch, with
+status 75. With FAILS_AT it fails in that epoch of trials whose learning rate is above 0.5.
 """
 
 import json

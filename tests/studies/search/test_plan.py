@@ -66,7 +66,7 @@ def test_a_trial_is_a_training_with_its_settings_in_a_folder_of_its_number(
     [
         (
             "metric: auc\nspace: {model.hiden: [8, 16]}",
-            r"space.yaml: space.model.hiden: .*unknown key 'model.hiden'; did you mean 'model.hidden'",
+            r"space.yaml: space.model.hiden: .*unknown key 'model.hiden'; did you mean 'model.hid",
         ),
         (
             "metric: auc\nspace: {model.hidden: {low: 0, high: 16}}",
@@ -121,8 +121,8 @@ def test_a_folder_holds_one_search(plan: Plan, tmp_path: Path) -> None:
     open_search(plan("model.layers=2"))
     assert (tmp_path / "out" / "search.json").read_bytes() == before
     for change, said in (
-        ({"arguments": ("model.layers=3",)}, r"another configuration \(model.layers 2 instead of 3"),
-        ({"space": SPACE.replace("16", "32")}, r"another space \(model.hidden.high 16 instead of 32"),
+        ({"arguments": ("model.layers=3",)}, r"configuration \(model.layers 2 instead of 3\)"),
+        ({"space": SPACE.replace("16", "32")}, r"space \(model.hidden.high 16 instead of 32\)"),
         ({"space": SPACE + "seed: 1\n"}, r"another seed \(0 instead of 1\)"),
         ({"space": SPACE + "pruning: null\n"}, r"another pruning"),
         ({"storage": "journal"}, r"another storage \(sqlite instead of journal\); choose another"),

@@ -1,7 +1,7 @@
 """A population is trained round by round, by one searcher or several, on as many hosts.
 
-A round of a trial is a training like any other, in the trial's own run folder. Who goes on from whom
-is decided from files that are written once, whoever trains: the same from the same seed.
+A round of a trial is a training like any other, in the trial's own run folder. Who goes on from
+whom is decided from files that are written once, whoever trains: the same from the same seed.
 """
 
 import math

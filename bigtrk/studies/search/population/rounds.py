@@ -2,7 +2,7 @@
 
     OUT/rounds/0002/trial0003/decision.json    what the trial trains in the round
     OUT/rounds/0002/trial0003/value.json       the metric after it
-    OUT/rounds/0002/trial0003/checkpoints/     as the run had them then, for trials that go on from it
+    OUT/rounds/0002/trial0003/checkpoints/     as the run had them then, for who goes on from it
 
 Each is either absent or whole, and says the same whoever writes it: so whatever is killed, another
 process goes on.
