@@ -4,13 +4,15 @@ import os
 from pathlib import Path
 from typing import Any
 
-from optuna.storages.journal import BaseJournalFileLock, JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 _BLOCK = 1 << 16  # bytes
 
 
-class _HeldAlready(BaseJournalFileLock):
-    """Stands for the search's own lock, under which all is read and written."""
+class _HeldAlready(JournalFileOpenLock):
+    """Stands for the search's own lock, under which all is read and written. That one finds dead
+    owners; Optuna's takes a lock away after half a minute, from the living, too.
+    """
 
     def acquire(self) -> bool:
         return True
@@ -27,7 +29,7 @@ class Journal(JournalFileBackend):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(str(path), lock_obj=_HeldAlready())
+        super().__init__(str(path), lock_obj=_HeldAlready(str(path)))
         self._path = path
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:

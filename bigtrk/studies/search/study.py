@@ -4,7 +4,7 @@ Optuna keeps it, in SQLite or in a journal. All that several searchers do in it 
 lock of the search's folder, one after another, with either storage.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -57,10 +57,11 @@ class SharedStudy:
             raise InputError("optuna is not installed; pip install 'bigtrk[search]'")
         import optuna
 
+        opener = _sqlite if storage == "sqlite" else _journal()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._folder, self._space = folder, space
         with self._held(), _readable(folder / FILES[storage]):
-            self._storage = _open_storage(folder, storage)
+            self._storage = opener(folder / FILES[storage])
             optuna.create_study(
                 storage=self._storage,
                 study_name=NAME,
@@ -206,15 +207,18 @@ def _pruner(space: Space) -> "BasePruner":
     )
 
 
-def _open_storage(folder: Path, storage: Storage) -> "BaseStorage":
-    from optuna.storages import JournalStorage, get_storage
+def _sqlite(path: Path) -> "BaseStorage":
+    from optuna.storages import get_storage
 
-    path = folder / FILES[storage]
-    if storage == "sqlite":
-        return get_storage(f"sqlite:///{path.resolve()}")
+    return get_storage(f"sqlite:///{path.resolve()}")
+
+
+def _journal() -> "Callable[[Path], BaseStorage]":
+    from optuna.storages import JournalStorage
+
     from bigtrk.studies.search.journal import Journal
 
-    return JournalStorage(Journal(path))
+    return lambda path: JournalStorage(Journal(path))
 
 
 @contextmanager
