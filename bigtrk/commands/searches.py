@@ -32,9 +32,7 @@ def search(
     out: Annotated[Path, typer.Option(help="folder of the search; one there is continued")] = Path(
         "search"
     ),
-    at_once: Annotated[
-        int, typer.Option(min=1, help="trials that share this host at a time")
-    ] = 1,
+    at_once: Annotated[int, typer.Option(min=1, help="trials that share this host at a time")] = 1,
     ranks: Annotated[int, typer.Option(min=1, help="ranks of each trial, on this host")] = 1,
     launcher: Annotated[
         str | None,
@@ -60,6 +58,7 @@ def search(
     from bigtrk.studies.search.run_search import run_search
     from bigtrk.train import DEFAULT
 
-    kept = storage.value if storage else None
-    planned = plan_search(space, arguments or [], DEFAULT, out, kept, trials)
+    planned = plan_search(
+        space, arguments or [], DEFAULT, out, storage.value if storage else None, trials
+    )
     run_search(planned, trials, at_once, ranks, launcher)

@@ -6,8 +6,8 @@
 A search of small trainings on 2 ranks each is started, and started again whenever its searcher has
 been killed. At random moments a searcher, a launcher (torchrun) or a rank gets `kill -9`, each kind
 of them at least once. `lost`: parameter sets that were to be drawn and have neither a final value
-nor were pruned. `twice`: parameter sets in two folders, and epochs recorded twice. Study and records
-are read by other code than the search's.
+nor were pruned. `twice`: parameter sets in two folders, and epochs recorded twice. They are
+read by other code than the search's.
 """
 
 import argparse

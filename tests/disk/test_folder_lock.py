@@ -317,9 +317,8 @@ def test_a_watch_waits_for_a_sign_of_life_from_elsewhere(tmp_path: Path) -> None
     assert watch.lives() is True, "it was suspended"
 
 
-def test_a_watch_that_begins_with_a_dead_lock_says_so_in_time(
-    tmp_path: Path, quick: None
-) -> None:
+@pytest.mark.usefixtures("quick")
+def test_a_watch_that_begins_with_a_dead_lock_says_so_in_time(tmp_path: Path) -> None:
     lay(tmp_path, ELSEWHERE, silent=1e6)
     watch, start = LockWatch(tmp_path), time.monotonic()
     while watch.lives() is None:

@@ -30,7 +30,7 @@ def groups_used(
     ranks: Ranks, configuration: Configuration, run: Path, *overrides: str
 ) -> list[tuple[float, float]]:
     """Resumes a run; the rate and the weight decay that AdamW had in each step, of each group."""
-    used = []
+    used: list[tuple[float, float]] = []
 
     def note(optimizer: Any, *_: Any) -> None:
         used.extend((group["lr"], group["weight_decay"]) for group in optimizer.param_groups)
@@ -58,6 +58,7 @@ def test_the_next_step_has_the_others_weights_and_the_given_rate(
     decision = DecisionRecord(
         source=GOOD, source_round=0, settings={"optimizer.lr": RATE}, epochs=3
     )
+    rounds.write_decision(1, BAD, decision)
     rounds.take_over(1, BAD, runs[BAD], decision)
     assert read_run_record(runs[BAD]).ended is None
     configuration = settings(graphs, runs[BAD], 1, {"name": engine})

@@ -10,15 +10,9 @@ from scripts.physics.search_methods import QUICK, TITLES, WAYS, Found, entry, nu
 
 
 def test_trials_are_added_until_they_have_trained_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
-
-    def seconds(_: Path) -> float:
-        return 4.0 * len(taken)
-
-    monkeypatch.setattr(search_methods, "seconds", seconds)
-    for trials in numbers("random", QUICK, Path("out"), 10.0):
-        taken.append(trials)
-    assert taken == [1, 2, 3]
+    trained = iter((4.0, 8.0, 12.0))
+    monkeypatch.setattr(search_methods, "seconds", lambda _: next(trained))
+    assert list(numbers("random", QUICK, Path("out"), 10.0)) == [1, 2, 3]
     assert list(numbers("pbt", QUICK, Path("out"), 10.0)) == [QUICK.members]
 
 

@@ -156,9 +156,7 @@ def read_space(path: Path) -> Space:
         if key in SET_HERE:
             raise InputError(f"{path}: space.{key}: bigtrk search sets it; {SET_HERE[key]}")
     settings = {key: _place(value, f"{path}: space.{key}") for key, value in found.space.items()}
-    return Space(
-        found.metric, settings, found.sampler, found.pruning, found.seed, found.population
-    )
+    return Space(found.metric, settings, found.sampler, found.pruning, found.seed, found.population)
 
 
 def override(key: str, value: Any) -> str:

@@ -32,7 +32,13 @@ def main(arguments: list[str]) -> int:
     with FolderLock() as lock:
         lock.take(run)
         print("training", os.getpid(), flush=True)
-        record = {"format": 1, "world_size": 1, "engine": "ddp", "config": {}, "resumed": []}
+        record: dict[str, Any] = {
+            "format": 1,
+            "world_size": 1,
+            "engine": "ddp",
+            "config": {},
+            "resumed": [],
+        }
         if resumed:
             record = json.loads((run / "run.json").read_text())
             record["resumed"].append({"step": epochs_done(run)})

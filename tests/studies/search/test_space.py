@@ -69,7 +69,10 @@ def test_the_metric_says_what_is_better(tmp_path: Path, metric: str, minimises: 
         ),
         ("metric: auc\nspace: {a: {low: 1, high: 2, log: true, step: 1}}", "exclude each other"),
         ("metric: auc\nspace: {a: {low: 1, high: 4, step: 0.5}}", "step 0.5 of whole numbers"),
-        ("metric: auc\nspace: {a: {low: .nan, high: 2}}", r"space.a: low.int: Input should be a finite"),
+        (
+            "metric: auc\nspace: {a: {low: .nan, high: 2}}",
+            r"space.a: low.int: Input should be a finite",
+        ),
         ("metric: auc\nspace: {a: {low: 1}}", "space.a: key 'high' is missing"),
         ("metric: auc\nspace: {a: {lowest: 1}}", "unknown key 'lowest'; did you mean 'low'"),
         ("metric: auc\nspace: {a: 3}", r"space.a: write bounds, such as {low: 1, high: 8}, or"),

@@ -31,9 +31,7 @@ def first_settings(space: Space, trial: int) -> dict[str, Any]:
     return {key: _drawn(place, rng) for key, place in space.settings.items()}
 
 
-def decide(
-    space: Space, number: int, trial: int, standings: Sequence[Standing]
-) -> Exploit | None:
+def decide(space: Space, number: int, trial: int, standings: Sequence[Standing]) -> Exploit | None:
     """Decides from what a trial begins its round `number`, counted from 0: the checkpoint of one of
     the best, or its own (None). It depends on the seed, the round, the trial and `standings`, those
     of all trials, alone.
@@ -94,7 +92,7 @@ def _drawn(place: Range | Choices, rng: np.random.Generator) -> Any:
     if isinstance(place, Choices):
         return place.values[int(rng.integers(len(place.values)))]
     low, high = place.ends
-    if place.step is not None or place.is_whole and not place.log:
+    if place.step is not None or (place.is_whole and not place.log):
         step = place.step or 1
         return low + step * int(rng.integers(int((high - low) / step + 1e-9) + 1))
     if not place.log:

@@ -38,6 +38,7 @@ class _Task:
 
     trial: int
     number: int
+    decision: DecisionRecord
     run: TrialRun
     claim: FolderLock
 
@@ -162,7 +163,7 @@ class PopulationSearcher:
             changes=own,
             epochs=decision.epochs,
         )
-        self._tasks.append(_Task(trial, number, run, claim))
+        self._tasks.append(_Task(trial, number, decision, run, claim))
         source = "" if decision.source is None else f" from {trial_name(decision.source)}"
         say(f"{run.folder.name} round {number + 1}{source}: {' '.join(own)}")
 
@@ -215,6 +216,11 @@ class PopulationSearcher:
             complain(str(lost))
             self._tasks.remove(task)
             return
+        try:
+            # Before the run says how far it is: until then that is of the round before.
+            self._rounds.take_over(task.number, task.trial, task.run.folder, task.decision)
+        except HeldError:  # by what a searcher before had started
+            return
         match task.run.state:
             case "ended":
                 self._end(task, self._measured(task))
@@ -223,10 +229,7 @@ class PopulationSearcher:
                 self._end(task, ValueRecord(value=None, reason=said + task.run.last_words()))
             case "idle":
                 with suppress(HeldError):  # what a searcher before had started has come to life
-                    decision = self._known_decision(task.number, task.trial)
-                    self._rounds.take_over(task.number, task.trial, task.run.folder, decision)
-                    if task.run.state == "idle":
-                        task.run.launch()
+                    task.run.launch()
 
     def _measured(self, task: _Task) -> ValueRecord:
         metric = self.search.space.metric

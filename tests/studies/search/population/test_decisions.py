@@ -21,7 +21,7 @@ SETTINGS: dict[str, Range | Choices] = {
 
 
 def space(seed: int = 0, metric: str = "loss", **changes: float) -> Space:
-    population = Population(**{"part": 0.25, "redrawn": 0.0, **changes})  # type: ignore[arg-type]
+    population = Population(**{"part": 0.25, "redrawn": 0.0, **changes})
     return Space(metric, SETTINGS, "tpe", None, seed, population)  # type: ignore[arg-type]
 
 

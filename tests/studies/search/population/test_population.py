@@ -67,12 +67,9 @@ def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan, l
     kept = {path.parts[2] for path in Path("search").glob("rounds/*/*/checkpoints")}
     assert kept == {f"{n:04d}" for n in range(EPOCHS) if n >= EPOCHS - 2 - 2 * lag}
     Path("search").rename("alone")
-    run_search(plan(space(lag), TRIALS), TRIALS, 2, 1, None)
-    assert result()["rounds"] == alone
-    Path("search").rename("together")
     open_search(plan(space(lag), TRIALS))
-    for delay in (0.3, 1.0):
-        process = start_search(0.1, TRIALS)
+    for delay in (0.1, 0.6):
+        process = start_search(0.05, TRIALS)
         try:
             training = wait_for(trainings)[0]
             time.sleep(delay)
@@ -88,15 +85,16 @@ def test_a_trial_that_fails_goes_on_from_the_best(
     plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FAILS_AT", "2")
-    run_search(plan(space(0), TRIALS), TRIALS, 2, 1, None)
+    # Rates 0.09, 0.72, 0.59, 0.08: after the first round 1 goes on from 3, and 2 by itself.
+    two_large = space(0).replace("seed: 2", "seed: 3")
+    run_search(plan(two_large, TRIALS), TRIALS, 2, 1, None)
     rounds = {(one["round"], one["trial"]): one for one in result()["rounds"]}
-    failed = [t for t in range(TRIALS) if rounds[0, t]["settings"]["optimizer.lr"] > 0.5]
-    assert failed
-    going = [t for t in failed if rounds[1, t]["source"] is None]
-    for trial in going:
-        assert rounds[1, trial]["value"] is None
-        assert rounds[2, trial]["source"] not in (None, *failed)
-        assert rounds[2, trial]["epochs"] == 3
+    assert rounds[1, 1]["source"] == 3
+    assert rounds[1, 2]["settings"]["optimizer.lr"] > 0.5
+    assert rounds[1, 2]["value"] is None
+    assert rounds[2, 2]["source"] in (0, 1, 3)
+    assert rounds[2, 2]["epochs"] == 3
+    assert rounds[2, 2]["value"] is not None
     assert "round 2 failed: 3 launches came no further" in capsys.readouterr().err
     assert {one["state"] for one in result()["trials"]} == {"complete"}
 
