@@ -37,8 +37,9 @@ from scripts.faults.training_process import MARK, carrying, send
 from scripts.results import Results, add_options
 
 VICTIMS = ("searcher", "launcher", "rank")
-RANKS, EVENTS, PARTICLES, EPOCHS = 2, 7, 30, 3
-QUIET = 4.0, 30.0  # s between two kills
+RANKS, EVENTS, PARTICLES, EPOCHS = 2, 9, 60, 9
+QUIET = 3.0, 20.0  # s between two kills
+IN_TRAINING = 0.7  # the share of kills that wait for a training, so that not all meet its start
 LONGEST = 3600.0  # s of the whole search
 SPACE = """\
 metric: loss
@@ -137,7 +138,7 @@ def search(folder: Path, trials: int, kills: int, storage: str, rng: random.Rand
     start = time.monotonic()
     try:
         running.start()
-        due = start + rng.uniform(*QUIET)
+        due, in_training = start + rng.uniform(*QUIET), rng.random() < IN_TRAINING
         while running.status != 0 or left:
             now = time.monotonic()
             if now - start > LONGEST:
@@ -146,10 +147,13 @@ def search(folder: Path, trials: int, kills: int, storage: str, rng: random.Rand
                 raise InputError(f"the search ended before {', '.join(left)} were killed")
             if running.status is not None:
                 raise InputError(f"the searcher ended with status {running.status}")
-            found = running.processes(left[0]) if left and now >= due else []
+            is_due = left and now >= due and (trials_training(folder) or not in_training)
+            found = running.processes(left[0]) if is_due else []
             if found:
+                time.sleep(rng.uniform(0, 1))
                 done.append(_strike(running, left.pop(0), found, start, folder, rng))
                 due = time.monotonic() + rng.uniform(*QUIET)
+                in_training = rng.random() < IN_TRAINING
             time.sleep(0.05)
     except InputError:
         show_end(folder / "searcher.log")
@@ -157,6 +161,11 @@ def search(folder: Path, trials: int, kills: int, storage: str, rng: random.Rand
     finally:
         running.kill_all()
     return done
+
+
+def trials_training(folder: Path) -> list[str]:
+    """Lists the trials whose run folders are held."""
+    return sorted(path.parent.name for path in folder.glob("search/trial*/lock"))
 
 
 def _strike(
@@ -168,7 +177,7 @@ def _strike(
     rng: random.Random,
 ) -> Kill:
     """Kills one of the processes found; a searcher is started again."""
-    trial = ", ".join(sorted(path.parent.name for path in folder.glob("search/trial*/lock")))
+    trial = ", ".join(trials_training(folder))
     send([rng.choice(found)], signal.SIGKILL)
     kill = Kill(victim, time.monotonic() - start, trial)
     say(f"{kill.seconds:.0f} s: kill -9 of a {victim}; {trial or 'no trial'} was training")
