@@ -7,9 +7,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bigtrk.console import say
 from bigtrk.disk.files import write_json
 from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.study import Outcome
+from bigtrk.training.run_folder import BEST_WEIGHTS
 
 RESULT = "result.json"
 SHOWN = 10
@@ -47,10 +49,10 @@ def show_outcomes(search: Search, outcomes: Sequence[Outcome], console: Console)
     console.print(table)
     states = [one.state for one in outcomes]
     counts = {state: states.count(state) for state in dict.fromkeys(states)}
-    console.print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    say(", ".join(f"{count} {state}" for state, count in counts.items()))
     if found and found[0].state == "complete":
         best = search.run_folder(found[0].number)
-        console.print(f"the best: bigtrk report {best}; its best weights: {best}/best.safetensors")
+        say(f"the best: bigtrk report {best}; its best weights: {best / BEST_WEIGHTS}")
 
 
 def _short(value: Any) -> str:

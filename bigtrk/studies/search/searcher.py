@@ -134,7 +134,7 @@ class Searcher:
         state = claimed.run.state  # before its epochs are read: nothing follows the end
         for epoch in claimed.epochs.look():
             self._report(claimed, epoch)
-        if state == "ended":
+        if state == "ended":  # it may have been to be pruned; its value is known all the same
             self._finish(claimed)
         elif claimed.pruned:
             if state == "idle":
@@ -152,7 +152,7 @@ class Searcher:
         pruned = self.study.report(claimed.number, epoch.number, value)
         claimed.pruned = claimed.pruned or pruned
         shown = f"epoch {epoch.number}, {metric} {value:.5g}"
-        say(f"{claimed.run.folder.name} {shown}{': pruned' if pruned else ''}")
+        say(f"{claimed.run.folder.name} {shown}{', to be pruned' if pruned else ''}")
 
     def _launch(self, claimed: _Claimed) -> None:
         if claimed.run.goes_nowhere:

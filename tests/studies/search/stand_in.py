@@ -16,11 +16,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bigtrk.disk import folder_lock
 from bigtrk.disk.folder_lock import FolderLock
 
 SECONDS = float(os.environ.get("STAND_IN_SECONDS", "0.02"))  # of an epoch
 TEMPLATE = Path(os.environ["TEMPLATE"])
 asked: list[int] = []
+# Seconds of silence after which the owner of a lock is taken for dead.
+folder_lock.DEAD = float(os.environ.get("STAND_IN_DEAD", folder_lock.DEAD))
+folder_lock.WATCHED = min(folder_lock.WATCHED, folder_lock.DEAD)
 
 
 def main(arguments: list[str]) -> int:

@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 import pytest
 
-from bigtrk.disk.folder_lock import FolderLock
+from bigtrk.disk import folder_lock
+from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.records.search import Storage
 from bigtrk.studies.search import study
@@ -171,6 +172,34 @@ def test_a_training_that_outlived_its_searcher_is_not_started_again(plan: Plan) 
     check_accounts(1)
     log = Path("search/trial0000/train.log").read_text().split()
     assert log == ["training", str(training)]
+
+
+def test_searchers_that_work_together_share_the_trials(plan: Plan) -> None:
+    open_search(plan(UNPRUNED, 4, "journal"))
+    both = [start_search(0.05, trials=4) for _ in range(2)]
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
+    check_accounts(4)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_host_that_died_is_known_by_its_silence(
+    plan: Plan, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its searcher, and the training that it had started, give no signs of life."""
+    for name, seconds in {"DEAD": 0.6, "WATCHED": 0.2, "POLL": 0.02}.items():
+        monkeypatch.setattr(folder_lock, name, seconds)
+    monkeypatch.setenv("STAND_IN_DEAD", "0.6")
+    search = plan(UNPRUNED, 2, storage)
+    open_search(search)
+    SharedStudy(search.folder, search.space, storage).draw(2)
+    for held in (search.claims / "trial0000", search.run_folder(0)):
+        (held / LOCK).mkdir(parents=True)
+        (held / LOCK / "node7-1-1-elsewhere").touch()
+    run_search(search, 2, 1, 1, None)
+    check_accounts(2)
+    assert not list(Path("search").glob("**/lock/*"))
 
 
 def test_it_needs_optuna(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

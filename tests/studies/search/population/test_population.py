@@ -77,7 +77,10 @@ def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan, l
         finally:
             process.kill()
             process.join()
-    run_search(plan(space(lag), TRIALS), TRIALS, 2, 1, None)
+    both = [start_search(0.02, TRIALS) for _ in range(2)]
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
     assert result()["rounds"] == alone
 
 
