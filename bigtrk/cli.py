@@ -22,6 +22,7 @@ from bigtrk.commands.pipelines import (
     submit,
 )
 from bigtrk.commands.plans import plan
+from bigtrk.commands.searches import search
 from bigtrk.commands.studies import scale, study
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.tracks.public_scores.task_names import Task
@@ -187,6 +188,7 @@ app.command()(infer)
 app.command()(submit)
 app.command()(scale)
 app.command()(study)
+app.command()(search)
 app.command()(audit)
 
 

@@ -42,6 +42,7 @@ REQUIRED = {
 OPTIONAL = {
     "nvidia-ml-py": "power and energy of NVIDIA devices",
     "onnx": "bigtrk export acts",
+    "optuna": "bigtrk search",
     "tensorboard": "run.loggers=[tensorboard]",
     "wandb": "run.loggers=[wandb]",
 }

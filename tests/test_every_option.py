@@ -93,6 +93,7 @@ ELSEWHERE = {
     "reconstruct": "tests/pipeline/test_pipeline.py",
     "demo": "tests/test_make_demo.py",
     "scale": "tests/studies/scaling/test_series.py",
+    "search": "tests/studies/search",
     "study": "tests/studies/test_sampling_study.py",
 }
 

@@ -31,14 +31,22 @@ DEAD = 60.0  # s without one
 # so for the owner, too, and on Lustre times are those of clients' clocks.
 WATCHED = 3 * BEAT
 POLL = 0.5  # s
+SHORT = 0.02  # s: who waits for a lock waits for one that is held for a moment
+
+
+class HeldError(InputError):
+    """A living process holds the folder."""
 
 
 class FolderLock:
-    """The right to write in a folder: from `take` to the end of the block that enters this."""
+    """The right to write in a folder: from `take` to `release`, or to the end of the block that
+    enters this.
+    """
 
     def __init__(self) -> None:
         self._own = Owner.here()
         self._folder: Path | None = None
+        self._patient = False
         self._released = threading.Event()
 
     @property
@@ -46,13 +54,17 @@ class FolderLock:
         assert self._folder is not None, "not taken"
         return self._folder / LOCK
 
-    def take(self, folder: Path) -> None:
+    def take(self, folder: Path, patient: bool = False) -> None:
         """Holds `folder`, and gives signs of life in a thread. A dead owner's lock is taken over
         with a message; where its process runs elsewhere, after a minute without a sign of life.
 
+        patient: wait for as long as a living process holds the folder.
+
         Raises:
-            InputError: another process holds the folder, or the disk refuses.
+            HeldError: another process holds the folder.
+            InputError: the disk refuses.
         """
+        self._patient = patient
         place = unlinked(folder / LOCK)
         with disk_errors(), self._prepared(folder) as new:
             while not (_replaces(new, place) or self._takes_over(place, new)):
@@ -90,16 +102,20 @@ class FolderLock:
                 new.rmdir()
 
     def _takes_over(self, place: Path, new: Path) -> bool:
-        """Takes over the lock of a dead owner; returns False if it has been released meanwhile.
+        """Takes over the lock of a dead owner; returns False if it has been released meanwhile, or
+        may be soon.
 
         Raises:
-            InputError: the owner lives.
+            HeldError: the owner lives, and is not waited for.
         """
         try:
             for held in place.iterdir():
                 owner = _owner(held)
                 if not self._is_dead(owner, held, new):
-                    raise InputError(
+                    if self._patient:
+                        time.sleep(SHORT)
+                        return False
+                    raise HeldError(
                         f"{place.parent}: {owner} is writing there; wait until it has ended, or "
                         f"end it, or choose another folder"
                     )
@@ -118,7 +134,8 @@ class FolderLock:
         ended = owner.has_ended()
         if ended is not None:
             return ended
-        say(f"{held.parent}: waiting for a sign of life of {owner}, {DEAD:.0f} s at most")
+        if not self._patient:
+            say(f"{held.parent}: waiting for a sign of life of {owner}, {DEAD:.0f} s at most")
         last = _changed(held)
         silent, start = max(0.0, _changed(new / self._own.name) - last), time.monotonic()
         while _changed(held) == last:
@@ -142,11 +159,59 @@ class FolderLock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Gives the folder up, if it is held."""
         self._released.set()
         if self._folder is not None:
             with suppress(OSError):  # the lock, or the whole folder, is gone
                 (self._place / self._own.name).unlink()
                 self._place.rmdir()
+
+
+class LockWatch:
+    """Watches from outside whether a folder is held by a living process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._place = folder / LOCK
+        self._last: tuple[Path, float] | None = None
+        self._since, self._moved = 0.0, False
+
+    @property
+    def owner(self) -> Owner | None:
+        """Returns the process that holds the folder, dead or alive; None if there is none.
+
+        Raises:
+            InputError: something else than a lock is there.
+        """
+        try:
+            return next((_owner(held) for held in self._place.iterdir()), None)
+        except FileNotFoundError:
+            return None
+
+    def lives(self) -> bool | None:
+        """Says whether a living process holds the folder. Where its process runs elsewhere, the
+        first sign of life says so, or a minute without one; until then None: it is not known yet.
+
+        Raises:
+            InputError: something else than a lock is there.
+        """
+        owner = self.owner
+        ended = owner.has_ended() if owner else True
+        if owner is None or ended is not None:
+            return not ended
+        try:
+            held = self._place / owner.name
+            seen = held, _changed(held)
+        except FileNotFoundError:  # released, or taken over, in this moment
+            return None
+        if self._last is None or seen != self._last:
+            self._moved = self._last is not None and seen[0] == self._last[0]
+            self._last, self._since = seen, time.monotonic()
+        if time.monotonic() - self._since >= DEAD:
+            return False
+        return True if self._moved else None
 
 
 def _replaces(new: Path, place: Path) -> bool:

@@ -12,8 +12,8 @@ from pathlib import Path
 from bigtrk.console import complain, say
 from bigtrk.disk.files import open_to_append, unlinked
 from bigtrk.errors import InputError
+from bigtrk.records.run_folder import read_run_record
 from bigtrk.training.checkpoint.folder import last_good
-from bigtrk.training.checkpoint.resume import resumed_configuration
 
 _TAIL = 8
 _EPOCH = re.compile(r"epoch \d+/\d+ +train loss")
@@ -33,10 +33,12 @@ def torchrun_environment() -> dict[str, str]:
 
 
 @contextmanager
-def on_cores(number: int) -> Iterator[None]:
-    """Keeps programs started in the block to so many of this process's cores, or all it has."""
+def on_cores(number: int, first: int = 0) -> Iterator[None]:
+    """Keeps programs started in the block to so many of this process's cores, from the `first` on,
+    or all it has.
+    """
     cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(cores)[:number])
+    os.sched_setaffinity(0, sorted(cores)[first : first + number])
     try:
         yield
     finally:
@@ -44,14 +46,12 @@ def on_cores(number: int) -> Iterator[None]:
 
 
 def resumable(run: Path) -> bool:
-    """Says whether a run can go on: it has a good checkpoint, and epochs that are not trained."""
+    """Says whether a run can go on: it has a good checkpoint, and has not written its model."""
     try:
-        progress = last_good(run).checkpoint.progress
+        last_good(run)
     except InputError:
         return False
-    training = resumed_configuration(run, []).training
-    over = progress.best is not None and progress.best.is_over(training.best.patience)
-    return progress.epoch < training.epochs and not over
+    return read_run_record(run).ended is None
 
 
 @contextmanager

@@ -216,9 +216,10 @@ def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:
 
 def _profiler(trainer: Trainer, folder: Path) -> AbstractContextManager[Callable[[], None]]:
     """Makes the function that is called after each step."""
-    if not trainer.configuration.profile:
+    left = trainer.schedule.total_steps - trainer.step
+    if not trainer.configuration.profile or not left:
         return nullcontext(lambda: None)
-    return profiled(folder, trainer.world.ranks, trainer.schedule.total_steps - trainer.step)
+    return profiled(folder, trainer.world.ranks, left)
 
 
 def _open_folder(

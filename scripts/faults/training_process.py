@@ -55,11 +55,11 @@ class Launch:
     def processes(self) -> list[int]:
         """Lists all processes that live, the launcher too, whoever their parent is by now."""
         self._launcher.poll()
-        return self._carrying(f"{MARK}={self._mark}")
+        return carrying(f"{MARK}={self._mark}")
 
     def rank(self, rank: int) -> list[int]:
         """Lists the process of a rank, and what it started."""
-        return self._carrying(f"{MARK}={self._mark}", f"RANK={rank}")
+        return carrying(f"{MARK}={self._mark}", f"RANK={rank}")
 
     def wait(self, seconds: float) -> bool:
         """Says whether all ended before the seconds did."""
@@ -78,17 +78,18 @@ class Launch:
         send(self.processes(), signal.SIGKILL)
         self._launcher.wait()
 
-    @staticmethod
-    def _carrying(*variables: str) -> list[int]:
-        found = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                environment = path.read_bytes().decode(errors="replace").split("\0")
-            except OSError:  # it ended, or is another user's
-                continue
-            if set(variables) <= set(environment):
-                found.append(int(path.parent.name))
-        return found
+
+def carrying(*variables: str) -> list[int]:
+    """Lists the processes whose environment has these, each as NAME=value."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            environment = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # it ended, or is another user's
+            continue
+        if set(variables) <= set(environment):
+            found.append(int(path.parent.name))
+    return found
 
 
 def send(processes: Sequence[int], number: signal.Signals) -> None:

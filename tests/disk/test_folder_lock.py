@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from bigtrk.disk import folder_lock
-from bigtrk.disk.folder_lock import LOCK, FolderLock
+from bigtrk.disk.folder_lock import LOCK, FolderLock, LockWatch
 from bigtrk.disk.lock_owner import Owner, _started
 from bigtrk.errors import InputError
 
@@ -271,3 +272,56 @@ def test_a_folder_that_is_gone_is_not_made(tmp_path: Path) -> None:
     with FolderLock() as lock, pytest.raises(InputError, match="No such file"):
         lock.take(tmp_path / "gone")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_patient_process_waits_for_a_living_one(tmp_path: Path) -> None:
+    lock = FolderLock()
+    lock.take(tmp_path)
+    release = threading.Timer(0.2, lock.release)
+    start = time.monotonic()
+    release.start()
+    with FolderLock() as other:
+        # The same process would have the same name: another one stands for it.
+        other._own = replace(ME, process=os.getppid(), started=_started(os.getppid()) or 0)
+        other.take(tmp_path, patient=True)
+        assert time.monotonic() - start >= 0.2
+        other.check()
+    release.join()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_watch_knows_at_once_of_processes_here(tmp_path: Path) -> None:
+    watch = LockWatch(tmp_path)
+    assert (watch.owner, watch.lives()) == (None, False)
+    with FolderLock() as lock:
+        lock.take(tmp_path)
+        assert (watch.owner, watch.lives()) == (ME, True)
+    assert watch.lives() is False
+    dead = ended()
+    lay(tmp_path, dead)
+    assert (watch.owner, watch.lives()) == (dead, False)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_watch_waits_for_a_sign_of_life_from_elsewhere(tmp_path: Path) -> None:
+    held, watch = lay(tmp_path, ELSEWHERE), LockWatch(tmp_path)
+    assert watch.lives() is None, "not known yet"
+    os.utime(held, (1, 1))
+    assert watch.lives() is True
+    start = time.monotonic()
+    while watch.lives() is True:
+        time.sleep(0.02)
+    assert watch.lives() is False
+    assert time.monotonic() - start == pytest.approx(folder_lock.DEAD, abs=0.5)
+    os.utime(held, (2, 2))
+    assert watch.lives() is True, "it was suspended"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_watch_that_begins_with_a_dead_lock_says_so_in_time(tmp_path: Path) -> None:
+    lay(tmp_path, ELSEWHERE, silent=1e6)
+    watch, start = LockWatch(tmp_path), time.monotonic()
+    while watch.lives() is None:
+        time.sleep(0.02)
+    assert watch.lives() is False
+    assert time.monotonic() - start >= folder_lock.DEAD

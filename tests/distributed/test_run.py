@@ -13,6 +13,7 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.run_folder import read_run_record, write_run_record
 from bigtrk.reports import read_run
 from bigtrk.reports.routed_events import routes
 from bigtrk.training.checkpoint.folder import last_good
@@ -185,6 +186,20 @@ def test_a_run_that_is_done_is_not_resumed(tmp_path: Path, graphs: Path) -> None
     run_ranks(1, train, configuration)
     with pytest.raises(Exception, match=r"3 epochs are done already; add training\.epochs=4"):
         run_ranks(1, train, configuration, run)
+
+
+def test_a_run_that_was_killed_before_it_wrote_its_model_writes_it(
+    tmp_path: Path, graphs: Path
+) -> None:
+    run = tmp_path / "run"
+    configuration = settings(graphs, run, 3, {"name": "ddp"})
+    run_ranks(1, train, configuration)
+    whole = {name: (run / name).read_bytes() for name in ("model.safetensors", "metrics.jsonl")}
+    (run / "model.safetensors").unlink()
+    write_run_record(run, read_run_record(run).model_copy(update={"ended": None}))
+    run_ranks(1, train, configuration, run)
+    assert {name: (run / name).read_bytes() for name in whole} == whole
+    assert read_run_record(run).ended == "epochs"
 
 
 def test_other_events_are_refused(tmp_path: Path, graphs: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 from bigtrk.errors import InputError
 from bigtrk.planning.command import read_ranks, split_arguments
 from bigtrk.records.series import SeriesRecord, read_series_record, write_series_record
+from bigtrk.studies.difference import first_difference
 from bigtrk.studies.scaling.series import is_series, run_name
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.named_code import users_configuration
@@ -134,20 +135,12 @@ def open_series(series: ScalingSeries) -> None:
             old, new = getattr(there, what), getattr(series.record, what)
             if old != new:
                 raise InputError(
-                    f"{series.folder}: holds a series of another {what} ({_difference(old, new)}); "
-                    f"choose another --out"
+                    f"{series.folder}: holds a series of another {what} "
+                    f"({first_difference(old, new)}); choose another --out"
                 )
     elif series.folder.exists() and any(series.folder.iterdir()):
         raise InputError(f"{series.folder}: holds something else; choose another --out")
     write_series_record(series.folder, series.record)
-
-
-def _difference(old: object, new: object, key: str = "") -> str:
-    """Returns the first key of two configurations that differs, with both values."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        changed = next(k for k in {**old, **new} if old.get(k) != new.get(k))
-        return _difference(old.get(changed), new.get(changed), f"{key}{changed}.")
-    return f"{key[:-1]} {old} instead of {new}".strip()
 
 
 def _refuse(kind: Kind, overrides: Sequence[str]) -> None:

@@ -85,13 +85,9 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     warn_of_other_code(run, configuration)
     found = find(run)
     checkpoint = found.checkpoint
-    progress, epochs = checkpoint.progress, configuration.training.epochs
-    if progress.epoch >= epochs:
-        raise InputError(
-            f"{run}: {progress.epoch} epochs are done already; add "
-            f"training.epochs={progress.epoch + 1} or more"
-        )
-    _check_patience(configuration, run, progress)
+    # One that was killed after its last step has no model yet: it has that to write.
+    if read_run_record(run).ended is not None:
+        _check_not_done(configuration, run, checkpoint.progress)
     check_shapes(configuration, str(run / RUN), checkpoint.shapes, str(found.folder))
     if checkpoint.data != events.training_digest:
         raise InputError(
@@ -106,7 +102,12 @@ def find_checkpoint(configuration: Configuration, ranks: Ranks, events: Events, 
     return found
 
 
-def _check_patience(configuration: Configuration, run: Path, progress: Progress) -> None:
+def _check_not_done(configuration: Configuration, run: Path, progress: Progress) -> None:
+    if progress.epoch >= configuration.training.epochs:
+        raise InputError(
+            f"{run}: {progress.epoch} epochs are done already; add "
+            f"training.epochs={progress.epoch + 1} or more"
+        )
     best = progress.best
     if best and best.is_over(configuration.training.best.patience):
         raise InputError(

@@ -17,7 +17,7 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.graphs.storage.sector_folder import write_sectors
-from bigtrk.records.run import RunRecord
+from bigtrk.records.run import End, RunRecord
 from bigtrk.records.run_folder import write_run_record
 from bigtrk.records.series import read_series_record
 from bigtrk.studies.launch import resumable, tail, torchrun_command, train_logged
@@ -26,7 +26,6 @@ from bigtrk.studies.scaling.plan_series import ScalingSeries, open_series, plan_
 from bigtrk.studies.scaling.run_series import run_series
 from bigtrk.studies.scaling.series import read_series
 from bigtrk.studies.scaling.slurm_series import slurm_script
-from bigtrk.training.best.best import Best, BestEpoch
 from bigtrk.training.checkpoint.folder import commit, make_temporary
 from bigtrk.training.checkpoint.manifest import Checkpoint
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
@@ -216,12 +215,12 @@ class Report:
         return lambda *_: None
 
 
-def checkpoint(run: Path, epochs_done: int, best: Best | None = None) -> None:
-    """Writes what a run that ended after its last checkpoint leaves on disk."""
+def checkpoint(run: Path, epochs_done: int, ended: End | None = None) -> None:
+    """Writes what a run that was killed after a checkpoint, or has ended, leaves on disk."""
     run.mkdir(parents=True, exist_ok=True)
-    config = {"training": {"epochs": 2, "best": {"metric": "loss", "patience": 1}}}
-    write_run_record(run, RunRecord(world_size=1, engine="ddp", config=config))
-    progress = Progress(epochs_done, 0, 4, Plateau(), LossHistory(), EpochTotals(), best)
+    config = {"training": {"epochs": 2}}
+    write_run_record(run, RunRecord(world_size=1, engine="ddp", config=config, ended=ended))
+    progress = Progress(epochs_done, 0, 4, Plateau(), LossHistory(), EpochTotals())
     root, written = run / "checkpoints", Checkpoint(progress, {}, (), "", "DDP", {}, {})
     make_temporary(root, written.name)
     commit(root, written)
@@ -246,22 +245,21 @@ def test_series_is_taken_up_where_it_ended(
     assert len(commands) == 5
 
 
-def test_run_that_ended_after_its_last_checkpoint_is_done_again(
+def test_run_that_was_killed_after_its_last_checkpoint_has_its_model_to_write(
     plan: Plan, tmp_path: Path, commands: list[str]
 ) -> None:
     series = plan(ranks="1", repeats=1)
     open_series(series)
-    checkpoint(tmp_path / "out" / "ranks0001-1", 2)
+    run = tmp_path / "out" / "ranks0001-1"
+    checkpoint(run, 2)
     run_series(series)
-    assert "--resume" not in commands[0]
+    assert commands == [f"--resume {run}"]
 
 
-@pytest.mark.parametrize("waited", [0, 1])
-def test_a_run_goes_on_unless_it_has_ended_without_a_better_epoch(
-    tmp_path: Path, waited: int
-) -> None:
-    checkpoint(tmp_path, 1, Best("loss", BestEpoch(0.5, 0, 2), waited=waited))
-    assert resumable(tmp_path) == (waited == 0)
+@pytest.mark.parametrize("ended", [None, "epochs", "patience"])
+def test_a_run_goes_on_unless_it_has_ended(tmp_path: Path, ended: End | None) -> None:
+    checkpoint(tmp_path, 1, ended)
+    assert resumable(tmp_path) == (ended is None)
 
 
 def test_a_run_that_is_being_written_is_left(

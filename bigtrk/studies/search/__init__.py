@@ -1,0 +1,1 @@
+"""Searches for settings: many trainings, of which most end early."""

@@ -1,0 +1,52 @@
+"""The launcher that a search's trainings are started by."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import bigtrk
+from bigtrk.errors import InputError
+from bigtrk.studies.launch import torchrun_command, torchrun_environment
+
+TRAIN = Path(bigtrk.__file__).parent / "train.py"
+# By these a process finds its place among ranks: those of a searcher are not its training's.
+_PLACES = ("RANK", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """The words of a command before a training's arguments; alone: it starts plain processes."""
+
+    words: tuple[str, ...]
+    alone: bool
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """Returns the command that trains with these arguments."""
+        return [*self.words, *arguments]
+
+    def environment(self) -> dict[str, str]:
+        """Returns the environment of a launch."""
+        dropped = _PLACES if self.alone else ()
+        return {k: v for k, v in torchrun_environment().items() if k not in dropped}
+
+
+def make_launcher(ranks: int, command: str | None) -> Launcher:
+    """Returns the launcher for so many ranks of this host: torchrun, or Python alone for one rank;
+    or a command of the user's choice.
+
+    Raises:
+        InputError: the command is none.
+    """
+    if command is None and ranks == 1:
+        return Launcher((sys.executable, str(TRAIN)), alone=True)
+    if command is None:
+        return Launcher(tuple(torchrun_command(ranks, TRAIN, [])), alone=False)
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise InputError(f"--launcher {command}: is no command ({error}); correct it") from None
+    if not words:
+        raise InputError('--launcher: name a command, such as "srun --ntasks 8 python"')
+    return Launcher((*words, str(TRAIN)), alone=False)

@@ -1,0 +1,59 @@
+"""What a search has found, as a table and as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bigtrk.console import say
+from bigtrk.disk.files import write_json
+from bigtrk.studies.search.plan import Search
+from bigtrk.studies.search.study import Outcome
+from bigtrk.training.run_folder import BEST_WEIGHTS
+
+RESULT = "result.json"
+SHOWN = 10
+
+
+def best_first(outcomes: Sequence[Outcome], minimises: bool) -> list[Outcome]:
+    """Sorts trials: those trained to the end by their value, then the others by number."""
+    ended = [one for one in outcomes if one.state == "complete" and one.value is not None]
+    others = [one for one in outcomes if one not in ended]
+    ended.sort(key=lambda one: (one.value or 0.0) * (1 if minimises else -1))
+    return [*ended, *others]
+
+
+def write_outcomes(search: Search, outcomes: Sequence[Outcome], **more: Any) -> None:
+    """Writes `result.json`: all trials, the best first, and what else there is to say.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    found = best_first(outcomes, search.space.minimises)
+    content = {"metric": search.space.metric, "trials": [asdict(one) for one in found], **more}
+    write_json(search.folder / RESULT, content)
+
+
+def show_outcomes(search: Search, outcomes: Sequence[Outcome], console: Console) -> None:
+    """Prints the best trials, how many came how far, and the command that goes on from the best."""
+    found = best_first(outcomes, search.space.minimises)
+    metric, keys = search.space.metric, list(search.space.settings)
+    table = Table("trial", "", metric, "epochs", *keys, title=f"{search.folder}: {metric}")
+    for one in found[:SHOWN]:
+        value = "" if one.value is None else f"{one.value:.5g}"
+        settings = [_short(one.settings.get(key, "")) for key in keys]
+        name = search.run_folder(one.number).name
+        table.add_row(name, one.state, value, str(one.epochs), *settings)
+    console.print(table)
+    states = [one.state for one in outcomes]
+    counts = {state: states.count(state) for state in dict.fromkeys(states)}
+    say(", ".join(f"{count} {state}" for state, count in counts.items()))
+    if found and found[0].state == "complete":
+        best = search.run_folder(found[0].number)
+        say(f"the best: bigtrk report {best}; its best weights: {best / BEST_WEIGHTS}")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,186 @@
+"""The file of a search: the metric, the settings to be searched, and how."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from bigtrk.config import Settings, parse, read_yaml
+from bigtrk.errors import InputError
+from bigtrk.training.best.settings import MINIMISED, Metric
+
+# Settings that a search makes, and the way to choose them.
+SET_HERE = {
+    "run.folder": "use --out",
+    "training.best.metric": "name it as the metric of the space",
+}
+Scalar = bool | int | float | str | None
+
+
+class Range(Settings):
+    """Numbers from `low` to `high`, both included; whole ones if both are written so."""
+
+    low: int | float
+    high: int | float
+    log: bool = False
+    """Draw the logarithm evenly, not the number."""
+    step: int | float | None = Field(None, gt=0)
+    """Draw `low` and what is a multiple of it above."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low} is above high {self.high}; exchange them")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low {self.low} has no logarithm; raise it above 0, or leave log out")
+        if self.log and self.step is not None:
+            raise ValueError("log and step exclude each other; leave one out")
+        if self.is_whole and not isinstance(self.step, int | None):
+            raise ValueError(f"step {self.step} of whole numbers is none; correct it")
+        return self
+
+    @property
+    def is_whole(self) -> bool:
+        """Says whether whole numbers are drawn."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def ends(self) -> tuple[int | float, int | float]:
+        return self.low, self.high
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Values of which one is drawn; any that a setting may have."""
+
+    values: tuple[Any, ...]
+
+    @property
+    def by_label(self) -> dict[Scalar, Any]:
+        """Returns each value by the one that stands for it in the study, which has no lists."""
+        return {_label(value): value for value in self.values}
+
+
+class Pruning(Settings):
+    """Asynchronous successive halving (Li et al., arXiv:1810.05934): after `first` epochs, and
+    after each `factor` times as many, a trial goes on if it is in the best 1/`factor` of those that
+    have come as far.
+    """
+
+    first: int = Field(1, ge=1)
+    """The epochs that each trial trains [epochs]."""
+    factor: int = Field(3, ge=2)
+    """The trials of which one goes on."""
+
+
+class Population(Settings):
+    """Population-based training (Jaderberg et al., arXiv:1711.09846): after each round the worst
+    trials go on from checkpoints of the best, with settings that are perturbed.
+    """
+
+    every: int = Field(1, ge=1)
+    """The length of a round [epochs]."""
+    part: float = Field(0.25, gt=0, le=0.5)
+    """The part of the population that is replaced, and by which it is."""
+    lag: int = Field(0, ge=0)
+    """How many rounds old the values are by which it is decided: with 0 all wait for the last of
+    each round, with 1 a trial goes on unless another is more than a round behind [rounds]."""
+    factor: float = Field(1.25, gt=1)
+    """A number that is perturbed is multiplied or divided by it."""
+    redrawn: float = Field(0.25, ge=0, le=1)
+    """The probability that a setting is drawn anew instead."""
+
+
+class _File(Settings):
+    metric: Metric
+    space: dict[str, Any] = Field(min_length=1)
+    sampler: Literal["tpe", "random"] = "tpe"
+    pruning: Pruning | None = Pruning()
+    population: Population | None = None
+    seed: int = Field(0, ge=0, lt=2**63)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        given = {"sampler", "pruning"} & self.model_fields_set
+        if self.population and given:
+            named = " and ".join(sorted(given))
+            raise ValueError(f"a population does without {named}; leave it out")
+        return self
+
+
+@dataclass(frozen=True)
+class Space:
+    """A search: the metric of an epoch, the settings by key, the sampler, the pruning, the seed;
+    or a population instead of sampler and pruning.
+    """
+
+    metric: Metric
+    settings: Mapping[str, Range | Choices]
+    sampler: Literal["tpe", "random"]
+    pruning: Pruning | None
+    seed: int
+    population: Population | None = None
+
+    @property
+    def minimises(self) -> bool:
+        """Says whether small values of the metric are good."""
+        return self.metric in MINIMISED
+
+    def better(self, one: float, other: float) -> bool:
+        """Says whether one value of the metric is better than the other."""
+        return one < other if self.minimises else one > other
+
+    def overrides(self, values: Mapping[str, Any]) -> list[str]:
+        """Writes settings as they stand on a command line."""
+        return [override(key, value) for key, value in values.items()]
+
+    def corners(self) -> Iterator[tuple[str, str]]:
+        """Yields each key with each override that has an extreme value of it, or a choice."""
+        for key, place in self.settings.items():
+            for value in place.ends if isinstance(place, Range) else place.values:
+                yield key, override(key, value)
+
+
+def read_space(path: Path) -> Space:
+    """Reads a space.
+
+    Raises:
+        InputError: unreadable YAML, an unknown word, bounds that are reversed, a key that a search
+            sets itself.
+    """
+    found = parse(_File, read_yaml(path), str(path))
+    for key in found.space:
+        if key in SET_HERE:
+            raise InputError(f"{path}: space.{key}: bigtrk search sets it; {SET_HERE[key]}")
+    settings = {key: _place(value, f"{path}: space.{key}") for key, value in found.space.items()}
+    return Space(found.metric, settings, found.sampler, found.pruning, found.seed, found.population)
+
+
+def override(key: str, value: Any) -> str:
+    """Writes a setting as `key.sub=value`, the value as JSON, which is YAML."""
+    return f"{key}={json.dumps(value)}"
+
+
+def _place(value: Any, where: str) -> Range | Choices:
+    if isinstance(value, dict):
+        return parse(Range, value, where)
+    if not isinstance(value, list) or not value:
+        raise InputError(
+            f"{where}: write bounds, such as {{low: 1, high: 8}}, or a list of the values to "
+            f"choose from"
+        )
+    choices = Choices(tuple(value))
+    try:
+        labels = choices.by_label
+    except TypeError as error:  # YAML knows dates, too
+        raise InputError(f"{where}: no setting has such a value ({error}); remove it") from None
+    if len(labels) < len(value):
+        raise InputError(f"{where}: a value is listed twice; remove one")
+    return choices
+
+
+def _label(value: Any) -> Scalar:
+    return value if isinstance(value, Scalar) else json.dumps(value)

@@ -1,0 +1,150 @@
+"""Who goes on from whom, and with which settings."""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.studies.search.population.checks import check_population
+from bigtrk.studies.search.population.decisions import Standing, decide, first_settings
+from bigtrk.studies.search.space import Choices, Population, Range, Space
+from bigtrk.training.settings import Configuration
+
+RATE = Range(low=1e-3, high=1e-1, log=True)
+SETTINGS: dict[str, Range | Choices] = {
+    "optimizer.lr": RATE,
+    "optimizer.plateau_patience": Range(low=2, high=10, step=2),
+    "optimizer.lr_scaling": Choices(("none", "sqrt", "linear")),
+}
+
+
+def space(seed: int = 0, metric: str = "loss", **changes: float) -> Space:
+    population = Population(**{"part": 0.25, "redrawn": 0.0, **changes})
+    return Space(metric, SETTINGS, "tpe", None, seed, population)  # type: ignore[arg-type]
+
+
+def standings(*values: float | None) -> list[Standing]:
+    """Trial n has the learning rate 0.002 (n + 1)."""
+    return [
+        Standing(
+            value,
+            {
+                "optimizer.lr": 0.002 * (n + 1),
+                "optimizer.plateau_patience": 4,
+                "optimizer.lr_scaling": "sqrt",
+            },
+        )
+        for n, value in enumerate(values)
+    ]
+
+
+def sources(of: Space, *values: float | None) -> dict[int, int]:
+    """Who goes on from whom, in each of the rounds 1 to 40."""
+    at = standings(*values)
+    found = {}
+    for trial in range(len(values)):
+        chosen = {exploit.source for n in range(1, 41) if (exploit := decide(of, n, trial, at))}
+        if chosen:
+            assert all(decide(of, n, trial, at) for n in range(1, 41))
+            found[trial] = chosen
+    return {trial: one for trial, chosen in found.items() for one in chosen}
+
+
+def test_the_worst_go_on_from_the_best() -> None:
+    values = (0.5, 0.1, 0.9, 0.3, 0.2, 0.8, 0.4, 0.6)
+    at = standings(*values)
+    replaced = {trial for trial in range(8) if decide(space(), 1, trial, at)}
+    assert replaced == {2, 5}, "a quarter: the two largest losses"
+    drawn = Counter(
+        exploit.source
+        for n in range(1, 101)
+        for trial in replaced
+        if (exploit := decide(space(), n, trial, at))
+    )
+    assert set(drawn) == {1, 4}, "from the two smallest"
+    assert min(drawn.values()) > 60
+    better_large = {trial for trial in range(8) if decide(space(metric="auc"), 1, trial, at)}
+    assert better_large == {1, 4}
+
+
+def test_who_has_failed_goes_on_from_the_best_that_has_not() -> None:
+    assert sources(space(), None, 0.3, None, 0.2) == {0: 3, 2: 3}
+    assert sources(space(), 0.1, None) == {1: 0}
+    with pytest.raises(ValueError, match="all trials of the population have failed"):
+        decide(space(), 1, 0, standings(None, None))
+
+
+def test_a_decision_depends_on_seed_round_and_trial_alone() -> None:
+    at = standings(0.1, 0.2, 0.3, 0.9)
+    one = decide(space(), 3, 3, at)
+    assert one == decide(space(), 3, 3, at)
+    assert one != decide(space(), 4, 3, at)
+    assert one != decide(space(seed=1), 3, 3, at)
+
+
+def test_settings_are_moved_by_a_factor_or_to_a_neighbour() -> None:
+    at = standings(0.1, 0.2, 0.3, 0.9)
+    found = [exploit for n in range(1, 200) if (exploit := decide(space(factor=1.5), n, 3, at))]
+    rates = {round(one.settings["optimizer.lr"] / 0.002, 6) for one in found}
+    assert rates == {1.5, round(1 / 1.5, 6)}
+    assert {one.settings["optimizer.plateau_patience"] for one in found} == {6, 2}
+    assert {one.settings["optimizer.lr_scaling"] for one in found} == {"none", "linear"}
+
+
+def test_settings_stay_in_their_bounds() -> None:
+    at = standings(0.1, 0.9)
+    at[0] = Standing(
+        0.1,
+        {
+            "optimizer.lr": 0.095,
+            "optimizer.plateau_patience": 10,
+            "optimizer.lr_scaling": "linear",
+        },
+    )
+    for redrawn in (0.0, 0.5, 1.0):
+        for n in range(1, 60):
+            exploit = decide(space(redrawn=redrawn), n, 1, at)
+            assert exploit
+            assert 1e-3 <= exploit.settings["optimizer.lr"] <= 1e-1
+            assert exploit.settings["optimizer.plateau_patience"] in (2, 4, 6, 8, 10)
+            assert exploit.settings["optimizer.lr_scaling"] in ("none", "sqrt", "linear")
+
+
+def test_first_settings_are_spread_over_the_space() -> None:
+    drawn = [first_settings(space(), trial) for trial in range(400)]
+    assert drawn == [first_settings(space(), trial) for trial in range(400)]
+    logs = [math.log10(one["optimizer.lr"]) for one in drawn]
+    assert min(logs) >= -3
+    assert max(logs) <= -1
+    assert sum(logs) / len(logs) == pytest.approx(-2, abs=0.1), "even in the logarithm"
+    counts = Counter(one["optimizer.plateau_patience"] for one in drawn)
+    assert set(counts) == {2, 4, 6, 8, 10}
+    assert min(counts.values()) > 40
+    assert type(drawn[0]["optimizer.plateau_patience"]) is int
+
+
+@pytest.mark.parametrize(
+    ("settings", "training", "trials", "said"),
+    [
+        ({"model.hidden": RATE}, {}, 4, "space.model.hidden: a population changes settings of"),
+        ({"training.epochs": RATE}, {}, 4, "space.training.epochs: a population changes"),
+        (
+            {"optimizer.schedule": Choices(("constant", "cosine"))},
+            {},
+            4,
+            "optimizer.schedule=cosine: falls to the end of a training",
+        ),
+        ({}, {"epochs": 5}, 4, "training.epochs=5: is no multiple of population.every=2"),
+        ({}, {"epochs": 4, "minutes": 1}, 4, "training.minutes: a population trains its rounds"),
+        ({}, {}, 1, "--trials 1: a population has at least 2"),
+    ],
+)
+def test_what_a_population_cannot_do_is_refused(
+    settings: dict[str, Range | Choices], training: dict[str, float], trials: int, said: str
+) -> None:
+    one = Space("loss", settings or SETTINGS, "tpe", None, 0, Population(every=2))
+    configuration = Configuration.model_validate({"training": training})
+    with pytest.raises(InputError, match=said):
+        check_population(Path("space.yaml"), one, configuration, trials)

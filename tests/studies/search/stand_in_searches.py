@@ -1,0 +1,107 @@
+"""Searches whose trainings are a stand-in's, for tests: data, templates, and processes to kill."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bigtrk.console import exit_on_bad_input
+from bigtrk.records.search import Storage
+from bigtrk.studies.search import launcher, searcher
+from bigtrk.studies.search.plan import Search, plan_search
+from bigtrk.studies.search.population import population
+from bigtrk.studies.search.run_search import run_search
+from bigtrk.training.checkpoint.folder import commit, make_temporary
+from bigtrk.training.checkpoint.manifest import Checkpoint
+from bigtrk.training.checkpoint.progress import EpochTotals, Progress
+from bigtrk.training.schedule import Plateau
+from bigtrk.training.spikes import LossHistory
+from tests.distributed.graphs import random_graph
+from tests.distributed.ranks import FORKSERVER
+from tests.distributed.runs import write_in_sectors
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+EPOCHS = 4
+LOOK = 0.02  # s
+
+
+def write_data(folder: Path) -> None:
+    """Writes two events, and the checkpoints that the stand-in copies: one with a step an epoch."""
+    write_in_sectors(folder, [random_graph(seed, 30, 90) for seed in range(2)], 2)
+    for epoch in range(1, EPOCHS + 1):
+        at = Progress(epoch, 0, epoch, Plateau(), LossHistory(), EpochTotals())
+        written = Checkpoint(at, {}, (), "", "DDP", {}, {})
+        root = folder / f"made-{epoch}" / "checkpoints"
+        root.parent.mkdir()
+        make_temporary(root, written.name)
+        commit(root, written)
+        (folder / "checkpoints").mkdir(exist_ok=True)
+        (root / written.name).rename(folder / "checkpoints" / written.name)
+
+
+def use_stand_in() -> None:
+    """Has searches of this process launch the stand-in, and look at it often."""
+    launcher.TRAIN = STAND_IN
+    searcher.LOOK = population.LOOK = LOOK
+
+
+def plan_here(data: Path, trials: int, storage: Storage | None = None) -> Search:
+    """Plans the search of `space.yaml` in this folder."""
+    arguments = [str(data / "graphs"), f"training.epochs={EPOCHS}"]
+    names = Path("space.yaml"), arguments, Path("empty.yaml"), Path("search")
+    return plan_search(*names, storage, trials)
+
+
+def search_there(folder: Path, environment: dict[str, str], trials: int) -> None:
+    """Goes on with the search in a folder."""
+    os.chdir(folder)
+    os.environ.update(environment)
+    use_stand_in()
+    search = plan_here(Path(environment["TEMPLATE"]), trials)
+    exit_on_bad_input("search", lambda: run_search(search, trials, 1, 1, None))
+
+
+def start_search(seconds: float, trials: int) -> Any:
+    """Starts a searcher as a process of its own, whose epochs take so long."""
+    environment = {**os.environ, "STAND_IN_SECONDS": str(seconds)}
+    process = FORKSERVER.Process(target=search_there, args=(Path.cwd(), environment, trials))
+    process.start()
+    return process
+
+
+def trainings() -> list[int]:
+    """Lists the processes that hold a run folder of the search in this folder."""
+    owners = [path.name for path in Path("search").glob("trial*/lock/*")]
+    return [int(name.rsplit("-", 3)[1]) for name in owners]
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
+    """Returns what `what` returns once that is something."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+    return found
+
+
+def kill(process: int) -> None:
+    """Kills a process, unless it has just ended."""
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def result() -> dict[str, Any]:
+    """Reads what the search in this folder found."""
+    found: dict[str, Any] = json.loads(Path("search/result.json").read_text())
+    return found
+
+
+def recorded(number: int) -> list[int]:
+    """Lists the epochs in a trial's record, as they stand there."""
+    lines = Path(f"search/trial{number:04d}/metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["epoch"] for line in lines]

@@ -1,0 +1,210 @@
+"""Searches, with a training that a stand-in writes: pruned, failed, killed and gone on with."""
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from bigtrk.disk import folder_lock
+from bigtrk.disk.folder_lock import LOCK, FolderLock
+from bigtrk.errors import InputError
+from bigtrk.records.search import Storage
+from bigtrk.studies.search import study
+from bigtrk.studies.search.plan import Search, open_search
+from bigtrk.studies.search.run_search import run_search
+from bigtrk.studies.search.study import SharedStudy
+from tests.studies.search.stand_in_searches import (
+    EPOCHS,
+    kill,
+    recorded,
+    result,
+    start_search,
+    trainings,
+    wait_for,
+)
+
+SPACE = """\
+metric: train_loss
+space:
+  optimizer.lr: {low: 0.0001, high: 1.0}
+pruning: {first: 1, factor: 2}
+"""
+UNPRUNED = SPACE.replace("{first: 1, factor: 2}", "null")
+STORAGES: tuple[Storage, ...] = get_args(Storage)
+Plan = Callable[..., Search]
+
+
+def check_accounts(most: int) -> list[dict[str, Any]]:
+    """Each parameter set in one folder, each epoch recorded once, and a value or pruning."""
+    trials: list[dict[str, Any]] = result()["trials"]
+    assert sorted(trial["number"] for trial in trials) == list(range(most))
+    assert {trial["state"] for trial in trials} <= {"complete", "pruned"}
+    folders = sorted(Path("search").glob("trial*"))
+    assert len(folders) == most
+    in_folders = Counter(
+        json.loads((folder / "run.json").read_text())["config"]["optimizer"]["lr"]
+        for folder in folders
+    )
+    assert in_folders == Counter(trial["settings"]["optimizer.lr"] for trial in trials)
+    assert max(in_folders.values()) == 1
+    for trial in trials:
+        epochs, rate = recorded(trial["number"]), trial["settings"]["optimizer.lr"]
+        assert epochs == list(range(len(epochs)))
+        assert len(epochs) == EPOCHS or trial["state"] == "pruned"
+        seen = EPOCHS if trial["state"] == "complete" else trial["epochs"]
+        assert trial["value"] == pytest.approx(rate + 1 / seen)
+    return trials
+
+
+@pytest.mark.parametrize(("storage", "at_once"), [("sqlite", 1), ("journal", 2)])
+def test_a_search_trains_prunes_and_names_the_best(
+    plan: Plan,
+    storage: Storage,
+    at_once: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STAND_IN_SECONDS", "0.06")  # time to be pruned in
+    run_search(plan(SPACE, 5, storage), 5, at_once, 1, None)
+    trials = check_accounts(5)
+    values = [trial["value"] for trial in trials if trial["state"] == "complete"]
+    assert values == sorted(values)
+    assert "pruned" in {trial["state"] for trial in trials}
+    out = capsys.readouterr().out
+    assert f"the best: bigtrk report search/trial{trials[0]['number']:04d}" in out
+    assert "trial0000 epoch 1, train_loss" in out
+    before = {path: path.stat().st_mtime_ns for path in Path("search").glob("trial*/*")}
+    run_search(plan(SPACE, 5), 5, at_once, 1, None)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    run_search(plan(SPACE, 6), 6, at_once, 1, None)
+    assert check_accounts(6)[0]["value"] <= trials[0]["value"]
+
+
+def test_a_trial_that_comes_no_further_has_failed_and_the_others_go_on(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAILS_AT", "3")
+    run_search(plan(UNPRUNED, 4), 4, 1, 1, None)
+    for trial in result()["trials"]:
+        failed = trial["settings"]["optimizer.lr"] > 0.5
+        assert (trial["state"] == "failed") == failed
+        assert recorded(trial["number"]) == list(range(2 if failed else EPOCHS))
+        if failed:
+            assert trial["reason"].endswith("the last: train.py: error: lower optimizer.lr")
+            log = Path(f"search/trial{trial['number']:04d}/train.log").read_text()
+            # The first one came to its checkpoints.
+            assert log.count("lower optimizer.lr") == 4
+    states = {trial["state"] for trial in result()["trials"]}
+    assert states == {"complete", "failed"}, "both kinds were drawn"
+    assert "failed: 3 launches came no further" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_kills_lose_nothing_and_do_nothing_twice(plan: Plan, storage: Storage) -> None:
+    """The searcher is killed, its training too or not; another one takes over."""
+    open_search(plan(UNPRUNED, 4, storage))
+    rng = random.Random(5)
+    for victims in ("searcher", "both", "training"):
+        process = start_search(0.15, trials=4)
+        try:
+            (training,) = wait_for(trainings)
+            time.sleep(rng.uniform(0, 0.4))
+            if victims != "searcher":
+                kill(training)
+            if victims == "training":
+                process.join()
+                assert process.exitcode == 0
+        finally:
+            process.kill()
+            process.join()
+    check_accounts(4)
+    # A training that was killed at its very end leaves its lock: nobody had to take it over.
+    assert not Path("search/lock").exists()
+    assert not list(Path("search").glob("searchers/*/lock"))
+
+
+def test_a_stopped_search_saves_and_goes_on(plan: Plan) -> None:
+    open_search(plan(UNPRUNED, 2))
+    process = start_search(0.3, trials=2)
+    try:
+        wait_for(trainings)
+        process.terminate()
+        process.join()
+        assert process.exitcode == os.EX_TEMPFAIL
+    finally:
+        process.kill()
+    assert trainings() == []
+    assert list(Path("search/trial0000/checkpoints").glob("step-*")), "it has saved"
+    assert not list(Path("search").glob("searchers/*/lock"))
+    run_search(plan(UNPRUNED, 2), 2, 1, 1, None)
+    check_accounts(2)
+
+
+def test_what_another_searcher_sees_to_is_left_to_it(plan: Plan) -> None:
+    search = plan(UNPRUNED, 2)
+    open_search(search)
+    assert SharedStudy(search.folder, search.space, "sqlite").draw(2) == 0
+    folder = search.claims / "trial0000"
+    folder.mkdir(parents=True)
+    with FolderLock() as lock:
+        lock.take(folder)
+        run_search(search, 2, 1, 1, None)
+        states = {trial["number"]: trial["state"] for trial in result()["trials"]}
+        assert states == {0: "running", 1: "complete"}
+        assert not search.run_folder(0).exists()
+    run_search(search, 2, 1, 1, None)
+    check_accounts(2)
+
+
+def test_a_training_that_outlived_its_searcher_is_not_started_again(plan: Plan) -> None:
+    open_search(plan(UNPRUNED, 1))
+    process = start_search(0.3, trials=1)
+    try:
+        (training,) = wait_for(trainings)
+    finally:
+        process.kill()
+        process.join()
+    run_search(plan(UNPRUNED, 1), 1, 1, 1, None)
+    check_accounts(1)
+    log = Path("search/trial0000/train.log").read_text().split()
+    assert log == ["training", str(training)]
+
+
+def test_searchers_that_work_together_share_the_trials(plan: Plan) -> None:
+    open_search(plan(UNPRUNED, 4, "journal"))
+    both = [start_search(0.05, trials=4) for _ in range(2)]
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
+    check_accounts(4)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_host_that_died_is_known_by_its_silence(
+    plan: Plan, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its searcher, and the training that it had started, give no signs of life."""
+    for name, seconds in {"DEAD": 0.6, "WATCHED": 0.2, "POLL": 0.02}.items():
+        monkeypatch.setattr(folder_lock, name, seconds)
+    monkeypatch.setenv("STAND_IN_DEAD", "0.6")
+    search = plan(UNPRUNED, 2, storage)
+    open_search(search)
+    SharedStudy(search.folder, search.space, storage).draw(2)
+    for held in (search.claims / "trial0000", search.run_folder(0)):
+        (held / LOCK).mkdir(parents=True)
+        (held / LOCK / "node7-1-1-elsewhere").touch()
+    run_search(search, 2, 1, 1, None)
+    check_accounts(2)
+    assert not list(Path("search").glob("**/lock/*"))
+
+
+def test_it_needs_optuna(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"optuna is not installed; pip install 'bigtrk\[search\]"):
+        run_search(plan(SPACE, 1), 1, 1, 1, None)

@@ -1,0 +1,90 @@
+"""The file of a search: what it may hold, and what is said of what it may not."""
+
+from pathlib import Path
+
+import pytest
+
+from bigtrk.errors import InputError
+from bigtrk.studies.search.space import Choices, Pruning, Range, read_space
+
+SPACE = """\
+metric: auc
+space:
+  optimizer.lr: {low: 1e-4, high: 1e-1, log: true}
+  model.layers: {low: 2, high: 8, step: 2}
+  model.name: [interaction, attention]
+  data.node_features: [[r, z], [r, phi, z]]
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "space.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_space_as_it_is_written(tmp_path: Path) -> None:
+    space = read_space(write(tmp_path, SPACE))
+    assert (space.metric, space.sampler, space.seed) == ("auc", "tpe", 0)
+    assert space.pruning == Pruning(first=1, factor=3)
+    rate, layers = space.settings["optimizer.lr"], space.settings["model.layers"]
+    assert rate == Range(low=1e-4, high=0.1, log=True)
+    assert isinstance(layers, Range)
+    assert layers.is_whole
+    names, features = space.settings["model.name"], space.settings["data.node_features"]
+    assert names == Choices(("interaction", "attention"))
+    assert isinstance(features, Choices)
+    assert features.by_label == {'["r", "z"]': ["r", "z"], '["r", "phi", "z"]': ["r", "phi", "z"]}
+    assert space.overrides({"model.name": "attention", "data.node_features": ["r", "z"]}) == [
+        'model.name="attention"',
+        'data.node_features=["r", "z"]',
+    ]
+    assert len(list(space.corners())) == 8
+
+
+@pytest.mark.parametrize(
+    ("metric", "minimises"), [("auc", False), ("loss", True), ("train_loss", True)]
+)
+def test_the_metric_says_what_is_better(tmp_path: Path, metric: str, minimises: bool) -> None:
+    space = read_space(write(tmp_path, f"metric: {metric}\nspace: {{model.hidden: [8, 16]}}\n"))
+    assert space.minimises == minimises
+    assert space.better(1.0, 2.0) == minimises
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("space: {a: [1]}", "space.yaml: key 'metric' is missing"),
+        ("metric: acc\nspace: {a: [1]}", r"space.yaml: metric: Input should be 'loss', 'auc'"),
+        ("metric: auc", "space.yaml: key 'space' is missing"),
+        ("metric: auc\nspace: {}", "space.yaml: space: Dictionary should have at least 1 item"),
+        ("metric: auc\nprunning: null\nspace: {a: [1]}", "did you mean 'pruning'"),
+        (
+            "metric: auc\nspace: {optimizer.lr: {low: 0.1, high: 0.01}}",
+            r"space.yaml: space.optimizer.lr: low 0.1 is above high 0.01; exchange them",
+        ),
+        (
+            "metric: auc\nspace: {optimizer.lr: {low: 0, high: 1, log: true}}",
+            "low 0 has no logarithm; raise it above 0",
+        ),
+        ("metric: auc\nspace: {a: {low: 1, high: 2, log: true, step: 1}}", "exclude each other"),
+        ("metric: auc\nspace: {a: {low: 1, high: 4, step: 0.5}}", "step 0.5 of whole numbers"),
+        (
+            "metric: auc\nspace: {a: {low: .nan, high: 2}}",
+            r"space.a: low.int: Input should be a finite",
+        ),
+        ("metric: auc\nspace: {a: {low: 1}}", "space.a: key 'high' is missing"),
+        ("metric: auc\nspace: {a: {lowest: 1}}", "unknown key 'lowest'; did you mean 'low'"),
+        ("metric: auc\nspace: {a: 3}", r"space.a: write bounds, such as {low: 1, high: 8}, or"),
+        ("metric: auc\nspace: {a: []}", "space.a: write bounds"),
+        ("metric: auc\nspace: {a: [1, 1]}", "space.a: a value is listed twice; remove one"),
+        ("metric: auc\nspace: {a: [[2020-01-01]]}", "space.a: no setting has such a value"),
+        ("metric: auc\nspace: {run.folder: [a, b]}", "bigtrk search sets it; use --out"),
+        ("metric: auc\nspace: {training.best.metric: [auc]}", "name it as the metric of the space"),
+        ("metric: [", "space.yaml: not YAML"),
+    ],
+)
+def test_bad_spaces_are_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        read_space(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
