@@ -17,12 +17,7 @@ from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.coordinates import hit_coordinates
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.pipeline.evaluation.event_losses import CATEGORIES, EventLosses, event_losses
-from bigtrk.pipeline.evaluation.particle_axes import (
-    DISTANCE_EDGES,
-    HITS_EDGES,
-    VERTEX_EDGES,
-    nearest_distances,
-)
+from bigtrk.pipeline.evaluation.particle_axes import DISTANCE_EDGES, nearest_distances
 from bigtrk.pipeline.evaluation.summary import (
     PARTS,
     loss_bins_record,
@@ -31,7 +26,7 @@ from bigtrk.pipeline.evaluation.summary import (
     tracks_record,
 )
 from bigtrk.pipeline.stages import Pipeline
-from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES
+from bigtrk.tracks.bins import ETA_EDGES, HITS_EDGES, PT_EDGES, VERTEX_EDGES
 from bigtrk.tracks.builders.components import Components
 from bigtrk.tracks.matching import Criteria
 from tests.oracle import stage_losses as plain
