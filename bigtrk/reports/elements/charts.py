@@ -132,10 +132,10 @@ def chart(
     if not drawn:
         return ""
     figure = go.Figure(drawn, layout={"template": "none", "title": {"text": title}})
-    figure.update_layout(showlegend=_keep_first_keys(figure) > 1)
+    figure.update_layout(showlegend=keep_first_keys(figure) > 1)
     figure.update_xaxes(title={"text": x_label})
     figure.update_layout(layout or {})
-    return embedded(figure, HEIGHT + _legend_height(figure))
+    return embedded(figure, HEIGHT + legend_height(figure))
 
 
 def by_whole_numbers(traces: Sequence[Any]) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def share_bars(bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]
     # Names such as 0001 are no numbers.
     figure.update_yaxes(type="category", autorange="reversed")
     lines = sum(row.count("<br>") + 1 for row in rows)
-    return embedded(figure, 90 + BAR_ROW * lines + _legend_height(figure))
+    return embedded(figure, 90 + BAR_ROW * lines + legend_height(figure))
 
 
 def embedded(figure: go.Figure, height: int) -> str:
@@ -190,7 +190,7 @@ def theme() -> str:
     return text
 
 
-def _keep_first_keys(figure: go.Figure) -> int:
+def keep_first_keys(figure: go.Figure) -> int:
     """Leaves each group one key of the legend; returns how many there are."""
     groups: set[str] = set()
     for trace in figure.data:
@@ -199,7 +199,7 @@ def _keep_first_keys(figure: go.Figure) -> int:
     return len(groups)
 
 
-def _legend_height(figure: go.Figure) -> int:
+def legend_height(figure: go.Figure) -> int:
     """Estimates the pixels that the legend takes on a narrow screen."""
     if figure.layout.showlegend is False:
         return 0
