@@ -67,17 +67,23 @@ def best_scan(scan: Sequence[CutRecord]) -> CutRecord | None:
 
 
 def score_plots(record: EvaluationRecord) -> Iterator[str]:
-    """Draws tracks against the cut where cuts were tried; ROC, purity, histograms of edges."""
+    """Draws tracks against the cut, where cuts were tried, and edges."""
     if record.tracks:
         yield _tracks(record.tracks.scan)
-    if record.scores and (kept := kept_by_cut(record.scores)):
+    if record.scores:
+        yield from edge_plots(record.scores, record.edge_metrics.auc)
+
+
+def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[str]:
+    """Draws ROC, purity and efficiency where there are edges of both kinds, and histograms. auc:
+    the mean of events, where it is known.
+    """
+    if kept := kept_by_cut(scores):
         best = max(kept, key=lambda each: each.harmonic_mean)
-        auc = record.edge_metrics.auc
         yield _roc(kept, best, "" if auc is None else f", AUC {100 * auc:.3f} %")
         yield _purity(kept, best)
         yield _edges(kept, best)
-    if record.scores:
-        yield _histogram(record.scores)
+    yield _histogram(scores)
 
 
 def _tracks(scan: Sequence[CutRecord]) -> str:

@@ -10,6 +10,7 @@ from bigtrk.reports.elements.binned import BINNED_RULE, curve
 from bigtrk.reports.elements.charts import chart, share_bars
 from bigtrk.reports.elements.first_screen import first_screen
 from bigtrk.reports.elements.page_parts import header, plots_section, table_section, write_page
+from bigtrk.reports.evaluation.score_plots import EDGES_RULE, edge_plots
 from bigtrk.reports.pipeline.facts import evaluation_facts, pipeline_facts
 from bigtrk.reports.pipeline.headlines import pipeline_headlines, pipeline_limit, pipeline_sentence
 from bigtrk.reports.pipeline.stage_plots import stage_plots
@@ -69,10 +70,16 @@ def _section(name: str, record: PipelineEvaluationRecord) -> str:
     )
     return (
         plots_section(f"Stages of {name}", stage_plots(record))
+        + plots_section(f"The classifier's scores, {name}", _scores(record), (EDGES_RULE,))
         + plots_section(f"Particles of {name}", _plots(record), (BINNED_RULE,))
         + header(*evaluation_facts(record))
         + tables
     )
+
+
+def _scores(record: PipelineEvaluationRecord) -> Iterator[str]:
+    if record.scores:
+        yield from edge_plots(record.scores, None)
 
 
 def _bar(record: PipelineEvaluationRecord) -> str:

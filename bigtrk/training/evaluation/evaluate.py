@@ -140,7 +140,9 @@ def _evaluated(
     return _Evaluated(
         measure(scored, settings, loss),
         edge_bins(whole, scores, scored.weights[whole.edge_id], settings.edge_cut),
-        score_counts(torch.sigmoid(scored.logits), scored.y, scored.is_target),
+        score_counts(
+            torch.sigmoid(scored.logits).numpy(), scored.y.numpy(), scored.is_target.numpy()
+        ),
         None if options is None else score_tracks(whole, scores, options),
     )
 

@@ -30,7 +30,7 @@ def test_cuts_keep_what_metrics_count() -> None:
     logits = 4 * torch.randn(3000, generator=generator, dtype=torch.float64)
     y = torch.rand(3000, generator=generator) < torch.sigmoid(logits)
     is_target = y & (torch.rand(3000, generator=generator) < 0.8)
-    counts = score_counts(torch.sigmoid(logits), y, is_target)
+    counts = score_counts(torch.sigmoid(logits).numpy(), y.numpy(), is_target.numpy())
     kept = kept_by_cut(edge_scores_record(counts))
     for cut in (0.5, SCORE_LIMITS[30], SCORE_LIMITS[60]):
         [found] = [each for each in kept if each.cut == cut]
@@ -45,8 +45,8 @@ def test_cuts_keep_what_metrics_count() -> None:
 
 
 def test_scores_at_the_ends_and_at_a_limit_are_counted() -> None:
-    scores = torch.tensor([0.0, 0.5, 0.5000001, 1.0], dtype=torch.float64)
-    counts = score_counts(scores, torch.ones(4).bool(), torch.ones(4).bool())
+    all_true = np.ones(4, dtype=bool)
+    counts = score_counts(np.array([0.0, 0.5, 0.5000001, 1.0]), all_true, all_true)
     half = SCORE_LIMITS.index(0.5)
     assert counts.sum() == 4
     assert counts[0, half:].sum() == 2, "0.5 is not above a cut of 0.5"
