@@ -9,6 +9,7 @@ from bigtrk.reports.elements.charts import by_whole_numbers, chart, curve, guide
 from bigtrk.reports.elements.first_screen import first_screen
 from bigtrk.reports.elements.metric_columns import with_interval
 from bigtrk.reports.elements.page_parts import header, table_section, write_page
+from bigtrk.reports.embedding import embedding_plot
 from bigtrk.reports.evaluation.page import evaluation_sections
 from bigtrk.reports.evaluation.tables import named_evaluations
 from bigtrk.reports.facts import headers, sentence
@@ -71,6 +72,7 @@ def _plots(runs: Sequence[Run], scaling: Scaling) -> Iterator[str]:
     for title, metric, scale in METRICS:
         lines = _by_epoch(runs, metric, scale)
         yield chart(title, "epoch", lines, by_whole_numbers(lines))
+    yield embedding_plot(runs)
     if scaling.compares:
         yield _speedup(scaling)
 

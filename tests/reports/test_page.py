@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.records.metrics import MeanEdgeMetrics, NormsRecord
+from bigtrk.records.metrics import (
+    EmbeddingMetrics,
+    MeanEdgeMetrics,
+    Neighbourhood,
+    NormsRecord,
+)
 from bigtrk.reports import read_run, write_html
 from bigtrk.reports.elements.charts import MOST_POINTS, curve, share_bars, shown, thin_out
 from bigtrk.reports.elements.estimates import wilson
@@ -62,6 +67,15 @@ def test_plots_hold_the_records(make_run: MakeRun, tmp_path: Path) -> None:
     shares = page.figures[-1]
     assert shares.trace("compute")["x"] == [85.0]
     assert shares.layout["yaxis"]["type"] == "category", "0001 is no number"
+
+
+def test_neighbours_in_an_embedding_are_drawn(make_run: MakeRun, tmp_path: Path) -> None:
+    at = {"98": Neighbourhood(radius=0.1, edges=2000, efficiency=0.97)}
+    epoch = epoch_record(0, validation=None, embedding=EmbeddingMetrics(loss=0.5, at=at))
+    write_html([read_run(make_run("0001", lines=[epoch]))], tmp_path / "page.html")
+    figure = self_contained(tmp_path / "page.html").figures[0]
+    assert figure.title == "Neighbours in the embedding: edges of an event"
+    assert figure.trace("0001, 98 % of target edges kept")["y"] == [2000]
 
 
 def test_first_screen_says_what_was_trained_and_what_limits_it(
