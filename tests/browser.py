@@ -59,7 +59,7 @@ class Browser:
         return result
 
     def open(self, page: Path, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
-        """Opens a page and waits until it is loaded; what was noted of pages before is forgotten."""
+        """Opens a page, waits until it is loaded, and forgets what was noted of pages before."""
         self.complaints, self.requests, self._events = [], [], []
         shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.ask("Emulation.setDeviceMetricsOverride", **shape)

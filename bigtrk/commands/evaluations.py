@@ -111,6 +111,8 @@ def _evaluate_model(
         evaluation = evaluate_run(run, data, options, ranks, spill)
     if ranks.is_first:
         if html:  # before what is printed, whose reader may leave
-            write_evaluation_html(evaluation, html, read_run(run) if (run / RUN).is_file() else None)
+            write_evaluation_html(
+                evaluation, html, read_run(run) if (run / RUN).is_file() else None
+            )
         content = evaluation.model_dump(mode="json")
         print_result(content, as_json, lambda: show_evaluation(evaluation, console))

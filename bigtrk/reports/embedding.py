@@ -1,6 +1,7 @@
 """How many edges an embedding's neighbours make, epoch by epoch."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
@@ -21,7 +22,7 @@ def embedding_tables(runs: Sequence[Run]) -> list[Table]:
 
 def embedding_plot(runs: Sequence[Run]) -> str:
     """Draws the edges of an event within the radius that keeps so many target edges, by epoch."""
-    lines = []
+    lines: list[Any] = []
     for name, run in zip(labels(runs), runs, strict=True):
         known = [(epoch.number, epoch.embedding.at) for epoch in run.epochs if epoch.embedding]
         for kept in dict.fromkeys(kept for _, at in known for kept in at):

@@ -13,9 +13,9 @@ from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord, MeanEdgeMetrics
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports.elements import figures
-from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
 from bigtrk.reports.elements.charts import chart, curve
 from bigtrk.reports.elements.first_screen import first_screen
+from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
 from bigtrk.reports.elements.metric_columns import with_interval
 from bigtrk.reports.elements.page_parts import header, table_section, write_page
 from bigtrk.reports.evaluation.headlines import edge_headlines

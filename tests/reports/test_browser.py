@@ -1,4 +1,4 @@
-"""Pages in a real browser: they draw, ask for nothing, complain of nothing, and do what is clicked."""
+"""Pages in a real browser: they draw, ask and complain of nothing, and do what is clicked."""
 
 from collections.abc import Iterator
 from pathlib import Path

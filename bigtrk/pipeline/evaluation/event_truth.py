@@ -68,7 +68,8 @@ class EventTruth:
 
     def are_target(self, edges: Ids, are_true: Mask) -> Mask:
         """Says which edges are true ones of wanted particles: [2, E], [E] -> [E]."""
-        return are_true & self._is_wanted[edges[0]]
+        of_wanted: Mask = are_true & self._is_wanted[edges[0]]
+        return of_wanted
 
     def counts(self, edges: Ids, are_true: Mask, findable: Mask) -> StageCounts:
         """Counts what a stage leaves: edges [2, E], are_true [E], findable [C]."""

@@ -131,7 +131,7 @@ def _flat(
 
 
 def _column(values: Floats, layer: Layer) -> Any:
-    """Returns a coordinate of a layer's hits in single precision, half of the page; NaN at breaks."""
+    """Returns a coordinate of a layer's hits, NaN at breaks; single precision halves the page."""
     return np.where(layer.rows == BREAK, np.nan, values[layer.rows]).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""The first screen of a page: what was trained on what, the numbers that count, what limits them."""
+"""The first screen of a page: what was trained on what, the numbers that count, their limit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,9 @@ def ratio(label: str, share: float | None, whole: int | None) -> list[Headline]:
     if not whole or not 0 <= share <= 1:
         return [Headline(label, value)]
     low, high = wilson(share, whole)
-    return [Headline(label, value, f"{100 * low:.1f} to {100 * high:.1f}; of {figures.count(whole)}")]
+    return [
+        Headline(label, value, f"{100 * low:.1f} to {100 * high:.1f}; of {figures.count(whole)}")
+    ]
 
 
 def first_screen(

@@ -1,5 +1,4 @@
-"""The parts of a page: one file with its style, its script and its figures, which needs nothing else.
-"""
+"""The parts of a page: one file with its style, script and figures, which needs nothing else."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime

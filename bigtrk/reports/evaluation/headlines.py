@@ -22,7 +22,7 @@ def edge_headlines(metrics: MeanEdgeMetrics) -> list[Headline]:
 
 
 def track_headlines(tracks: Judged) -> list[Headline]:
-    """Lists efficiency and fakes in the style and mode of the loss budget, and the TrackML score."""
+    """Lists efficiency and fakes in the loss budget's style and mode, and the TrackML score."""
     known = [match for match in tracks.matching if (match.style, match.mode) == BUDGET]
     shares = [
         headline

@@ -1,4 +1,4 @@
-"""Plots of an evaluation against the score of edges: which cut keeps what, and which is the best."""
+"""Plots of an evaluation against the score of edges: what a cut keeps, and which is the best."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -138,9 +138,7 @@ def _edges(kept: Sequence[Kept], best: Kept) -> str:
 
 def _histogram(scores: EdgeScores) -> str:
     limits = [*map(logit, scores.limits)]
-    ranges = [
-        f"{a:.5g} to {b:.5g}" for a, b in zip(scores.limits, scores.limits[1:], strict=False)
-    ]
+    ranges = [f"{a:.5g} to {b:.5g}" for a, b in zip(scores.limits, scores.limits[1:], strict=False)]
     bars = [
         go.Scatter(
             x=limits,

@@ -17,8 +17,8 @@ LIMITS = {
 
 def pipeline_sentence(pipeline: PipelineFolder) -> str:
     """Says what was trained on what."""
-    events = {record.data.train_events for record in pipeline.stages.values()} - {None}
-    trained = f", its stages trained on {max(events)} events" if events else ""
+    events = max((record.data.train_events or 0 for record in pipeline.stages.values()), default=0)
+    trained = f", its stages trained on {events} events" if events else ""
     started = [record.started for record in pipeline.stages.values() if record.started]
     since = f" since {min(started)}" if started else ""
     return f"Pipeline {pipeline.name}: from hits to tracks in five stages{trained}{since}."

@@ -1,6 +1,7 @@
 """Plots of what each stage of a pipeline leaves, loses and gains."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import plotly.graph_objects as go
 
@@ -18,7 +19,7 @@ def stage_plots(record: PipelineEvaluationRecord) -> Iterator[str]:
     names = [STAGES.get(stage.stage, stage.stage) for stage in record.stages]
     shares = stage_shares(record)
     yield chart("What each stage leaves, %", "", _bars(names, shares), GROUPED)
-    gains = [each.since(before) for before, each in zip(shares, shares[1:], strict=False)]
+    gains = [each.since(before) for before, each in pairwise(shares)]
     yield chart("Gained and lost by each stage, %", "", _bars(names[1:], gains), GROUPED)
     events = record.events or 1
     edges = [go.Bar(x=names, y=[stage.edges / events for stage in record.stages])]

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.records.metrics import EpochRecord
-from bigtrk.reports.elements.estimates import Estimate
-from bigtrk.reports.elements.layout import Table
 from bigtrk.reports.elements.charts import by_whole_numbers, chart, curve, guide, share_bars
+from bigtrk.reports.elements.estimates import Estimate
 from bigtrk.reports.elements.first_screen import Headline, first_screen
+from bigtrk.reports.elements.layout import Table
 from bigtrk.reports.elements.metric_columns import with_interval
 from bigtrk.reports.elements.page_parts import header, plots_section, table_section, write_page
 from bigtrk.reports.headlines import time_limit

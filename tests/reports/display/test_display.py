@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bigtrk.reports import read_run
 from bigtrk.reports.display.layers import BREAK, EventPicture, Layer, layers
 from bigtrk.reports.display.page import write_display_html
-from bigtrk.reports import read_run
 from tests.reports.display.events import LENGTH, straight_event
 from tests.reports.pages import self_contained
 from tests.reports.run_folders import run_writer
@@ -50,7 +50,9 @@ def test_edges_are_sorted_by_score(picture: EventPicture) -> None:
     assert sum(each.total for each in drawn.values()) == picture.edge_index.shape[1]
     rows = drawn["edges of score 0.9 to 1"].rows.reshape(-1, 3)
     assert (rows[:, 2] == BREAK).all()
-    pairs = {(a, b): s for (a, b), s in zip(picture.edge_index.T.tolist(), picture.scores, strict=True)}
+    pairs = {
+        (a, b): s for (a, b), s in zip(picture.edge_index.T.tolist(), picture.scores, strict=True)
+    }
     assert all(pairs[a, b] > 0.9 for a, b, _ in rows.tolist())
     assert not any(each.shown for each in drawn.values())
 
@@ -79,9 +81,9 @@ def test_large_events_are_thinned_and_say_so(tmp_path: Path) -> None:
     page = self_contained(tmp_path / "page.html")
     [note] = [text for text in page.texts if text.startswith("Drawn in part")]
     assert "hits of particles found: 90,000 of 108,000" in note
-    assert "true tracks, found: 500 of 10,800" in note
+    assert "true tracks, found: 300 of 10,800" in note
     edges = page.figures[0].trace("cut edges")
-    assert len(numbers(edges["x"])) == 3 * 2500
+    assert len(numbers(edges["x"])) == 3 * 2000
 
 
 def numbers(array: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
