@@ -15,7 +15,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 BREAK = -1  # in the place of a hit: the line ends here
-MOST_HITS, MOST_SECTOR_HITS, MOST_EDGES, MOST_TRACKS = 100_000, 15_000, 2_000, 300
+MOST_HITS, MOST_SECTOR_HITS, MOST_EDGES, MOST_TRACKS = 50_000, 10_000, 2_000, 300
 SCORES = ((0.9, 1.0, 2), (0.5, 0.9, 4), (0.1, 0.5, 5), (0.0, 0.1, 7))  # limits and colour
 
 

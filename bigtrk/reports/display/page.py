@@ -137,7 +137,8 @@ def _column(values: Floats, layer: Layer) -> Any:
 
 def _style(layer: Layer, size: float, ring: float) -> dict[str, Any]:
     marker = {"color": layer.colour, "size": ring if layer.is_ring else size}
-    symbol = {"symbol": "circle-open"} if layer.is_ring else {"line": {"width": 0}}
+    # Squares have the fewest triangles.
+    symbol = {"symbol": "circle-open" if layer.is_ring else "square", "line": {"width": 0}}
     mode = {"mode": "lines", "line": {"color": layer.colour, "width": 1.5}}
     return {
         "name": layer.name,

@@ -80,7 +80,7 @@ def test_large_events_are_thinned_and_say_so(tmp_path: Path) -> None:
     write_display_html(tmp_path / "page.html", "event1", straight_event(12_000), {})
     page = self_contained(tmp_path / "page.html")
     [note] = [text for text in page.texts if text.startswith("Drawn in part")]
-    assert "hits of particles found: 90,000 of 108,000" in note
+    assert "hits of particles found: 45,000 of 108,000" in note
     assert "true tracks, found: 300 of 10,800" in note
     edges = page.figures[0].trace("cut edges")
     assert len(numbers(edges["x"])) == 3 * 2000
