@@ -37,7 +37,7 @@ def write_html(runs: Sequence[Run], path: Path) -> None:
     verdicts = run_verdicts(runs, scaling)
     write_page(
         path,
-        title=f"bigtrk report: {', '.join(labels(runs))}",
+        title=f"bigtrk report: {_named(runs)}",
         first=first_screen(_lead(runs), run_headlines(runs, scaling), verdicts),
         plots=_plots(runs, scaling),
         tables="".join(
@@ -49,6 +49,10 @@ def write_html(runs: Sequence[Run], path: Path) -> None:
         )
         + "".join(header(title, facts) for title, facts in headers(runs)),
     )
+
+
+def _named(runs: Sequence[Run]) -> str:
+    return ", ".join(labels(runs)) if len(runs) <= MOST_SENTENCES else f"{len(runs)} runs"
 
 
 def _lead(runs: Sequence[Run]) -> str:

@@ -72,4 +72,6 @@ def curve(
             rows.append((x, 100 * part / whole, *(() if dashed else ends)))
             counts.append(f"{low:g} to {high:g}: {part} of {whole}")
     line = charts.curve(name, rows, colour, dash="dash" if dashed else "solid")
+    if not rows:
+        return line
     return line.update(text=counts, hovertemplate="%{y:.2f} %<br>%{text}")

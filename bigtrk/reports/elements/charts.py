@@ -82,6 +82,8 @@ def curve(name: str, points: Rows, number: int, dash: str = "solid") -> go.Scatt
     no dots.
     """
     rows = thin_out([row for row in points if math.isfinite(row[1])])
+    if not rows:  # `chart` leaves it out
+        return go.Scatter(x=())
     y = [row[1] for row in rows]
     ends = [row[2:] or row[1:2] * 2 for row in rows]
     has_dots = len(rows) <= MOST_DOTS and dash == "solid"

@@ -9,6 +9,9 @@ from bigtrk.reports.elements.estimates import wilson
 from bigtrk.reports.elements.layout import Table
 from bigtrk.reports.elements.page_parts import table_section
 
+OF = "; of "
+INTERVALS = "Ranges behind shares: Wilson's binomial interval at one standard deviation (68.3 %)."
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -28,7 +31,7 @@ def ratio(label: str, share: float | None, whole: int | None) -> list[Headline]:
         return [Headline(label, value)]
     low, high = wilson(share, whole)
     return [
-        Headline(label, value, f"{100 * low:.1f} to {100 * high:.1f}; of {figures.count(whole)}")
+        Headline(label, value, f"{100 * low:.1f} to {100 * high:.1f}{OF}{figures.count(whole)}")
     ]
 
 
@@ -42,9 +45,11 @@ def first_screen(
     shown = "".join(map(_large, known[0][1])) if len(known) == 1 else ""
     large = f'<div class="numbers">{shown}</div>' if shown else ""
     told = "".join(f"<p>{escape(each)}</p>" for each in verdict)
+    has_shares = any(OF in one.basis for _, own in known for one in own)
     return (
         f'<p class="lead">{escape(lead)}</p>{large}'
         + (table_section(_side_by_side(known)) if len(known) > 1 else "")
+        + (f"<p>{escape(INTERVALS)}</p>" if has_shares else "")
         + (f'<div class="verdict">{told}</div>' if told else "")
     )
 

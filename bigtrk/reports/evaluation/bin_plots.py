@@ -54,7 +54,8 @@ def _curve(name: str, binned: Binned | None, axis: str, dashed: bool = False) ->
 
 
 def _plot(title: str, axis: str, curves: list[Any]) -> str:
-    return chart(title, AXES[axis], curves, {"xaxis": {"type": _scale(axis)}})
+    layout = {"showlegend": True, "xaxis": {"type": _scale(axis)}}
+    return chart(title, AXES[axis], curves, layout)
 
 
 def _scale(axis: str) -> str:

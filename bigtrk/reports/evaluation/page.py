@@ -45,8 +45,8 @@ def evaluation_sections(name: str, record: EvaluationRecord, run: Run | None) ->
     notes = (TRACKS_RULE, EDGES_RULE) if record.tracks and record.tracks.scan else (EDGES_RULE,)
     by_score = plots_section(f"{whose} against the score", score_plots(record), notes)
     return (
-        (_best_cut(record, run) if by_score else "")
-        + by_score
+        by_score
+        + (_best_cut(record, run) if by_score else "")
         + plots_section(f"{whose} in bins", bin_plots(record), (KEY,))
     )
 

@@ -101,4 +101,4 @@ def _plots(record: PipelineEvaluationRecord) -> Iterator[str]:
         found = curves.pop("found")
         scale = {"xaxis": {"type": "log" if log else "linear"}}
         yield chart("Track efficiency, %", label, [found], scale)
-        yield chart("Particles lost, %", label, [*curves.values()], scale)
+        yield chart("Particles lost, %", label, [*curves.values()], {**scale, "showlegend": True})

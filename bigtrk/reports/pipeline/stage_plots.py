@@ -1,7 +1,9 @@
 """Plots of what each stage of a pipeline leaves, loses and gains."""
 
 from collections.abc import Iterator
+from html import escape
 from itertools import pairwise
+from textwrap import wrap
 
 import plotly.graph_objects as go
 
@@ -9,6 +11,8 @@ from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord
 from bigtrk.reports.elements.charts import chart, colour
 from bigtrk.reports.pipeline.stage_table import STAGES, Shares, stage_shares
 
+GROUPED = {"barmode": "group"}
+LABEL_WIDTH = 12  # letters of a line below a bar
 SHARES = {"efficiency": "edge efficiency", "purity": "edge purity", "findable": "findable"}
 
 
@@ -16,7 +20,8 @@ def stage_plots(record: PipelineEvaluationRecord) -> Iterator[str]:
     """Draws what stages leave and what each gains or loses, in percent; edges and seconds of an
     event.
     """
-    names = [STAGES.get(stage.stage, stage.stage) for stage in record.stages]
+    stages = (STAGES.get(stage.stage, stage.stage) for stage in record.stages)
+    names = ["<br>".join(wrap(escape(stage, quote=False), LABEL_WIDTH)) for stage in stages]
     shares = stage_shares(record)
     yield chart("What each stage leaves, %", "", _bars(names, shares), GROUPED)
     gains = [each.since(before) for before, each in pairwise(shares)]
@@ -27,9 +32,6 @@ def stage_plots(record: PipelineEvaluationRecord) -> Iterator[str]:
     for title, bars in (("Edges of an event", edges), ("Seconds of an event", seconds)):
         bars[0].update(legendgroup=title, marker={"color": colour(0)}, hovertemplate="%{y:.4g}")
         yield chart(title, "", bars, {"yaxis": {"type": "log"}} if bars is edges else None)
-
-
-GROUPED = {"barmode": "group"}
 
 
 def _bars(names: list[str], shares: list[Shares]) -> list[go.Bar]:
