@@ -139,14 +139,16 @@ def test_the_scheme_follows_the_system_and_the_switch(pages: Path, tab: Browser)
 
 def test_a_display_of_100_000_hits_is_drawn_soon_and_turns(pages: Path, tab: Browser) -> None:
     seconds: list[float] = []
-    while len(seconds) < 5 and not any(each < 5 for each in seconds):
-        # Others may compute on this machine, too.
-        tab.open(pages / "large display.html")
-        seconds.append(tab.run(f"{DRAW_ALL}.then(() => {RENDERED})") / 1000)
+    while len(seconds) < 3 and not any(each < 5 for each in seconds):
+        # Of the three views the first is in sight. Others may compute on this machine, too.
+        tab.open(pages / "large display.html", height=300)
+        seconds.append(tab.run(f"{PAINTED}.then(() => queue).then(() => {RENDERED})") / 1000)
     assert min(seconds) < 5
-    assert (
-        sum(tab.run("plots[0]._fullData.map(t => t.visible === true ? t.x.length : 0)")) >= 50_000
-    )
+    assert tab.run("drawn().length") == 1
+    hits = tab.run("plots[0]._fullData.map(t => t.visible === true ? t.x.length : 0)")
+    assert sum(hits) >= 50_000
+    tab.open(pages / "large display.html")
+    tab.run(f"{DRAW_ALL}.then(() => {RENDERED})")
     eye = "JSON.stringify(plots[0]._fullLayout.scene._scene.getCamera().eye)"
     before = tab.run(eye)
     tab.run("plots[0].scrollIntoView({block: 'center'})")
