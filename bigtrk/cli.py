@@ -8,6 +8,7 @@ import typer
 
 import bigtrk
 from bigtrk.commands.audits import audit
+from bigtrk.commands.displays import display
 from bigtrk.commands.evaluations import evaluate
 from bigtrk.commands.exports import export
 from bigtrk.commands.graphs import build, simulate
@@ -186,6 +187,7 @@ app.add_typer(import_model, name="import-model")
 app.command()(reconstruct)
 app.command()(infer)
 app.command()(submit)
+app.command()(display)
 app.command()(scale)
 app.command()(study)
 app.command()(search)

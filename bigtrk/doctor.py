@@ -35,6 +35,7 @@ REQUIRED = {
     "pyarrow": "reading events",
     "pydantic>=2": "checking configurations",
     "PyYAML": "reading configurations",
+    "plotly>=7.1,<8": "pages of reports",
     "safetensors": "graph, sector and model files",
     "rich": "tables and progress",
     "typer": "the command line",

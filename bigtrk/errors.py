@@ -26,6 +26,8 @@ def printable(text: str) -> str:
     """Makes `text` one line that is safe to print: unprintable characters (line breaks, escape
     codes of terminals, halves of characters) are escaped as Python does.
     """
+    if text.isprintable():  # pages are of megabytes
+        return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

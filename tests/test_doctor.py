@@ -24,7 +24,7 @@ IN_C = ("passes over edges", "sampling", "tracks", "trees of hits")
 def here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Examines an installation with all that is needed, changed as told."""
     full = {name.partition(">=")[0]: "9999.1" for name in doctor.REQUIRED}
-    full["deepspeed"] = "0.19.8"
+    full |= {"deepspeed": "0.19.8", "plotly": "7.1.0"}  # which have an upper bound
 
     def examine(
         versions: dict[str, str | None] | None = None,

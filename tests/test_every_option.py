@@ -52,6 +52,12 @@ COMMANDS = [
     ),
     "bigtrk evaluate runs/0001 graphs --html evaluation.html --code own_code --json",
     "bigtrk evaluate runs/0001 graphs --spill .",
+    *(
+        f"bigtrk display runs/0001 graphs display.html --builder {builder.value} --score-cut 0.3"
+        for builder in BuilderName
+    ),
+    "bigtrk display runs/0001 graphs display.html --event event000000001 --min-hits 4 "
+    "--pt-min 0.5 --parts 2 --code own_code",
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
     "bigtrk score mine.csv events --task colliderml",
     "bigtrk submit mine.csv events mine.parquet --majority-particles --code own_code --json",
@@ -153,5 +159,5 @@ def test_every_option_runs(tmp_path: Path) -> None:
     write_acorn(tmp_path / "stage" / "event000000001.pyg", columns())
     (tmp_path / "mine.csv").write_text("event_id,hit_id,track_id\n0,1,0\n0,2,0\n")
     run_in_one(COMMANDS, tmp_path)
-    for page in ("report.html", "evaluation.html"):
-        assert "<svg" in (tmp_path / page).read_text()
+    for page in ("report.html", "evaluation.html", "display.html"):
+        assert 'class="plot"' in (tmp_path / page).read_text()

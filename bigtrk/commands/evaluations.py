@@ -106,7 +106,8 @@ def _evaluate_model(
     from bigtrk.parallel.host import configure_process
     from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import discover
-    from bigtrk.reports import show_evaluation, write_evaluation_html
+    from bigtrk.records.run_folder import RUN
+    from bigtrk.reports import read_run, show_evaluation, write_evaluation_html
     from bigtrk.training.evaluation.evaluate import evaluate_run
     from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
 
@@ -116,6 +117,8 @@ def _evaluate_model(
         evaluation = evaluate_run(run, data, options, ranks, spill)
     if ranks.is_first:
         if html:  # before what is printed, whose reader may leave
-            write_evaluation_html(evaluation, html)
+            write_evaluation_html(
+                evaluation, html, read_run(run) if (run / RUN).is_file() else None
+            )
         content = evaluation.model_dump(mode="json")
         print_result(content, as_json, lambda: show_evaluation(evaluation, console))

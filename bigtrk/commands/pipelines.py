@@ -105,14 +105,18 @@ def evaluate_stages(
     """Evaluates a pipeline, for `bigtrk evaluate`; html: a page to write, too."""
     from bigtrk.parallel.ranks import discover
     from bigtrk.pipeline.evaluation.evaluate import evaluate_pipeline
-    from bigtrk.reports import show_pipeline_evaluation, write_pipeline_evaluation_html
+    from bigtrk.reports import (
+        read_pipeline,
+        show_pipeline_evaluation,
+        write_pipeline_evaluation_html,
+    )
     from bigtrk.tracks.matching import Criteria
 
     if discover().world_size > 1:
         raise InputError(f"{folder}: one rank evaluates a pipeline; start it without a launcher")
     record = evaluate_pipeline(folder, events, Criteria(min_hits, pt_min))
     if html:  # before what is printed, whose reader may leave
-        write_pipeline_evaluation_html(record, html)
+        write_pipeline_evaluation_html(read_pipeline(folder), record, html)
     content = record.model_dump(mode="json")
     print_result(content, as_json, lambda: show_pipeline_evaluation(record, console))
 

@@ -33,6 +33,7 @@ from bigtrk.pipeline.passage import Passage, Watch, unwatched
 from bigtrk.pipeline.scoring import EdgeScorer, load_scorer
 from bigtrk.pipeline.trained import CPU
 from bigtrk.records.pipeline import PIPELINE, LayerModules, PipelineRecord
+from bigtrk.records.pipeline_folder import TRAINED
 from bigtrk.records.record import read_record
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
 from bigtrk.tracks.builders.merge_tree import MergeTree
@@ -40,7 +41,7 @@ from bigtrk.tracks.builders.trees.merge_tree_file import read_merge_tree
 from bigtrk.tracks.hit_columns import scored_graph
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS
 
-EMBEDDING, FILTER, CLASSIFIER = "embedding", "filter", "classifier"  # folders of the runs
+EMBEDDING, FILTER, CLASSIFIER = TRAINED  # folders of the runs
 MERGE_TREE = "merge_tree.safetensors"
 Score = Callable[[EventGraph], Tensor]  # a graph's edges: [E] float64 in [0, 1]
 MOST_EDGES = 8_000_000  # of an event's radius graph, which then takes 3 GiB

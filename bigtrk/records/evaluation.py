@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from bigtrk.config import Count
 from bigtrk.records.metrics import MeanEdgeMetrics
-from bigtrk.records.quantities import MOST, Bound, Number, PathText, Place, Text, some
+from bigtrk.records.quantities import MOST, Bound, Number, PathText, Place, Ratio, Text, some
 from bigtrk.records.record import FileRecord, Record
 
 LOG_AXES = ("pt", "distance", "vertex")  # shown by their logarithms
@@ -54,6 +54,26 @@ def check_shared_bins(binned: Iterable[tuple[str, Binned]]) -> None:
             raise ValueError(f"bins in {axis} begin above 0")
 
 
+class EdgeScores(Record):
+    """Counts the edges of all events by their score, in B bins between B + 1 limits from 0 to 1:
+    those of the target, other true ones and false ones. A bin holds its upper limit.
+    """
+
+    limits: Annotated[tuple[Ratio, ...], Field(min_length=2, max_length=MOST)]
+    target: Counts
+    other: Counts
+    false: Counts
+
+    @model_validator(mode="after")
+    def _is_binned(self) -> Self:
+        bins = len(self.limits) - 1
+        if not len(self.target) == len(self.other) == len(self.false) == bins:
+            raise ValueError("there are not as many counts as there are bins of the score")
+        if any(high <= low for low, high in pairwise(self.limits)):
+            raise ValueError("limits of the score do not ascend")
+        return self
+
+
 class EdgeBins(Record):
     """Edge efficiency by the particle's pT (GeV) and eta, purity by the mean eta of the hits."""
 
@@ -63,12 +83,18 @@ class EdgeBins(Record):
 
 
 class TrackBins(Record):
-    """Particles found, those of them found by more than one track, and fake tracks."""
+    """Particles found, those of them found by more than one track, and fake tracks: by pt (GeV),
+    eta, vertex (its distance from the beam line, mm) and hits.
+    """
 
     efficiency_by_pt: Binned | None = None
     efficiency_by_eta: Binned | None = None
+    efficiency_by_vertex: Binned | None = None
+    efficiency_by_hits: Binned | None = None
     duplicates_by_pt: Binned | None = None
     duplicates_by_eta: Binned | None = None
+    duplicates_by_vertex: Binned | None = None
+    duplicates_by_hits: Binned | None = None
     fakes_by_eta: Binned | None = None
 
 
@@ -116,7 +142,8 @@ class TrackRecord(Judged):
 
     builder: that of records that do not name it, since there was no other.
     perfect: tracks of perfect scores. losses: reconstructable particles by their category of loss,
-    and loss_bins the same by pT and eta, as "merged_by_pt" (`tracks/losses.py` defines them).
+    and loss_bins the same by pt, eta, vertex and hits, as "merged_by_pt" (`tracks/losses.py`
+    defines them).
     scan: the tracks by other cuts, where these were asked for.
     """
 
@@ -152,6 +179,7 @@ class EvaluationRecord(FileRecord):
     edges: Count | None = None
     edge_metrics: MeanEdgeMetrics = MeanEdgeMetrics()
     edge_bins: EdgeBins = EdgeBins()
+    scores: EdgeScores | None = None
     tracks: TrackRecord | None = None
 
     @model_validator(mode="after")

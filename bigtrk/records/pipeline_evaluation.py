@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from bigtrk.config import Count
-from bigtrk.records.evaluation import Binned, Judged, check_shared_bins
+from bigtrk.records.evaluation import Binned, EdgeScores, Judged, check_shared_bins
 from bigtrk.records.quantities import MOST, Measure, Number, PathText, Ratio, Text, some
 from bigtrk.records.record import FileRecord, Record
 
@@ -40,7 +40,7 @@ class PipelineEvaluationRecord(FileRecord):
 
     stages: "event" (the true edges that there are), then "radius", "filter", "classifier" and
     "builder", whose edges are those that would be true if each track were a particle, and whose
-    `findable` particles are those found.
+    `findable` particles are those found. scores: the edges by the classifier's.
     losses: particles to be found by their category of loss, and loss_bins the same by pt (GeV),
     eta, distance (in eta and phi to the nearest particle), vertex (its distance from the beam line,
     mm) and hits, as "merged_by_pt" (`pipeline/evaluation/event_losses.py` defines them).
@@ -62,6 +62,7 @@ class PipelineEvaluationRecord(FileRecord):
     matching_fraction: Number
     edge_cut: Ratio
     stages: Annotated[tuple[StageLeft, ...], Field(max_length=MOST)]
+    scores: EdgeScores | None = None
     tracks: Judged
     losses: dict[Text, Count] = some()
     loss_bins: dict[Text, Binned] = some()

@@ -22,14 +22,26 @@ def facts(run: Run) -> dict[str, str]:
     record, data = run.record, run.record.data
     return {
         "model": f"{figures.count(record.parameters)} parameters: {_model(run)}",
-        "trained on": f"{_events(data.train_events)} ({_size(run)})",
+        "trained on": f"{_events(data.train_events)}{_folders(run)} ({_size(run)})",
         "target": _section(run, "target"),
         "validated on": _events(data.validation_events),
         "engine": f"{engine_name(record)} on {_ranks(record)}",
         "machine": _machine(record),
-        "software": _software(record),
+        "software": software(record),
         "progress": _progress(run),
     }
+
+
+def sentence(run: Run) -> str:
+    """Says what was trained on what, and how far, in a sentence."""
+    record, known = run.record, facts(run)
+    name = (_settings(run, "model") or {}).get("name")
+    kind = f"{name} model" if isinstance(name, str) else "model"
+    return (
+        f"Run {run.folder.resolve().name}: {kind} of {figures.count(record.parameters)} "
+        f"parameters, trained on {known['trained on']} with {known['engine']}; "
+        f"{known['progress']}."
+    )
 
 
 def headers(runs: Sequence[Run]) -> list[tuple[str, dict[str, str]]]:
@@ -52,6 +64,12 @@ def headers(runs: Sequence[Run]) -> list[tuple[str, dict[str, str]]]:
 
 def _events(number: int | None) -> str:
     return f"{figures.count(number)} event{'' if number == 1 else 's'}"
+
+
+def _folders(run: Run) -> str:
+    """Names the folders of the events that were trained, as far as the configuration does."""
+    folders = (_settings(run, "data") or {}).get("train")
+    return f" of {', '.join(map(str, folders))}" if isinstance(folders, list) and folders else ""
 
 
 def _ranks(record: RunRecord) -> str:
@@ -89,7 +107,8 @@ def _machine(record: RunRecord) -> str:
     return ", ".join(part for part in known if part) or figures.DASH
 
 
-def _software(record: RunRecord) -> str:
+def software(record: RunRecord) -> str:
+    """Names what a run was trained with, and the versions."""
     git = f" (git {record.git[:12]})" if record.git else ""
     others = [
         f"{name} {version}"

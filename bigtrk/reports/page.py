@@ -1,18 +1,24 @@
-"""The report as one HTML page that needs nothing else: inline style, inline SVG, no script."""
+"""The report of runs as one HTML page that needs nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from bigtrk.records.run_folder import Run, labels
-from bigtrk.reports.elements.page_parts import header, legend, table_section, write_page
-from bigtrk.reports.elements.plots import Line, line_plot, share_bars
-from bigtrk.reports.evaluation.page import evaluation_section
-from bigtrk.reports.evaluation.tables import evaluations
-from bigtrk.reports.facts import headers
+from bigtrk.reports.elements.charts import by_whole_numbers, chart, curve, guide, share_bars
+from bigtrk.reports.elements.first_screen import first_screen
+from bigtrk.reports.elements.metric_columns import with_interval
+from bigtrk.reports.elements.page_parts import header, table_section, write_page
+from bigtrk.reports.embedding import embedding_plot
+from bigtrk.reports.evaluation.page import evaluation_sections
+from bigtrk.reports.evaluation.tables import named_evaluations
+from bigtrk.reports.facts import headers, sentence
+from bigtrk.reports.headlines import run_headlines, run_verdicts
 from bigtrk.reports.norms import total
 from bigtrk.reports.scaling import Scaling, compare
 from bigtrk.reports.tables import TIME_SHARES, make_tables
 
+MOST_SENTENCES = 3
 ACTIVITIES = ("compute", "exchange", "reduction", "data")
 NORMS = (("Norm of the gradient", "gradient"), ("Norm of the weights", "weight"))
 METRICS = (
@@ -28,63 +34,87 @@ METRICS = (
 def write_html(runs: Sequence[Run], path: Path) -> None:
     """Writes the report of `runs` to `path`, atomically."""
     scaling = compare(runs)
-    names = labels(runs)
+    verdicts = run_verdicts(runs, scaling)
     write_page(
         path,
-        title=f"bigtrk report: {', '.join(names)}",
-        headers="".join(header(title, facts) for title, facts in headers(runs)),
-        legend=legend(names) if len(names) > 1 else "",
-        plots="".join(_plots(runs, scaling)),
+        title=f"bigtrk report: {_named(runs)}",
+        first=first_screen(_lead(runs), run_headlines(runs, scaling), verdicts),
+        plots=_plots(runs, scaling),
         tables="".join(
+            evaluation_sections(name, record, run) for name, record, run in named_evaluations(runs)
+        )
+        + "".join(
             table_section(table, _shares(scaling) if table.title == TIME_SHARES else "")
             for table in make_tables(runs, scaling)
         )
-        + "".join(evaluation_section(name, record) for name, record in evaluations(runs)),
+        + "".join(header(title, facts) for title, facts in headers(runs)),
     )
 
 
-def _plots(runs: Sequence[Run], scaling: Scaling) -> list[str]:
+def _named(runs: Sequence[Run]) -> str:
+    return ", ".join(labels(runs)) if len(runs) <= MOST_SENTENCES else f"{len(runs)} runs"
+
+
+def _lead(runs: Sequence[Run]) -> str:
+    if len(runs) <= MOST_SENTENCES:
+        return " ".join(map(sentence, runs))
+    return f"{len(runs)} runs side by side; where they differ is said below the tables."
+
+
+def _plots(runs: Sequence[Run], scaling: Scaling) -> Iterator[str]:
     names = labels(runs)
-    losses = [
-        Line(name, tuple((s.step, s.loss) for s in run.steps if s.loss is not None))
-        for name, run in zip(names, runs, strict=True)
-    ]
-    plots = [line_plot("Training loss", "step", losses)]
-    plots += [_norms(title, runs, kind) for title, kind in NORMS]
-    plots += [_by_epoch(title, runs, name, scale) for title, name, scale in METRICS]
+    yield chart(
+        "Training loss",
+        "step",
+        [
+            curve(name, [(s.step, s.loss) for s in run.steps if s.loss is not None], number)
+            for number, (name, run) in enumerate(zip(names, runs, strict=True))
+        ],
+    )
+    for title, kind in NORMS:
+        yield chart(title, "step", _norms(runs, kind))
+    for title, metric, scale in METRICS:
+        lines = _by_epoch(runs, metric, scale)
+        yield chart(title, "epoch", lines, by_whole_numbers(lines))
+    yield embedding_plot(runs)
     if scaling.compares:
-        plots.append(_speedup(scaling))
-    return plots
+        yield _speedup(scaling)
 
 
-def _norms(title: str, runs: Sequence[Run], kind: str) -> str:
+def _norms(runs: Sequence[Run], kind: str) -> list[Any]:
     """Draws the norm of all parts of the model together, by step."""
     lines = []
-    for name, run in zip(labels(runs), runs, strict=True):
+    for number, (name, run) in enumerate(zip(labels(runs), runs, strict=True)):
         values = [(s.step, total(getattr(s.norms, kind))) for s in run.steps if s.norms]
-        lines.append(Line(name, tuple((x, y) for x, y in values if y is not None)))
-    return line_plot(title, "step", lines)
+        lines.append(curve(name, [(x, y) for x, y in values if y is not None], number))
+    return lines
 
 
-def _by_epoch(title: str, runs: Sequence[Run], metric: str, scale: float) -> str:
+def _by_epoch(runs: Sequence[Run], metric: str, scale: float) -> list[Any]:
+    """Draws a metric of validation, with its binomial interval where it has one."""
     lines = []
-    for name, run in zip(labels(runs), runs, strict=True):
-        values = [(e.number, getattr(e.validation, metric)) for e in run.epochs if e.validation]
-        lines.append(Line(name, tuple((x, scale * y) for x, y in values if y is not None)))
-    return line_plot(title, "epoch", lines)
+    for number, (name, run) in enumerate(zip(labels(runs), runs, strict=True)):
+        rows = [
+            (epoch.number, *(scale * end for end in ends))
+            for epoch in run.epochs
+            if (ends := with_interval(epoch.validation, metric))
+        ]
+        lines.append(curve(name, rows, number))
+    return lines
 
 
 def _speedup(scaling: Scaling) -> str:
     """Draws each run's speed-up as a point in the run's colour, and that of ideal scaling."""
     points = [
-        Line(row.run, () if row.speedup is None else ((row.ranks, row.speedup),))
-        for row in scaling.rows
+        curve(row.run, [] if row.speedup is None else [(row.ranks, row.speedup)], number)
+        for number, row in enumerate(scaling.rows)
     ]
     ranks = {row.run: row.ranks for row in scaling.rows}
     starts = {ranks[row.baseline] for row in scaling.rows if row.baseline}
     most = max(ranks.values())
-    ideal = [Line("ideal", ((n, 1.0), (most, most / n)), guide=True) for n in sorted(starts)]
-    return line_plot("Speed-up (dashed: ideal)", "ranks", [*points, *ideal])
+    ideal = [guide("ideal", [(n, 1.0), (most, most / n)]) for n in sorted(starts)]
+    lines = [*points, *ideal]
+    return chart("Speed-up (dashed: ideal)", "ranks", lines, by_whole_numbers(lines))
 
 
 def _shares(scaling: Scaling) -> str:
@@ -93,9 +123,4 @@ def _shares(scaling: Scaling) -> str:
         for row, timing in zip(scaling.rows, scaling.timings, strict=True)
         if (part := timing.shares)
     ]
-    return shares_figure(bars)
-
-
-def shares_figure(bars: Sequence[tuple[str, Sequence[float]]]) -> str:
-    """Draws stacked bars of (name, shares by `ACTIVITIES`) with their legend; "" without any."""
-    return legend(ACTIVITIES) + share_bars(bars, ACTIVITIES) if bars else ""
+    return share_bars(bars, ACTIVITIES)

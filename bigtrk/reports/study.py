@@ -13,9 +13,12 @@ from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord, MeanEdgeMetrics
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports.elements import figures
+from bigtrk.reports.elements.charts import chart, curve
+from bigtrk.reports.elements.first_screen import first_screen
 from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
-from bigtrk.reports.elements.page_parts import header, legend, table_section, write_page
-from bigtrk.reports.elements.plots import Line, line_plot
+from bigtrk.reports.elements.metric_columns import with_interval
+from bigtrk.reports.elements.page_parts import header, table_section, write_page
+from bigtrk.reports.evaluation.headlines import edge_headlines
 from bigtrk.reports.facts import facts
 from bigtrk.reports.page import METRICS
 from bigtrk.reports.summary import finite
@@ -116,13 +119,16 @@ class StudyReport:
     def write(self, page: Path, result: Path) -> None:
         """Writes the page and a JSON file."""
         names = [method.name for method in self.methods]
+        tables = self.tables()
+        lead = f"{len(names)} ways to train, compared after {self.seconds:.0f} s of training."
+        at_end = [(method.name, method.at(self.seconds)) for method in self.methods]
+        numbers = [(name, edge_headlines(s.metrics) if s else []) for name, s in at_end]
         write_page(
             page,
             title=f"bigtrk study: {', '.join(names)}",
-            headers=header("Study", self._facts()),
-            legend=legend(names),
-            plots="".join(self._plot(*metric) for metric in METRICS),
-            tables="".join(table_section(table) for table in self.tables()),
+            first=first_screen(lead, numbers, [tables[0].notes[-1]]),
+            plots=[self._plot(*metric) for metric in METRICS],
+            tables="".join(map(table_section, tables)) + header("Study", self._facts()),
         )
         write_json(result, self.summary())
 
@@ -186,11 +192,11 @@ class StudyReport:
 
     def _plot(self, title: str, metric: str, scale: float) -> str:
         lines = []
-        for method in self.methods:
-            values = [(s.seconds, getattr(s.metrics, metric)) for s in method.curve]
-            known = tuple((t, scale * y) for t, y in values if y is not None)
-            lines.append(Line(method.name, known))
-        return line_plot(title, "seconds of training", lines, whole=False)
+        for number, method in enumerate(self.methods):
+            known = [(s.seconds, with_interval(s.metrics, metric)) for s in method.curve]
+            rows = [(t, *(scale * end for end in ends)) for t, ends in known if ends]
+            lines.append(curve(method.name, rows, number))
+        return chart(title, "seconds of training", lines)
 
 
 def _verdict(found: Sequence[tuple[Method, Scored | None]]) -> str:

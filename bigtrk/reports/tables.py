@@ -8,7 +8,7 @@ from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table
 from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER, metric_cells
 from bigtrk.reports.embedding import embedding_tables
-from bigtrk.reports.evaluation.tables import evaluation_tables, evaluations
+from bigtrk.reports.evaluation.tables import evaluation_tables, named_evaluations
 from bigtrk.reports.facts import engine_name
 from bigtrk.reports.norms import norms_tables
 from bigtrk.reports.roofline import COLUMNS, ROOFLINE_RULE, achieved_cells
@@ -33,7 +33,7 @@ def make_tables(runs: Sequence[Run], scaling: Scaling) -> list[Table]:
         tables += _averages(name, run)
     tables += embedding_tables(runs)
     tables += [*norms_tables(runs), *spikes_tables(runs)]
-    return tables + evaluation_tables(evaluations(runs))
+    return tables + evaluation_tables([found[:2] for found in named_evaluations(runs)])
 
 
 def _speed(runs: Sequence[Run], scaling: Scaling) -> Table:

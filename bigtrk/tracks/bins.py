@@ -1,6 +1,6 @@
-"""Counts in bins of a particle's pT, or of eta: efficiencies and rates against them rest on these.
+"""Counts in bins of a particle's quantities, or of eta: efficiencies and rates rest on these.
 
-Shapes: V values, B bins.
+Shapes: V values, B bins, P particles.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bigtrk.graphs.event_graph import ParticleTable
 from bigtrk.tracks.overlaps import Ids
 
 Floats = NDArray[np.float64]
 
 PT_EDGES = tuple(round(10 ** (step / 6), 3) for step in range(-6, 10))  # GeV
 ETA_EDGES = tuple(step / 2 for step in range(-8, 9))
+VERTEX_EDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # mm
+HITS_EDGES = (*(float(hits) for hits in range(1, 21)), 25.0, 30.0, 50.0)
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,21 @@ class BinnedRatio:
 
 
 Bins = dict[str, BinnedRatio]
+Axes = dict[str, tuple[Floats, tuple[float, ...]]]
+
+
+def axes_of(particles: ParticleTable) -> Axes:
+    """Returns the values [P] of the quantities of particles against which ratios are shown, and the
+    limits of their bins: pt (GeV), eta, hits, and vertex, the distance of the production vertex
+    from the beam line (mm), at least the first limit. A value that is not known is NaN.
+    """
+    x, y = particles.vertex.double().numpy()[:, :2].T
+    return {
+        "pt": (particles.pt.double().numpy(), PT_EDGES),
+        "eta": (particles.eta.double().numpy(), ETA_EDGES),
+        "vertex": (np.maximum(np.hypot(x, y), VERTEX_EDGES[0]), VERTEX_EDGES),
+        "hits": (particles.nhits.double().numpy(), HITS_EDGES),
+    }
 
 
 def binned_ratio(

@@ -3,13 +3,13 @@
 Shapes: C reconstructable particles.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio
+from bigtrk.tracks.bins import Axes, Bins, axes_of, binned_ratio
 from bigtrk.tracks.overlaps import Ids
 
 CATEGORIES = ("found", "no_true_edges", "too_few_true_edges", "true_edges_cut", "merged")
@@ -38,21 +38,16 @@ def first_that_fits(conditions: Sequence[Mask]) -> Ids:
 
 
 def loss_bins(category: Ids, particle: Ids, particles: ParticleTable) -> Bins:
-    """Bins each category's share of particles by pT and eta: category [C], particle [C].
+    """Bins each category's share of particles by `axes_of`: category [C], particle [C].
 
     particle: rows of the table. The names are "found_by_pt", "found_by_eta" and so on.
     """
-    columns = {"pt": (particles.pt, PT_EDGES), "eta": (particles.eta, ETA_EDGES)}
-    axes = {
-        axis: (column.double().numpy()[particle], edges)
-        for axis, (column, edges) in columns.items()
-    }
-    return category_bins(category, CATEGORIES, axes)
+    axes = axes_of(particles).items()
+    chosen = {axis: (values[particle], edges) for axis, (values, edges) in axes}
+    return category_bins(category, CATEGORIES, chosen)
 
 
-def category_bins(
-    category: Ids, names: Sequence[str], axes: Mapping[str, tuple[Floats, tuple[float, ...]]]
-) -> Bins:
+def category_bins(category: Ids, names: Sequence[str], axes: Axes) -> Bins:
     """Bins each category's share of particles: category [C], its places among `names`.
 
     axes: of each quantity the particles' values [C] and the limits of its bins. The names are

@@ -6,7 +6,7 @@ Shapes: N hits, T tracks.
 import numpy as np
 
 from bigtrk.graphs.event_graph import ParticleTable
-from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Bins, Floats, binned_ratio
+from bigtrk.tracks.bins import ETA_EDGES, Bins, Floats, axes_of, binned_ratio
 from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.matching import Judgement
 from bigtrk.tracks.overlaps import Ids
@@ -17,19 +17,16 @@ def track_bins(
 ) -> Bins:
     """Bins one event's particles and tracks by what became of them: track_id [N], hit_eta [N].
 
-    efficiency_by_pt, efficiency_by_eta: reconstructed among reconstructable particles.
-    duplicates_by_pt, duplicates_by_eta: those with more than one track among the reconstructed.
+    efficiency_by_pt and so on, by `axes_of`: reconstructed among reconstructable particles.
+    duplicates_by_pt and so on: those with more than one track among the reconstructed.
     fakes_by_eta: tracks that match no particle, by the mean eta of their hits.
     """
     found = judgement.reconstructed
     twice = judgement.n_tracks[found] > 1
     track_eta = _mean_eta(judgement.track_id, track_id, hit_eta)
     bins = {"fakes_by_eta": binned_ratio(track_eta, ~judgement.matched, ETA_EDGES)}
-    for name, column, edges in (
-        ("pt", particles.pt, PT_EDGES),
-        ("eta", particles.eta, ETA_EDGES),
-    ):
-        values = column.double().numpy()[judgement.particle]
+    for name, (column, edges) in axes_of(particles).items():
+        values = column[judgement.particle]
         bins[f"efficiency_by_{name}"] = binned_ratio(values, found, edges)
         bins[f"duplicates_by_{name}"] = binned_ratio(values[found], twice, edges)
     return bins

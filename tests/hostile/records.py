@@ -19,6 +19,9 @@ from tests.reports.run_folders import (
 CONFIGURATION = Configuration.model_validate({"model": {"hidden": 4, "layers": 2}})
 
 
+SCORES = {"limits": [0.0, 0.5, 1.0], "target": [1, 9], "other": [2, 2], "false": [30, 6]}
+
+
 def run_json() -> dict[str, Any]:
     config = CONFIGURATION.model_dump(mode="json")
     data = DataRecord(train_events=6, validation_events=2, nodes=1200, edges=5100)
@@ -74,7 +77,7 @@ def best_json() -> dict[str, Any]:
 
 
 def evaluation_json() -> dict[str, Any]:
-    return binned_evaluation_record().model_dump(mode="json")
+    return {**binned_evaluation_record().model_dump(mode="json"), "scores": SCORES}
 
 
 def series_json() -> dict[str, Any]:
@@ -93,4 +96,4 @@ def series_json() -> dict[str, Any]:
 
 
 def pipeline_evaluation_json() -> dict[str, Any]:
-    return pipeline_evaluation().model_dump(mode="json")
+    return {**pipeline_evaluation().model_dump(mode="json"), "scores": SCORES}

@@ -17,12 +17,7 @@ from bigtrk.events.truth import hit_particles
 from bigtrk.graphs.coordinates import hit_coordinates
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.pipeline.evaluation.event_losses import CATEGORIES, EventLosses, event_losses
-from bigtrk.pipeline.evaluation.particle_axes import (
-    DISTANCE_EDGES,
-    HITS_EDGES,
-    VERTEX_EDGES,
-    nearest_distances,
-)
+from bigtrk.pipeline.evaluation.particle_axes import DISTANCE_EDGES, nearest_distances
 from bigtrk.pipeline.evaluation.summary import (
     PARTS,
     loss_bins_record,
@@ -31,8 +26,9 @@ from bigtrk.pipeline.evaluation.summary import (
     tracks_record,
 )
 from bigtrk.pipeline.stages import Pipeline
-from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES
+from bigtrk.tracks.bins import ETA_EDGES, HITS_EDGES, PT_EDGES, VERTEX_EDGES
 from bigtrk.tracks.builders.components import Components
+from bigtrk.tracks.edge_scores import SCORE_LIMITS
 from bigtrk.tracks.matching import Criteria
 from tests.oracle import stage_losses as plain
 
@@ -188,6 +184,11 @@ def test_what_stages_leave_is_what_plain_python_counts(
             assert counts.target_edges == len(left & target)
             found = seen.categories.count("found")
             assert counts.findable == (found if stage == "builder" else sum(findable))
+        above = losses.scores[:, SCORE_LIMITS.index(CUT) :].sum(axis=1).tolist()
+        kept = losses.stages["classifier"]
+        others = kept.true_edges - kept.target_edges
+        assert above == [kept.target_edges, others, kept.edges - kept.true_edges]
+        assert losses.scores.sum() == losses.stages["filter"].edges
 
 
 def test_numbers_add_up(sent: list[tuple[Event, Pipeline, EventLosses]]) -> None:

@@ -32,7 +32,7 @@ def test_norms_of_a_run(tmp_path: Path) -> None:
     assert list(summary["decoder"].values()) == [3.5, 5.0, 4, 1.0, 1.0]
     write_html([run], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert ">Norm of the gradient</text>" in page
+    assert 'aria-label="Norm of the gradient"' in page
     assert ">Norms</h2>" in page
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from bigtrk.records.metrics import EpochRecord, MeanEdgeMetrics, ValidationRecord
 from bigtrk.reports.study import StudyReport
+from tests.reports.pages import self_contained
 from tests.reports.run_folders import (
     epoch_record,
     run_record,
@@ -70,9 +71,12 @@ def test_tables_say_who_wins_and_by_how_much(report: StudyReport) -> None:
 
 def test_page_and_console(report: StudyReport, tmp_path: Path) -> None:
     report.write(tmp_path / "page.html", tmp_path / "study.json")
-    page = (tmp_path / "page.html").read_text()
-    assert page.count("<svg") == 3
-    assert "seconds of training" in page
+    page = self_contained(tmp_path / "page.html")
+    assert [figure.title for figure in page.figures] == ["Efficiency, %", "Purity, %", "AUC, %"]
+    auc = page.figure("AUC, %")
+    assert (auc.trace("slow")["x"], auc.trace("slow")["y"]) == ([7, 14, 24, 28], [81, 82, 93, 95])
+    assert auc.layout["xaxis"]["title"]["text"] == "seconds of training"
+    assert "Highest AUC: slow, 3.000 points above fast." in page.texts
     console = Console(record=True, force_terminal=True, width=100)
     report.show(console)
     assert "After 2 epochs" in console.export_text()

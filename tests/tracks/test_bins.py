@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import whole_sector
-from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, BinnedRatio, added, binned_ratio
+from bigtrk.tracks.bins import (
+    ETA_EDGES,
+    HITS_EDGES,
+    PT_EDGES,
+    VERTEX_EDGES,
+    BinnedRatio,
+    added,
+    binned_ratio,
+)
 from bigtrk.tracks.edge_bins import edge_bins
 from bigtrk.tracks.edge_metrics import edge_metrics
 from bigtrk.tracks.evaluation import TrackOptions, score_tracks
@@ -117,8 +125,14 @@ def test_particles_and_tracks(
             fakes.append((math.fsum(hit_eta[i] for i in own) / len(own), not owners))
     size = {p: of_hit.count(p) + (mode == "strict") for p in ids}
     wanted = [p for p in ids if size[p] >= 2 and (pt_min == 0 or pts[p] >= pt_min)]
-    for name, values, edges in (("pt", pts, PT_EDGES), ("eta", etas, ETA_EDGES)):
-        value = {p: float(np.float32(values[p])) for p in ids}
+    n_hits = {p: float(of_hit.count(p) + 1) for p in ids}
+    at_beam = dict.fromkeys(ids, VERTEX_EDGES[0])
+    for name, values, edges in (
+        *(("pt", pts, PT_EDGES), ("eta", etas, ETA_EDGES)),
+        *(("hits", n_hits, HITS_EDGES), ("vertex", at_beam, VERTEX_EDGES)),
+    ):
+        single = name in ("pt", "eta")  # columns of the table in single precision
+        value = {p: float(np.float32(values[p])) if single else values[p] for p in ids}
         found = [(value[p], times[p] > 0) for p in wanted]
         twice = [(value[p], times[p] > 1) for p in wanted if times[p]]
         assert flat(bins[f"efficiency_by_{name}"]) == by_hand(found, edges)

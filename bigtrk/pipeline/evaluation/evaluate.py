@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
+
 from bigtrk.console import complain, follow
 from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError, printable
@@ -22,6 +24,7 @@ from bigtrk.records.pipeline import PIPELINE, PipelineRecord
 from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord
 from bigtrk.records.record import read_record
 from bigtrk.tracks.matching import Criteria
+from bigtrk.training.evaluation.track_records import edge_scores_record
 from bigtrk.training.model_files import load_model, model_configuration
 
 MOST_NOTES = 20
@@ -58,6 +61,7 @@ def evaluate_pipeline(folder: Path, events: Path, criteria: Criteria) -> Pipelin
         matching_fraction=criteria.matching_fraction,
         edge_cut=edge_cut,
         stages=stages_left(losses),
+        scores=edge_scores_record(np.sum([event.scores for event in losses], axis=0)),
         tracks=tracks_record(losses, criteria.matchings()),
         losses=loss_counts(losses),
         loss_bins=loss_bins_record(losses),

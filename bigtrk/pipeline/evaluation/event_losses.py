@@ -16,6 +16,7 @@ from bigtrk.pipeline.passage import Passage
 from bigtrk.pipeline.stages import Pipeline
 from bigtrk.tracks.bins import Bins
 from bigtrk.tracks.builders.builder import NO_TRACK
+from bigtrk.tracks.edge_scores import score_counts
 from bigtrk.tracks.evaluation import JudgedTracks, budget_matching
 from bigtrk.tracks.judging import judge_hits
 from bigtrk.tracks.losses import category_bins, first_that_fits
@@ -29,12 +30,14 @@ CATEGORIES = ("found", "hits", "radius", "filter", "true_edges_cut", "merged", "
 @dataclass(frozen=True)
 class EventLosses:
     """An event of `hits` hits after the pipeline: its tracks judged by every matching, what each
-    stage leaves by its name, from EVENT to BUILDER, and particles by CATEGORIES, also in bins.
+    stage leaves by its name, from EVENT to BUILDER, the classifier's `score_counts` [3, B], and
+    particles by CATEGORIES, also in bins.
     """
 
     hits: int
     tracks: JudgedTracks
     stages: dict[str, StageCounts]
+    scores: Ids
     losses: list[int]
     loss_bins: Bins
     passage: Passage
@@ -64,6 +67,7 @@ def event_losses(
         hits=len(tracks),
         tracks=judge_hits(event, tracks, criteria.matchings()),
         stages={**stages.counts, BUILDER: stages.of_tracks(event, tracks, found)},
+        scores=stages.scores,
         losses=np.bincount(category, minlength=len(CATEGORIES)).tolist(),
         loss_bins=category_bins(category, CATEGORIES, axes),
         passage=passage,
@@ -73,8 +77,11 @@ def event_losses(
 class _WatchedStages:
     """Counts what stages leave (Watch), and says which particles can then still be found.
 
-    findable: of each category of loss but the last, in their order, a mask [C].
+    findable: of each category of loss but the last, in their order, a mask [C]. scores: the
+    classifier's `score_counts` [3, B].
     """
+
+    scores: Ids
 
     def __init__(self, truth: EventTruth, edge_cut: float) -> None:
         self._truth, self._edge_cut = truth, edge_cut
@@ -88,6 +95,8 @@ class _WatchedStages:
         self.findable.append(self._truth.found_by_components(kept[:, are_true]))
         self.counts[stage] = self._truth.counts(kept, are_true, self.findable[-1])
         if scores is not None:
+            true = self._truth.are_true(edges)
+            self.scores = score_counts(scores, true, self._truth.are_target(edges, true))
             self.findable.append(self._truth.found_by_components(kept))
 
     def of_tracks(self, event: Event, tracks: Ids, found: Mask) -> StageCounts:

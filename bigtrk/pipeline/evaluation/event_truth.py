@@ -66,12 +66,17 @@ class EventTruth:
         """Says which edges are true: [2, E] -> [E]."""
         return are_true(edges, self.true, len(self._particle_id))
 
+    def are_target(self, edges: Ids, are_true: Mask) -> Mask:
+        """Says which edges are true ones of wanted particles: [2, E], [E] -> [E]."""
+        of_wanted: Mask = are_true & self._is_wanted[edges[0]]
+        return of_wanted
+
     def counts(self, edges: Ids, are_true: Mask, findable: Mask) -> StageCounts:
         """Counts what a stage leaves: edges [2, E], are_true [E], findable [C]."""
         return StageCounts(
             edges=edges.shape[1],
             true_edges=int(are_true.sum()),
-            target_edges=int((are_true & self._is_wanted[edges[0]]).sum()),
+            target_edges=int(self.are_target(edges, are_true).sum()),
             findable=int(findable.sum()),
         )
 

@@ -10,18 +10,14 @@ from scipy.spatial import cKDTree
 
 from bigtrk.events.event import Event
 from bigtrk.events.truth import particle_kinematics
-from bigtrk.tracks.bins import ETA_EDGES, PT_EDGES, Floats
+from bigtrk.tracks.bins import ETA_EDGES, HITS_EDGES, PT_EDGES, VERTEX_EDGES, Axes, Floats
 from bigtrk.tracks.overlaps import Ids
 
 FULL_TURN = 2 * math.pi
 DISTANCE_EDGES = tuple(round(10 ** (step / 3), 4) for step in range(-9, 4))
-VERTEX_EDGES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # mm
-HITS_EDGES = (*(float(hits) for hits in range(1, 21)), 25.0, 30.0, 50.0)
 
 
-def particle_axes(
-    event: Event, particle: Ids, min_hits: int
-) -> dict[str, tuple[Floats, tuple[float, ...]]]:
+def particle_axes(event: Event, particle: Ids, min_hits: int) -> Axes:
     """Returns the values [C] and the limits of the bins of each quantity of particles, given as
     rows of `particle_kinematics` [C].
 

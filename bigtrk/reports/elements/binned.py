@@ -1,11 +1,11 @@
 """Ratios in bins, with binomial errors: tables and curves of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from bigtrk.records.evaluation import Binned
-from bigtrk.reports.elements import figures
+from bigtrk.reports.elements import charts, figures
 from bigtrk.reports.elements.estimates import wilson
-from bigtrk.reports.elements.plots import Line
 
 BINNED_RULE = (
     "Bars and ±: Wilson's score interval (1927) at one standard deviation (68.3 %), and half its "
@@ -56,20 +56,22 @@ def curve(
     log: bool = False,
     dashed: bool = False,
     place: float = 0.5,
-) -> Line:
-    """Draws the ratio in percent in each bin that counts anything, with its interval, at `place`
-    between the bin's limits (0 to 1), `log`: between their logarithms. A dashed curve has no
-    intervals.
+) -> Any:
+    """Makes a curve of plotly: the ratio in percent in each bin that counts anything, with its
+    interval, at `place` between the bin's limits (0 to 1), `log`: between their logarithms. A
+    dashed curve has no intervals. The counts are said where the pointer is.
     """
-    if binned is None:
-        return Line(name, (), colour=colour)
-    points, errors = [], []
-    limits = zip(binned.edges, binned.edges[1:], strict=False)
-    for (low, high), part, whole in zip(limits, binned.part, binned.whole, strict=True):
+    rows: list[tuple[float, ...]] = []
+    counts = []
+    limits = zip(binned.edges, binned.edges[1:], strict=False) if binned else ()
+    parts = zip(binned.part, binned.whole, strict=True) if binned else ()
+    for (low, high), (part, whole) in zip(limits, parts, strict=True):
         if whole:
             x = low * (high / low) ** place if log else low + (high - low) * place
-            points.append((x, 100 * part / whole))
-            least, most = wilson(part / whole, whole)
-            errors.append((x, 100 * least, 100 * most))
-    bars = () if dashed else tuple(errors)
-    return Line(name, tuple(points), errors=bars, dashed=dashed, colour=colour)
+            ends = (100 * end for end in wilson(part / whole, whole))
+            rows.append((x, 100 * part / whole, *(() if dashed else ends)))
+            counts.append(f"{low:g} to {high:g}: {part} of {whole}")
+    line = charts.curve(name, rows, colour, dash="dash" if dashed else "solid")
+    if not rows:
+        return line
+    return line.update(text=counts, hovertemplate="%{y:.2f} %<br>%{text}")

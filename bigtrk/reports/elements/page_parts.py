@@ -1,26 +1,47 @@
-"""The parts of a page: inline style, inline SVG, no script."""
+"""The parts of a page: one file with its style, script and figures, which needs nothing else."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from plotly import __version__ as plotly_version
+from plotly.offline import get_plotlyjs
+
+from bigtrk import __version__
 from bigtrk.disk.files import write_atomically
 from bigtrk.errors import printable_lines
+from bigtrk.reports.elements.charts import theme
 from bigtrk.reports.elements.layout import Table
-from bigtrk.reports.elements.plots import COLOURS
 
 
-def write_page(path: Path, title: str, headers: str, legend: str, plots: str, tables: str) -> None:
-    """Writes a page of these parts, all but the title HTML, to `path`, atomically."""
+def write_page(path: Path, title: str, first: str, plots: Iterable[str], tables: str) -> None:
+    """Writes a page of these parts, all but the title HTML, to `path`, atomically.
+
+    first: what stands above the plots. plots, tables: with figures, which are drawn when they come
+    into view.
+    """
     template = Template(files("bigtrk.reports.elements").joinpath("page.html").read_text("utf-8"))
-    page = template.substitute(
-        title=escape(title), headers=headers, legend=legend, plots=plots, tables=tables
-    )
+    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, bigtrk {__version__}, plotly {plotly_version}"
     # Names of files may hold halves of characters, which no encoding knows.
-    shown = printable_lines(page)
-    write_atomically(path, lambda temporary: temporary.write_text(shown, "utf-8"))
+    shown = {
+        "title": printable_lines(escape(title)),
+        "first": printable_lines(first),
+        "plots": printable_lines("".join(plots)),
+        "tables": printable_lines(tables),
+    }
+    page = template.substitute(shown, made=f"Made {made}.", theme=theme(), plotly=_plotly())
+    write_atomically(path, lambda temporary: temporary.write_text(page, "utf-8"))
+
+
+@cache
+def _plotly() -> str:
+    """Returns the script of plotly, 4.8 MB."""
+    script: str = get_plotlyjs()
+    return script
 
 
 def header(title: str, facts: dict[str, str]) -> str:
@@ -29,13 +50,12 @@ def header(title: str, facts: dict[str, str]) -> str:
     return f"<section><h2>{escape(title)}</h2><dl>{pairs}</dl></section>"
 
 
-def legend(names: Sequence[str]) -> str:
-    """Says what each colour stands for."""
-    items = (
-        f'<span class="key"><i class="s{index % COLOURS}"></i>{escape(name)}</span>'
-        for index, name in enumerate(names)
-    )
-    return f'<p class="legend">{"".join(items)}</p>'
+def plots_section(title: str, plots: Iterable[str], notes: Iterable[str] = ()) -> str:
+    """Makes a section of plots, with notes above them; "" without any plot."""
+    drawn = "".join(plots)
+    told = "".join(f"<p>{escape(note)}</p>" for note in notes)
+    head = f"<h2>{escape(title)}</h2>{told}"
+    return f'<section>{head}<div class="plots">{drawn}</div></section>' if drawn else ""
 
 
 def table_section(table: Table, figure: str = "") -> str:

@@ -1,84 +1,68 @@
-"""Plots of an evaluation against pT and eta: on a page of their own, and for a run's report."""
+"""The page of an evaluation, and its sections in a run's report."""
 
-from collections.abc import Iterator
+import shlex
 from html import escape
 from pathlib import Path
 
-from bigtrk.records.evaluation import Binned, EvaluationRecord, Judged, TrackRecord
-from bigtrk.reports.elements.binned import BINNED_RULE, curve
-from bigtrk.reports.elements.page_parts import legend, table_section, write_page
-from bigtrk.reports.elements.plots import Line, line_plot
-from bigtrk.reports.evaluation.tables import CATEGORIES, evaluation_tables
-
-MODES = ("strict", "acorn")
-LOST = {name: what for name, what in CATEGORIES.items() if name != "found"}
-NAMES = (*MODES, "edges", *LOST.values())
-KEY = f"Tracks: ATLAS matching; dashes: perfect scores. Lost: strict mode. {BINNED_RULE}"
-# Places in a bin where curves have their points, so that error bars stand side by side.
-PLACES = dict(zip(NAMES, (0.44, 0.56, 0.5, 0.38, 0.46, 0.54, 0.62), strict=True))
-AXES = (("pt", "pT, GeV"), ("eta", "eta"))
+from bigtrk.records.evaluation import EvaluationRecord
+from bigtrk.records.run_folder import Run
+from bigtrk.reports.elements.first_screen import first_screen
+from bigtrk.reports.elements.page_parts import header, plots_section, table_section, write_page
+from bigtrk.reports.evaluation.bin_plots import KEY, bin_plots
+from bigtrk.reports.evaluation.headlines import evaluation_headlines, evaluation_verdict
+from bigtrk.reports.evaluation.score_plots import EDGES_RULE, TRACKS_RULE, best_scan, score_plots
+from bigtrk.reports.evaluation.tables import evaluation_tables
+from bigtrk.reports.facts import facts, sentence
 
 
-def write_evaluation_html(record: EvaluationRecord, path: Path) -> None:
-    """Writes the page of one evaluation to `path`, atomically."""
+def write_evaluation_html(record: EvaluationRecord, path: Path, run: Run | None = None) -> None:
+    """Writes the page of one evaluation to `path`, atomically. run: whose model was evaluated."""
+    name = run.folder.resolve().name if run else "the model"
+    known = facts(run) if run else {}
+    of_data = {
+        "evaluated on": f"{record.events} events of {record.data}",
+        "evaluated": f"{record.made:%Y-%m-%d %H:%M} {record.made.tzname()}",
+    }
+    lead = f"{sentence(run)} " if run else ""
+    lead += f"Evaluated on {record.events} events of {record.data}, {record.made:%Y-%m-%d}."
+    numbers = [(name, evaluation_headlines(record))]
     write_page(
         path,
-        title=f"bigtrk evaluation: {record.data}",
-        headers="",
-        legend=_key(record),
-        plots="".join(_plots(record)),
-        tables="".join(table_section(table) for table in evaluation_tables([("", record)])),
+        title=f"bigtrk evaluation: {name} on {record.data}",
+        first=first_screen(lead, numbers, evaluation_verdict(record)),
+        plots="",
+        tables=evaluation_sections("", record, run)
+        + "".join(table_section(table) for table in evaluation_tables([("", record)]))
+        + header("What was evaluated", {**known, **of_data}),
     )
 
 
-def evaluation_section(name: str, record: EvaluationRecord) -> str:
-    """Returns the plots of an evaluation as a section of a report; "" where nothing is in bins."""
-    plots = "".join(_plots(record))
-    if not plots:
-        return ""
-    title = escape(f"Evaluation of {name} against pT and eta")
-    return f'<section><h2>{title}</h2>{_key(record)}<div class="plots">{plots}</div></section>'
+def evaluation_sections(name: str, record: EvaluationRecord, run: Run | None) -> str:
+    """Makes the sections of plots of an evaluation; `name` goes into their titles. run: for the
+    command that uses the best cut.
+    """
+    whose = f"Evaluation of {name}" if name else "Evaluation"
+    notes = (TRACKS_RULE, EDGES_RULE) if record.tracks and record.tracks.scan else (EDGES_RULE,)
+    by_score = plots_section(f"{whose} against the score", score_plots(record), notes)
+    return (
+        by_score
+        + (_best_cut(record, run) if by_score else "")
+        + plots_section(f"{whose} in bins", bin_plots(record), (KEY,))
+    )
 
 
-def _key(record: EvaluationRecord) -> str:
-    return legend(NAMES) + f"<p>{escape(KEY)}</p>" if any(_plots(record)) else ""
-
-
-def _plots(record: EvaluationRecord) -> Iterator[str]:
-    """Draws by pT and by eta efficiency, particles lost, duplicates; fakes by eta; then edges."""
-    tracks = record.tracks or TrackRecord()
-    for axis, label in AXES:
-        yield _plot("Track efficiency, %", label, _by_mode(tracks, f"efficiency_by_{axis}"))
-        yield _plot("Particles lost, %", label, _lost(tracks, axis))
-        yield _plot("Found more than once, %", label, _by_mode(tracks, f"duplicates_by_{axis}"))
-    yield _plot("Fake tracks, %", "eta", _by_mode(tracks, "fakes_by_eta"))
-    for axis, label in AXES:
-        efficiency = getattr(record.edge_bins, f"efficiency_by_{axis}")
-        yield _plot("Edge efficiency, %", label, [_curve("edges", efficiency, axis)])
-    yield _plot("Edge purity, %", "eta", [_curve("edges", record.edge_bins.purity_by_eta, "eta")])
-
-
-def _by_mode(tracks: TrackRecord, name: str) -> list[Line]:
-    """Draws the model in each mode, and perfect scores dashed."""
-    axis = name.rpartition("_")[2]
-    perfect = tracks.perfect or Judged()
-    return [
-        *(_curve(mode, getattr(tracks.bins(mode), name), axis) for mode in MODES),
-        *(_curve(mode, getattr(perfect.bins(mode), name), axis, dashed=True) for mode in MODES),
-    ]
-
-
-def _lost(tracks: TrackRecord, axis: str) -> list[Line]:
-    return [
-        _curve(what, tracks.loss_bins.get(f"{name}_by_{axis}"), axis) for name, what in LOST.items()
-    ]
-
-
-def _curve(name: str, binned: Binned | None, axis: str, dashed: bool = False) -> Line:
-    shown = f"{name}, perfect scores" if dashed else name
-    colour, log = NAMES.index(name), axis == "pt"
-    return curve(shown, binned, colour, log=log, dashed=dashed, place=PLACES[name])
-
-
-def _plot(title: str, label: str, lines: list[Line]) -> str:
-    return line_plot(title, label, lines, whole=False, log=label == AXES[0][1])
+def _best_cut(record: EvaluationRecord, run: Run | None) -> str:
+    """Says which cut makes the best tracks, and the command that uses it or that finds it."""
+    folder = shlex.quote(str(run.folder)) if run else "RUN"
+    tracks = record.tracks
+    best = best_scan(tracks.scan) if tracks else None
+    if tracks is None or best is None:
+        told = "To see tracks by other cuts, and the best one:"
+        command = f"bigtrk evaluate {folder} {shlex.quote(record.data)} --tracks --scan-cuts"
+    else:
+        told = f"The best cut for tracks is {best.score_cut:g}. To use it:"
+        command = (
+            f"bigtrk infer {folder} GRAPHS TRACKS --builder {shlex.quote(tracks.builder)} "
+            f"--score-cut {best.score_cut:g}"
+        )
+    return f"<p>{escape(told)} <code>{escape(command)}</code></p>"

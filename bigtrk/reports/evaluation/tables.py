@@ -43,10 +43,10 @@ LIMITS_RULE = (
 Evaluated = tuple[str, EvaluationRecord]
 
 
-def evaluations(runs: Sequence[Run]) -> list[Evaluated]:
+def named_evaluations(runs: Sequence[Run]) -> list[tuple[str, EvaluationRecord, Run]]:
     """Returns evaluations by name: the run's, with the data folder's where it has several."""
     return [
-        (f"{name} on {folder}" if len(run.evaluations) > 1 else name, record)
+        (f"{name} on {folder}" if len(run.evaluations) > 1 else name, record, run)
         for name, run in zip(labels(runs), runs, strict=True)
         for folder, record in zip(_data_folders(run.evaluations), run.evaluations, strict=True)
     ]

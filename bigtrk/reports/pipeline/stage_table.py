@@ -28,30 +28,43 @@ RULE = (
 
 
 @dataclass(frozen=True)
-class _Shares:
+class Shares:
     """Shares that a stage leaves, in the columns' order; None where they say nothing."""
 
     efficiency: float | None
     purity: float | None
     findable: float | None
 
+    def since(self, before: "Shares") -> "Shares":
+        """Returns what was gained since the stage before; losses are below 0."""
+        return Shares(
+            _gain(before.efficiency, self.efficiency),
+            _gain(before.purity, self.purity),
+            _gain(before.findable, self.findable),
+        )
+
+
+def stage_shares(record: PipelineEvaluationRecord) -> list[Shares]:
+    """Returns what each stage leaves."""
+    return [_shares(record, stage) for stage in record.stages]
+
 
 def stage_table(record: PipelineEvaluationRecord) -> Table:
     """Makes a row per stage, and one of the true edges that there are."""
-    before = _Shares(None, None, 1.0)
+    before = Shares(None, None, 1.0)
     rows = []
-    for stage in record.stages:
-        shares = _shares(record, stage)
+    for stage, shares in zip(record.stages, stage_shares(record), strict=True):
+        gained = shares.since(before)
         rows.append(
             (
                 STAGES.get(stage.stage, stage.stage),
                 figures.count(stage.edges / record.events if record.events else None),
                 figures.percent(shares.efficiency, 2),
-                _difference(before.efficiency, shares.efficiency),
+                figures.percent(_lost(gained.efficiency), 2),
                 figures.percent(shares.purity, 2),
-                _difference(shares.purity, before.purity),
+                figures.percent(gained.purity, 2),
                 figures.percent(shares.findable, 2),
-                _difference(before.findable, shares.findable),
+                figures.percent(_lost(gained.findable), 2),
                 figures.seconds(stage.seconds or None),
             )
         )
@@ -60,10 +73,10 @@ def stage_table(record: PipelineEvaluationRecord) -> Table:
     return Table("What each stage leaves", COLUMNS, tuple(rows), (RULE, cut))
 
 
-def _shares(record: PipelineEvaluationRecord, stage: StageLeft) -> _Shares:
+def _shares(record: PipelineEvaluationRecord, stage: StageLeft) -> Shares:
     event = record.stages[0]
     target_and_false = stage.edges - stage.true_edges + stage.target_edges
-    return _Shares(
+    return Shares(
         efficiency=_ratio(stage.target_edges, event.target_edges),
         # All that are there are true before any stage.
         purity=None if stage is event else _ratio(stage.target_edges, target_and_false),
@@ -75,5 +88,9 @@ def _ratio(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _difference(more: float | None, less: float | None) -> str:
-    return figures.percent(None if more is None or less is None else more - less, 2)
+def _gain(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _lost(gained: float | None) -> float | None:
+    return None if gained is None else -gained

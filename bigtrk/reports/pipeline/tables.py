@@ -41,6 +41,7 @@ SHORT = {
     "builder": "builder %",
 }
 
+LOSSES = "Where particles are lost"
 LOSSES_RULE = (
     "ATLAS matching, strict mode; each particle is in the first row that fits. Detector: even all "
     "its true edges together give no track. Radius graph, filter, classifier (edges above the "
@@ -66,7 +67,7 @@ def _losses(record: PipelineEvaluationRecord) -> Table:
         if name in record.losses
     )
     columns = ("particles to be found", "particles", "%")
-    return Table("Where particles are lost", columns, rows, (LOSSES_RULE, BINNED_RULE))
+    return Table(LOSSES, columns, rows, (LOSSES_RULE, BINNED_RULE))
 
 
 def _tracks(record: PipelineEvaluationRecord) -> Table:

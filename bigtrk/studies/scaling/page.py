@@ -1,17 +1,20 @@
 """The report of scaling series as one HTML page that needs nothing else."""
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from html import escape
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from bigtrk.records.metrics import EpochRecord
+from bigtrk.reports.elements.charts import by_whole_numbers, chart, curve, guide, share_bars
 from bigtrk.reports.elements.estimates import Estimate
+from bigtrk.reports.elements.first_screen import Headline, first_screen
 from bigtrk.reports.elements.layout import Table
-from bigtrk.reports.elements.page_parts import header, legend, table_section, write_page
-from bigtrk.reports.elements.plots import Line, line_plot
-from bigtrk.reports.page import METRICS, shares_figure
+from bigtrk.reports.elements.metric_columns import with_interval
+from bigtrk.reports.elements.page_parts import header, plots_section, table_section, write_page
+from bigtrk.reports.headlines import time_limit
+from bigtrk.reports.page import ACTIVITIES, METRICS
+from bigtrk.reports.scaling import time_run
 from bigtrk.reports.tables import TIME_SHARES
 from bigtrk.studies.scaling.points import Point
 from bigtrk.studies.scaling.series import Series
@@ -22,6 +25,7 @@ CURVES = (
     ("Parallel efficiency, %", "efficiency", 100),
     ("Epoch, s", "epoch_seconds", 1),
 )
+TIME = "seconds of training"
 KEY = (
     "Bars of speed-up, efficiency and seconds: one standard error over repeats; coloured dashes: "
     "predicted; grey: ideal. Bars of validation metrics: binomial intervals."
@@ -40,14 +44,56 @@ def write_series_html(
     write_page(
         path,
         title=f"bigtrk scaling: {', '.join(names)}",
-        headers="".join(header(title, facts) for title, facts in headers),
-        legend=legend(names) + f"<p>{KEY}</p>",
-        plots="".join([*_curves(names, points), *_by_ranks(names, points)]),
-        tables="".join(_over_time(series) for series in every)
+        first=first_screen(_lead(headers), _headlines(points), _verdicts(names, points)),
+        plots=[*_curves(names, points), *_by_ranks(names, points)],
+        tables=f"<p>{KEY}</p>"
+        + "".join(_over_time(series) for series in every)
         + "".join(
             table_section(x, _shares(points) if x.title == TIME_SHARES else "") for x in tables
-        ),
+        )
+        + "".join(header(title, facts) for title, facts in headers),
     )
+
+
+def _lead(headers: Blocks) -> str:
+    """Says what was trained on what."""
+    told = [
+        f"{title}: {facts['model']}; {facts['scaling']}; {facts['engine']}, {facts['machine']}."
+        for title, facts in headers
+    ]
+    return " ".join(told)
+
+
+def _headlines(points: Sequence[Point]) -> list[tuple[str, list[Headline]]]:
+    """Lists the numbers of the most ranks of each series."""
+    last = {point.series: point for point in points}
+    return [
+        (
+            f"{name}, {point.ranks} ranks",
+            [
+                _with_error("speed-up", point.speedup, 1.0, 2),
+                _with_error("parallel efficiency, %", point.efficiency, 100.0, 1),
+                _with_error("s per epoch", point.epoch_seconds, 1.0, 2),
+            ],
+        )
+        for name, point in last.items()
+    ]
+
+
+def _with_error(label: str, value: Estimate, scale: float, decimals: int) -> Headline:
+    shown = value.times(scale)
+    error = "" if shown.error is None else f"±{shown.error:,.{decimals}f}; {shown.n} repeats"
+    return Headline(label, f"{shown.mean:,.{decimals}f}", error)
+
+
+def _verdicts(names: Sequence[str], points: Sequence[Point]) -> list[str]:
+    """Says of each series what limits it on the most ranks."""
+    last = {point.series: point for point in points}
+    return [
+        f"{name}, {last[name].ranks} ranks: {limit}"
+        for name in names
+        for limit in time_limit(time_run(last[name].runs[0]))
+    ]
 
 
 def _curves(names: Sequence[str], points: Sequence[Point]) -> Iterator[str]:
@@ -55,66 +101,83 @@ def _curves(names: Sequence[str], points: Sequence[Point]) -> Iterator[str]:
     ranks = [point.ranks for point in points]
     first, last = min(ranks), max(ranks)
     ideal = {
-        "speedup": Line("ideal", ((first, 1.0), (last, last / first)), guide=True),
-        "efficiency": Line("ideal", ((first, 100.0), (last, 100.0)), guide=True),
+        "speedup": guide("ideal", [(first, 1.0), (last, last / first)]),
+        "efficiency": guide("ideal", [(first, 100.0), (last, 100.0)]),
     }
     for title, what, scale in CURVES:
         lines = []
-        for colour, name in enumerate(names):
+        for number, name in enumerate(names):
             own = [point for point in points if point.series == name]
             found = [(p.ranks, getattr(p, what).times(scale)) for p in own]
-            lines.append(_with_bars(name, found, colour))
+            lines.append(curve(name, [_row(n, x) for n, x in found], number))
             planned = [(p.ranks, scale * getattr(x, what)) for p in own if (x := p.predicted)]
-            lines.append(Line(f"{name}, predicted", tuple(planned), dashed=True, colour=colour))
+            lines.append(curve(f"{name}, predicted", planned, number, dash="dash"))
         if what in ideal:
             lines.append(ideal[what])
-        yield line_plot(title, "ranks", lines)
+        yield chart(title, "ranks", lines, by_whole_numbers(lines))
 
 
-def _with_bars(name: str, found: Sequence[tuple[int, Estimate]], colour: int) -> Line:
-    bars = [(n, x.mean - x.error, x.mean + x.error) for n, x in found if x.error is not None]
-    return Line(name, tuple((n, x.mean) for n, x in found), errors=tuple(bars), colour=colour)
+def _row(ranks: int, value: Estimate) -> tuple[float, ...]:
+    ends = () if value.error is None else (value.mean - value.error, value.mean + value.error)
+    return (ranks, value.mean, *ends)
 
 
 def _by_ranks(names: Sequence[str], points: Sequence[Point]) -> Iterator[str]:
     """Draws each validation metric by ranks, with its binomial interval where it has one."""
     for title, metric, scale in METRICS:
         lines = []
-        for colour, name in enumerate(names):
-            own = [point for point in points if point.series == name]
-            means = [(p.ranks, scale * x.mean) for p in own if (x := p.metrics[metric])]
-            ends = [(p.ranks, *p.intervals[metric]) for p in own if metric in p.intervals]
-            bars = [(n, scale * low, scale * high) for n, low, high in ends]
-            lines.append(Line(name, tuple(means), errors=tuple(bars), colour=colour))
-        yield line_plot(title, "ranks", lines)
+        for number, name in enumerate(names):
+            rows = [
+                (p.ranks, *(scale * y for y in (x.mean, *p.intervals.get(metric, ()))))
+                for p in points
+                if p.series == name and (x := p.metrics[metric])
+            ]
+            lines.append(curve(name, rows, number))
+        yield chart(title, "ranks", lines, by_whole_numbers(lines))
 
 
 def _over_time(series: Series) -> str:
-    """Draws loss and metrics by training time, a line per run in its number of ranks' colour."""
-    ranks = [f"{n} rank{'s' if n > 1 else ''}" for n in series.runs]
-    plots = [_time_plot("Training loss", series, lambda epoch: epoch.train_loss)]
-    plots += [
-        _time_plot(title, series, partial(_metric, metric, scale))
-        for title, metric, scale in METRICS
+    """Draws loss and metrics by training time, runs in the colour of their number of ranks."""
+    plots = [chart("Training loss", TIME, _losses(series))]
+    plots += [chart(title, TIME, _metrics(series, what, scale)) for title, what, scale in METRICS]
+    return plots_section(f"{series.name} over time", plots)
+
+
+def _losses(series: Series) -> list[Any]:
+    return [
+        curve(
+            name,
+            [(at, epoch.train_loss) for at, epoch in epochs if epoch.train_loss is not None],
+            number,
+        )
+        for number, name, epochs in _timed(series)
     ]
-    body = f'<div class="plots">{"".join(plots)}</div>'
-    return f"<section><h2>{escape(series.name)} over time</h2>{legend(ranks)}{body}</section>"
 
 
-def _metric(metric: str, scale: float, epoch: EpochRecord) -> float | None:
-    value = getattr(epoch.validation, metric, None)
-    return None if value is None else scale * value
+def _metrics(series: Series, metric: str, scale: float) -> list[Any]:
+    return [
+        curve(
+            name,
+            [
+                (at, *(scale * y for y in ends))
+                for at, epoch in epochs
+                if (ends := with_interval(epoch.validation, metric))
+            ],
+            number,
+        )
+        for number, name, epochs in _timed(series)
+    ]
 
 
-def _time_plot(title: str, series: Series, value: Callable[[EpochRecord], float | None]) -> str:
-    lines = []
-    for colour, runs in enumerate(series.runs.values()):
+def _timed(series: Series) -> Iterator[tuple[int, str, list[tuple[float, EpochRecord]]]]:
+    """Yields each run's epochs with the seconds of training at their ends, its name, and the number
+    of its colour.
+    """
+    for number, (ranks, runs) in enumerate(series.runs.items()):
         for run in runs:
-            times = accumulate(epoch.seconds or 0.0 for epoch in run.epochs)
-            pairs = zip(times, map(value, run.epochs), strict=True)
-            known = tuple((t, y) for t, y in pairs if y is not None)
-            lines.append(Line(run.folder.name, known, colour=colour))
-    return line_plot(title, "seconds of training", lines, whole=False)
+            ends = accumulate(epoch.seconds or 0.0 for epoch in run.epochs)
+            timed = [*zip(ends, run.epochs, strict=True)]
+            yield number, f"{run.folder.name}, {ranks} rank{'s' if ranks > 1 else ''}", timed
 
 
 def _shares(points: Sequence[Point]) -> str:
@@ -123,4 +186,4 @@ def _shares(points: Sequence[Point]) -> str:
         for point in points
         if (x := point.shares)
     ]
-    return shares_figure(bars)
+    return share_bars(bars, ACTIVITIES)

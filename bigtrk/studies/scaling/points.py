@@ -1,6 +1,6 @@
 """The measurements of a series at each number of ranks, with errors over its repeats."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -10,6 +10,7 @@ from bigtrk.planning.check import predict_epoch
 from bigtrk.records.metrics import MeanEdgeMetrics, PowerRecord, Shares
 from bigtrk.records.run_folder import Run
 from bigtrk.reports.elements.estimates import Estimate, estimate, ratio, wilson
+from bigtrk.reports.elements.metric_columns import DENOMINATORS
 from bigtrk.reports.scaling import Timing, mean_shares, time_run
 from bigtrk.studies.scaling.series import Series
 from bigtrk.training.costs import find_machine
@@ -176,20 +177,6 @@ def _intervals(
         if value is not None and known:
             found[name] = wilson(value.mean, round(fmean(known)))
     return found
-
-
-def _purity_edges(found: MeanEdgeMetrics) -> int | None:
-    if found.n_predicted is None or found.n_true_predicted is None or found.n_found is None:
-        return None
-    return found.n_predicted - (found.n_true_predicted - found.n_found)
-
-
-DENOMINATORS: dict[str, Callable[[MeanEdgeMetrics], int | None]] = {
-    "efficiency": lambda found: found.n_target,
-    "target_purity": lambda found: found.n_predicted,
-    "total_purity": lambda found: found.n_predicted,
-    "purity": _purity_edges,
-}
 
 
 def _power(runs: Sequence[Run], timings: Sequence[Timing], price: float | None) -> Power:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bigtrk.console import complain, follow
@@ -19,13 +20,19 @@ from bigtrk.records.evaluation import EvaluationRecord, TrackRecord
 from bigtrk.records.evaluations import write_evaluation
 from bigtrk.tracks.bins import Bins, added
 from bigtrk.tracks.edge_bins import edge_bins
+from bigtrk.tracks.edge_scores import score_counts
 from bigtrk.tracks.evaluation import EventTracks, TrackOptions, score_tracks
+from bigtrk.tracks.overlaps import Ids
 from bigtrk.tracks.summary import summarise_tracks
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.evaluation.evaluated_model import load_evaluated
 from bigtrk.training.evaluation.scoring import ScoredEvent, score_events
-from bigtrk.training.evaluation.track_records import edge_bins_record, track_record
+from bigtrk.training.evaluation.track_records import (
+    edge_bins_record,
+    edge_scores_record,
+    track_record,
+)
 from bigtrk.training.evaluation.validation import EventMetrics, measure, summary
 from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.run_folder import run_of
@@ -38,6 +45,7 @@ from bigtrk.training.steps.spill import spill_scoring
 class _Evaluated:
     edges: EventMetrics
     edge_bins: Bins
+    scores: Ids
     tracks: EventTracks | None
 
 
@@ -91,6 +99,7 @@ def evaluate_run(
         edges=sum(event.edges.metrics.n_edges for event in events),
         edge_metrics=summary([event.edges for event in events]),
         edge_bins=edge_bins_record(added([event.edge_bins for event in events])),
+        scores=edge_scores_record(np.sum([event.scores for event in events], axis=0)),
         tracks=_track_record(events, options),
     )
     return on_first_rank(lambda: _written(run, evaluation))
@@ -134,6 +143,9 @@ def _evaluated(
     return _Evaluated(
         measure(scored, settings, loss),
         edge_bins(whole, scores, scored.weights[whole.edge_id], settings.edge_cut),
+        score_counts(
+            torch.sigmoid(scored.logits).numpy(), scored.y.numpy(), scored.is_target.numpy()
+        ),
         None if options is None else score_tracks(whole, scores, options),
     )
 

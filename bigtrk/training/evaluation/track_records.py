@@ -4,6 +4,7 @@ from bigtrk.records.evaluation import (
     Binned,
     CutRecord,
     EdgeBins,
+    EdgeScores,
     Judged,
     MatchingRecord,
     TrackBins,
@@ -11,12 +12,21 @@ from bigtrk.records.evaluation import (
 )
 from bigtrk.tracks.bins import BinnedRatio, Bins
 from bigtrk.tracks.builders.registry import make_builder
+from bigtrk.tracks.edge_scores import KINDS, SCORE_LIMITS
+from bigtrk.tracks.overlaps import Ids
 from bigtrk.tracks.summary import JudgedSummary, MatchingSummary, TracksSummary
 
 
 def edge_bins_record(bins: Bins) -> EdgeBins:
     """Makes the record of edges in bins."""
     return EdgeBins(**_binned(bins))
+
+
+def edge_scores_record(counts: Ids) -> EdgeScores:
+    """Makes the record of edges by score: counts [3, B] of `score_counts`."""
+    return EdgeScores(
+        limits=SCORE_LIMITS, **dict(zip(KINDS, map(tuple, counts.tolist()), strict=True))
+    )
 
 
 def track_record(summary: TracksSummary) -> TrackRecord:

@@ -1,8 +1,6 @@
 """An evaluation in bins of pT and eta: tables, curves, pages."""
 
 import io
-import re
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
@@ -13,9 +11,9 @@ from bigtrk.records.evaluations import write_evaluation
 from bigtrk.reports import read_run, show_evaluation, write_evaluation_html, write_html
 from bigtrk.reports.elements.binned import cell, curve
 from bigtrk.reports.elements.estimates import wilson
-from bigtrk.reports.elements.plots import Axis, Line, line_plot
 from bigtrk.reports.evaluation.tables import CATEGORIES as TITLES
 from bigtrk.tracks.losses import CATEGORIES
+from tests.reports.pages import parsed, self_contained
 from tests.reports.run_folders import (
     binned,
     binned_evaluation_record,
@@ -88,54 +86,51 @@ def test_a_cell_without_counts_is_a_dash() -> None:
 def test_curves_have_wilson_intervals_and_no_point_in_an_empty_bin() -> None:
     ratio = binned((60, 80), (0, 0), (15, 20))
     line = curve("a", ratio, 2, log=True)
-    assert [x for x, _ in line.points] == pytest.approx([2**0.5, 32**0.5])
-    assert [y for _, y in line.points] == [75, 75]
+    assert list(line.x) == pytest.approx([2**0.5, 32**0.5])
+    assert list(line.y) == [75, 75]
     low, high = wilson(0.75, 20)
-    assert line.errors[1] == pytest.approx((32**0.5, 100 * low, 100 * high))
-    assert [x for x, _ in curve("a", ratio, 2, place=0.25).points] == [1.25, 5]
+    assert line.error_y.array[1] == pytest.approx(100 * high - 75)
+    assert line.error_y.arrayminus[1] == pytest.approx(75 - 100 * low)
+    assert list(line.text) == ["1 to 2: 60 of 80", "4 to 8: 15 of 20"]
+    assert list(curve("a", ratio, 2, place=0.25).x) == [1.25, 5]
     shifted = curve("a", ratio, 2, log=True, place=0.25)
-    assert [x for x, _ in shifted.points] == pytest.approx([2**0.25, 4 * 2**0.25])
-    assert curve("a", ratio, 2, dashed=True).errors == ()
-    assert curve("a", None, 2).points == ()
-
-
-def test_log_axis_spaces_by_ratio() -> None:
-    axis = Axis(1.0, 100.0, 0.0, 200.0, log=True)
-    assert [axis.pixel(x) for x in (1.0, 10.0, 100.0)] == pytest.approx([0, 100, 200])
-    assert axis.ticks() == [1, 2, 5, 10, 20, 50, 100]
-    assert Axis(2.1, 4.9, 0.0, 1.0, log=True).ticks() == [2.1, 4.9]
-    points = ((1.0, 0.0), (2.0, 1.0), (4.0, 0.0))
-    svg = ElementTree.fromstring(line_plot("t", "x", [Line("a", points)], whole=False, log=True))
-    polyline = svg.find(".//polyline")
-    assert polyline is not None
-    x = [float(pair.split(",")[0]) for pair in polyline.attrib["points"].split()]
-    assert x[1] - x[0] == pytest.approx(x[2] - x[1], abs=0.11)
-    assert [text.text for text in svg.findall("text[@class='x']")] == ["1", "2"]
+    assert list(shifted.x) == pytest.approx([2**0.25, 4 * 2**0.25])
+    assert curve("a", ratio, 2, dashed=True).error_y.array is None
+    assert not curve("a", None, 2).x
 
 
 def test_pages_show_the_plots(tmp_path: Path) -> None:
     record = binned_evaluation_record()
     write_evaluation_html(record, tmp_path / "evaluation.html")
-    page = (tmp_path / "evaluation.html").read_text()
-    # Efficiency by both, lost and duplicates by pT, fakes and edge purity by eta.
-    assert page.count("<svg") == 6
-    for title in ("Track efficiency", "Particles lost", "Found more than once", "Fake", "purity"):
-        assert re.search(f'<text class="title"[^>]*>[^<]*{title}', page), title
-    assert page.count('class="s0 dashed"') == 1
-    assert "What limits the tracks" in page
-    assert not re.search(r"<(script|link|img|iframe)\b|https?://|url\(|@import", page)
+    page = self_contained(tmp_path / "evaluation.html")
+    assert page.labels == [
+        *("Track efficiency, %", "Particles lost, %", "Found more than once, %"),
+        *("Track efficiency, %", "Fake tracks, %", "Edge purity, %"),
+    ]
+    by_pt, by_eta = (f for f in page.figures if f.title == "Track efficiency, %")
+    assert [figure.layout["xaxis"]["type"] for figure in (by_pt, by_eta)] == ["log", "linear"]
+    assert by_pt.trace("strict, perfect scores")["line"]["dash"] == "dash"
+    assert "What limits the tracks" in page.texts
+    assert "bigtrk evaluate RUN /data/graphs --tracks --scan-cuts" not in page.texts
 
     make_run = run_writer(tmp_path)
     plain = tmp_path / "plain.html"
     write_html([read_run(make_run("one", evaluation=evaluation_record()))], plain)
-    assert "against pT and eta" not in plain.read_text()
+    assert "in bins" not in plain.read_text()
     both = tmp_path / "both.html"
     run = make_run("<two>", evaluation=record)
     write_html([read_run(run)], both)
-    assert "Evaluation of &lt;two&gt; against pT and eta" in both.read_text()
-    assert both.read_text().count("<svg") == plain.read_text().count("<svg") + 6
+    assert "Evaluation of &lt;two&gt; in bins" in both.read_text()
+    assert len(parsed(both).figures) == len(parsed(plain).figures) + 6
     write_evaluation(run, record.model_copy(update={"data": "/data/others"}))
     write_html([read_run(run)], both)
     for folder in ("graphs", "others"):
-        title = f"Evaluation of &lt;two&gt; on {folder} against pT and eta"
-        assert both.read_text().count(title) == 1
+        assert both.read_text().count(f"Evaluation of &lt;two&gt; on {folder} in bins") == 1
+
+
+def test_the_page_of_an_evaluation_names_the_run(tmp_path: Path) -> None:
+    run = read_run(run_writer(tmp_path)("0001"))
+    write_evaluation_html(evaluation_record(), tmp_path / "page.html", run)
+    told = " ".join(self_contained(tmp_path / "page.html").texts)
+    for word in ("0001", "123 K parameters", "/data/graphs", "2026-11-22", "torch 2.13.0"):
+        assert word in told

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import xml.etree.ElementTree as ElementTree
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from bigtrk.commands import pipelines
 from bigtrk.errors import InputError
 from bigtrk.pipeline.evaluation import event_losses, summary
 from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord, StageLeft
+from bigtrk.records.run_folder import write_run_record
 from bigtrk.reports import (
     read_pipeline,
     show_pipeline_evaluation,
@@ -26,8 +26,9 @@ from bigtrk.reports import (
 )
 from bigtrk.reports.pipeline import tables
 from bigtrk.reports.pipeline.stage_table import STAGES as STAGE_NAMES
+from tests.reports.pages import self_contained
 from tests.reports.pipeline_folders import LOSSES, STAGES, pipeline_evaluation, pipeline_folder
-from tests.reports.run_folders import binned
+from tests.reports.run_folders import binned, run_record
 
 
 def shown(given: PipelineEvaluationRecord) -> str:
@@ -82,12 +83,36 @@ def test_nothing_to_be_found_makes_dashes() -> None:
 
 
 def test_pages_have_a_bar_and_plots(tmp_path: Path) -> None:
-    write_pipeline_evaluation_html(pipeline_evaluation(), tmp_path / "page.html")
-    page = (tmp_path / "page.html").read_text()
-    drawn = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    titles = [ElementTree.fromstring(svg).findtext("title") for svg in drawn]
-    assert titles == [None, "Track efficiency, %", "Particles lost, %", "Track efficiency, %"]
-    assert "Where particles are lost" in page
+    folder = pipeline_folder(tmp_path / "mine", pipeline_evaluation())
+    write_run_record(made(folder / "classifier"), run_record())
+    write_pipeline_evaluation_html(
+        read_pipeline(folder), pipeline_evaluation(), tmp_path / "page.html"
+    )
+    page = self_contained(tmp_path / "page.html")
+    titles = [figure.title for figure in page.figures]
+    assert titles == [
+        "What each stage leaves, %",
+        "Gained and lost by each stage, %",
+        "Edges of an event",
+        "Seconds of an event",
+        "Track efficiency, %",
+        "Particles lost, %",
+        "Track efficiency, %",
+        "figure",
+    ]
+    assert page.figures[-1].trace("found")["x"] == [88]
+    [gained] = [figure.trace("edge purity") for figure in page.figures if "Gained" in figure.title]
+    # 970 of 970 + 6200 target and false edges after the filter, 980 of 980 + 38100 before it.
+    assert gained["y"][1] == pytest.approx(100 * (970 / 7170 - 980 / 39080))
+    words = " ".join(page.texts)
+    assert "The model limits the tracks: of 100 particles" in words
+    assert "the graph 3.0, the model 7.0, the track builder 1.0" in words
+    assert "123 K parameters, 6 events of 51.0 K edges, 2026-11-20T19:00:00Z, bigtrk 0.1.0" in words
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_a_report_has_the_newest_evaluation_of_each_folder(tmp_path: Path) -> None:
@@ -159,4 +184,4 @@ def test_the_page_is_written_before_a_terminal_is_closed(
     monkeypatch.setattr(pipelines, "print_result", closed)
     with pytest.raises(BrokenPipeError):
         pipelines.report_pipelines([folder], page, as_json=False)
-    assert "<svg" in page.read_text()
+    assert 'class="plot"' in page.read_text()

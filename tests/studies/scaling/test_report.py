@@ -19,6 +19,7 @@ from bigtrk.reports.elements.estimates import wilson
 from bigtrk.studies.scaling.points import Point, machine_of, points
 from bigtrk.studies.scaling.report import SeriesReport
 from bigtrk.studies.scaling.series import read_series, run_name
+from tests.reports.pages import Page, self_contained
 from tests.reports.run_folders import (
     MACHINE,
     METRICS,
@@ -27,7 +28,6 @@ from tests.reports.run_folders import (
     run_writer,
     step_record,
 )
-from tests.reports.test_page import parsed
 from tests.reports.test_summary import row_of
 
 CONFIG = {"model": {"hidden": 16, "layers": 2}, "training": {"epochs": 3}}
@@ -265,31 +265,37 @@ def test_lines_hold_the_figures_of_the_tables(pair: list[Path], tmp_path: Path) 
 
 def test_page_is_whole_and_needs_nothing_else(pair: list[Path], tmp_path: Path) -> None:
     SeriesReport(pair).write_html(tmp_path / "page.html")
-    page, text = parsed(tmp_path / "page.html"), (tmp_path / "page.html").read_text("utf-8")
-    assert not re.search(r"<(script|link|img|iframe)\b|https?://|url\(|@import", text)
+    page = self_contained(tmp_path / "page.html")
     # Three curves and five known metrics by ranks; of each series loss and these over time; shares.
-    assert page.seen.count("svg") == 3 + 5 + 2 * 6 + 1
+    assert len(page.figures) == 3 + 5 + 2 * 6 + 1
     # A bar per point and series with an error: epoch seconds have it at both numbers of ranks.
-    curves = dict(re.findall(r"<svg[^>]*><title>([^<]*)</title>(.*?)</svg>", text, re.DOTALL))
-    assert curves["Epoch, s"].count('class="error"') == 4
-    assert curves["Speed-up"].count('class="error"') == 2
-    assert curves["Speed-up"].count("dashed") == 2
-    assert curves["Parallel efficiency, %"].count("guide") == 1
-    assert text.count("seconds of training") == 12
+    assert [len(bars(page, "Epoch, s", name)) for name in ("ddp", "zero")] == [2, 2]
+    assert [len(bars(page, "Speed-up", name)) for name in ("ddp", "zero")] == [1, 1]
+    styles = [trace["line"]["dash"] for trace in page.figure("Speed-up").data]
+    assert styles == ["solid", "dash", "solid", "dash", "dash"]
+    assert page.figure("Parallel efficiency, %").trace("ideal")["y"] == [100, 100]
+    times = [f for f in page.figures if f.layout["xaxis"]["title"]["text"] == "seconds of training"]
+    assert len(times) == 12
     assert "zero over time" in page.texts
+
+
+def bars(page: Page, title: str, name: str) -> list[tuple[float, float, float]]:
+    """Returns x and the ends of the error bars of a curve."""
+    trace = page.figure(title).trace(name)
+    errors = trace["error_y"]
+    rows = zip(trace["x"], trace["y"], errors["arrayminus"], errors["array"], strict=True)
+    return [(x, y - below, y + above) for x, y, below, above in rows if above]
 
 
 def test_error_bar_reaches_from_low_to_high(tmp_path: Path) -> None:
     SeriesReport([series_folder(tmp_path / "weak")]).write_html(tmp_path / "page.html")
-    text = (tmp_path / "page.html").read_text("utf-8")
-    plot = re.search(r"<title>Epoch, s</title>.*?</svg>", text, re.DOTALL)
-    assert plot
-    bars = re.findall(r'class="error" d="M([\d.]+) ([\d.]+)V([\d.]+)"', plot[0])
-    dots = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', plot[0])
-    for (x, low, high), (at, middle) in zip(bars, dots, strict=True):
-        assert x == at
-        assert float(middle) == pytest.approx((float(low) + float(high)) / 2, abs=0.1)
-        assert float(low) > float(high)
+    page = self_contained(tmp_path / "page.html")
+    found = dict(zip(*(page.figure("Epoch, s").trace("weak")[axis] for axis in "xy"), strict=True))
+    assert found == {1: 11.0, 2: 13.0}
+    error = 1 / math.sqrt(3)
+    assert bars(page, "Epoch, s", "weak") == [
+        pytest.approx((n, y - error, y + error)) for n, y in found.items()
+    ]
 
 
 def test_two_series_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""`bigtrk display`: the page of an event agrees with what an evaluation of it counts."""
+
+from pathlib import Path
+
+import pytest
+
+from bigtrk.events.reader import read_event
+from tests.pipeline.small_pipeline import Typed
+from tests.programs import run_here
+from tests.reports.pages import self_contained
+from tests.test_bad_input import one_line
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_pipeline_shows_the_tracks_that_it_makes(
+    folder: Path,
+    pages: Path,
+    typed: Typed,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mine, others = str(folder / "out"), str(folder / "others")
+    typed("reconstruct", mine, others, "tracks")
+    judged = typed("score", "tracks", others, "--pt-min", "0.7")["events"][0]
+    [strict] = [r for r in judged["matching"] if (r["style"], r["mode"]) == ("ATLAS", "strict")]
+    event = ["--event", judged["event"], "--pt-min", "0.7", "--parts", "2"]
+    status, printed, _ = run_here(
+        ["bigtrk", "display", mine, others, "event.html", *event], monkeypatch, capsys
+    )
+    assert (status, printed) == (0, "event.html: open it in a browser\n")
+    page = self_contained(pages / "event.html")
+    words = " ".join(page.texts)
+    lost = strict["n_particles"] - strict["n_reconstructed"]
+    fakes = strict["n_tracks"] - strict["n_matched"]
+    assert (
+        f"Of {strict['n_particles']} particles to be found {lost} are lost; {fakes} of "
+        f"{strict['n_tracks']} tracks are fakes."
+    ) in words
+    drawn = {trace["name"] for trace in page.figures[0].data}
+    assert {"hits of particles found", "tracks", "sector 0", "sector 1", "cut edges"} <= drawn
+    hits = read_event(Path(others), judged["event"]).hits
+    assert f"<b>{len(hits['x']):,}</b>" in (pages / "event.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--event", "event1"], "holds no event 'event1'"),
+        (["--builder", "walk"], "a pipeline has its own track builder; leave --builder and"),
+    ],
+)
+def test_what_cannot_be_shown_is_told(
+    options: list[str],
+    told: str,
+    folder: Path,
+    pages: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["bigtrk", "display", str(folder / "out"), str(folder / "others"), "page.html"]
+    status, _, error = run_here([*command, *options], monkeypatch, capsys)
+    assert status == 2
+    assert told in one_line(error)
+    assert not (pages / "page.html").exists()
