@@ -83,6 +83,7 @@ COMMANDS = [
     "bigtrk plan --nodes 500 --edges 900 model.layers=1 --json",
     "bigtrk plan --check runs/0001 --code own_code",
     "bigtrk plan --choose graphs --ranks 2 --memory 4 --allow-bf16 model.layers=1",
+    "bigtrk plan --choose --try graphs --ranks 1 --memory 4 model.layers=1 model.recompute=chunk",
     "bigtrk check-model mlp model.hidden=4 --json",
     "bigtrk audit runs/0001 sectors --draws 3 --events 1 --seed 1 --newest "
     + " ".join(f"--way {way.value}" for way in Way),
