@@ -23,7 +23,7 @@ $(DOCUMENTED): $(INSTALLED)
 
 demo: $(INSTALLED)
 	rm -rf $(DEMO)
-	$(VENV)/bin/bigtrk demo $(DEMO) $(if $(PARTICLES),--particles $(PARTICLES))
+	$(VENV)/bin/bigtrk demo $(DEMO) $(if $(PARTICLES),--particles $(PARTICLES)) $(if $(SEED),--seed $(SEED))
 
 # What a contributor waits for; `make check` runs the slow tests, too. mypy keeps one core busy for a
 # minute and more: tests run beside it.

@@ -210,6 +210,7 @@ def demo(
     particles: Annotated[
         int, typer.Option(min=1, help="particles per event; of fewer less is learnt, and sooner")
     ] = 3000,
+    seed: Annotated[int, typer.Option(min=0, help="of the events and of the weights")] = 0,
 ) -> None:
     """The main job on simulated events: simulate, build, partition, train, evaluate, report.
 
@@ -217,7 +218,7 @@ def demo(
     """
     from bigtrk.demo import run_demo
 
-    run_demo(out, particles)
+    run_demo(out, particles, seed)
 
 
 def main() -> None:
