@@ -85,7 +85,7 @@ def exchanged_gradient(subject: Subject, model: nn.Module, event: int) -> Gradie
         InputError: the model cannot go on in sectors.
     """
     source = subject.sources[event]
-    sectors = [source.read(part, source.parts) for part in range(source.parts)]
+    sectors = source.read_several(range(source.parts), source.parts)
     shares = [
         _as(model, subject.maker.alone(event, sector), n_owned=sector.n_owned) for sector in sectors
     ]

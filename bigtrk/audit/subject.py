@@ -44,11 +44,12 @@ class HeldSource(EventSource):
 
     _held: dict[tuple[int, int], Sector] = field(default_factory=dict)
 
-    def read(self, part: int, parts: int) -> Sector:
-        """Reads part `part` of the event in `parts` sectors, from disk at the first time."""
-        if (part, parts) not in self._held:
-            self._held[part, parts] = super().read(part, parts)
-        return self._held[part, parts]
+    def read_several(self, numbers: Sequence[int], parts: int) -> list[Sector]:
+        """Reads parts `numbers` of the event in `parts` sectors, from disk at the first time."""
+        missing = [part for part in numbers if (part, parts) not in self._held]
+        read = super().read_several(missing, parts) if missing else []
+        self._held.update({(part, parts): one for part, one in zip(missing, read, strict=True)})
+        return [self._held[part, parts] for part in numbers]
 
 
 @dataclass(frozen=True)

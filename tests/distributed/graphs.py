@@ -1,5 +1,6 @@
 """Graphs with everything that has tripped halo exchanges, and event sources made of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,6 +80,9 @@ class MemorySource:
         if parts == 1:
             return whole_sector(self.graph)
         return cut(self.graph, self.owner * parts // self.parts, parts)[part]
+
+    def read_several(self, numbers: Sequence[int], parts: int) -> list[Sector]:
+        return [self.read(part, parts) for part in numbers]
 
 
 def source(seed: int, parts: int, used: int | None = None, n_nodes: int = 40) -> Any:

@@ -1,6 +1,7 @@
 """A fault on one rank stops all of them, at once and with one message."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -131,10 +132,10 @@ def of_two() -> dict[str, list[Any]]:
 class Unreadable(MemorySource):
     """An event whose last part cannot be read."""
 
-    def read(self, part: int, parts: int) -> Any:
-        if part == parts - 1:
+    def read_several(self, numbers: Sequence[int], parts: int) -> Any:
+        if parts - 1 in numbers:
             raise InputError("event000000007.safetensors: does not match its checksum")
-        return super().read(part, parts)
+        return super().read_several(numbers, parts)
 
 
 def read_steps(ranks: Ranks) -> tuple[int, str | None, float]:

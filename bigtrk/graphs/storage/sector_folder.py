@@ -5,6 +5,7 @@ holds what sectors have in common, their counts, and how they were made. Node an
 32 bits in the file, a third less to read; they are int64 in memory.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,13 @@ class SectorFolder(EventFolder):
         return int(self.record(event)["parts"])
 
     def read(self, event: str, part: int, parts: int) -> Sector:
-        """Reads sector `part` of `event` cut into `parts`, merged if more of them are stored.
+        """Reads one sector as `read_several` does."""
+        return self.read_several(event, [part], parts)[0]
 
-        Only the stored sectors of this part are read; with one part, all of them: the whole graph.
+    def read_several(self, event: str, numbers: Sequence[int], parts: int) -> list[Sector]:
+        """Reads sectors `numbers` of `event` cut into `parts`, each merged if more are stored.
+
+        Only the stored sectors of these are read; with one part, all of them: the whole graph.
 
         Raises:
             InputError: the event is not stored in a multiple of `parts`, nor `parts` a smaller
@@ -100,7 +105,7 @@ class SectorFolder(EventFolder):
                 or holds no such sectors.
         """
         stored = self.parts(event)
-        assert 0 <= part < parts, "parts are numbered from 0"
+        assert all(0 <= part < parts for part in numbers), "parts are numbered from 0"
         if parts > stored or (stored % parts and parts & (parts - 1)):
             raise InputError(
                 f"{file_of(self.path, event)}: holds {stored} sectors, which do not merge into "
@@ -109,8 +114,12 @@ class SectorFolder(EventFolder):
             )
         opened = self.open(event)
         particles = read_particles(opened)
-        sectors = [_sector(opened, old, particles) for old in group(part, parts, stored)]
-        return sectors[0] if parts == stored else merge(sectors, part, parts)
+
+        def made(part: int) -> Sector:
+            sectors = [_sector(opened, old, particles) for old in group(part, parts, stored)]
+            return sectors[0] if parts == stored else merge(sectors, part, parts)
+
+        return [made(part) for part in numbers]
 
 
 def check_sectors(opened: SectionFile) -> None:

@@ -58,7 +58,7 @@ class BatchMaker:
         if assignment is None:
             return self.empty()
         source = sources[assignment.event]
-        sectors = [source.read(part, assignment.parts) for part in assignment.held]
+        sectors = source.read_several(assignment.held, assignment.parts)
         if assignment.parts == 1 or self._data.sectors == "naive":
             [alone] = sectors
             return self._alone(assignment.event, alone)

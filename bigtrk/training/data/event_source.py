@@ -102,10 +102,17 @@ class EventSource:
 
     def read(self, part: int, parts: int) -> Sector:
         """Reads part `part` of the event in `parts` sectors."""
+        return self.read_several([part], parts)[0]
+
+    def read_several(self, numbers: Sequence[int], parts: int) -> list[Sector]:
+        """Reads parts `numbers` of the event in `parts` sectors.
+
+        The file is opened once: the counts of 128 sectors in its header take 16 ms to read.
+        """
         if isinstance(self.folder, SectorFolder):
-            return self.folder.read(self.name, part, parts)
+            return self.folder.read_several(self.name, numbers, parts)
         assert parts == 1, "a whole graph is read in one part"
-        return whole_sector(self.folder.read(self.name))
+        return [whole_sector(self.folder.read(self.name)) for _ in numbers]
 
 
 def open_events(folders: Sequence[Path]) -> list[EventSource]:

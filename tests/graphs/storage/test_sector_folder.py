@@ -73,6 +73,9 @@ def test_reads_what_cutting_gives(tmp_path: Path, labelled: bool, stored: int, p
     expected = cut(graph, a_part(graph, stored) * parts // stored, parts)
     for k in range(parts):
         assert_same(folder.read(EVENT, k, parts), expected[k])
+    numbers = [parts - 1, 0]
+    for k, sector in zip(numbers, folder.read_several(EVENT, numbers, parts), strict=True):
+        assert_same(sector, expected[k])
 
 
 def test_one_part_is_the_whole_graph(tmp_path: Path) -> None:
