@@ -31,9 +31,9 @@ from bigtrk.models.protocol import LayeredModel, SectorInputs, units
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
 
 Columns = NDArray[np.float64]
-# Edges, nodes and owned nodes, in chunks. They are independent in all columns, and each that is cut
-# has a halo, so that all passes run the same operations.
-_CUT_SIZES = ((2, 2, 1), (3, 2, 1), (2, 3, 1), (3, 3, 2))
+# Edges, nodes and owned nodes, in chunks. They are independent in all columns. Each has as many
+# edges as nodes or more, and each that is cut has a halo, so that all run the same operations.
+_CUT_SIZES = ((3, 2, 1), (4, 2, 1), (3, 3, 1), (4, 3, 2))
 _WHOLE_SIZES = ((2, 1, 1), (3, 1, 1), (2, 2, 2))
 _ROWS = 1000  # of a chunk where a layer is computed at once
 

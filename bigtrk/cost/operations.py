@@ -110,7 +110,7 @@ class Counter(TorchDispatchMode):
         if func.is_view or packet in _ALLOCATIONS:
             return result
         work.operations += 1
-        n_bytes = sum(t.numel() * t.element_size() for t in (*read, *written))
+        n_bytes = _touched_bytes((*read, *written))
         if packet in flop_registry:
             work.products += n_bytes
             flops = flop_registry[packet](*args, **kwargs, out_val=result)
@@ -139,6 +139,18 @@ class Counter(TorchDispatchMode):
 
     def _forget(self, key: int) -> None:
         self.alive -= self._bytes.pop(key)
+
+
+def _touched_bytes(operands: Sequence[Tensor]) -> int:
+    """Counts the bytes of an operation's operands. Of those whose rows it finds by index it touches
+    as many rows as there are indices: a chunk of edges not all nodes.
+    """
+    indices = [len(t) for t in operands if t.dim() == 1 and t.dtype == torch.int64]
+    most = max(indices, default=None)
+    return sum(
+        t.nbytes if most is None or t.dim() < 2 else t.nbytes // max(len(t), 1) * min(len(t), most)
+        for t in operands
+    )
 
 
 def _layout(tensor: Tensor) -> tuple[Any, ...]:

@@ -217,6 +217,19 @@ def test_small_sectors_of_a_rank_keep_what_the_whole_event_keeps() -> None:
         assert model.memory(event, parts, 1).saved > 0.9 * whole
 
 
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+def test_small_sectors_move_no_less_than_the_whole_event(recompute: str) -> None:
+    """A chunk of edges moves the rows of its own ends, however many nodes there are."""
+    config = InteractionGNNConfig.model_validate({"hidden": 16, "recompute": recompute})
+    model, event = replace(cost(machine=CPU), model=config), EventSize(35_000, 49_000)
+    whole = model.pass_amounts(event.sector(1), 1)["traffic"]
+    moved = [k * model.pass_amounts(event.sector(k), k)["traffic"] for k in (4, 16, 64, 256)]
+    assert moved == sorted(moved)
+    assert 0.9 * whole < moved[0] < moved[-1] < 2 * whole
+    seconds = [model.seconds(event, k, 1) for k in (16, 64, 256)]
+    assert seconds == sorted(seconds)
+
+
 def test_a_slow_disk_is_waited_for() -> None:
     slow = CPU.model_copy(update={"disk": 1e6})
     model = replace(cost(machine=slow), spills_beyond=0.0)
