@@ -32,12 +32,13 @@ class Given:
 @dataclass(frozen=True)
 class Trial:
     """Holds what a short training of a candidate took: the seconds of a step and the peak bytes of
-    a rank; None of one that failed.
+    a rank; None of one that failed, and the failure.
     """
 
     prediction: Prediction
     seconds: float | None
     peak_bytes: float | None
+    failure: str = ""
 
     def fits(self, memory: float) -> bool:
         """Says whether it ended, within so many bytes."""
@@ -89,10 +90,15 @@ def _fastest(trials: Sequence[Trial], task: Task) -> Prediction:
     ended = [(one.seconds, i) for i, one in enumerate(trials) if one.fits(task.limit.memory)]
     if not ended:
         peaks = [one.peak_bytes for one in trials if one.peak_bytes is not None]
-        least = f"the least that one took is {min(peaks) / GIB:.3f} GiB" if peaks else "all failed"
+        if not peaks:
+            raise InputError(
+                f"none of {len(trials)} candidates could be trained; the first ended with: "
+                f"{trials[0].failure}; correct that"
+            )
         raise InputError(
             f"none of {len(trials)} candidates trained within the {task.limit.memory / GIB:.2f} "
-            f"GiB of a rank: {least}; give more memory, add ranks or lower model.hidden"
+            f"GiB of a rank: the least that one took is {min(peaks) / GIB:.3f} GiB; give more "
+            f"memory, add ranks or lower model.hidden"
         )
     return trials[min(ended)[1]].prediction
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bigtrk.console import complain, say
 from bigtrk.disk.files import open_to_append, unlinked
@@ -87,23 +88,44 @@ def train_logged(
             stderr=subprocess.STDOUT,
             text=True,
         ) as training,
+        _ended_with_block(training),
     ):
         assert training.stdout is not None
-        try:
-            for line in training.stdout:
-                written.write(line)
-                written.flush()
-                if _EPOCH.match(line):
-                    say(f"  {line.strip()}")
-        except BaseException:
-            training.terminate()
-            raise
+        for line in training.stdout:
+            written.write(line)
+            written.flush()
+            if _EPOCH.match(line):
+                say(f"  {line.strip()}")
     if training.returncode:
         show_end(log)
         raise InputError(
             f"{log.parent.name}: the training ended with status {training.returncode}; above is "
             f"the end of {log}"
         )
+
+
+def train_quietly(command: Sequence[str], log: Path) -> int:
+    """Runs torchrun's `command`, its output in `log` alone; returns its status. An exception in
+    this process, such as Ctrl-C, ends it first.
+    """
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            command, env=torchrun_environment(), stdout=output, stderr=subprocess.STDOUT
+        ) as training,
+        _ended_with_block(training),
+    ):
+        return training.wait()
+
+
+@contextmanager
+def _ended_with_block(program: subprocess.Popen[Any]) -> Iterator[None]:
+    """Ends a program as it would end on SIGTERM if the block ends by an exception."""
+    try:
+        yield
+    except BaseException:
+        program.terminate()
+        raise
 
 
 def show_end(log: Path) -> None:

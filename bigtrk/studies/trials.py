@@ -7,7 +7,6 @@ apart by training them.
 import math
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of, write_manifest
 from bigtrk.planning.choice import Given, Trial, training_arguments
 from bigtrk.records.run_folder import read_run
-from bigtrk.studies.launch import ended_by_sigterm, tail, torchrun_command, torchrun_environment
+from bigtrk.studies.launch import ended_by_sigterm, tail, torchrun_command, train_quietly
 from bigtrk.training.automatic.choice import Choice, said
 from bigtrk.training.automatic.prediction import Prediction, Task
 from bigtrk.training.data.event_source import EventSource, open_events
@@ -30,9 +29,18 @@ from partition.partitioners import Method
 
 # Steps of a trial at least, the first of which is not counted.
 _STEPS = 4
+# A trial trains on all its events, and to its last epoch.
+_ALL_STEPS = (
+    "data.events=null",
+    "data.validation=0",
+    "training.best={}",
+    "training.minutes=null",
+)
 # Tried are candidates predicted to take up to so many times as long as the fastest, and no more
 # than so many; again those that took up to so many times as long.
 _PREDICTED, _MOST, _CLOSE = 1.6, 8, 1.25
+# Where none of them fits, tried are so many that are predicted to need least memory.
+_SMALLEST = 3
 
 
 def try_out(choice: Choice, task: Task, given: Given) -> list[Trial]:
@@ -49,9 +57,11 @@ def try_out(choice: Choice, task: Task, given: Given) -> list[Trial]:
             f"bigtrk plan --try: trains on this host alone, which has {task.ranks_per_node} of the "
             f"{task.world} ranks; leave --try out, or raise --ranks-per-node"
         )
-    with tempfile.TemporaryDirectory(prefix="bigtrk-trials-") as folder:
+    with ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="bigtrk-trials-") as folder:
         bench = _Bench(Path(folder), task, given, _some_events(given.folders, task))
         tried = bench.run(shortlist(choice))
+        if all(_too_large(one, task.limit.memory) for one in tried):
+            tried += bench.run(_smallest(choice, tried))
         again = bench.run([one.prediction for one in _close(tried, task.limit.memory)])
     known = {one.prediction: one for one in again}
     return [_faster(one, known.get(one.prediction, one)) for one in tried]
@@ -66,6 +76,20 @@ def shortlist(choice: Choice) -> list[Prediction]:
     ordered = sorted(distinct.values(), key=lambda one: (fitting[one], one.sectors))
     most = _PREDICTED * fitting[ordered[0]]
     return [one for one in ordered[:_MOST] if fitting[one] <= most]
+
+
+def _too_large(one: Trial, memory: float) -> bool:
+    return one.peak_bytes is not None and not one.fits(memory)
+
+
+def _smallest(choice: Choice, tried: Sequence[Trial]) -> list[Prediction]:
+    """Lists the candidates that are predicted to need least memory, the least first, but for those
+    that were tried.
+    """
+    known = {one.prediction for one in tried}
+    others = [one for one in choice.considered if one.seconds is not None and one not in known]
+    distinct = {(one.candidate, one.cut): one for one in reversed(others)}
+    return sorted(distinct.values(), key=lambda one: one.memory)[:_SMALLEST]
 
 
 def _some_events(folders: Sequence[Path], task: Task) -> list[EventSource]:
@@ -106,16 +130,13 @@ class _Bench:
         run, log = self.folder / "run", self.folder / "run.log"
         shutil.rmtree(run, ignore_errors=True)
         arguments = training_arguments(one, self.task, self.given, self._data(one.sectors))
-        fixed = ["data.validation=0", f"training.epochs={self._epochs}", f"run.folder={run}"]
+        own = [*_ALL_STEPS, f"training.epochs={self._epochs}", f"run.folder={run}"]
         script = Path(bigtrk.__file__).parent / "train.py"
-        program = torchrun_command(self.task.world, script, [*arguments, *fixed])
-        with ended_by_sigterm(), log.open("w") as output:
-            status = subprocess.run(
-                program, env=torchrun_environment(), stdout=output, stderr=subprocess.STDOUT
-            ).returncode
-        if status:
-            complain(f"trial of {said(one)}: failed: {' / '.join(tail(log)[-1:])}")
-            return Trial(one, None, None)
+        program = torchrun_command(self.task.world, script, [*arguments, *own])
+        if train_quietly(program, log):
+            failure = " / ".join(tail(log)[-1:])
+            complain(f"trial of {said(one)}: failed: {failure}")
+            return Trial(one, None, None, failure)
         record = read_run(run)
         peaks = [epoch.peak_memory_bytes or 0 for epoch in record.epochs]
         return Trial(one, median(step.seconds for step in record.steps[1:]), max(peaks))

@@ -10,6 +10,7 @@ import pytest
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.routing import Cut
+from bigtrk.planning.choice import Trial
 from bigtrk.studies import trials
 from bigtrk.training.automatic.candidates import Candidate
 from bigtrk.training.automatic.choice import Choice
@@ -76,6 +77,31 @@ def test_the_choice_is_what_trained_fastest(
     assert not list(graphs.parent.glob("graphs-in-*")), "trials leave nothing behind"
 
 
+def test_where_the_fastest_take_too_much_the_smallest_are_tried(
+    graphs: Path, asked: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def pretend(_: Any, one: Prediction) -> Trial:
+        """Takes less memory only the second time that candidates are tried."""
+        tried.append(one)
+        first = one.candidate.values == tried[0].candidate.values
+        return Trial(one, 1.0, 99e9 if first else 1e9)
+
+    monkeypatch.setattr(trials, "_PREDICTED", 1.0)
+    monkeypatch.setattr(trials._Bench, "_train", pretend)
+    status, out, err = asked(str(graphs), "--ranks", "2", "--memory", "9", "--json")
+    assert status == 0, err
+    answer = json.loads(out)
+    fitting = sorted(row["memory"] for row in answer["candidates"] if row["seconds"] is not None)
+    others = [row["memory"] for row in answer["trials"][1:]]
+    assert others[0] in fitting[:2]
+    assert others == sorted(others)
+    assert answer["choice"]["memory"] == min(
+        row["memory"] for row in answer["trials"] if row["peak"] == 1e9
+    )
+
+
 def test_a_trial_that_fails_is_told_and_not_chosen(
     graphs: Path, asked: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +111,21 @@ def test_a_trial_that_fails_is_told_and_not_chosen(
     status, out, err = asked(str(graphs), *options, "--memory", "9", "optimizer.lr=1e30")
     assert (status, out) == (2, "")
     assert "the loss became" in err
-    assert "none of 1 candidates trained within the 9.00 GiB of a rank: all failed" in err
+    assert "none of 1 candidates could be trained; the first ended with: " in err
+
+
+def test_a_trial_trains_all_its_steps_whatever_ends_the_run(
+    graphs: Path, asked: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the metric of a validation that no trial has, and with more than the one event."""
+    monkeypatch.setattr(trials, "_PREDICTED", 1.0)
+    ended = ["data.events=1", "training.minutes=1e-9", "data.validation=1"]
+    best = ["training.best.metric=auc", "training.best.patience=1"]
+    options = ["model.recompute=chunk", "--ranks", "1", "--memory", "9", "--json"]
+    status, out, err = asked(str(graphs), *options, *ended, *best)
+    assert status == 0, err
+    [tried] = json.loads(out)["trials"]
+    assert tried["took"] > 0
 
 
 @pytest.mark.parametrize(
