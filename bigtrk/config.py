@@ -113,12 +113,12 @@ def _complaint(
     kind: type[BaseModel], error: dict[str, Any], source: str, overrides: Sequence[str]
 ) -> str:
     key = one_line(_key_of(kind, error["loc"]))
-    given = [override for override in overrides if _within(f"{key}.", _key(override))]
+    given = [override for override in overrides if overlap(key, override.partition("=")[0])]
     where = f"override {given[-1]!r}" if given else source
     if error["type"] == "extra_forbidden":
         return f"{where}: unknown key {key!r}{nearest(key, _keys(kind))}"
     if error["type"] == "missing":
-        return f"{where}: key {key!r} is missing"
+        return f"{where}: key {key!r} is missing; add it"
     if error["type"] == "value_error" and isinstance(error["input"], dict):
         # This is a section's own check, which says what of the section is wrong.
         return f"{where}: {f'{key}: ' if key else ''}{one_line(str(error['ctx']['error']))}"
@@ -138,14 +138,9 @@ def _key_of(kind: type[BaseModel], place: Sequence[Any]) -> str:
     return ".".join(str(part) for part in place)
 
 
-def _within(key: str, other: str) -> bool:
-    """Says whether one of two dotted keys holds the other."""
-    return key.startswith(other) or other.startswith(key)
-
-
-def _key(override: str) -> str:
-    """Returns the dotted key that an override sets, with a dot at its end."""
-    return f"{override.partition('=')[0]}."
+def overlap(key: str, other: str) -> bool:
+    """Says whether two dotted keys are the same, or one is a section that holds the other."""
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
 
 
 def nearest(key: str, known: Sequence[str]) -> str:

@@ -101,7 +101,12 @@ def test_without_a_name_it_is_the_interaction_gnn() -> None:
     assert configuration.model == InteractionGNNConfig(hidden=16, in_out=False)
 
 
-@pytest.mark.parametrize("text", ["- a list", "model: [", "model: 3", "!!python/object:os.x {}"])
+TWICE = "model: {layers: 1}\nmodel: {hidden: 8}\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["- a list", "model: [", "model: 3", "!!python/object:os.x {}", TWICE]
+)
 def test_a_broken_file_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(text)

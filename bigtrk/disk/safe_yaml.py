@@ -36,7 +36,8 @@ def _count(node: yaml.Node, known: dict[int, int]) -> int:
     """Counts the values in `node`, aliases written out.
 
     Raises:
-        ValueError: there are too many, endlessly many, or one is a number of too many digits.
+        ValueError: there are too many, endlessly many, one is a number of too many digits, or a key
+            is written twice.
     """
     if id(node) in known:
         if not known[id(node)]:
@@ -48,6 +49,7 @@ def _count(node: yaml.Node, known: dict[int, int]) -> int:
         if node.tag in NUMBERS and len(node.value) > MAX_DIGITS:
             raise ValueError(f"a number of more than {MAX_DIGITS} digits")
     elif isinstance(node, yaml.MappingNode):
+        _check_keys(node)
         parts = [part for pair in node.value for part in pair]
     else:
         parts = node.value
@@ -55,3 +57,14 @@ def _count(node: yaml.Node, known: dict[int, int]) -> int:
     if known[id(node)] > MAX_VALUES:
         raise ValueError(f"it holds more than {MAX_VALUES} values, aliases written out")
     return known[id(node)]
+
+
+def _check_keys(mapping: yaml.MappingNode) -> None:
+    """Refuses a key that is written twice, of which PyYAML would take the last."""
+    known = set()
+    for key, _ in mapping.value:
+        if isinstance(key, yaml.ScalarNode):
+            if (key.tag, key.value) in known:
+                line = key.start_mark.line + 1
+                raise ValueError(f"key {key.value!r} is written a second time in line {line}")
+            known.add((key.tag, key.value))

@@ -137,6 +137,8 @@ def _sectors(graph: EventGraph, parts: int | None) -> Ids | None:
     """Cuts an event as `bigtrk partition` does: the sector of each hit [N]."""
     if parts is None:
         return None
+    if parts > graph.n_nodes:
+        raise InputError(f"--parts {parts}: {graph.name} has {graph.n_nodes} hits; lower it")
     return divide(graph, CutSettings(parts, None, Method.METIS, seed=0))[0]
 
 

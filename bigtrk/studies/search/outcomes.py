@@ -1,7 +1,9 @@
 """What a search has found, as a table and as JSON."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -51,8 +53,14 @@ def show_outcomes(search: Search, outcomes: Sequence[Outcome], console: Console)
     counts = {state: states.count(state) for state in dict.fromkeys(states)}
     say(", ".join(f"{count} {state}" for state, count in counts.items()))
     if found and found[0].state == "complete":
-        best = search.run_folder(found[0].number)
-        say(f"the best: bigtrk report {best}; its best weights: {best / BEST_WEIGHTS}")
+        say(_told(search.run_folder(found[0].number)))
+
+
+def _told(best: Path) -> str:
+    if not best.exists():
+        return f"the best was {best}, a folder that is gone; its settings are in the table"
+    weights = shlex.quote(str(best / BEST_WEIGHTS))
+    return f"the best: bigtrk report {shlex.quote(str(best))}; its best weights: {weights}"
 
 
 def _short(value: Any) -> str:

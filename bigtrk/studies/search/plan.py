@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigtrk.config import load_settings
+from bigtrk.config import load_settings, overlap
 from bigtrk.disk.file_systems import network_file_system
 from bigtrk.disk.files import disk_errors, write_new_json
 from bigtrk.errors import InputError
@@ -16,7 +16,7 @@ from bigtrk.studies.difference import first_difference
 from bigtrk.studies.search.population.checks import check_population
 from bigtrk.studies.search.space import SET_HERE, Choices, Range, Space, read_space
 from bigtrk.training.best.best import check_recorded
-from bigtrk.training.data.event_source import split_validation
+from bigtrk.training.data.event_source import EventSource, split_validation
 from bigtrk.training.named_code import users_configuration
 from bigtrk.training.settings import Configuration
 
@@ -75,8 +75,8 @@ def plan_search(
     """
     space = read_space(file)
     path, overrides, folders = split_arguments(arguments, default)
-    _refuse(space, overrides)
     data = [f"data.train={json.dumps([str(folder) for folder in folders])}"] if folders else []
+    _refuse(space, [*overrides, *data])
     common = [*overrides, *data, f"training.best.metric={space.metric}"]
     configuration = users_configuration(path, common)
     _check_trials(file, space, path, common, configuration)
@@ -132,25 +132,35 @@ def _check_same(search: Search) -> None:
 def _refuse(space: Space, overrides: Sequence[str]) -> None:
     for given in overrides:
         key = given.partition("=")[0]
-        if key in SET_HERE:
-            raise InputError(f"{given}: bigtrk search sets {key}; {SET_HERE[key]}")
-        if key in space.settings:
-            raise InputError(f"{given}: the space searches {key}; leave it out of one of the two")
+        for own, remedy in SET_HERE.items():
+            if overlap(key, own):
+                raise InputError(f"{given}: bigtrk search sets {own}; {remedy}")
+        for searched in space.settings:
+            if overlap(key, searched):
+                raise InputError(
+                    f"{given}: the space searches {searched}; leave it out of one of the two"
+                )
 
 
 def _check_trials(
     file: Path, space: Space, path: Path, common: Sequence[str], configuration: Configuration
 ) -> None:
     """Checks each extreme of the space alone: a trial that cannot train would show only later."""
-    data = configuration.data
-    validation = split_validation(data.train, data.validation, data.events)[1]
+    validation = _validation(configuration)
     check_recorded(configuration, len(validation))
     for key, extreme in space.corners():
         try:
             at_extreme = load_settings(Configuration, path, [*common, extreme])
+            if overlap(key, "data"):
+                validation = _validation(at_extreme)
             check_recorded(at_extreme, len(validation))
         except InputError as error:
             raise InputError(f"{file}: space.{key}: {error}") from None
+
+
+def _validation(configuration: Configuration) -> list[EventSource]:
+    data = configuration.data
+    return split_validation(data.train, data.validation, data.events)[1]
 
 
 def _storage(space: Space, wanted: Storage | None, folder: Path) -> Storage:

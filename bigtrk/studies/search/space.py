@@ -1,14 +1,16 @@
 """The file of a search: the metric, the settings to be searched, and how."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from bigtrk.config import Settings, parse, read_yaml
+from bigtrk.config import Settings, overlap, parse, read_yaml
 from bigtrk.errors import InputError
 from bigtrk.training.best.settings import MINIMISED, Metric
 
@@ -20,14 +22,28 @@ SET_HERE = {
 Scalar = bool | int | float | str | None
 
 
+def _finite(value: Any) -> Any:
+    # The union of whole and other numbers would complain once for each of the two; 1e-4 is text to
+    # YAML.
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError("write a number")
+    number = value if isinstance(value, int) else float(value)
+    if not math.isfinite(number):
+        raise ValueError("write a finite number")
+    return number
+
+
+Number = Annotated[int | float, BeforeValidator(_finite)]
+
+
 class Range(Settings):
     """Numbers from `low` to `high`, both included; whole ones if both are written so."""
 
-    low: int | float
-    high: int | float
+    low: Number
+    high: Number
     log: bool = False
     """Draw the logarithm evenly, not the number."""
-    step: int | float | None = Field(None, gt=0)
+    step: Annotated[Number, Field(gt=0)] | None = None
     """Draw `low` and what is a multiple of it above."""
 
     @model_validator(mode="after")
@@ -40,6 +56,10 @@ class Range(Settings):
             raise ValueError("log and step exclude each other; leave one out")
         if self.is_whole and not isinstance(self.step, int | None):
             raise ValueError(f"step {self.step} of whole numbers is none; correct it")
+        if self.step is not None and self.step > self.high - self.low:
+            raise ValueError(
+                f"step {self.step} leads from low {self.low} beyond high {self.high}; lower it"
+            )
         return self
 
     @property
@@ -149,12 +169,16 @@ def read_space(path: Path) -> Space:
 
     Raises:
         InputError: unreadable YAML, an unknown word, bounds that are reversed, a key that a search
-            sets itself.
+            sets itself or that another key of the space sets, too.
     """
     found = parse(_File, read_yaml(path), str(path))
     for key in found.space:
-        if key in SET_HERE:
-            raise InputError(f"{path}: space.{key}: bigtrk search sets it; {SET_HERE[key]}")
+        for own, remedy in SET_HERE.items():
+            if overlap(key, own):
+                raise InputError(f"{path}: space.{key}: bigtrk search sets {own}; {remedy}")
+    for key, other in combinations(found.space, 2):
+        if overlap(key, other):
+            raise InputError(f"{path}: space: {key} and {other} set the same; leave one out")
     settings = {key: _place(value, f"{path}: space.{key}") for key, value in found.space.items()}
     return Space(found.metric, settings, found.sampler, found.pruning, found.seed, found.population)
 

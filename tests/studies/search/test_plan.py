@@ -3,16 +3,21 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from bigtrk.errors import InputError
 from bigtrk.studies.search import plan as planning
 from bigtrk.studies.search.launcher import TRAIN, make_launcher
+from bigtrk.studies.search.outcomes import show_outcomes
 from bigtrk.studies.search.places import share_host
 from bigtrk.studies.search.plan import Search, open_search, plan_search
+from bigtrk.studies.search.study import Outcome
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
 from tests.programs import run_here
@@ -78,6 +83,9 @@ def test_a_trial_is_a_training_with_its_settings_in_a_folder_of_its_number(
             "metric: auc\nspace: {model.name: [interaction, embedding]}",
             r"space.model.name: training.best.metric=auc: embedding embeds hits",
         ),
+        ("metric: auc\nspace: {data.validation: [0, 1]}", "there is no event to validate on"),
+        ("metric: auc\nspace: {data.train: [[a], [b]]}", r"data.train=.*space searches data.train"),
+        ("metric: auc\nspace: {data.events: [1, 9]}", "space.data.events: .* are 2 events"),
     ],
 )
 def test_settings_that_no_trial_could_have_are_refused(plan: Plan, space: str, said: str) -> None:
@@ -92,6 +100,8 @@ def test_settings_that_no_trial_could_have_are_refused(plan: Plan, space: str, s
         ("model.hidden=8", "model.hidden=8: the space searches model.hidden; leave it out"),
         ("run.folder=here", "run.folder=here: bigtrk search sets run.folder; use --out"),
         ("training.best.metric=loss", "name it as the metric of the space"),
+        ("optimizer={lr: 1}", "optimizer={lr: 1}: the space searches optimizer.lr; leave it out"),
+        ("training.best={metric: loss}", "bigtrk search sets training.best.metric; name it"),
         ("model.layer=8", "did you mean 'model.layers'"),
         ("data.events=9", "there are 2 events to train on"),
     ],
@@ -138,6 +148,21 @@ def test_a_folder_that_holds_something_else_is_left(plan: Plan, tmp_path: Path) 
     (tmp_path / "out" / "thesis.tex").touch()
     with pytest.raises(InputError, match="out: holds something else; choose another --out"):
         open_search(plan())
+
+
+def test_the_best_trial_is_told_with_names_that_a_shell_takes(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = replace(plan(), folder=tmp_path / "my search")
+    outcomes = [Outcome(0, "complete", 0.9, 3, {}, "")]
+    best = tmp_path / "my search" / "trial0000"
+    show_outcomes(search, outcomes, Console(file=StringIO()))
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told == f"the best was {best}, a folder that is gone; its settings are in the table"
+    best.mkdir(parents=True)
+    show_outcomes(search, outcomes, Console(file=StringIO()))
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told == f"the best: bigtrk report '{best}'; its best weights: '{best}/best.safetensors'"
 
 
 def test_bad_input_ends_in_one_line(
