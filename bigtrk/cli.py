@@ -26,6 +26,7 @@ from bigtrk.commands.plans import plan
 from bigtrk.commands.searches import search
 from bigtrk.commands.studies import scale, study
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
+from bigtrk.errors import InputError
 from bigtrk.tracks.public_scores.task_names import Task
 from bigtrk.user_code import Code, allow_code
 
@@ -145,6 +146,10 @@ def report(
     html: Annotated[
         Path | None, typer.Option(help="also write one HTML page", callback=check_page)
     ] = None,
+    pdf: Annotated[
+        Path | None,
+        typer.Option(help="of one run: also write two pages to print", callback=check_page),
+    ] = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -155,11 +160,13 @@ def report(
     times ask for the model.
     """
     from bigtrk.records.pipeline_folder import is_pipeline
-    from bigtrk.reports import read_run, show, summarise, write_html
+    from bigtrk.reports import read_run, show, summarise, write_html, write_pdf
     from bigtrk.studies.scaling.report import SeriesReport
     from bigtrk.studies.scaling.series import is_series
 
     allow_code(code or ())
+    if pdf and (len(runs) > 1 or any(is_series(one) or is_pipeline(one) for one in runs)):
+        raise InputError(f"--pdf {pdf}: has room for one run; name one, or use --html")
     if any(map(is_series, runs)):
         series = SeriesReport(runs)
         if html:
@@ -175,6 +182,8 @@ def report(
     read = [read_run(path) for path in runs]
     if html:
         write_html(read, html)
+    if pdf:
+        write_pdf(read[0], pdf)
     print_result(summarise(read), as_json, lambda: show(read, console))
 
 

@@ -12,12 +12,14 @@ from pathlib import Path
 import bigtrk
 from bigtrk.console import console, say
 from bigtrk.errors import InputError
+from bigtrk.reports.model_card.write import CARD
 
 EVENTS, UNKNOWN = 8, 2  # UNKNOWN: events that nothing is trained or chosen on
 DEFAULT_PORT = 29500
 # Of the cuts that were tried on validation events of several seeds, the one where tracks are found
 # with few fakes.
 _BUILDER = "--builder fast_walk --score-cut 0.9"
+_UNSEEN = f"event{EVENTS - 1:09d}"  # the last, on which the classifier is validated
 
 
 def commands(out: Path, particles: int, seed: int) -> list[str]:
@@ -53,6 +55,7 @@ def _main_job(out: Path, particles: int, seed: int) -> list[str]:
         f"deepspeed --quiet{_free_port()} --num_gpus 2 {train}",
         f"bigtrk evaluate {out}/run {out}/graphs --tracks {_BUILDER} --scan-cuts",
         f"bigtrk report {out}/run --html {out}/report.html",
+        f"bigtrk display {out}/run {out}/graphs {out}/event.html {_BUILDER} --event {_UNSEEN}",
     ]
 
 
@@ -105,9 +108,11 @@ def run_demo(out: Path, particles: int, seed: int) -> None:
     console.rule(style="dim")
     seconds = time.perf_counter() - start
     say(
-        f"demo done in {seconds:.0f} s; the report is {out}/report.html, the pipeline "
-        f"{out}/pipeline, and the tracks are in {out}/tracks"
+        f"demo done in {seconds:.0f} s; the pipeline is {out}/pipeline, and the tracks are in "
+        f"{out}/tracks"
     )
+    say(f"to open in a browser: the report {out}/report.html, and an event {out}/event.html")
+    say(f"to read: the model's card {out}/run/{CARD}")
 
 
 def _run(command: str) -> None:

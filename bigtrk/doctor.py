@@ -42,6 +42,7 @@ REQUIRED = {
 }
 OPTIONAL = {
     "nvidia-ml-py": "power and energy of NVIDIA devices",
+    "matplotlib": "bigtrk report --pdf",
     "onnx": "bigtrk export acts",
     "optuna": "bigtrk search",
     "tensorboard": "run.loggers=[tensorboard]",

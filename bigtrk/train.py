@@ -110,7 +110,7 @@ def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
 def run_configured(
     ranks: Ranks, configured_by: Callable[[], Configuration], resume: Path | None
 ) -> Path:
-    """Validates, builds, fits, closes; returns the run folder."""
+    """Validates, builds, fits, closes, and writes the model's card; returns the run folder."""
     configure_process(ranks)
     for topic, text in problems(several_hosts=ranks.local_size < ranks.world_size).items():
         warn_once(topic, text)
@@ -126,7 +126,13 @@ def run_configured(
         with traced("opening data"):
             events = together(lambda: validate(configuration))
         check_agreement({"data": events.fingerprint})
-        return fit(configuration, ranks, events, resume)
+        folder = fit(configuration, ranks, events, resume)
+    if ranks.is_first:
+        # What draws reports is imported when there is one to make: ranks start without.
+        from bigtrk.reports.model_card.write import refresh_card
+
+        refresh_card(folder)
+    return folder
 
 
 def train(configuration: Configuration) -> Path:

@@ -88,6 +88,7 @@ def test_both_from_a_folder_of_their_own(
     )
     record = json.loads((tmp_path / "runs" / "0001" / "run.json").read_text())
     assert (record["world_size"], record["launcher"]) == (2, "torchrun")
+    assert "on 2 ranks, started by torchrun" in (tmp_path / "runs/0001/MODEL.md").read_text()
     lines = (tmp_path / "runs" / "0001" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in lines].count("step") == 4
 

@@ -61,7 +61,7 @@ COMMANDS = [
     "bigtrk score mine.csv events --pt-min 0.5 --min-hits 4 --matching-fraction 0.75 --json",
     "bigtrk score mine.csv events --task colliderml",
     "bigtrk submit mine.csv events mine.parquet --majority-particles --code own_code --json",
-    "bigtrk report runs/0001 --html report.html --code own_code --json",
+    "bigtrk report runs/0001 --html report.html --pdf report.pdf --code own_code --json",
     "bigtrk build events truth --true-edges",
     "bigtrk/train.py data.train=[truth] model.name=embedding model.hidden=8 training.epochs=1",
     "bigtrk build events near --embedding runs/0002 --efficiency 0.95 --code own_code",

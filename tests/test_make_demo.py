@@ -37,7 +37,13 @@ def test_make_demo(tmp_path: Path, variables: str) -> None:
     steps = map(json.loads, (demo / "run" / "metrics.jsonl").read_text().splitlines())
     assert {parts for step in steps for parts in step.get("routes", {}).values()} == {2}
     tracks_are_found(demo)
-    assert len(re.findall(r"^\$ ", printed, re.MULTILINE)) == 11
+    assert len(re.findall(r"^\$ ", printed, re.MULTILINE)) == 12
+    last = printed.splitlines()[-3:]
+    for name in ("report.html", "event.html", "run/MODEL.md"):
+        assert (demo / name).is_file()
+        assert any(f"{demo}/{name}" in line for line in last)
+    assert 'class="plot"' in (demo / "event.html").read_text()
+    assert "track efficiency" in (demo / "run" / "MODEL.md").read_text(), "it was evaluated"
     assert "TrackML score" in printed.split("bigtrk score")[-1]
 
 

@@ -108,15 +108,19 @@ def _evaluate_model(
     from bigtrk.parallel.ranks import discover
     from bigtrk.records.run_folder import RUN
     from bigtrk.reports import read_run, show_evaluation, write_evaluation_html
+    from bigtrk.reports.model_card.write import refresh_card
     from bigtrk.training.evaluation.evaluate import evaluate_run
     from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
+    from bigtrk.training.run_folder import run_of
 
     ranks = discover()
     configure_process(ranks)
     with process_group(ranks, evaluated_configuration(run).run.patience):
         evaluation = evaluate_run(run, data, options, ranks, spill)
-    if ranks.is_first:
-        if html:  # before what is printed, whose reader may leave
+    if ranks.is_first:  # which writes before it prints: the reader of that may leave
+        if (run_of(run) / RUN).is_file():
+            refresh_card(run_of(run))
+        if html:
             write_evaluation_html(
                 evaluation, html, read_run(run) if (run / RUN).is_file() else None
             )

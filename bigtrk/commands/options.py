@@ -21,5 +21,5 @@ def check_page(page: Path | None) -> Path | None:
     if page and not page.parent.is_dir():
         raise InputError(f"{page}: no such folder {page.parent}; make it, or name another")
     if page and page.is_dir():
-        raise InputError(f"{page}: is a folder; name a file in it, such as {page / 'report.html'}")
+        raise InputError(f"{page}: is a folder; name a file in it, such as {page / 'report'}")
     return page

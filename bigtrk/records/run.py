@@ -6,10 +6,20 @@ reports can compute with.
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import Measure, Number, PathText, Place, Ranks, Text, some
+from bigtrk.records.quantities import (
+    MOST,
+    Measure,
+    Number,
+    PathText,
+    Place,
+    Ranks,
+    Ratio,
+    Text,
+    some,
+)
 from bigtrk.records.record import FileRecord, Record
 
 # What ended a training: its epochs, its time, or `training.best.patience`.
@@ -18,12 +28,20 @@ Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 
 
 class DataRecord(Record):
-    """The events that were trained."""
+    """The events that were trained.
+
+    sources: the formats of the files that the graphs were built from, such as "trackml".
+    edge_efficiency, target_efficiency: mean shares of an event's true edges, and of those of
+    particles above 1 GeV with at least 3 hits, that its graph holds; where all graphs tell.
+    """
 
     train_events: Count | None = None
     validation_events: Count | None = None
     nodes: Count | None = None
     edges: Count | None = None
+    sources: Annotated[tuple[Text, ...], Field(max_length=MOST)] = ()
+    edge_efficiency: Ratio | None = None
+    target_efficiency: Ratio | None = None
 
 
 class MeasuredScales(Record):
@@ -81,7 +99,7 @@ class RunRecord(FileRecord):
     and the engine that it goes on with. `parameters` counts the trainable ones; `code` is that of
     the user's own which `config` names, by its name there, as the run was started with. `roofline`:
     None where there is no GPU of which the data sheet is known. `ended`: what ended the training,
-    once it has.
+    and `finished` when its model was written, once it has.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -104,6 +122,7 @@ class RunRecord(FileRecord):
     roofline: RooflineRecord | None = None
     resumed: tuple[Resumption, ...] = ()
     ended: End | None = None
+    finished: AwareDatetime | None = None
 
     def newest_code(self) -> dict[str, CodeRecord]:
         """Returns the code that the last steps were trained with, by its name in `config`."""

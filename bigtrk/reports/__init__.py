@@ -6,6 +6,7 @@ from bigtrk.reports.audit import audit_summary, show_audit
 from bigtrk.reports.evaluation.page import write_evaluation_html
 from bigtrk.reports.evaluation.score_tables import show_score
 from bigtrk.reports.evaluation.tables import show_evaluation
+from bigtrk.reports.note.write import write_pdf
 from bigtrk.reports.page import write_html
 from bigtrk.reports.pipeline.page import write_pipeline_evaluation_html, write_pipelines_html
 from bigtrk.reports.pipeline.summary import (
@@ -30,6 +31,7 @@ __all__ = [
     "summarise_pipelines",
     "write_evaluation_html",
     "write_html",
+    "write_pdf",
     "write_pipeline_evaluation_html",
     "write_pipelines_html",
 ]

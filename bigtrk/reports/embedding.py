@@ -5,9 +5,10 @@ from typing import Any
 
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
-from bigtrk.reports.elements.charts import by_whole_numbers, chart, curve
+from bigtrk.reports.elements.charts import Plot, by_whole_numbers, curve
 from bigtrk.reports.elements.layout import Table
 
+NEIGHBOURS = "Neighbours in the embedding: edges of an event"
 RULE = (
     "Pairs of hits within the smallest radius that keeps so many of the target edges of all "
     "validation events; edges per event, and the share of all true edges among them."
@@ -20,8 +21,8 @@ def embedding_tables(runs: Sequence[Run]) -> list[Table]:
     return [_of_run(name, run) for name, run in named if any(e.embedding for e in run.epochs)]
 
 
-def embedding_plot(runs: Sequence[Run]) -> str:
-    """Draws the edges of an event within the radius that keeps so many target edges, by epoch."""
+def embedding_plot(runs: Sequence[Run]) -> Plot:
+    """Makes a plot of the edges of an event within the radius that keeps so many target edges."""
     lines: list[Any] = []
     for name, run in zip(labels(runs), runs, strict=True):
         known = [(epoch.number, epoch.embedding.at) for epoch in run.epochs if epoch.embedding]
@@ -29,7 +30,7 @@ def embedding_plot(runs: Sequence[Run]) -> str:
             rows = [(number, at[kept].edges) for number, at in known if kept in at]
             lines.append(curve(f"{name}, {kept} % of target edges kept", rows, len(lines)))
     layout = {**by_whole_numbers(lines), "yaxis": {"type": "log"}}
-    return chart("Neighbours in the embedding: edges of an event", "epoch", lines, layout)
+    return Plot(NEIGHBOURS, "epoch", lines, layout)
 
 
 def _of_run(name: str, run: Run) -> Table:

@@ -28,7 +28,7 @@ def run_verdicts(runs: Sequence[Run], scaling: Scaling) -> list[str]:
     """Says of each run what limits its tracks, where they were judged, and its speed."""
     told = []
     for name, run, timing in zip(labels(runs), runs, scaling.timings, strict=True):
-        newest = _newest(run)
+        newest = newest_evaluation(run)
         own = [*(evaluation_verdict(newest) if newest else ()), *time_limit(timing)]
         told += [f"{name}: {each}" if len(runs) > 1 else each for each in own]
     return told
@@ -51,12 +51,13 @@ def time_limit(timing: Timing) -> list[str]:
     return [f"Time: {first} takes {figures.share(shares[first])} % of it; {rest}.{slowest}"]
 
 
-def _newest(run: Run) -> EvaluationRecord | None:
+def newest_evaluation(run: Run) -> EvaluationRecord | None:
+    """Returns the evaluation that was made last, if any was."""
     return max(run.evaluations, key=lambda record: record.made, default=None)
 
 
 def _results(run: Run) -> list[Headline]:
-    newest = _newest(run)
+    newest = newest_evaluation(run)
     if newest:
         return evaluation_headlines(newest)
     validated = [epoch.validation for epoch in run.epochs if epoch.validation]

@@ -2,33 +2,28 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from bigtrk.records.run_folder import Run, labels
-from bigtrk.reports.elements.charts import by_whole_numbers, chart, curve, guide, share_bars
+from bigtrk.reports.elements.charts import (
+    by_whole_numbers,
+    chart,
+    curve,
+    drawn,
+    guide,
+    share_bars,
+)
 from bigtrk.reports.elements.first_screen import first_screen
-from bigtrk.reports.elements.metric_columns import with_interval
 from bigtrk.reports.elements.page_parts import header, table_section, write_page
-from bigtrk.reports.embedding import embedding_plot
 from bigtrk.reports.evaluation.page import evaluation_sections
 from bigtrk.reports.evaluation.tables import named_evaluations
 from bigtrk.reports.facts import headers, sentence
 from bigtrk.reports.headlines import run_headlines, run_verdicts
-from bigtrk.reports.norms import total
+from bigtrk.reports.run_plots import run_plots
 from bigtrk.reports.scaling import Scaling, compare
 from bigtrk.reports.tables import TIME_SHARES, make_tables
 
 MOST_SENTENCES = 3
 ACTIVITIES = ("compute", "exchange", "reduction", "data")
-NORMS = (("Norm of the gradient", "gradient"), ("Norm of the weights", "weight"))
-METRICS = (
-    ("Validation loss", "loss", 1.0),
-    ("Efficiency, %", "efficiency", 100.0),
-    ("Target purity, %", "target_purity", 100.0),
-    ("Total purity, %", "total_purity", 100.0),
-    ("Purity, %", "purity", 100.0),
-    ("AUC, %", "auc", 100.0),
-)
 
 
 def write_html(runs: Sequence[Run], path: Path) -> None:
@@ -62,45 +57,9 @@ def _lead(runs: Sequence[Run]) -> str:
 
 
 def _plots(runs: Sequence[Run], scaling: Scaling) -> Iterator[str]:
-    names = labels(runs)
-    yield chart(
-        "Training loss",
-        "step",
-        [
-            curve(name, [(s.step, s.loss) for s in run.steps if s.loss is not None], number)
-            for number, (name, run) in enumerate(zip(names, runs, strict=True))
-        ],
-    )
-    for title, kind in NORMS:
-        yield chart(title, "step", _norms(runs, kind))
-    for title, metric, scale in METRICS:
-        lines = _by_epoch(runs, metric, scale)
-        yield chart(title, "epoch", lines, by_whole_numbers(lines))
-    yield embedding_plot(runs)
+    yield from map(drawn, run_plots(runs))
     if scaling.compares:
         yield _speedup(scaling)
-
-
-def _norms(runs: Sequence[Run], kind: str) -> list[Any]:
-    """Draws the norm of all parts of the model together, by step."""
-    lines = []
-    for number, (name, run) in enumerate(zip(labels(runs), runs, strict=True)):
-        values = [(s.step, total(getattr(s.norms, kind))) for s in run.steps if s.norms]
-        lines.append(curve(name, [(x, y) for x, y in values if y is not None], number))
-    return lines
-
-
-def _by_epoch(runs: Sequence[Run], metric: str, scale: float) -> list[Any]:
-    """Draws a metric of validation, with its binomial interval where it has one."""
-    lines = []
-    for number, (name, run) in enumerate(zip(labels(runs), runs, strict=True)):
-        rows = [
-            (epoch.number, *(scale * end for end in ends))
-            for epoch in run.epochs
-            if (ends := with_interval(epoch.validation, metric))
-        ]
-        lines.append(curve(name, rows, number))
-    return lines
 
 
 def _speedup(scaling: Scaling) -> str:

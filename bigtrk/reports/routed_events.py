@@ -8,6 +8,7 @@ from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table
 
+ROUTES = "Routes"
 # Number of events in sectors that a table names; the JSON summary names all.
 _NAMED = 20
 
@@ -53,7 +54,7 @@ def routes_table(runs: Sequence[Run]) -> Table:
         "Imbalance: predicted, the most loaded rank over the mean; mean and largest over steps."
     )
     cut = [_names(label, run) for label, run in zip(labels(runs), runs, strict=True)]
-    return Table("Routes", columns, tuple(rows), (note, *filter(None, cut)))
+    return Table(ROUTES, columns, tuple(rows), (note, *filter(None, cut)))
 
 
 def _names(label: str, run: Run) -> str:

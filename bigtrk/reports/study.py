@@ -20,7 +20,7 @@ from bigtrk.reports.elements.metric_columns import with_interval
 from bigtrk.reports.elements.page_parts import header, table_section, write_page
 from bigtrk.reports.evaluation.headlines import edge_headlines
 from bigtrk.reports.facts import facts
-from bigtrk.reports.page import METRICS
+from bigtrk.reports.run_plots import METRICS
 from bigtrk.reports.summary import finite
 
 SHOWN = ("auc", "efficiency", "purity")

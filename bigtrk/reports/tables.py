@@ -16,7 +16,7 @@ from bigtrk.reports.routed_events import routes_table
 from bigtrk.reports.scaling import SPEEDUP_RULE, TIMING_RULE, Scaling
 from bigtrk.reports.spikes import spikes_tables
 
-TIME_SHARES = "Where the time goes"
+SPEED, TIME_SHARES = "Speed", "Where the time goes"
 TIME_SHARES_NOTE = (
     "Exchange: halo rows between ranks. Reduction: gradients. Data: reading events. "
     "Imbalance: compute time of the slowest rank over the mean."
@@ -61,7 +61,7 @@ def _speed(runs: Sequence[Run], scaling: Scaling) -> Table:
         rows.append((*cells, *(on_gpus[i] if on_gpus else ())))
     rules = [TIMING_RULE, *([SPEEDUP_RULE] if scaling.compares else [])]
     rules += [ROOFLINE_RULE] if on_gpus else []
-    return Table("Speed", tuple(columns), tuple(rows), (*rules, *scaling.notes), text_columns=2)
+    return Table(SPEED, tuple(columns), tuple(rows), (*rules, *scaling.notes), text_columns=2)
 
 
 def _time_shares(scaling: Scaling) -> Table:

@@ -18,7 +18,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import make_world
 from bigtrk.records.metrics import MetricsRecord
-from bigtrk.records.run import DataRecord, MeasuredScales, RunRecord
+from bigtrk.records.run import MeasuredScales, RunRecord
 from bigtrk.records.run_folder import append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.automatic.settle import settle
@@ -34,6 +34,7 @@ from bigtrk.training.checkpoint.resume import (
 from bigtrk.training.clock import Clock
 from bigtrk.training.costs import roofline
 from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.data_record import data_record
 from bigtrk.training.data.degree_histogram import with_degrees
 from bigtrk.training.data.events import Events
 from bigtrk.training.losses.loss_check import check_loss
@@ -261,9 +262,9 @@ def _record(
     measured: MeasuredScales,
 ) -> RunRecord:
     """Makes the run's record, without what only its start knows."""
-    nodes, edges = (
-        sum(source.record[name] for source in events.train) for name in ("nodes", "edges")
-    )
+    data = data_record(events)
+    assert data.nodes is not None, "graphs are counted"
+    assert data.edges is not None, "graphs are counted"
     return RunRecord(
         launcher=ranks.launcher,
         world_size=ranks.world_size,
@@ -273,13 +274,8 @@ def _record(
         config=configuration.model_dump(mode="json"),
         measured=measured,
         code=code_records(configuration),
-        data=DataRecord(
-            train_events=len(events.train),
-            validation_events=len(events.validation),
-            nodes=nodes,
-            edges=edges,
-        ),
-        roofline=roofline(configuration, nodes, edges),
+        data=data,
+        roofline=roofline(configuration, data.nodes, data.edges),
     )
 
 

@@ -106,13 +106,15 @@ def save_model(
 
 
 def record_end(folder: Path, end: End | None) -> None:
-    """Writes down in a run's record what ended its training.
+    """Writes down in a run's record what has just ended its training; None: it goes on.
 
     Raises:
         InputError: the disk refuses, or the record is damaged.
     """
     with disk_errors():
-        write_run_record(folder, read_run_record(folder).model_copy(update={"ended": end}))
+        now = datetime.now(UTC).replace(microsecond=0) if end else None
+        known = {"ended": end, "finished": now}
+        write_run_record(folder, read_run_record(folder).model_copy(update=known))
 
 
 def _make_next(parent: Path) -> Path:

@@ -22,6 +22,7 @@ from bigtrk.reports import (
     write_html,
     write_pipelines_html,
 )
+from bigtrk.reports.model_card.card import model_card
 from bigtrk.reports.study import StudyReport
 from bigtrk.studies.scaling.report import SeriesReport
 from tests.hostile.json_values import as_json
@@ -52,6 +53,8 @@ def report_runs(folder: Path) -> None:
     show(runs, Console(file=io.StringIO()))
     write_html(runs, folder / "page.html")
     json.dumps(summarise(runs), allow_nan=False)
+    for run in runs:
+        model_card(run)
 
 
 def report_series(folder: Path) -> None:

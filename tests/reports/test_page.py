@@ -40,7 +40,7 @@ def test_page_is_whole_and_needs_nothing_else(make_run: MakeRun, tmp_path: Path)
     page = self_contained(path)
     # Purity is not known; nothing of the evaluation is in bins.
     assert [figure.title for figure in page.figures] == [
-        "Training loss",
+        *("Training loss", "Learning rate"),
         *("Validation loss", "Efficiency, %", "Target purity, %", "Total purity, %", "AUC, %"),
         *("Speed-up (dashed: ideal)", "figure"),
     ]

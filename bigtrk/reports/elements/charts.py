@@ -6,6 +6,7 @@ scheme; its script puts in the value of the scheme that is on.
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from textwrap import wrap
@@ -62,6 +63,21 @@ THEME: dict[str, Any] = {
     "modebar": {"bgcolor": NOTHING, "color": "var(--dim)", "activecolor": "var(--text)"},
 }
 Rows = Iterable[tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A figure that is not drawn yet: its traces are plotly's, and so is what `layout` adds."""
+
+    title: str
+    x_label: str
+    traces: Sequence[Any]
+    layout: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def filled(self) -> list[Any]:
+        """Lists the traces that have a point."""
+        return [trace for trace in self.traces if trace.x is not None and len(trace.x)]
 
 
 def colour(number: int) -> str:
@@ -126,17 +142,21 @@ def thin_out(rows: Sequence[tuple[float, ...]]) -> Sequence[tuple[float, ...]]:
 def chart(
     title: str, x_label: str, traces: Iterable[Any], layout: dict[str, Any] | None = None
 ) -> str:
-    """Draws traces of plotly as a figure of a page; "" where none has a point.
+    """Draws traces of plotly as a figure of a page; "" where none has a point."""
+    return drawn(Plot(title, x_label, [*traces], layout or {}))
+
+
+def drawn(plot: Plot) -> str:
+    """Draws a figure of a page; "" where no trace has a point.
 
     Traces of one `legendgroup` are switched together, on all figures of the page.
     """
-    drawn = [trace for trace in traces if trace.x is not None and len(trace.x)]
-    if not drawn:
+    if not plot.filled:
         return ""
-    figure = go.Figure(drawn, layout={"template": "none", "title": {"text": title}})
+    figure = go.Figure(plot.filled, layout={"template": "none", "title": {"text": plot.title}})
     figure.update_layout(showlegend=keep_first_keys(figure) > 1)
-    figure.update_xaxes(title={"text": x_label})
-    figure.update_layout(layout or {})
+    figure.update_xaxes(title={"text": plot.x_label})
+    figure.update_layout(plot.layout)
     return embedded(figure, HEIGHT + legend_height(figure))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from bigtrk.records.evaluation import LOG_AXES, Binned, EvaluationRecord, Judged, TrackRecord
 from bigtrk.reports.elements.binned import BINNED_RULE, curve
-from bigtrk.reports.elements.charts import chart
+from bigtrk.reports.elements.charts import Plot
 from bigtrk.reports.evaluation.tables import CATEGORIES
 
 MODES = ("strict", "acorn")
@@ -14,20 +14,23 @@ NAMES = (*MODES, "edges", *LOST.values())
 KEY = f"Tracks: ATLAS matching; dashes: perfect scores. Lost: strict mode. {BINNED_RULE}"
 # Places in a bin where curves have their points, so that error bars stand side by side.
 PLACES = dict(zip(NAMES, (0.44, 0.56, 0.5, 0.38, 0.46, 0.54, 0.62), strict=True))
+TRACK_EFFICIENCY, EDGE_EFFICIENCY = "Track efficiency, %", "Edge efficiency, %"
 AXES = {"pt": "pT, GeV", "eta": "eta", "vertex": "vertex radius, mm", "hits": "hits"}
 
 
-def bin_plots(record: EvaluationRecord) -> Iterator[str]:
-    """Draws by each quantity efficiency, particles lost, duplicates; fakes by eta; then edges."""
+def bin_plots(record: EvaluationRecord) -> Iterator[Plot]:
+    """Makes plots by each quantity of efficiency, particles lost, duplicates; of fakes by eta; then
+    of edges.
+    """
     tracks = record.tracks or TrackRecord()
     for axis in AXES:
-        yield _plot("Track efficiency, %", axis, _by_mode(tracks, f"efficiency_by_{axis}"))
+        yield _plot(TRACK_EFFICIENCY, axis, _by_mode(tracks, f"efficiency_by_{axis}"))
         yield _plot("Particles lost, %", axis, _lost(tracks, axis))
         yield _plot("Found more than once, %", axis, _by_mode(tracks, f"duplicates_by_{axis}"))
     yield _plot("Fake tracks, %", "eta", _by_mode(tracks, "fakes_by_eta"))
     for axis in ("pt", "eta"):
         efficiency = getattr(record.edge_bins, f"efficiency_by_{axis}")
-        yield _plot("Edge efficiency, %", axis, [_curve("edges", efficiency, axis)])
+        yield _plot(EDGE_EFFICIENCY, axis, [_curve("edges", efficiency, axis)])
     yield _plot("Edge purity, %", "eta", [_curve("edges", record.edge_bins.purity_by_eta, "eta")])
 
 
@@ -53,9 +56,9 @@ def _curve(name: str, binned: Binned | None, axis: str, dashed: bool = False) ->
     return curve(shown, binned, colour, log=log, dashed=dashed, place=PLACES[name])
 
 
-def _plot(title: str, axis: str, curves: list[Any]) -> str:
+def _plot(title: str, axis: str, curves: list[Any]) -> Plot:
     layout = {"showlegend": True, "xaxis": {"type": _scale(axis)}}
-    return chart(title, AXES[axis], curves, layout)
+    return Plot(title, AXES[axis], curves, layout)
 
 
 def _scale(axis: str) -> str:

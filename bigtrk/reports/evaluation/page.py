@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.run_folder import Run
+from bigtrk.reports.elements.charts import drawn
 from bigtrk.reports.elements.first_screen import first_screen
 from bigtrk.reports.elements.page_parts import header, plots_section, table_section, write_page
 from bigtrk.reports.evaluation.bin_plots import KEY, bin_plots
@@ -43,11 +44,11 @@ def evaluation_sections(name: str, record: EvaluationRecord, run: Run | None) ->
     """
     whose = f"Evaluation of {name}" if name else "Evaluation"
     notes = (TRACKS_RULE, EDGES_RULE) if record.tracks and record.tracks.scan else (EDGES_RULE,)
-    by_score = plots_section(f"{whose} against the score", score_plots(record), notes)
+    by_score = plots_section(f"{whose} against the score", map(drawn, score_plots(record)), notes)
     return (
         by_score
         + (_best_cut(record, run) if by_score else "")
-        + plots_section(f"{whose} in bins", bin_plots(record), (KEY,))
+        + plots_section(f"{whose} in bins", map(drawn, bin_plots(record)), (KEY,))
     )
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import plotly.graph_objects as go
 
 from bigtrk.records.evaluation import CutRecord, EdgeScores, EvaluationRecord
-from bigtrk.reports.elements.charts import chart, colour, curve
+from bigtrk.reports.elements.charts import Plot, colour, curve
 from bigtrk.reports.elements.estimates import wilson
 
 TICKS = (0.0001, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999)
+ROC = "ROC: edge efficiency, %"
+TRACKS_BY_CUT, EDGES_BY_CUT = "Tracks against the score cut, %", "Edges against the score cut, %"
 KINDS = {"target": "target edges", "other": "other true edges", "false": "false edges"}
 EDGES_RULE = (
     "Edges of all events together. The best cut has the highest harmonic mean of efficiency and "
@@ -66,17 +68,17 @@ def best_scan(scan: Sequence[CutRecord]) -> CutRecord | None:
     return max(known, key=_track_mean, default=None)
 
 
-def score_plots(record: EvaluationRecord) -> Iterator[str]:
-    """Draws tracks against the cut, where cuts were tried, and edges."""
+def score_plots(record: EvaluationRecord) -> Iterator[Plot]:
+    """Makes plots of tracks against the cut, where cuts were tried, and of edges."""
     if record.tracks:
         yield _tracks(record.tracks.scan)
     if record.scores:
         yield from edge_plots(record.scores, record.edge_metrics.auc)
 
 
-def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[str]:
-    """Draws ROC, purity and efficiency where there are edges of both kinds, and histograms. auc:
-    the mean of events, where it is known.
+def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[Plot]:
+    """Makes plots of ROC, purity and efficiency where there are edges of both kinds, and
+    histograms. auc: the mean of events, where it is known.
     """
     if kept := kept_by_cut(scores):
         best = max(kept, key=lambda each: each.harmonic_mean)
@@ -86,7 +88,7 @@ def edge_plots(scores: EdgeScores, auc: float | None) -> Iterator[str]:
     yield _histogram(scores)
 
 
-def _tracks(scan: Sequence[CutRecord]) -> str:
+def _tracks(scan: Sequence[CutRecord]) -> Plot:
     rates = (
         ("track efficiency", "efficiency", "n_particles"),
         ("fake tracks", "fake_rate", "n_tracks"),
@@ -99,11 +101,9 @@ def _tracks(scan: Sequence[CutRecord]) -> str:
             if getattr(cut, rate) is not None
         ]
         lines.append(curve(name, rows, number))
-    if not lines[0].x:
-        return ""
     best = best_scan(scan)
     marks = [] if best is None else [_best(logit(best.score_cut), best.efficiency, best.score_cut)]
-    return chart("Tracks against the score cut, %", "score cut", [*lines, *marks], _score_axis())
+    return Plot(TRACKS_BY_CUT, "score cut", [*lines, *marks], _score_axis())
 
 
 def _with_interval(x: float, share: float, whole: int | None) -> tuple[float, ...]:
@@ -111,32 +111,31 @@ def _with_interval(x: float, share: float, whole: int | None) -> tuple[float, ..
     return (x, 100 * share, *ends)
 
 
-def _roc(kept: Sequence[Kept], best: Kept, auc: str) -> str:
+def _roc(kept: Sequence[Kept], best: Kept, auc: str) -> Plot:
     shown = [each for each in kept if each.others]
     line = curve(f"all cuts{auc}", [(100 * x.others, 100 * x.efficiency) for x in shown], 0)
     marks = [_best(100 * best.others, best.efficiency, best.cut)] if best.others else []
     axis = {"xaxis": {"type": "log"}}
-    return chart("ROC: edge efficiency, %", "other edges kept, %", [line, *marks], axis)
+    return Plot(ROC, "other edges kept, %", [line, *marks], axis)
 
 
-def _purity(kept: Sequence[Kept], best: Kept) -> str:
+def _purity(kept: Sequence[Kept], best: Kept) -> Plot:
     rows = [(100 * x.efficiency, 100 * x.purity) for x in kept if x.purity is not None]
     marks = [_best(100 * best.efficiency, best.purity, best.cut)]
     line = curve("all cuts", rows, 0)
-    return chart("Edge purity, %", "edge efficiency, %", [line, *marks])
+    return Plot("Edge purity, %", "edge efficiency, %", [line, *marks])
 
 
-def _edges(kept: Sequence[Kept], best: Kept) -> str:
+def _edges(kept: Sequence[Kept], best: Kept) -> Plot:
     inner = [x for x in kept if 0 < x.cut < 1]
     efficiency = [(logit(x.cut), 100 * x.efficiency) for x in inner]
     purity = [(logit(x.cut), 100 * x.purity) for x in inner if x.purity is not None]
     lines = [curve("edge efficiency", efficiency, 0), curve("edge purity", purity, 1)]
     marks = [_best(logit(best.cut), best.efficiency, best.cut)]
-    title = "Edges against the score cut, %"
-    return chart(title, "score cut", [*lines, *marks], _score_axis())
+    return Plot(EDGES_BY_CUT, "score cut", [*lines, *marks], _score_axis())
 
 
-def _histogram(scores: EdgeScores) -> str:
+def _histogram(scores: EdgeScores) -> Plot:
     limits = [*map(logit, scores.limits)]
     ranges = [f"{a:.5g} to {b:.5g}" for a, b in zip(scores.limits, scores.limits[1:], strict=False)]
     bars = [
@@ -154,7 +153,7 @@ def _histogram(scores: EdgeScores) -> str:
         if any(getattr(scores, kind))
     ]
     layout = _score_axis()
-    return chart("Edges by score", "score", bars, {**layout, "yaxis": {"type": "log"}})
+    return Plot("Edges by score", "score", bars, {**layout, "yaxis": {"type": "log"}})
 
 
 def logit(score: float) -> float:

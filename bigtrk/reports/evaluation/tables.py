@@ -18,6 +18,8 @@ MATCHING_COLUMNS = (
     *("particles", "found", "tracks", "matched"),
 )
 TRACK_COLUMNS = ("matching", "mode", *MATCHING_COLUMNS)
+EDGES, TRACKS = "Evaluation: edges", "Evaluation: tracks"
+LIMITS = "What limits the tracks"
 SCAN_RULE = "ATLAS matching, strict mode."
 NO_PARTICLES = (
     "No particle has so many hits and a known pT so high; --pt-min 0 takes those of unknown "
@@ -96,7 +98,7 @@ def _limits(tracked: Sequence[tuple[str, TrackRecord]]) -> list[Table]:
     run_column = _run_column(tracked)
     columns = (*run_column, "reconstructable particles", "particles", "%")
     notes = (LIMITS_RULE, BINNED_RULE)
-    table = Table("What limits the tracks", columns, tuple(rows), notes, 1 + len(run_column))
+    table = Table(LIMITS, columns, tuple(rows), notes, 1 + len(run_column))
     return [table] if rows else []
 
 
@@ -115,7 +117,7 @@ def _evaluated_edges(evaluated: Sequence[Evaluated]) -> Table:
     run = _run_column(evaluated)
     columns = (*run, "data", "events", "edges", *METRIC_COLUMNS[:-1], "loss")
     notes = [note for name, record in evaluated for note in _notes(name, record)]
-    return Table("Evaluation: edges", columns, rows, (PAPER, *notes), text_columns=1 + len(run))
+    return Table(EDGES, columns, rows, (PAPER, *notes), text_columns=1 + len(run))
 
 
 def _notes(name: str, record: EvaluationRecord) -> Iterator[str]:
@@ -148,7 +150,7 @@ def _evaluated_tracks(tracked: Sequence[tuple[str, TrackRecord]]) -> Table:
     notes = tuple(_track_note(name, tracks) for name, tracks in tracked)
     run = _run_column(tracked)
     columns = (*run, *TRACK_COLUMNS)
-    return Table("Evaluation: tracks", columns, rows, notes, text_columns=2 + len(run))
+    return Table(TRACKS, columns, rows, notes, text_columns=2 + len(run))
 
 
 def _scans(tracked: Sequence[tuple[str, TrackRecord]]) -> list[Table]:

@@ -7,7 +7,7 @@ from bigtrk.records.evaluation import LOG_AXES
 from bigtrk.records.pipeline_evaluation import PipelineEvaluationRecord
 from bigtrk.records.pipeline_folder import PipelineFolder
 from bigtrk.reports.elements.binned import BINNED_RULE, curve
-from bigtrk.reports.elements.charts import chart, share_bars
+from bigtrk.reports.elements.charts import chart, drawn, share_bars
 from bigtrk.reports.elements.first_screen import first_screen
 from bigtrk.reports.elements.page_parts import header, plots_section, table_section, write_page
 from bigtrk.reports.evaluation.score_plots import EDGES_RULE, edge_plots
@@ -79,7 +79,7 @@ def _section(name: str, record: PipelineEvaluationRecord) -> str:
 
 def _scores(record: PipelineEvaluationRecord) -> Iterator[str]:
     if record.scores:
-        yield from edge_plots(record.scores, None)
+        yield from map(drawn, edge_plots(record.scores, None))
 
 
 def _bar(record: PipelineEvaluationRecord) -> str:

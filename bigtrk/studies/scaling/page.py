@@ -13,7 +13,8 @@ from bigtrk.reports.elements.layout import Table
 from bigtrk.reports.elements.metric_columns import with_interval
 from bigtrk.reports.elements.page_parts import header, plots_section, table_section, write_page
 from bigtrk.reports.headlines import time_limit
-from bigtrk.reports.page import ACTIVITIES, METRICS
+from bigtrk.reports.page import ACTIVITIES
+from bigtrk.reports.run_plots import METRICS
 from bigtrk.reports.scaling import time_run
 from bigtrk.reports.tables import TIME_SHARES
 from bigtrk.studies.scaling.points import Point
