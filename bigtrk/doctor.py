@@ -41,6 +41,7 @@ REQUIRED = {
     "typer": "the command line",
 }
 OPTIONAL = {
+    "mlflow": "run.loggers=[mlflow]",
     "nvidia-ml-py": "power and energy of NVIDIA devices",
     "onnx": "bigtrk export acts",
     "optuna": "bigtrk search",

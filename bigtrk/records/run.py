@@ -81,7 +81,7 @@ class RunRecord(FileRecord):
     and the engine that it goes on with. `parameters` counts the trainable ones; `code` is that of
     the user's own which `config` names, by its name there, as the run was started with. `roofline`:
     None where there is no GPU of which the data sheet is known. `ended`: what ended the training,
-    once it has.
+    once it has. `steps_per_epoch`: those planned.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -97,6 +97,7 @@ class RunRecord(FileRecord):
     engine: Text
     engine_detail: Text | None = None
     parameters: Count | None = None
+    steps_per_epoch: Count | None = None
     config: dict[str, Any] = Field(default_factory=dict)
     measured: MeasuredScales = MeasuredScales()
     code: dict[Text, CodeRecord] = some()
