@@ -25,6 +25,7 @@ from bigtrk.commands.pipelines import (
 from bigtrk.commands.plans import plan
 from bigtrk.commands.searches import search
 from bigtrk.commands.studies import scale, study
+from bigtrk.commands.watches import watch
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.errors import InputError
 from bigtrk.tracks.public_scores.task_names import Task
@@ -201,6 +202,7 @@ app.command()(scale)
 app.command()(study)
 app.command()(search)
 app.command()(audit)
+app.command()(watch)
 
 
 @app.command()

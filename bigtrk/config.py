@@ -66,7 +66,12 @@ def parse(kind: type[Tree], content: Any, source: str, overrides: Sequence[str] 
 
 def by_key(settings: Settings) -> dict[str, str]:
     """Returns every value as JSON, by its dotted key."""
-    return dict(_values(settings.model_dump(mode="json"), ""))
+    return flat(settings.model_dump(mode="json"))
+
+
+def flat(content: dict[str, Any]) -> dict[str, str]:
+    """Returns every value of nested sections as JSON, by its dotted key."""
+    return dict(_values(content, ""))
 
 
 def _values(content: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:

@@ -54,6 +54,13 @@ def say(text: str, style: str | None = None) -> None:
     console.print(printable(text), style=style, highlight=False, soft_wrap=True)
 
 
+def duration(seconds: float) -> str:
+    """Writes a time as a person would: "12 min"."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def print_result(content: Any, as_json: bool, show: Callable[[], None]) -> None:
     """Prints a command's result: `content` as JSON, or what `show` prints."""
     if as_json:

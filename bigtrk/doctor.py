@@ -41,6 +41,7 @@ REQUIRED = {
     "typer": "the command line",
 }
 OPTIONAL = {
+    "mlflow": "run.loggers=[mlflow]",
     "nvidia-ml-py": "power and energy of NVIDIA devices",
     "matplotlib": "bigtrk report --pdf",
     "onnx": "bigtrk export acts",

@@ -58,14 +58,19 @@ class Browser:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def open(self, page: Path, width: int = 1280, height: int = 900, scheme: str = "light") -> None:
-        """Opens a page, waits until it is loaded, and forgets what was noted of pages before."""
+    def open(
+        self, page: Path | str, width: int = 1280, height: int = 900, scheme: str = "light"
+    ) -> None:
+        """Opens the page of a file or an address, waits until it is loaded, and forgets what was
+        noted of pages before.
+        """
         self.complaints, self.requests, self._events = [], [], []
+        address = page.resolve().as_uri() if isinstance(page, Path) else page
         shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.ask("Emulation.setDeviceMetricsOverride", **shape)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.ask("Emulation.setEmulatedMedia", features=features)
-        self.ask("Page.navigate", url=page.resolve().as_uri())
+        self.ask("Page.navigate", url=address)
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._note(self._next())
 

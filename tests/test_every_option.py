@@ -62,6 +62,7 @@ COMMANDS = [
     "bigtrk score mine.csv events --task colliderml",
     "bigtrk submit mine.csv events mine.parquet --majority-particles --code own_code --json",
     "bigtrk report runs/0001 --html report.html --pdf report.pdf --code own_code --json",
+    "bigtrk watch runs/0001",
     "bigtrk build events truth --true-edges",
     "bigtrk/train.py data.train=[truth] model.name=embedding model.hidden=8 training.epochs=1",
     "bigtrk build events near --embedding runs/0002 --efficiency 0.95 --code own_code",
@@ -102,6 +103,8 @@ ELSEWHERE = {
     "scale": "tests/studies/scaling/test_series.py",
     "search": "tests/studies/search",
     "study": "tests/studies/test_sampling_study.py",
+    "watch --serve": "tests/reports/live/test_server.py",
+    "watch --port": "tests/reports/live/test_server.py",
 }
 
 

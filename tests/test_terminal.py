@@ -97,6 +97,7 @@ ESCAPE = "\x1b[31mred\x1b[0m\x07"
         ["bigtrk", "build", "x", "graphs", "--from", ESCAPE],
         ["bigtrk", "evaluate", ESCAPE, "graphs"],
         ["bigtrk", "report", ESCAPE],
+        ["bigtrk", "watch", "x", "--port", ESCAPE],
         ["bigtrk", "plan", f"model.{ESCAPE}=1"],
         ["bigtrk", "scale", "weak", ESCAPE],
         ["bigtrk", "simulate", "x", "--events", ESCAPE],

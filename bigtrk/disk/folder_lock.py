@@ -213,6 +213,19 @@ class LockWatch:
             return False
         return True if self._moved else None
 
+    def silence(self) -> float | None:
+        """Returns the seconds since the last sign of life, by this host's clock; None where nobody
+        holds the folder.
+
+        Raises:
+            InputError: something else than a lock is there.
+        """
+        owner = self.owner
+        try:
+            return max(0.0, time.time() - _changed(self._place / owner.name)) if owner else None
+        except FileNotFoundError:  # released, or taken over, in this moment
+            return None
+
 
 def _replaces(new: Path, place: Path) -> bool:
     """Renames `new` to `place`, or returns False where anything but an empty folder is there."""

@@ -29,14 +29,24 @@ def read_lines(path: Path) -> Iterator[Line]:
     """
     check_file(path)
     for number, raw in enumerate(_raw_lines(path), start=1):
-        place = f"{path}, line {number}"
-        if number > MOST_LINES:
-            raise InputError(f"{path}: has more than {MOST_LINES} lines; cut off the first ones")
-        if len(raw) > LONGEST_LINE:
-            raise InputError(f"{place}: is longer than {LONGEST_LINE >> 20} MiB; remove the line")
-        content = _object(raw, place) if raw.strip() else None
-        if content is not None:
-            yield Line(place, raw, content)
+        if line := parse_line(path, number, raw):
+            yield line
+
+
+def parse_line(path: Path, number: int, raw: bytes) -> Line | None:
+    """Parses a line of a file, of which at most `LONGEST_LINE` + 1 bytes were read; returns None
+    for one that is blank or half-written.
+
+    Raises:
+        InputError: it is one too many, too long, or no JSON object.
+    """
+    place = f"{path}, line {number}"
+    if number > MOST_LINES:
+        raise InputError(f"{path}: has more than {MOST_LINES} lines; cut off the first ones")
+    if len(raw) > LONGEST_LINE:
+        raise InputError(f"{place}: is longer than {LONGEST_LINE >> 20} MiB; remove the line")
+    content = _object(raw, place) if raw.strip() else None
+    return None if content is None else Line(place, raw, content)
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:

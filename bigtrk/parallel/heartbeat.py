@@ -117,6 +117,24 @@ def stall(beats: Mapping[int, Beat], seconds: float) -> Verdict:
     return Verdict(f"{said}. {_summary(others)}", tuple(stalled))
 
 
+def late(beats: Mapping[int, Beat], silent: Mapping[int, Beat], seconds: float) -> Verdict | None:
+    """Makes the verdict, before it ends the run, on ranks that keep others waiting: the `silent`
+    ones, and those which do not wait and have been in the same operation for so many seconds; None
+    where there are none, or nobody waits.
+    """
+    busy = {
+        rank: beat
+        for rank, beat in beats.items()
+        if rank not in silent and not beat.waits and beat.still >= seconds
+    }
+    others = {rank: beat for rank, beat in beats.items() if rank not in {**silent, **busy}}
+    if not (silent or busy) or not any(beat.waits for beat in others.values()):
+        return None
+    said = [f"rank {rank} says nothing, last seen {beat}" for rank, beat in silent.items()]
+    said += [f"rank {rank} has not moved for {b.still:.0f} s, {b}" for rank, b in busy.items()]
+    return Verdict(f"{'; '.join(said)}. {_summary(others)}", (*silent, *busy))
+
+
 def _listed(beats: Mapping[int, Beat], what: str) -> str:
     return "; ".join(f"rank {rank} {what} {beat}" for rank, beat in beats.items())
 

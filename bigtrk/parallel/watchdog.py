@@ -30,14 +30,18 @@ from bigtrk.parallel.heartbeat import (
     Still,
     Verdict,
     key_of,
+    late,
     silence,
     stall,
 )
 from bigtrk.parallel.meeting import Met
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stalls import tell
 from bigtrk.tracing import moves
 
 LATER = 10 * BEAT  # by then all ranks have noticed
+NOTED = 1 / 3  # of the patience with a silent rank, after which whoever watches the run is told
+BETWEEN_NOTES = 4  # looks, between which a rank that lives has answered
 VERDICT, LEFT = "verdict", "left"
 STALLED = 1  # exit status
 
@@ -63,6 +67,7 @@ class Watchdog:
         self._seen: Beat | None = None
         self._verdict: Verdict | None = None
         self._lost, self._agreed = False, False
+        self._noted, self._last = False, dict[int, Beat]()
         self._threads = [
             threading.Thread(target=work, name=f"watchdog {work.__name__}", daemon=True)
             for work in (self._beat, self._judge)
@@ -110,9 +115,13 @@ class Watchdog:
                 left = self._store.add(LEFT, 0)
 
     def _judge(self) -> None:
+        looks = 0
         while not self._left.wait(BEAT):
+            looks += 1
             try:
                 verdict = self._verdict or self._find()
+                if self._rank == 0 and verdict is None and looks % BETWEEN_NOTES == 0:
+                    self._note()
             except RuntimeError:  # rank 0 ends in this moment
                 continue
             if verdict and not self._left.is_set():
@@ -129,6 +138,21 @@ class Watchdog:
         if self._rank == 0 and own >= self._stalled:
             return self._tell(self._stall())
         return None
+
+    def _note(self) -> None:
+        """Tells who watches the run which ranks keep rank 0 or others waiting, and when no more."""
+        after = NOTED * self._silent
+        beats = self._all() if self._own.seconds >= after else {}
+        last, self._last = self._last, beats
+        silent = {
+            rank: beat
+            for rank, beat in beats.items()
+            if rank in last and beat.number == last[rank].number
+        }
+        found = late(beats, silent, after)
+        if found is not None or self._noted:
+            tell(found)
+        self._noted = found is not None
 
     def _store_is_silent(self) -> Verdict:
         """Makes the verdict on rank 0. Nobody can be told: all find out, and only the rank that
@@ -187,3 +211,4 @@ class Watchdog:
 
 def _print(verdict: Verdict) -> None:
     complain(f"bigtrk: error: stalled: {verdict.text}. Look at that host, and resume the run")
+    tell(verdict, ends=True)

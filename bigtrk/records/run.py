@@ -99,7 +99,7 @@ class RunRecord(FileRecord):
     and the engine that it goes on with. `parameters` counts the trainable ones; `code` is that of
     the user's own which `config` names, by its name there, as the run was started with. `roofline`:
     None where there is no GPU of which the data sheet is known. `ended`: what ended the training,
-    and `finished` when its model was written, once it has.
+    and `finished` when its model was written, once it has. `steps_per_epoch`: those planned.
     """
 
     made_again: ClassVar[str] = "train again"
@@ -115,6 +115,7 @@ class RunRecord(FileRecord):
     engine: Text
     engine_detail: Text | None = None
     parameters: Count | None = None
+    steps_per_epoch: Count | None = None
     config: dict[str, Any] = Field(default_factory=dict)
     measured: MeasuredScales = MeasuredScales()
     code: dict[Text, CodeRecord] = some()

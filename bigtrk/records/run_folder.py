@@ -82,7 +82,7 @@ def read_metrics(folder: Path) -> Iterator[MetricsLine]:
     """
     path = folder / METRICS
     for line in read_lines(path) if path.exists() else ():
-        yield MetricsLine(line.raw, _metrics_record(line))
+        yield MetricsLine(line.raw, metrics_record(line))
 
 
 def read_run(folder: Path) -> Run:
@@ -124,10 +124,15 @@ def read_run(folder: Path) -> Run:
 
 def labels(runs: Sequence[Run]) -> list[str]:
     """Returns a short name per run: the folder's own, or its whole path where two share that."""
-    names = [run.folder.resolve().name for run in runs]
+    return short_names([run.folder for run in runs])
+
+
+def short_names(folders: Sequence[Path]) -> list[str]:
+    """Returns the names of `labels`, of folders that need not be there."""
+    names = [folder.resolve().name for folder in folders]
     return [
-        name if names.count(name) == 1 else str(run.folder)
-        for name, run in zip(names, runs, strict=True)
+        name if names.count(name) == 1 else str(folder)
+        for name, folder in zip(names, folders, strict=True)
     ]
 
 
@@ -135,7 +140,12 @@ class _AnyLine(Record):
     kind: Literal["step", "epoch", "validation"]
 
 
-def _metrics_record(line: Line) -> MetricsRecord:
+def metrics_record(line: Line) -> MetricsRecord:
+    """Makes the record of a line of `metrics.jsonl`.
+
+    Raises:
+        InputError: the line is incomplete, or says what no record can.
+    """
     match parse(_AnyLine, line.content, line.place).kind:
         case "step":
             return parse(StepRecord, line.content, line.place)

@@ -15,8 +15,10 @@ from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stalls import listening
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import make_world
+from bigtrk.records.live.stall import clear_stall
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import MeasuredScales, RunRecord
 from bigtrk.records.run_folder import append_metrics
@@ -42,6 +44,7 @@ from bigtrk.training.monitoring.announce import EpochLines, announce, announce_b
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
+from bigtrk.training.monitoring.stalls import stall_notes
 from bigtrk.training.named_code import code_records
 from bigtrk.training.out_of_memory import report_out_of_memory
 from bigtrk.training.run_folder import (
@@ -113,11 +116,16 @@ def _fit(
     maker = together(lambda: BatchMaker(configuration, world, measured))
     with traced("making the engine"):
         engine, engine_name = _engine(configuration, model, world.stopwatch)
-    record = _record(configuration, ranks, events, engine_name, n_parameters, measured)
+    record = _record(
+        configuration, ranks, events, engine_name, n_parameters, steps.per_epoch, measured
+    )
     folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
     description = RunDescription(events.training_digest, engine_name, record.config)
     averages = _averages(configuration, engine)
-    with Checkpointer(folder, engine, description, lock.check, averages) as checkpoints:
+    with (
+        listening(stall_notes(ranks, folder, lock)),
+        Checkpointer(folder, engine, description, lock.check, averages) as checkpoints,
+    ):
         trainer = Trainer(
             configuration=configuration,
             world=world,
@@ -234,6 +242,7 @@ def _open_folder(
     if resume is None or found is None:
         return create_run(lock, configuration.run.folder, record)
     continue_record(resume, record, found.checkpoint.progress)
+    clear_stall(resume)
     return resume
 
 
@@ -259,6 +268,7 @@ def _record(
     events: Events,
     engine_name: str,
     n_parameters: int,
+    per_epoch: int,
     measured: MeasuredScales,
 ) -> RunRecord:
     """Makes the run's record, without what only its start knows."""
@@ -271,6 +281,7 @@ def _record(
         engine=configuration.engine.name,
         engine_detail=engine_name,
         parameters=n_parameters,
+        steps_per_epoch=per_epoch,
         config=configuration.model_dump(mode="json"),
         measured=measured,
         code=code_records(configuration),

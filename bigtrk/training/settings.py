@@ -161,7 +161,7 @@ class RunSettings(Settings):
 
     folder: Path | None = None
     """Folder of the run; the next free number under `runs/` without it."""
-    loggers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    loggers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     """What else gets the record, scalar by scalar."""
     price_per_device_hour: float | None = Field(None, ge=0)
     """What a rank's device costs, for reports; it changes no training [any currency/h]."""

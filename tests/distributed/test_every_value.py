@@ -96,6 +96,7 @@ class Silent:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.define_metric = self.log = self.add_scalar = self.flush = type(self)
+        self.experiment_id = "0"
 
 
 def train_all(ranks: Ranks, folder: Path, values: list[Value]) -> list[Path]:
@@ -104,6 +105,8 @@ def train_all(ranks: Ranks, folder: Path, values: list[Value]) -> list[Path]:
     stand_in("wandb", init=Silent)
     stand_in("tensorboard")
     stand_in("torch.utils.tensorboard", SummaryWriter=Silent)
+    used = ("set_experiment", "end_run", "start_run", "log_params", "log_metrics")
+    stand_in("mlflow", search_runs=lambda *_, **__: [], **dict.fromkeys(used, Silent))
     runs: list[Path] = []
     known: dict[str, Path] = {}
     for value in values:

@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch.distributed as dist
 
 from bigtrk.parallel.collectives import gather_items
-from bigtrk.parallel.heartbeat import Patience
+from bigtrk.parallel.heartbeat import Patience, Verdict
 from bigtrk.parallel.meeting import meet
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.stalls import listening
 from bigtrk.parallel.watchdog import Watchdog
 from bigtrk.tracing import traced, waiting
 from tests.distributed.ranks import FORKSERVER, run_ranks
@@ -50,8 +52,14 @@ def watchdog(ranks: Ranks) -> Watchdog:
     return Watchdog(ranks, met, Patience(PATIENCE, 2 * PATIENCE))
 
 
+def write_down(verdict: Verdict | None, ends: bool) -> None:
+    """Notes what the watchdog tells those who watch the run."""
+    with Path(os.environ["NOTES"]).open("a") as notes:
+        notes.write(f"{ends}: {verdict.text if verdict else 'all go on'}\n")
+
+
 def keep_others_waiting(ranks: Ranks, late: int, what: Callable[[Ranks], None]) -> None:
-    with watchdog(ranks), traced("step 12"):
+    with listening(write_down), watchdog(ranks), traced("step 12"):
         if ranks.rank == late:
             with traced("data"):
                 what(ranks)
@@ -84,24 +92,35 @@ def run_scenario(scenario: str, port: int, said: Path) -> None:
     """Starts the ranks; they print errors into a file."""
     for descriptor, path in ((1, os.devnull), (2, said)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
-    os.environ["MASTER_PORT"] = str(port)
+    os.environ.update(MASTER_PORT=str(port), NOTES=f"{said}, notes")
     run_ranks(3, *SCENARIOS[scenario], start_method="fork")
 
 
-def play(scenario: str, said: Path) -> tuple[int, str, float]:
-    """Exit status, what was printed, seconds."""
+class Played(NamedTuple):
+    """Exit status, what was printed, seconds, and what those who watch the run were told."""
+
+    status: int
+    said: str
+    seconds: float
+    notes: list[str]
+
+
+def play(scenario: str, said: Path) -> Played:
+    notes = Path(f"{said}, notes")
     said.touch()
+    notes.touch()
     start = time.monotonic()
     played = FORKSERVER.Process(target=run_scenario, args=(scenario, free_port(), said))
     played.start()
     played.join(2 * LONGEST)
     assert played.exitcode is not None, f"{scenario}: has not ended"
-    return played.exitcode, said.read_text(), time.monotonic() - start
+    seconds = time.monotonic() - start
+    return Played(played.exitcode, said.read_text(), seconds, notes.read_text().splitlines())
 
 
 # They mostly wait: together they take as long as one.
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, float]]:
+def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
     folder = tmp_path_factory.mktemp("said")
     with ThreadPoolExecutor() as pool:
         ends = pool.map(play, SCENARIOS, [folder / scenario for scenario in SCENARIOS])
@@ -109,38 +128,38 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str
 
 
 @pytest.mark.parametrize(("scenario", "rank"), [("stopped", 1), ("first rank stopped", 0)])
-def test_a_silent_rank_is_named(
-    played: dict[str, tuple[int, str, float]], scenario: str, rank: int
-) -> None:
-    status, said, seconds = played[scenario]
+def test_a_silent_rank_is_named(played: dict[str, Played], scenario: str, rank: int) -> None:
+    status, said, seconds, notes = played[scenario]
     assert status != 0
     named = f"rank {rank} has been silent for {PATIENCE} s, last seen in step 12, data (process "
     assert said.count(named) == 1
     assert "in step 12, reduce, waiting for other ranks" in said
     assert seconds < LONGEST
+    assert notes[-1].startswith(f"True: {named}")
+    assert all(note.startswith(f"False: rank {rank} ") for note in notes[:-1])
 
 
-def test_a_rank_that_never_spoke_is_named(played: dict[str, tuple[int, str, float]]) -> None:
-    status, said, seconds = played["first rank stopped at once"]
+def test_a_rank_that_never_spoke_is_named(played: dict[str, Played]) -> None:
+    status, said, seconds, _ = played["first rank stopped at once"]
     assert status != 0
     assert said.count(f"rank 0 has been silent for {PATIENCE} s, last seen in ") == 1
     assert seconds < LONGEST
 
 
-def test_a_stuck_rank_is_named_and_shows_its_stack(
-    played: dict[str, tuple[int, str, float]],
-) -> None:
-    status, said, seconds = played["stuck"]
+def test_a_stuck_rank_is_named_and_shows_its_stack(played: dict[str, Played]) -> None:
+    status, said, seconds, notes = played["stuck"]
     assert status != 0
     assert said.count(f"rank 1 has not moved for {2 * PATIENCE} s, in step 12, data (process") == 1
     assert "Others: rank 0 and 1 more in step 12, reduce, waiting for other ranks" in said
     assert "in be_stuck" in said
+    assert notes[0].startswith("False: rank 1 has not moved for ")
+    assert "in step 12, data (process" in notes[0]
+    assert notes[-1].startswith(f"True: rank 1 has not moved for {2 * PATIENCE} s, in step 12")
     assert seconds < LONGEST
 
 
 @pytest.mark.parametrize("scenario", ["slow", "suspended"])
-def test_patience_with_what_goes_on(
-    played: dict[str, tuple[int, str, float]], scenario: str
-) -> None:
-    status, said, _ = played[scenario]
+def test_patience_with_what_goes_on(played: dict[str, Played], scenario: str) -> None:
+    status, said, *_ = played[scenario]
     assert (status, said) == (0, "")
+    assert not any(note.startswith("True") for note in played[scenario].notes)

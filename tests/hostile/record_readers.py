@@ -32,6 +32,7 @@ from tests.hostile.records import (
     pipeline_evaluation_json,
     run_json,
     series_json,
+    stall_json,
 )
 from tests.hostile.report_files import (
     pipeline_seeds,
@@ -39,6 +40,7 @@ from tests.hostile.report_files import (
     read_reports,
     report_seeds,
 )
+from tests.hostile.watched_files import read_watched, watch_seeds
 from tests.reports.pipeline_folders import PIPELINE_RECORD
 
 
@@ -70,6 +72,7 @@ def read_ds_config(folder: Path, content: bytes) -> object:
 
 RECORD_READERS = {
     "report": Reader(report_seeds, read_reports),
+    "watch": Reader(watch_seeds, read_watched),
     "pipeline": Reader(pipeline_seeds, read_pipeline_reports),
     "model": Reader(model_seeds, read_model),
     "checkpoint": Reader(checkpoint_seeds, read_checkpoint),
@@ -83,6 +86,9 @@ JSON_FILES: dict[str, tuple[str, bytes, Any]] = {
     "evaluation.json": ("report", b"\2", evaluation_json()),
     "series.json": ("report", b"\3", series_json()),
     "best.json": ("report", b"\4", best_json()),
+    "watched run.json": ("watch", b"\0", run_json()),
+    "watched metrics.jsonl": ("watch", b"\1", metric_lines()),
+    "stall.json": ("watch", b"\2", stall_json()),
     "pipeline.json": ("pipeline", b"\0", PIPELINE_RECORD.model_dump(mode="json")),
     "pipeline evaluation.json": ("pipeline", b"\1", pipeline_evaluation_json()),
     "config.json": ("model", b"\0", json.loads(model_files()[DESCRIPTION])),

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bigtrk.records.best import BestRecord
+from bigtrk.records.live.stall import StallRecord
 from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics, NormsRecord, PowerRecord
 from bigtrk.records.run import DataRecord, Resumption
 from bigtrk.records.series import SeriesRecord
@@ -82,6 +83,10 @@ COUNTED: dict[str, Any] = {
 def best_json() -> dict[str, Any]:
     record = BestRecord(metric="auc", value=0.9, epoch=1, step=2, checkpoint="step-00000002")
     return record.model_dump(mode="json")
+
+
+def stall_json() -> dict[str, Any]:
+    return StallRecord(ranks=(1,), text="rank 1 says nothing", ends=True).model_dump(mode="json")
 
 
 def evaluation_json() -> dict[str, Any]:

@@ -134,6 +134,14 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("metrics.jsonl", (0, "kind"), [[[[]]]], "line 1: kind: Input should be 'step', 'epoch'"),
     ("metrics.jsonl", (3, "seconds"), 2**53, ""),  # ticks of an axis that are one number
     ("metrics.jsonl", (4, "validation", "loss"), float("nan"), ""),  # as of a run that diverged
+    ("stall.json", ("ranks",), [-1], "stall.json: ranks.0: Input should be greater"),
+    ("stall.json", ("text",), "x" * 10**5, "text: String should have at most 10000 characters"),
+    ("stall.json", ("format",), 2, "stall.json: has format 2; this bigtrk reads format 1"),
+    ("watched metrics.jsonl", (0, "step"), 10**30, "line 1: step: Input should be less than"),
+    ("watched run.json", ("steps_per_epoch",), -1, "steps_per_epoch: Input should be greater"),
+    ("watched run.json", ("config", "training", "epochs"), 10**300, ""),
+    ("watched run.json", ("config", "training", "minutes"), "x", ""),
+    ("watched run.json", ("steps_per_epoch",), 2**62, ""),
     ("evaluation.json", ("edge_bins", "purity_by_eta", "part"), [5, 5], "not as many parts and"),
     ("evaluation.json", ("edge_bins", "purity_by_eta", "part"), [11], "a part is larger than its"),
     ("evaluation.json", ("edge_bins", "purity_by_eta", "edges"), [1, -1], "edges do not ascend"),

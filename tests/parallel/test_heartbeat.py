@@ -1,6 +1,6 @@
 """Tests what ranks say of one that stalls."""
 
-from bigtrk.parallel.heartbeat import Beat, Verdict, silence, stall
+from bigtrk.parallel.heartbeat import Beat, Verdict, late, silence, stall
 from bigtrk.tracing import moves, traced, waiting
 
 
@@ -47,3 +47,25 @@ def test_where_all_wait_all_are_named() -> None:
     assert "rank 0 has not moved" in verdict.text
     assert "rank 1 has not moved for 300 s, in step 4, exchange" in verdict.text
     assert verdict.text.endswith("There are no others")
+
+
+def test_who_keeps_others_waiting_is_noted_before_the_run_ends() -> None:
+    waits, busy = beat("step 5, reduce", True), beat("step 5, data", process=99)
+    found = late({0: waits, 1: busy, 2: waits}, {}, 10)
+    assert found is not None
+    assert (found.stalled, found.silent) == ((1,), ())
+    assert found.text == (
+        "rank 1 has not moved for 40 s, in step 5, data (process 99 on node1). "
+        "Others: rank 0 and 1 more in step 5, reduce"
+    )
+    silent = late({0: waits, 1: waits}, {1: waits}, 10)
+    assert silent is not None
+    assert silent.text.startswith("rank 1 says nothing, last seen in step 5, reduce (process 7 on")
+
+
+def test_ranks_that_move_or_wait_for_nobody_are_not_noted() -> None:
+    waits, busy = beat("step 5, reduce", True), beat("step 5, data")
+    assert late({}, {}, 10) is None
+    assert late({0: waits, 1: waits}, {}, 10) is None
+    assert late({0: waits, 1: busy}, {}, 50) is None
+    assert late({0: busy, 1: busy}, {}, 10) is None

@@ -167,7 +167,9 @@ def by_whole_numbers(traces: Sequence[Any]) -> dict[str, Any]:
     return {"xaxis": {"dtick": 1}} if is_short else {}
 
 
-def share_bars(bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]) -> str:
+def share_bars(
+    bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], title: str | None = None
+) -> str:
     """Draws a stacked bar per (name, shares); shares are of 1 and named by `names`."""
     if not bars:
         return ""
@@ -187,6 +189,7 @@ def share_bars(bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str]
         ],
         layout={"template": "none", "barmode": "stack", "xaxis": {"title": {"text": "%"}}},
     )
+    figure.update_layout(title={"text": title})
     # Names such as 0001 are no numbers.
     figure.update_yaxes(type="category", autorange="reversed")
     lines = sum(row.count("<br>") + 1 for row in rows)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -44,18 +44,21 @@ def show_header(title: str, facts: dict[str, str], console: Console) -> None:
 
 def show_table(table: Table, console: Console) -> None:
     """Prints a table with its title and notes."""
+    console.print(drawn(table))
+    console.print()
+
+
+def drawn(table: Table) -> Group:
+    """Draws a table for a terminal, with its title and notes."""
     shown = RichTable(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False)
     for position, name in enumerate(table.columns):
         cells = [row[position] for row in table.rows]
         _add_column(shown, name, cells, is_text=position < table.text_columns)
     for row in table.rows:
         shown.add_row(*(Text(cell) for cell in row))
-    console.print(Text(table.title, style="bold"))
-    if table.rows:
-        console.print(shown)
-    for note in table.notes:
-        console.print(Text(note, style="dim"))
-    console.print()
+    parts: list[RenderableType] = [Text(table.title, style="bold")] if table.title else []
+    parts += [shown] if table.rows else []
+    return Group(*parts, *(Text(note, style="dim") for note in table.notes))
 
 
 def _add_column(shown: RichTable, name: str, cells: list[str], is_text: bool) -> None:

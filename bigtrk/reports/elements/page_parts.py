@@ -19,10 +19,18 @@ from bigtrk.reports.elements.layout import Table
 
 
 def write_page(path: Path, title: str, first: str, plots: Iterable[str], tables: str) -> None:
-    """Writes a page of these parts, all but the title HTML, to `path`, atomically.
+    """Writes `make_page` of these parts to `path`, atomically."""
+    page = make_page(title, first, plots, tables)
+    write_atomically(path, lambda temporary: temporary.write_text(page, "utf-8"))
+
+
+def make_page(
+    title: str, first: str, plots: Iterable[str], tables: str = "", script: str = ""
+) -> str:
+    """Makes a page of these parts, all but the title HTML.
 
     first: what stands above the plots. plots, tables: with figures, which are drawn when they come
-    into view.
+    into view. script: of a page that asks the server it is from; others ask for nothing.
     """
     template = Template(files("bigtrk.reports.elements").joinpath("page.html").read_text("utf-8"))
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, bigtrk {__version__}, plotly {plotly_version}"
@@ -33,8 +41,14 @@ def write_page(path: Path, title: str, first: str, plots: Iterable[str], tables:
         "plots": printable_lines("".join(plots)),
         "tables": printable_lines(tables),
     }
-    page = template.substitute(shown, made=f"Made {made}.", theme=theme(), plotly=_plotly())
-    write_atomically(path, lambda temporary: temporary.write_text(page, "utf-8"))
+    return template.substitute(
+        shown,
+        made=f"Made {made}.",
+        theme=theme(),
+        plotly=_plotly(),
+        connects=" connect-src 'self';" if script else "",
+        script=f"<script>{script}</script>" if script else "",
+    )
 
 
 @cache

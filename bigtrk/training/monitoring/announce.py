@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from bigtrk.console import say
+from bigtrk.console import duration, say
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.metrics import AverageRecord, EmbeddingMetrics, EpochRecord
 from bigtrk.records.run import End, RunRecord
@@ -74,7 +74,7 @@ class EpochLines:
             f"validation: {_scores(record)}{_averaged(record)}  lr {record.lr:.3g}  "
             f"{record.seconds:.1f} s  {record.edges_per_second:,.0f} edges/s  "
             f"peak {record.peak_memory_bytes / 2**30:.2f} GiB"
-            f"{f'  {_rounded(left)} left' if left > 0 else ''}"
+            f"{f'  {duration(left)} left' if left > 0 else ''}"
         )
 
     def _seconds_left(self, done: int) -> float:
@@ -82,13 +82,6 @@ class EpochLines:
         left = pace * (self._settings.epochs - done)
         minutes = self._settings.minutes
         return left if minutes is None else min(left, 60 * minutes - self._trained)
-
-
-def _rounded(seconds: float) -> str:
-    """Writes a duration as a person would."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _averaged(record: EpochRecord) -> str:

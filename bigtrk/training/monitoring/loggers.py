@@ -1,19 +1,26 @@
-"""TensorBoard and Weights & Biases: the scalars of a run's records, beside metrics.jsonl."""
+"""TensorBoard, Weights & Biases, MLflow: the scalars of a run's records, beside metrics.jsonl."""
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bigtrk.config import flat
 from bigtrk.errors import InputError
+from bigtrk.records.live.scalars import X_AXES, place_of, scalars
 from bigtrk.records.metrics import MetricsRecord
+from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import read_run_record
 
 Logger = Callable[[MetricsRecord], None]
-# The key of each kind of record that its scalars are drawn against.
-X_AXES = {"step": "step", "epoch": "epoch", "validation": "step"}
+PROJECT, TAG = "bigtrk", "bigtrk_run"
+# What MLflow takes of parameters: so many at once, so long, of such names.
+MOST_PARAMETERS, LONGEST_PARAMETER = 100, 500
+NOT_IN_NAMES = re.compile(r"[^\w./ -]")
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -35,20 +42,6 @@ def open_logger(name: str, folder: Path) -> Logger:
     return LOGGERS[name](folder)
 
 
-def scalars(record: MetricsRecord) -> Iterator[tuple[str, float]]:
-    """Yields the numbers of a record by name, "epoch/validation/auc", without those not known."""
-    left_out = {"kind", "routes", "ranks", *X_AXES.values()}
-    yield from _numbers(record.kind, record.model_dump(mode="json", exclude=left_out))
-
-
-def _numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _numbers(f"{name}/{key}", item)
-    elif isinstance(value, int | float):
-        yield name, float(value)
-
-
 def _tensorboard(folder: Path) -> Logger:
     """Logs to event files in the run folder, each record written out before the next."""
     from torch.utils.tensorboard import SummaryWriter
@@ -56,9 +49,8 @@ def _tensorboard(folder: Path) -> Logger:
     writer = SummaryWriter(folder)
 
     def log(record: MetricsRecord) -> None:
-        place = getattr(record, X_AXES[record.kind])
         for name, value in scalars(record):
-            writer.add_scalar(name, value, place)
+            writer.add_scalar(name, value, place_of(record))
         writer.flush()
 
     return log
@@ -69,12 +61,10 @@ def _wandb(folder: Path) -> Logger:
     import wandb
 
     record = read_run_record(folder)
-    begun = f"{folder.resolve()} {record.started}"
-    identity = hashlib.sha256(begun.encode()).hexdigest()[:16]
     run = wandb.init(
-        project=os.environ.get("WANDB_PROJECT", "bigtrk"),
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
         name=folder.name,
-        id=identity,
+        id=_identity(folder, record),
         resume="allow",
         dir=folder,
         config=record.config,
@@ -83,10 +73,51 @@ def _wandb(folder: Path) -> Logger:
         run.define_metric(f"{kind}/*", step_metric=axis)
 
     def log(record: MetricsRecord) -> None:
-        axis = X_AXES[record.kind]
-        run.log({axis: getattr(record, axis), **dict(scalars(record))})
+        run.log({X_AXES[record.kind]: place_of(record), **dict(scalars(record))})
 
     return log
 
 
-LOGGERS: dict[str, Callable[[Path], Logger]] = {"tensorboard": _tensorboard, "wandb": _wandb}
+def _mlflow(folder: Path) -> Logger:
+    """Logs a run of the experiment "bigtrk", or of MLFLOW_EXPERIMENT_NAME, at the address of
+    MLFLOW_TRACKING_URI; a resumed run continues its own.
+    """
+    import mlflow
+
+    record = read_run_record(folder)
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+    experiment = mlflow.set_experiment(name).experiment_id
+    identity = _identity(folder, record)
+    own = mlflow.search_runs([experiment], f"tags.{TAG} = '{identity}'", output_format="list")
+    mlflow.end_run()  # that of an earlier training in this process
+    if own:
+        mlflow.start_run(run_id=own[0].info.run_id)
+    else:
+        mlflow.start_run(run_name=folder.name, tags={TAG: identity})
+        _log_parameters(mlflow.log_params, record.config)
+
+    def log(record: MetricsRecord) -> None:
+        mlflow.log_metrics(dict(scalars(record)), step=place_of(record))
+
+    return log
+
+
+def _log_parameters(log: Callable[[dict[str, str]], object], config: dict[str, Any]) -> None:
+    """Logs the configuration by key, as far as MLflow takes it."""
+    named = {NOT_IN_NAMES.sub("_", key): value for key, value in flat(config).items()}
+    left = ((name, value[:LONGEST_PARAMETER]) for name, value in named.items())
+    while some := dict(islice(left, MOST_PARAMETERS)):
+        log(some)
+
+
+def _identity(folder: Path, record: RunRecord) -> str:
+    """Returns a name that a run keeps when it is resumed, and shares with no other."""
+    begun = f"{folder.resolve()} {record.started}"
+    return hashlib.sha256(begun.encode()).hexdigest()[:16]
+
+
+LOGGERS: dict[str, Callable[[Path], Logger]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+}

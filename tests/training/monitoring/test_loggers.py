@@ -1,4 +1,4 @@
-"""Tests what TensorBoard and Weights & Biases get of a run's records."""
+"""Tests what TensorBoard, Weights & Biases and MLflow get of a run's records."""
 
 import json
 import subprocess
@@ -6,20 +6,23 @@ import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bigtrk.config import by_key
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.records.live.scalars import scalars
+from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run_folder import append_metrics, write_run_record
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
-from bigtrk.training.monitoring.loggers import check_loggers, open_logger, scalars
+from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
@@ -121,6 +124,90 @@ def test_resumed_run_continues_its_own_in_wandb(tmp_path: Path, wandb: FakeWandb
     assert names[0] == names[1]
     assert len(set(names)) == 3
     assert {options["resume"] for options in wandb.started} == {"allow"}
+
+
+class FakeMlflow(ModuleType):
+    """Stands for MLflow's module: it knows its runs by number, and one of them is active."""
+
+    def __init__(self) -> None:
+        super().__init__("mlflow")
+        self.__spec__ = ModuleSpec("mlflow", None)
+        self.runs: list[dict[str, Any]] = []
+        self.active: int | None = None
+
+    def set_experiment(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(experiment_id=f"that of {name}")
+
+    def search_runs(self, experiments: list[str], wanted: str, output_format: str) -> list[Any]:
+        assert (experiments, output_format) == (["that of bigtrk"], "list")
+        found = [
+            number
+            for number, run in enumerate(self.runs)
+            if wanted in [f"tags.{tag} = '{value}'" for tag, value in run["tags"].items()]
+        ]
+        return [SimpleNamespace(info=SimpleNamespace(run_id=number)) for number in found]
+
+    def end_run(self) -> None:
+        self.active = None
+
+    def start_run(
+        self, run_id: int | None = None, run_name: str = "", tags: dict[str, str] | None = None
+    ) -> None:
+        assert self.active is None, "MLflow has one active run"
+        if run_id is None:
+            run_id = len(self.runs)
+            self.runs.append({"name": run_name, "tags": tags or {}, "params": {}, "metrics": []})
+        self.active = run_id
+
+    def log_params(self, params: dict[str, str]) -> None:
+        assert self.active is not None
+        known = self.runs[self.active]["params"]
+        assert len(params) <= 100
+        assert not known.keys() & params.keys(), "MLflow refuses other values"
+        assert all(set("*[]?!:").isdisjoint(key) for key in params)
+        assert all(len(value) <= 500 for value in params.values())
+        known.update(params)
+
+    def log_metrics(self, metrics: dict[str, float], step: int) -> None:
+        assert self.active is not None
+        self.runs[self.active]["metrics"].append((step, metrics))
+
+
+@pytest.fixture
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> FakeMlflow:
+    fake = FakeMlflow()
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    return fake
+
+
+def test_mlflow_gets_the_configuration_and_every_record(tmp_path: Path, mlflow: FakeMlflow) -> None:
+    factors = {f"layers.{n}.*": 0.1 for n in range(50)}
+    settings = Configuration.model_validate(
+        {"training": {"lr_factors": factors}, "data": {"train": [tmp_path / ("x" * 600)]}}
+    )
+    tmp_path.joinpath("0007").mkdir()
+    write_run_record(tmp_path / "0007", run_record(config=settings.model_dump(mode="json")))
+    log = open_logger("mlflow", tmp_path / "0007")
+    (run,) = mlflow.runs
+    assert run["name"] == "0007"
+    assert len(run["params"]) == len(by_key(settings)) > 100
+    assert run["params"]["training.lr_factors.layers.7._"] == "0.1"
+    assert run["params"]["training.epochs"] == "10"
+    records: list[MetricsRecord] = [step_record(4), epoch_record(1), validation_record(7, 2.5)]
+    for record in records:
+        log(record)
+    assert run["metrics"] == [
+        (place, dict(scalars(record))) for place, record in zip((4, 1, 7), records, strict=True)
+    ]
+
+
+def test_resumed_run_continues_its_own_in_mlflow(tmp_path: Path, mlflow: FakeMlflow) -> None:
+    first = run_folder(tmp_path / "a", "now")
+    for folder in (first, run_folder(tmp_path / "b", "now"), first):
+        open_logger("mlflow", folder)(step_record(0))
+    assert [len(run["metrics"]) for run in mlflow.runs] == [2, 1]
+    assert [run["params"] for run in mlflow.runs] == [{"a": "1"}] * 2
 
 
 def test_tensorboard_files_hold_every_record(tmp_path: Path) -> None:
