@@ -35,25 +35,37 @@ class Piece(NamedTuple):
 class HaloPlan:
     """The rows that a rank's sectors send and receive, rank by rank of the event's group.
 
-    sent [S] int64: rows of the sectors' owned ones, one sector's after another's, grouped by
-    receiving rank as `send_splits` counts them. kept [K] int64: those for sectors of this rank.
-    recv_splits: received rows by rank. halos: for each sector the pieces of its halo, in order.
-    group: the ranks that share the event; None if this one has all of it.
+    packed [S + K] int64: rows of the sectors' owned ones, one sector's after another's: first those
+    sent, grouped by receiving rank as `send_splits` counts them, then those kept for sectors of
+    this rank. recv_splits: received rows by rank. halos: for each sector the pieces of its halo, in
+    order. group: the ranks that share the event; None if this one has all of it.
     """
 
-    sent: Tensor
-    kept: Tensor
+    packed: Tensor
     send_splits: tuple[int, ...]
     recv_splits: tuple[int, ...]
     halos: tuple[tuple[Piece, ...], ...]
     group: dist.ProcessGroup | None
     stopwatch: Stopwatch
 
+    def pack(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Gathers the rows to be sent and those to be kept, at once: [S, H] and [K, H]."""
+        packed = rows.index_select(0, self.packed)
+        n_sent = sum(self.send_splits)
+        return packed[:n_sent], packed[n_sent:]
+
+    def add_packed(self, total: Tensor, sent: Tensor, kept: Tensor) -> None:
+        """Adds what came back for the rows that `pack` gathers. A row that several sectors asked
+        for collects a gradient from each of them, those of other ranks first.
+        """
+        values = torch.cat([sent, kept]) if len(kept) else sent
+        add_at(total, self.packed, values)
+
     def swap(self, rows: Tensor, to: tuple[int, ...], of: tuple[int, ...]) -> Tensor:
         """Sends `rows` split by `to`, and receives rows split by `of`."""
         if self.group is None:
             return rows
-        with self.stopwatch.time("exchange"):
+        with self.stopwatch.time_queued("exchange"):
             received = rows.new_empty(sum(of), *rows.shape[1:])
             rows = rows.contiguous()
             with waiting():
@@ -78,7 +90,7 @@ class HaloPlan:
 def no_halo(world: World) -> HaloPlan:
     """Plans the exchange of a sector that has no others, or is trained without them."""
     none = torch.zeros(0, dtype=torch.int64, device=world.device)
-    return HaloPlan(none, none, (), (), ((),), None, world.stopwatch)
+    return HaloPlan(none, (), (), ((),), None, world.stopwatch)
 
 
 def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
@@ -92,8 +104,7 @@ def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
     kept, outgoing[here] = outgoing[here], outgoing[here][:0]
     halos, recv_splits = _incoming(sectors, rank_of)
     return HaloPlan(
-        torch.cat(outgoing).to(world.device),
-        kept.to(world.device),
+        torch.cat([*outgoing, kept]).to(world.device),
         tuple(len(rows) for rows in outgoing),
         recv_splits,
         halos,
@@ -156,8 +167,9 @@ class _Exchange(torch.autograd.Function):
     def forward(ctx, plan: HaloPlan, *owned: Tensor) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]
         ctx.plan, ctx.n_owned = plan, [len(rows) for rows in owned]
         rows = owned[0] if len(owned) == 1 else torch.cat(owned)
-        received = plan.swap(rows[plan.sent], plan.send_splits, plan.recv_splits)
-        return tuple(_with_halos(plan, owned, received, rows[plan.kept]))
+        sent, kept = plan.pack(rows)
+        received = plan.swap(sent, plan.send_splits, plan.recv_splits)
+        return tuple(_with_halos(plan, owned, received, kept))
 
     @staticmethod
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
@@ -166,9 +178,7 @@ class _Exchange(torch.autograd.Function):
         returned = plan.swap(received, plan.recv_splits, plan.send_splits)
         pairs = zip(gradients, n_owned, strict=True)
         owned = torch.cat([gradient[:n] for gradient, n in pairs])
-        # A row that several sectors asked for collects a gradient from each of them.
-        add_at(owned, plan.sent, returned)
-        add_at(owned, plan.kept, kept)
+        plan.add_packed(owned, returned, kept)
         return None, *owned.split(n_owned)
 
 
