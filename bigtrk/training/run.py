@@ -10,6 +10,7 @@ from torch import nn
 from bigtrk.console import say
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import StoppedError
+from bigtrk.parallel import flight_record
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
@@ -42,10 +43,11 @@ from bigtrk.training.monitoring.loggers import check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.named_code import code_records
-from bigtrk.training.out_of_memory import report_out_of_memory
+from bigtrk.training.out_of_memory import allocations_noted, report_out_of_memory
 from bigtrk.training.run_folder import (
     AVERAGED,
     BEST_WEIGHTS,
+    FLIGHT,
     create_run,
     hold,
     record_end,
@@ -116,7 +118,10 @@ def _fit(
     folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
     description = RunDescription(events.training_digest, engine_name, record.config)
     averages = _averages(configuration, engine)
-    with Checkpointer(folder, engine, description, lock.check, averages) as checkpoints:
+    with (
+        flight_record.kept_in(folder / FLIGHT),
+        Checkpointer(folder, engine, description, lock.check, averages) as checkpoints,
+    ):
         trainer = Trainer(
             configuration=configuration,
             world=world,
@@ -134,8 +139,7 @@ def _fit(
             averages=averages,
         )
         _begin(trainer, found)
-        with report_out_of_memory(f"rank {ranks.rank}", _MORE_MEMORY):
-            _train(trainer, folder, record)
+        _train_within_memory(trainer, folder, record)
     if trainer.stopped:
         raise StoppedError(
             f"{stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
@@ -174,6 +178,19 @@ def _begin(trainer: Trainer, found: Found | None) -> None:
         trainer.load(found)
     elif trainer.configuration.training.spike_guard == "roll_back":
         trainer.save()
+
+
+def _train_within_memory(trainer: Trainer, folder: Path, record: RunRecord) -> None:
+    """Trains; if the memory of this rank runs out, it says so, and a GPU's content is written."""
+    rank, device = trainer.world.ranks.rank, trainer.world.device
+    profiles = trainer.configuration.profile
+    with (
+        allocations_noted(device) if profiles else nullcontext(),
+        report_out_of_memory(
+            f"rank {rank}", _MORE_MEMORY, snapshot=folder / f"memory-rank{rank}.pickle"
+        ),
+    ):
+        _train(trainer, folder, record)
 
 
 def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:

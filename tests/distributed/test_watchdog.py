@@ -7,10 +7,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed as dist
+from torch.distributed.flight_recorder.components.loader import read_dump
 
+from bigtrk.parallel import flight_record
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.heartbeat import Patience
 from bigtrk.parallel.meeting import meet
@@ -50,8 +53,10 @@ def watchdog(ranks: Ranks) -> Watchdog:
     return Watchdog(ranks, met, Patience(PATIENCE, 2 * PATIENCE))
 
 
-def keep_others_waiting(ranks: Ranks, late: int, what: Callable[[Ranks], None]) -> None:
-    with watchdog(ranks), traced("step 12"):
+def keep_others_waiting(
+    ranks: Ranks, late: int, what: Callable[[Ranks], None], records: Path
+) -> None:
+    with flight_record.kept_in(records), watchdog(ranks), traced("step 12"):
         if ranks.rank == late:
             with traced("data"):
                 what(ranks)
@@ -59,7 +64,7 @@ def keep_others_waiting(ranks: Ranks, late: int, what: Callable[[Ranks], None]) 
             dist.barrier()
 
 
-def be_suspended(ranks: Ranks, _: int, __: Callable[[Ranks], None]) -> None:
+def be_suspended(ranks: Ranks, _: int, __: Callable[[Ranks], None], ___: Path) -> None:
     """Stops all ranks for longer than the watchdog's patience, as when a job is suspended."""
     with watchdog(ranks):
         all_ranks = " ".join(map(str, gather_items(os.getpid())))
@@ -85,7 +90,12 @@ def run_scenario(scenario: str, port: int, said: Path) -> None:
     for descriptor, path in ((1, os.devnull), (2, said)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
     os.environ["MASTER_PORT"] = str(port)
-    run_ranks(3, *SCENARIOS[scenario], start_method="fork")
+    run_ranks(3, *SCENARIOS[scenario], records_of(said), start_method="fork")
+
+
+def records_of(said: Path) -> Path:
+    """Names the folder of the ranks' flight records beside what they said."""
+    return said.with_name(f"flight of {said.name}")
 
 
 def play(scenario: str, said: Path) -> tuple[int, str, float]:
@@ -101,8 +111,13 @@ def play(scenario: str, said: Path) -> tuple[int, str, float]:
 
 # They mostly wait: together they take as long as one.
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, float]]:
-    folder = tmp_path_factory.mktemp("said")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what is said, and of flight records."""
+    return tmp_path_factory.mktemp("said")
+
+
+@pytest.fixture(scope="module")
+def played(folder: Path) -> dict[str, tuple[int, str, float]]:
     with ThreadPoolExecutor() as pool:
         ends = pool.map(play, SCENARIOS, [folder / scenario for scenario in SCENARIOS])
         return dict(zip(SCENARIOS, ends, strict=True))
@@ -136,6 +151,25 @@ def test_a_stuck_rank_is_named_and_shows_its_stack(
     assert "Others: rank 0 and 1 more in step 12, reduce, waiting for other ranks" in said
     assert "in be_stuck" in said
     assert seconds < LONGEST
+
+
+@pytest.mark.parametrize(("scenario", "answer"), [("stuck", (0, 1, 2)), ("stopped", (0, 2))])
+def test_ranks_that_answer_leave_their_collectives(
+    played: dict[str, tuple[int, str, float]], folder: Path, scenario: str, answer: tuple[int, ...]
+) -> None:
+    """Torch's own reader of them finds what the others wait in, and that rank 1 never began it."""
+    records = records_of(folder / scenario)
+    assert f"torchfrtrace {records})" in played[scenario][1]
+    assert sorted(path.name for path in records.iterdir()) == [f"rank{rank}" for rank in answer]
+    found: dict[int, Any] = {
+        rank: read_dump("rank", str(records / f"rank{rank}"))["entries"] for rank in answer
+    }
+    for rank in (0, 2):
+        *before, last = found[rank]
+        assert (last["retired"], last["profiling_name"]) == (False, "gloo:barrier")
+        assert all(entry["retired"] for entry in before)
+        assert any("keep_others_waiting" in frame["name"] for frame in last["frames"])
+        assert 1 not in answer or len(found[1]) == len(before)
 
 
 @pytest.mark.parametrize("scenario", ["slow", "suspended"])
