@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bigtrk.config import parse
-from bigtrk.cost.data_sheets import data_sheet
+from bigtrk.console import warn_once
+from bigtrk.cost.data_sheets import DATA_SHEETS, data_sheet
 from bigtrk.cost.machine_constants import A100, CPU, DEFAULTS, MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.cost.sharding import sharding
@@ -53,9 +54,16 @@ def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]
 
 def roofline(configuration: Configuration, nodes: int, edges: int) -> RooflineRecord | None:
     """Counts what training an edge of these events takes, for a GPU whose data sheet is known; None
-    of other devices, and of mini-batches, which are not the events.
+    of other devices, which is said of GPUs, and of mini-batches, which are not the events.
     """
-    sheet = data_sheet(accelerator())
+    name = accelerator()
+    sheet = data_sheet(name)
+    if sheet is None and name != "cpu":
+        known = ", ".join(one.name for one in DATA_SHEETS)
+        warn_once(
+            "data sheet",
+            f"reports will have no MFU of {name}, since data sheets of {known} alone are known",
+        )
     if sheet is None or not edges or configuration.sampling.method != "none":
         return None
     model = configuration.model

@@ -48,8 +48,7 @@ def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -
     fits = hidden <= WIDEST and layers <= MOST_LAYERS and dtype in triton_passes.TYPES
     if counted.counts(device):
         return fits
-    # Triton's compiler for AMD knows no `maxnreg`.
-    return fits and torch.version.hip is None and triton_passes.usable(device, dtype)
+    return fits and triton_passes.usable(device, dtype)
 
 
 def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
