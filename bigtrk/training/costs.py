@@ -7,6 +7,7 @@ from pathlib import Path
 from bigtrk.config import parse
 from bigtrk.console import warn_once
 from bigtrk.cost.data_sheets import DATA_SHEETS, data_sheet
+from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import A100, CPU, DEFAULTS, MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.cost.sharding import sharding
@@ -14,6 +15,7 @@ from bigtrk.disk.cache import cache_folder
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
 from bigtrk.machine import accelerator
+from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run import RooflineRecord
 from bigtrk.training.settings import Configuration
 
@@ -79,6 +81,20 @@ def roofline(configuration: Configuration, nodes: int, edges: int) -> RooflineRe
         flops_per_second=sheet.flops(bf16=in_bf16),
         bytes_per_second=sheet.bandwidth,
     )
+
+
+def hides_exchange(
+    configuration: Configuration, ranks: Ranks, sizes: Sequence[EventSize], num_ranks: Sequence[int]
+) -> bool:
+    """Says whether halo rows travel while layers compute, by the prediction for the largest event
+    on the most ranks that share one.
+    """
+    most = max(num_ranks, default=1)
+    if most == 1:
+        return False
+    largest = max(sizes, key=lambda size: size.edges)
+    cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
+    return cost.hidden_seconds(largest, most, most) > 0
 
 
 def find_machine(name: str | None) -> MachineConstants:

@@ -17,7 +17,7 @@ from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.parallel.world import make_world
+from bigtrk.parallel.world import World, make_world
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import DataRecord, MeasuredScales, RunRecord
 from bigtrk.records.run_folder import append_metrics
@@ -33,7 +33,7 @@ from bigtrk.training.checkpoint.resume import (
     find_checkpoint,
 )
 from bigtrk.training.clock import Clock
-from bigtrk.training.costs import roofline
+from bigtrk.training.costs import hides_exchange, roofline
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.degree_histogram import with_degrees
 from bigtrk.training.data.events import Events
@@ -107,7 +107,7 @@ def _fit(
     steps = _steps(configuration, ranks, events, model)
     if found:
         check_place(found, steps.per_epoch)
-    world = make_world(ranks, _num_ranks(steps, events, ranks))
+    world = _world(configuration, ranks, steps, events)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = first_scales(configuration, ranks, events, resume)
     described = together(lambda: described_model(configuration, events, measured))
@@ -218,6 +218,15 @@ def _steps(
         assert isinstance(steps, EventSteps), "the configuration says so"
         spill_edges(model, configuration, ranks, events.train, steps.router, events.validation)
     return steps
+
+
+def _world(configuration: Configuration, ranks: Ranks, steps: EpochSteps, events: Events) -> World:
+    num_ranks, sizes = _num_ranks(steps, events, ranks), [source.size for source in events.train]
+    # Hosts may have been calibrated apart, and ranks must do alike.
+    hides = on_first_rank(lambda: hides_exchange(configuration, ranks, sizes, steps.num_ranks))
+    if hides and ranks.is_first:
+        say("halo rows travel while layers compute edges that read none of them")
+    return make_world(ranks, num_ranks, overlaps=hides)
 
 
 def _num_ranks(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:
