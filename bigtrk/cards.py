@@ -35,24 +35,27 @@ def problems(several_hosts: bool = False) -> dict[str, str]:
         interfaces = [name for _, name in socket.if_nameindex()]
         chosen = os.environ.get("NCCL_SOCKET_IFNAME")
         found = {
-            "capability": old_cards(cards),
+            "capability": plain_cards(cards),
             "memory": small_cards(cards),
             "network": no_network(chosen, interfaces, several_hosts),
         }
     return {topic: text for topic, text in found.items() if text}
 
 
-def is_old(device: torch.device) -> bool:
-    """Says whether a GPU of this host is too old for the compiled passes."""
-    if torch.version.hip is not None or not torch.cuda.is_available():
-        return False  # capabilities are NVIDIA's
-    return _card_of(device).capability < LOWEST_CAPABILITY
+def takes_plain_passes(device: torch.device) -> bool:
+    """Says whether a GPU of this host has no compiled passes: it is too old, or not NVIDIA's."""
+    if not torch.cuda.is_available():
+        return False
+    return _is_other() or _card_of(device).capability < LOWEST_CAPABILITY
 
 
-def old_cards(cards: Sequence[Card]) -> str | None:
+def plain_cards(cards: Sequence[Card]) -> str | None:
     """Names the GPUs that have plain passes, if any."""
+    if _is_other():
+        named = ", ".join(dict.fromkeys(card.name for card in cards))
+        return f"passes over edges are plain, and slower, on {named}: compiled ones are NVIDIA's"
     old = [card for card in cards if card.capability < LOWEST_CAPABILITY]
-    if not old or torch.version.hip is not None:
+    if not old:
         return None
     named = ", ".join(dict.fromkeys(f"{card.name} ({_dotted(card.capability)})" for card in old))
     return (
@@ -97,6 +100,13 @@ def no_network(chosen: str | None, interfaces: Sequence[str], several_hosts: boo
             "hosts: give the job or the container the host's network"
         )
     return None
+
+
+def _is_other() -> bool:
+    """Says whether GPUs are AMD's: torch for ROCm calls them cuda, too. Their capability is that of
+    another scale, their warps are of 64 threads, and no kernel here was compiled for them.
+    """
+    return torch.version.hip is not None
 
 
 def _dotted(capability: tuple[int, int]) -> str:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bigtrk import console, doctor
-from bigtrk.cards import Card, no_network, old_cards, old_driver, problems, small_cards
+from bigtrk.cards import Card, no_network, old_driver, plain_cards, problems, small_cards
 from bigtrk.models.kernels import fused, passes_for, plain, triton_passes
 from tests.programs import run_here
 
@@ -33,14 +33,14 @@ def v100(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: told)
     monkeypatch.setattr(triton_passes, "_installed", lambda: True)
     monkeypatch.setattr(console, "_warned", set())
-    triton_passes._is_old.cache_clear()
+    triton_passes._is_plain.cache_clear()
     yield
-    triton_passes._is_old.cache_clear()
+    triton_passes._is_plain.cache_clear()
 
 
 def test_old_cards_are_named_once() -> None:
-    assert old_cards([NEW]) is None
-    said = old_cards([OLD, NEW, OLD])
+    assert plain_cards([NEW]) is None
+    said = plain_cards([OLD, NEW, OLD])
     assert said is not None
     assert said.count("Tesla V100 (7.0)") == 1
     assert "H200" not in said
@@ -58,6 +58,22 @@ def test_an_old_card_takes_plain_passes_and_it_is_said_once(
     said = capsys.readouterr().err.splitlines()
     assert sum("compute capability" in line for line in said) == 1
     assert sum("bigtrk plan --memory 4.0" in line for line in said) == 1
+
+
+@pytest.mark.usefixtures("v100")
+def test_amds_take_plain_passes_whatever_their_capability(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are cuda to torch for ROCm, which says 9.4 of an MI300X."""
+    told = Properties("AMD Instinct MI300X", 9, 4, 192 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: told)
+    monkeypatch.setattr(torch.version, "hip", "6.4.43482")
+    device = torch.device("cuda", 0)
+    for dtype in (torch.float32, torch.bfloat16):
+        assert passes_for(device, dtype) is plain
+        assert not fused.usable(device, dtype, 64, 2)
+    [said] = capsys.readouterr().err.splitlines()
+    assert said.endswith("slower, on AMD Instinct MI300X: compiled ones are NVIDIA's")
 
 
 @pytest.mark.usefixtures("v100")

@@ -43,6 +43,13 @@ class EventSize:
         halo = min(self.halo * HALO(self.nodes, self.edges, parts) / parts, 1 - 1 / parts)
         return SectorSize(edges, self.nodes / parts, halo * self.nodes)
 
+    def interior(self, parts: int) -> float:
+        """Estimates the share of a sector's edges that read no halo node."""
+        if parts == 1:
+            return 1.0
+        crossing = min(1.0, self.cut * CUT(self.nodes, self.edges, parts))
+        return (1 - crossing) / (1 + crossing)
+
     def exchange(self, parts: int, ranks_per_node: int, in_a_row: bool = True) -> Exchange:
         """Estimates what the largest of `parts` sectors exchanges within its host and with others.
 

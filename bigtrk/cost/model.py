@@ -235,6 +235,26 @@ class CostModel:
         network, rows = self.machine.network, self.footprint(cut=True).exchanged
         return 2 * sum(exchange(network, volume, n_bytes) for n_bytes in rows)
 
+    def hidden_seconds(self, event: EventSize, parts: int, ranks: int) -> float:
+        """Returns by how much less an event takes if rows travel forward while layers compute the
+        edges that read none of them: those that travel in no more than this time. What a CPU sends
+        within its host its own cores move. It is negative where it takes longer.
+        """
+        model, machine = self.model, self.machine
+        if ranks == 1 or model.name != "interaction" or model.recompute == "layer":
+            return 0.0
+        volume = event.exchange(ranks, self.ranks_per_node, self.in_a_row)
+        if machine.shared:
+            volume = replace(volume, rows_within=0.0, messages_within=0.0)
+        sizes = self.footprint(cut=True).exchanged
+        # Of an edge's four products, one forward and three backward with that computed anew.
+        forward = self.compute_seconds(event.sector(parts), parts) / 4 / (len(sizes) + 1)
+        computing = math.ceil(parts / ranks) * event.interior(parts) * forward
+        # A GPU starts the other edges apart.
+        apart = 0.0 if machine.shared else machine.alone.seconds.get("operations", 0.0)
+        travels = [exchange(machine.network, volume, n_bytes) for n_bytes in sizes]
+        return sum(min(travel, computing) - apart for travel in travels)
+
     def step_seconds(self, micro_steps: int = 1) -> float:
         """Returns the seconds that a step adds to its events: reduction, optimizer and engine."""
         amounts, own = self.step_amounts(), self.engine_amounts(micro_steps)

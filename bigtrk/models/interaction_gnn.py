@@ -22,7 +22,13 @@ from bigtrk.models.layers.interaction_layer import EdgeDecoder, InteractionLayer
 from bigtrk.models.layers.mlp import EdgeEncoder, Encoder
 from bigtrk.models.layers.workspace import Recompute, Workspace
 from bigtrk.models.options import Layers, Linears, ModelSettings, Precision, Width
-from bigtrk.models.protocol import LayerCall, LayeredModel, SectorInputs
+from bigtrk.models.protocol import (
+    EarlyExchange,
+    ExchangeAll,
+    LayerCall,
+    LayeredModel,
+    SectorInputs,
+)
 from bigtrk.models.stores.host import HostStore
 from bigtrk.models.stores.store import EdgeStore, MemoryStore
 
@@ -134,6 +140,17 @@ class InteractionGNN(LayeredModel[GraphPass]):
             for sector, x, of_edges in zip(sectors, nodes, states, strict=True)
         ]
         return graphs, [accumulable(x) for x in nodes], edges
+
+    def exchanged(
+        self, graphs: list[GraphPass], owned: list[Tensor], exchange: ExchangeAll
+    ) -> list[Tensor]:
+        """Has halo rows come while the next layer computes the edges that do not read them."""
+        if not isinstance(exchange, EarlyExchange):
+            return exchange(owned)
+        nodes, arrival = exchange.begin(owned)
+        for graph in graphs:
+            graph.halo.expect(arrival)
+        return nodes
 
     def _read_again(self, x: Tensor) -> Encoded | None:
         return Encoded(x) if self.config.concatenate else None

@@ -34,7 +34,8 @@ Shapes: N nodes, E edges, F and G node and edge features, H the width of an exch
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +48,35 @@ ExchangeAll = Callable[[list[Tensor]], list[Tensor]]  # the same of each of a ra
 Graph = TypeVar("Graph")  # what a model's layers read of a sector beside nodes and edges
 # Graphs, nodes [N, H] and edges [E, ...] of each sector -> owned nodes [n_owned, H], and edges.
 LayerCall = Callable[[list[Graph], list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
+
+
+class Arrival(Protocol):
+    """Halo rows on their way."""
+
+    @property
+    def is_awaited(self) -> bool:
+        """Says whether they may not be there yet."""
+
+    def wait(self) -> None:
+        """Returns when all of them are there; the first call puts them in their places."""
+
+
+@runtime_checkable
+class EarlyExchange(Protocol):
+    """An exchange beside which a layer may compute what reads owned rows alone."""
+
+    def begin(self, owned: list[Tensor]) -> tuple[list[Tensor], Arrival]:
+        """Gives all rows [N, H] of each sector, of which the halo's come with the arrival."""
+
+
+@dataclass(frozen=True)
+class OfOneSector:
+    """The exchange of a rank's sectors as that of the only one."""
+
+    exchange: ExchangeAll
+
+    def __call__(self, owned: Tensor) -> Tensor:
+        return self.exchange([owned])[0]
 
 
 class ContractError(InputError):
@@ -115,6 +145,17 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         """Gives the layers in the order in which they run: `layers`, unless some run twice."""
         return list(self.layers)
 
+    def exchanged(
+        self,
+        graphs: list[Graph],  # noqa: ARG002  # of a model that waits in its layers
+        owned: list[Tensor],
+        exchange: ExchangeAll,
+    ) -> list[Tensor]:
+        """Gives all rows [N, H] of each sector after a layer. A model whose layers wait for halo
+        rows by themselves may have them come meanwhile (`EarlyExchange`).
+        """
+        return exchange(owned)
+
     def forward_all(self, sectors: list[SectorInputs], exchange: ExchangeAll) -> list[Tensor]:
         """Computes what the model gives for each sector.
 
@@ -148,6 +189,8 @@ class LayeredModel(nn.Module, ABC, Generic[Graph]):
         if len(inputs) == 1:
             return self.forward_all(inputs[0], exchange)
         sector = SectorInputs(*inputs)
+        if isinstance(exchange, OfOneSector):
+            return self.forward_all([sector], exchange.exchange)[0]
         return self.forward_all([sector], lambda owned: [exchange(rows) for rows in owned])[0]
 
 

@@ -24,6 +24,6 @@ def run_layers(
     for i, layer in enumerate(model.layer_calls()):
         owned, edges = layer(graphs, nodes, edges)
         with traced(f"layer {i} exchange"):
-            nodes = exchange(owned)
+            nodes = model.exchanged(graphs, owned, exchange)
     with traced("decode"):
         return model.decode(graphs, nodes, edges)

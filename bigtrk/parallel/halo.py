@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bigtrk.graphs.sector import Sector
 from bigtrk.models.kernels.plain import add_at
+from bigtrk.models.protocol import Arrival
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import World
 from bigtrk.tracing import waiting
@@ -35,25 +36,39 @@ class Piece(NamedTuple):
 class HaloPlan:
     """The rows that a rank's sectors send and receive, rank by rank of the event's group.
 
-    sent [S] int64: rows of the sectors' owned ones, one sector's after another's, grouped by
-    receiving rank as `send_splits` counts them. kept [K] int64: those for sectors of this rank.
-    recv_splits: received rows by rank. halos: for each sector the pieces of its halo, in order.
-    group: the ranks that share the event; None if this one has all of it.
+    packed [S + K] int64: rows of the sectors' owned ones, one sector's after another's: first those
+    sent, grouped by receiving rank as `send_splits` counts them, then those kept for sectors of
+    this rank. recv_splits: received rows by rank. halos: for each sector the pieces of its halo, in
+    order. group: the ranks that share the event; None if this one has all of it. overlaps: layers
+    that can do so compute while rows travel.
     """
 
-    sent: Tensor
-    kept: Tensor
+    packed: Tensor
     send_splits: tuple[int, ...]
     recv_splits: tuple[int, ...]
     halos: tuple[tuple[Piece, ...], ...]
     group: dist.ProcessGroup | None
     stopwatch: Stopwatch
+    overlaps: bool = False
+
+    def pack(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Gathers the rows to be sent and those to be kept, at once: [S, H] and [K, H]."""
+        packed = rows.index_select(0, self.packed)
+        n_sent = sum(self.send_splits)
+        return packed[:n_sent], packed[n_sent:]
+
+    def add_packed(self, total: Tensor, sent: Tensor, kept: Tensor) -> None:
+        """Adds what came back for the rows that `pack` gathers. A row that several sectors asked
+        for collects a gradient from each of them, those of other ranks first.
+        """
+        values = torch.cat([sent, kept]) if len(kept) else sent
+        add_at(total, self.packed, values)
 
     def swap(self, rows: Tensor, to: tuple[int, ...], of: tuple[int, ...]) -> Tensor:
         """Sends `rows` split by `to`, and receives rows split by `of`."""
         if self.group is None:
             return rows
-        with self.stopwatch.time("exchange"):
+        with self.stopwatch.time_queued("exchange"):
             received = rows.new_empty(sum(of), *rows.shape[1:])
             rows = rows.contiguous()
             with waiting():
@@ -62,9 +77,34 @@ class HaloPlan:
 
     def __call__(self, owned: list[Tensor]) -> list[Tensor]:
         """Appends the fresh halo rows of each sector: [n_owned, H] -> [N, H]; differentiable."""
+        nodes, arrival = self.begin(owned)
+        arrival.wait()
+        return nodes
+
+    def begin(self, owned: list[Tensor]) -> tuple[list[Tensor], Arrival]:
+        """Appends room for the halo rows of each sector, which come with the arrival."""
         if self.group is None and len(owned) == 1:
-            return owned  # it is whole
-        return list(_Exchange.apply(self, *owned))
+            return owned, _There()  # it is whole
+        with torch.no_grad():
+            sent, kept = self.pack(owned[0] if len(owned) == 1 else torch.cat(owned))
+            received, work = self._send(sent)
+        nodes: list[Tensor] = list(_Exchange.apply(self, *owned))
+        # Filled behind autograd's back: FSDP2 gives layers views of these, which it would call
+        # modified, though nothing has read them yet.
+        arrival = _Coming(self, [rows.data for rows in nodes], received, kept, work)
+        if work is None or not self.overlaps:
+            arrival.wait()
+        return nodes, arrival
+
+    def _send(self, rows: Tensor) -> tuple[Tensor, dist.Work | None]:
+        """Sends packed rows [S, H]; returns room for those that come, and what brings them."""
+        if self.group is None:
+            return rows, None
+        received = rows.new_empty(sum(self.recv_splits), *rows.shape[1:])
+        splits = list(self.recv_splits), list(self.send_splits)
+        with self.stopwatch.time_queued("exchange"):
+            work = dist.all_to_all_single(received, rows, *splits, self.group, async_op=True)
+        return received, work
 
     def with_empty(self, n: int) -> "HaloPlan":
         """Appends `n` sectors without rows.
@@ -78,7 +118,7 @@ class HaloPlan:
 def no_halo(world: World) -> HaloPlan:
     """Plans the exchange of a sector that has no others, or is trained without them."""
     none = torch.zeros(0, dtype=torch.int64, device=world.device)
-    return HaloPlan(none, none, (), (), ((),), None, world.stopwatch)
+    return HaloPlan(none, (), (), ((),), None, world.stopwatch)
 
 
 def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
@@ -92,13 +132,13 @@ def halo_plan(sectors: Sequence[Sector], ranks: int, world: World) -> HaloPlan:
     kept, outgoing[here] = outgoing[here], outgoing[here][:0]
     halos, recv_splits = _incoming(sectors, rank_of)
     return HaloPlan(
-        torch.cat(outgoing).to(world.device),
-        kept.to(world.device),
+        torch.cat([*outgoing, kept]).to(world.device),
         tuple(len(rows) for rows in outgoing),
         recv_splits,
         halos,
         world.groups.of_size(ranks) if ranks > 1 else None,
         world.stopwatch,
+        world.overlaps,
     )
 
 
@@ -148,6 +188,52 @@ def _joined_pieces(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     return tuple(joined)
 
 
+class _There:
+    """The arrival of no rows."""
+
+    is_awaited = False
+
+    def wait(self) -> None:
+        """Returns."""
+
+
+class _Coming:
+    """The arrival of the halo rows of `nodes` [N, H] of each sector: those `received`, when `work`
+    is done, and those `kept`.
+    """
+
+    def __init__(
+        self,
+        plan: HaloPlan,
+        nodes: list[Tensor],
+        received: Tensor,
+        kept: Tensor,
+        work: dist.Work | None,
+    ) -> None:
+        self._plan, self._nodes, self._work = plan, nodes, work
+        self._received, self._kept = received, kept
+        self.is_awaited = True
+
+    def wait(self) -> None:
+        if not self.is_awaited:
+            return
+        self.is_awaited = False
+        if self._work is not None:
+            with self._plan.stopwatch.time_queued("exchange"), waiting():
+                self._work.wait()
+        for nodes, pieces in zip(self._nodes, self._plan.halos, strict=True):
+            self._fill(nodes, pieces)
+        del self._nodes, self._received, self._kept, self._work  # a graph of layers holds this
+
+    def _fill(self, nodes: Tensor, pieces: Sequence[Piece]) -> None:
+        """Puts the halo rows of a sector behind its owned ones."""
+        at = len(nodes) - sum(piece.length for piece in pieces)
+        for kept, start, length in pieces:
+            source = self._kept if kept else self._received
+            nodes[at : at + length] = source[start : start + length]
+            at += length
+
+
 class _Exchange(torch.autograd.Function):
     # all_to_all_single_autograd leaked under checkpointing (pytorch/torchtitan #1467), and the
     # reverse exchange is one line, so the Function is our own.
@@ -155,9 +241,8 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan: HaloPlan, *owned: Tensor) -> tuple[Tensor, ...]:  # type: ignore[no-untyped-def]
         ctx.plan, ctx.n_owned = plan, [len(rows) for rows in owned]
-        rows = owned[0] if len(owned) == 1 else torch.cat(owned)
-        received = plan.swap(rows[plan.sent], plan.send_splits, plan.recv_splits)
-        return tuple(_with_halos(plan, owned, received, rows[plan.kept]))
+        pairs = zip(owned, plan.halos, strict=True)
+        return tuple(_with_room(rows, pieces) for rows, pieces in pairs)
 
     @staticmethod
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
@@ -166,21 +251,16 @@ class _Exchange(torch.autograd.Function):
         returned = plan.swap(received, plan.recv_splits, plan.send_splits)
         pairs = zip(gradients, n_owned, strict=True)
         owned = torch.cat([gradient[:n] for gradient, n in pairs])
-        # A row that several sectors asked for collects a gradient from each of them.
-        add_at(owned, plan.sent, returned)
-        add_at(owned, plan.kept, kept)
+        plan.add_packed(owned, returned, kept)
         return None, *owned.split(n_owned)
 
 
-def _with_halos(
-    plan: HaloPlan, owned: Sequence[Tensor], received: Tensor, kept: Tensor
-) -> list[Tensor]:
-    """Appends the halo of each sector to its owned rows."""
-    made = []
-    for rows, pieces in zip(owned, plan.halos, strict=True):
-        halo = [(kept if p.kept else received)[p.start : p.start + p.length] for p in pieces]
-        made.append(torch.cat([rows, *halo]))
-    return made
+def _with_room(owned: Tensor, pieces: Sequence[Piece]) -> Tensor:
+    """Returns owned rows with room for the pieces of their halo: [n_owned, H] -> [N, H]."""
+    n_halo = sum(piece.length for piece in pieces)
+    nodes = owned.new_empty(len(owned) + n_halo, *owned.shape[1:])
+    nodes[: len(owned)] = owned
+    return nodes
 
 
 def _of_halos(

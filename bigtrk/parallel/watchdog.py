@@ -22,6 +22,7 @@ from typing import Self
 
 from bigtrk.console import complain
 from bigtrk.errors import InputError, StoppedError
+from bigtrk.parallel import flight_record
 from bigtrk.parallel.heartbeat import (
     ANSWERS,
     BEAT,
@@ -200,6 +201,7 @@ class Watchdog:
     def _end(self, verdict: Verdict) -> None:
         if self._rank in verdict.stalled:
             faulthandler.dump_traceback(all_threads=True)
+        flight_record.write(self._rank)
         # The first to exit makes launchers end the others, which may still have something to print.
         time.sleep(ANSWERS)
         for host, process in verdict.silent:
@@ -210,5 +212,9 @@ class Watchdog:
 
 
 def _print(verdict: Verdict) -> None:
-    complain(f"bigtrk: error: stalled: {verdict.text}. Look at that host, and resume the run")
+    folder = flight_record.place()
+    recorded = f" (collectives of the ranks that answer: torchfrtrace {folder})" if folder else ""
+    complain(
+        f"bigtrk: error: stalled: {verdict.text}. Look at that host, and resume the run{recorded}"
+    )
     tell(verdict, ends=True)

@@ -15,11 +15,13 @@ class World:
     """A rank's view of the others, for all that trains or scores.
 
     groups: those of the ranks that hold the sectors of one event. stopwatch: that of this rank.
+    overlaps: layers that can do so compute while halo rows travel.
     """
 
     ranks: Ranks
     groups: BlockGroups
     stopwatch: Stopwatch
+    overlaps: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -27,9 +29,9 @@ class World:
         return self.ranks.device
 
 
-def make_world(ranks: Ranks, num_ranks: Iterable[int] = ()) -> World:
+def make_world(ranks: Ranks, num_ranks: Iterable[int] = (), overlaps: bool = False) -> World:
     """Makes the groups for events on these numbers of ranks. Collective.
 
     Without any, events are taken whole.
     """
-    return World(ranks, BlockGroups(ranks, num_ranks), Stopwatch(ranks.device))
+    return World(ranks, BlockGroups(ranks, num_ranks), Stopwatch(ranks.device), overlaps)

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bigtrk.config import parse
-from bigtrk.cost.data_sheets import data_sheet
+from bigtrk.console import warn_once
+from bigtrk.cost.data_sheets import DATA_SHEETS, data_sheet
+from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import A100, CPU, DEFAULTS, MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.cost.sharding import sharding
@@ -13,6 +15,7 @@ from bigtrk.disk.cache import cache_folder
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
 from bigtrk.machine import accelerator
+from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run import RooflineRecord
 from bigtrk.training.settings import Configuration
 
@@ -53,9 +56,16 @@ def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]
 
 def roofline(configuration: Configuration, nodes: int, edges: int) -> RooflineRecord | None:
     """Counts what training an edge of these events takes, for a GPU whose data sheet is known; None
-    of other devices, and of mini-batches, which are not the events.
+    of other devices, which is said of GPUs, and of mini-batches, which are not the events.
     """
-    sheet = data_sheet(accelerator())
+    name = accelerator()
+    sheet = data_sheet(name)
+    if sheet is None and name != "cpu":
+        known = ", ".join(one.name for one in DATA_SHEETS)
+        warn_once(
+            "data sheet",
+            f"reports will have no MFU of {name}, since data sheets of {known} alone are known",
+        )
     if sheet is None or not edges or configuration.sampling.method != "none":
         return None
     model = configuration.model
@@ -71,6 +81,20 @@ def roofline(configuration: Configuration, nodes: int, edges: int) -> RooflineRe
         flops_per_second=sheet.flops(bf16=in_bf16),
         bytes_per_second=sheet.bandwidth,
     )
+
+
+def hides_exchange(
+    configuration: Configuration, ranks: Ranks, sizes: Sequence[EventSize], num_ranks: Sequence[int]
+) -> bool:
+    """Says whether halo rows travel while layers compute, by the prediction for the largest event
+    on the most ranks that share one.
+    """
+    most = max(num_ranks, default=1)
+    if most == 1:
+        return False
+    largest = max(sizes, key=lambda size: size.edges)
+    cost = make_cost(configuration, ranks.world_size, ranks.local_size, find_machine(None))
+    return cost.hidden_seconds(largest, most, most) > 0
 
 
 def find_machine(name: str | None) -> MachineConstants:

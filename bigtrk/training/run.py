@@ -10,6 +10,7 @@ from torch import nn
 from bigtrk.console import say
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import StoppedError
+from bigtrk.parallel import flight_record
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
@@ -17,7 +18,7 @@ from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stalls import listening
 from bigtrk.parallel.stopwatch import Stopwatch
-from bigtrk.parallel.world import make_world
+from bigtrk.parallel.world import World, make_world
 from bigtrk.records.live.stall import clear_stall
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import MeasuredScales, RunRecord
@@ -34,7 +35,7 @@ from bigtrk.training.checkpoint.resume import (
     find_checkpoint,
 )
 from bigtrk.training.clock import Clock
-from bigtrk.training.costs import roofline
+from bigtrk.training.costs import hides_exchange, roofline
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.data_record import data_record
 from bigtrk.training.data.degree_histogram import with_degrees
@@ -46,10 +47,11 @@ from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.monitoring.stalls import stall_notes
 from bigtrk.training.named_code import code_records
-from bigtrk.training.out_of_memory import report_out_of_memory
+from bigtrk.training.out_of_memory import allocations_noted, report_out_of_memory
 from bigtrk.training.run_folder import (
     AVERAGED,
     BEST_WEIGHTS,
+    FLIGHT,
     create_run,
     hold,
     record_end,
@@ -109,7 +111,7 @@ def _fit(
     steps = _steps(configuration, ranks, events, model)
     if found:
         check_place(found, steps.per_epoch)
-    world = make_world(ranks, _num_ranks(steps, events, ranks))
+    world = _world(configuration, ranks, steps, events)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = first_scales(configuration, ranks, events, resume)
     described = together(lambda: described_model(configuration, events, measured))
@@ -124,6 +126,7 @@ def _fit(
     averages = _averages(configuration, engine)
     with (
         listening(stall_notes(ranks, folder, lock)),
+        flight_record.kept_in(folder / FLIGHT),
         Checkpointer(folder, engine, description, lock.check, averages) as checkpoints,
     ):
         trainer = Trainer(
@@ -143,8 +146,7 @@ def _fit(
             averages=averages,
         )
         _begin(trainer, found)
-        with report_out_of_memory(f"rank {ranks.rank}", _MORE_MEMORY):
-            _train(trainer, folder, record)
+        _train_within_memory(trainer, folder, record)
     if trainer.stopped:
         raise StoppedError(
             f"{stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
@@ -185,6 +187,19 @@ def _begin(trainer: Trainer, found: Found | None) -> None:
         trainer.save()
 
 
+def _train_within_memory(trainer: Trainer, folder: Path, record: RunRecord) -> None:
+    """Trains; if the memory of this rank runs out, it says so, and a GPU's content is written."""
+    rank, device = trainer.world.ranks.rank, trainer.world.device
+    profiles = trainer.configuration.profile
+    with (
+        allocations_noted(device) if profiles else nullcontext(),
+        report_out_of_memory(
+            f"rank {rank}", _MORE_MEMORY, snapshot=folder / f"memory-rank{rank}.pickle"
+        ),
+    ):
+        _train(trainer, folder, record)
+
+
 def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
     ranks, first = trainer.world.ranks, trainer.epoch
     lines = EpochLines(ranks, trainer.configuration.training)
@@ -210,6 +225,15 @@ def _steps(
         assert isinstance(steps, EventSteps), "the configuration says so"
         spill_edges(model, configuration, ranks, events.train, steps.router, events.validation)
     return steps
+
+
+def _world(configuration: Configuration, ranks: Ranks, steps: EpochSteps, events: Events) -> World:
+    num_ranks, sizes = _num_ranks(steps, events, ranks), [source.size for source in events.train]
+    # Hosts may have been calibrated apart, and ranks must do alike.
+    hides = on_first_rank(lambda: hides_exchange(configuration, ranks, sizes, steps.num_ranks))
+    if hides and ranks.is_first:
+        say("halo rows travel while layers compute edges that read none of them")
+    return make_world(ranks, num_ranks, overlaps=hides)
 
 
 def _num_ranks(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:

@@ -20,7 +20,7 @@ from bigtrk.machine import machine, software
 from bigtrk.records.run import End, MachineRecord, RunRecord
 from bigtrk.records.run_folder import METRICS, RUN, read_run_record, write_run_record
 
-CHECKPOINTS, WANDB = "checkpoints", "wandb"
+CHECKPOINTS, WANDB, FLIGHT = "checkpoints", "wandb", "flight"
 WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
 AVERAGED, BEST_WEIGHTS = "averaged.safetensors", "best.safetensors"
 _NO_OTHERS: Mapping[str, None] = {}
@@ -48,7 +48,7 @@ def hold(lock: FolderLock, folder: Path) -> None:
         InputError: another process writes there, the disk refuses, or what is written there is a
             symbolic link.
     """
-    for name in (METRICS, CHECKPOINTS, WANDB):
+    for name in (METRICS, CHECKPOINTS, WANDB, FLIGHT):
         unlinked(folder / name)
     lock.take(folder)
 

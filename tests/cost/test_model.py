@@ -4,6 +4,7 @@ import itertools
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -451,3 +452,29 @@ def test_wide_networks_have_no_fused_passes() -> None:
     for config, differs in ((wide, False), (fused, True)):
         on_gpu, on_cpu = (footprint(config, 4, 6, cut=False, on_gpu=gpu) for gpu in (True, False))
         assert (on_gpu.operations[3] != pytest.approx(on_cpu.operations[3])) == differs
+
+
+def test_rows_that_travel_beside_the_layers_are_hidden_up_to_what_these_compute() -> None:
+    def hidden(event: EventSize, ranks: int, **options: Any) -> float:
+        model = InteractionGNNConfig(layers=4, **options.pop("model", {}))
+        arguments = {"ranks_per_node": 4, "machine": A100, **options}
+        made = CostModel(model, 4, 6, named("ddp", ranks), ranks, **arguments)
+        return made.hidden_seconds(event, ranks, ranks)
+
+    large, small = EventSize(300_000, 7_000_000), EventSize(10_000, 20_000)
+    everything = cost(16).exchange_seconds(large, 16) / 2  # what travels forward
+    assert 0.5 * everything < hidden(large, 16) < everything
+    assert hidden(small, 16) < hidden(large, 16)
+    assert hidden(large, 1) == 0.0
+    assert hidden(large, 16, model={"recompute": "layer"}) == 0.0
+    # The cores of a host move what its ranks exchange; between hosts others do.
+    assert hidden(large, 4, machine=CPU) == 0.0
+    assert hidden(large, 4, machine=CPU, ranks_per_node=1) > 0
+
+
+def test_starting_edges_apart_may_take_longer_than_rows() -> None:
+    """Where nothing travels slowly, a GPU is better off with one launch."""
+    fast = Link(latency=1e-7, bandwidth=1e13)
+    network = A100.network.model_copy(update={"within": fast})
+    made = cost(2, machine=A100.model_copy(update={"network": network}))
+    assert made.hidden_seconds(EventSize(300_000, 7_000_000), 2, 2) < 0

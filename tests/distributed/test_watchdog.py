@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch.distributed as dist
+from torch.distributed.flight_recorder.components.loader import read_dump
 
+from bigtrk.parallel import flight_record
 from bigtrk.parallel.collectives import gather_items
 from bigtrk.parallel.heartbeat import Patience, Verdict
 from bigtrk.parallel.meeting import meet
@@ -58,8 +60,11 @@ def write_down(verdict: Verdict | None, ends: bool) -> None:
         notes.write(f"{ends}: {verdict.text if verdict else 'all go on'}\n")
 
 
-def keep_others_waiting(ranks: Ranks, late: int, what: Callable[[Ranks], None]) -> None:
-    with listening(write_down), watchdog(ranks), traced("step 12"):
+def keep_others_waiting(
+    ranks: Ranks, late: int, what: Callable[[Ranks], None], records: Path
+) -> None:
+    kept = flight_record.kept_in(records)
+    with listening(write_down), kept, watchdog(ranks), traced("step 12"):
         if ranks.rank == late:
             with traced("data"):
                 what(ranks)
@@ -67,7 +72,7 @@ def keep_others_waiting(ranks: Ranks, late: int, what: Callable[[Ranks], None]) 
             dist.barrier()
 
 
-def be_suspended(ranks: Ranks, _: int, __: Callable[[Ranks], None]) -> None:
+def be_suspended(ranks: Ranks, _: int, __: Callable[[Ranks], None], ___: Path) -> None:
     """Stops all ranks for longer than the watchdog's patience, as when a job is suspended."""
     with watchdog(ranks):
         all_ranks = " ".join(map(str, gather_items(os.getpid())))
@@ -93,7 +98,12 @@ def run_scenario(scenario: str, port: int, said: Path) -> None:
     for descriptor, path in ((1, os.devnull), (2, said)):
         os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND), descriptor)
     os.environ.update(MASTER_PORT=str(port), NOTES=f"{said}, notes")
-    run_ranks(3, *SCENARIOS[scenario], start_method="fork")
+    run_ranks(3, *SCENARIOS[scenario], records_of(said), start_method="fork")
+
+
+def records_of(said: Path) -> Path:
+    """Names the folder of the ranks' flight records beside what they said."""
+    return said.with_name(f"flight of {said.name}")
 
 
 class Played(NamedTuple):
@@ -120,8 +130,13 @@ def play(scenario: str, said: Path) -> Played:
 
 # They mostly wait: together they take as long as one.
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
-    folder = tmp_path_factory.mktemp("said")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of what is said, and of flight records."""
+    return tmp_path_factory.mktemp("said")
+
+
+@pytest.fixture(scope="module")
+def played(folder: Path) -> dict[str, Played]:
     with ThreadPoolExecutor() as pool:
         ends = pool.map(play, SCENARIOS, [folder / scenario for scenario in SCENARIOS])
         return dict(zip(SCENARIOS, ends, strict=True))
@@ -156,6 +171,25 @@ def test_a_stuck_rank_is_named_and_shows_its_stack(played: dict[str, Played]) ->
     assert "in step 12, data (process" in notes[0]
     assert notes[-1].startswith(f"True: rank 1 has not moved for {2 * PATIENCE} s, in step 12")
     assert seconds < LONGEST
+
+
+@pytest.mark.parametrize(("scenario", "answer"), [("stuck", (0, 1, 2)), ("stopped", (0, 2))])
+def test_ranks_that_answer_leave_their_collectives(
+    played: dict[str, Played], folder: Path, scenario: str, answer: tuple[int, ...]
+) -> None:
+    """Torch's own reader of them finds what the others wait in, and that rank 1 never began it."""
+    records = records_of(folder / scenario)
+    assert f"torchfrtrace {records})" in played[scenario][1]
+    assert sorted(path.name for path in records.iterdir()) == [f"rank{rank}" for rank in answer]
+    found: dict[int, Any] = {
+        rank: read_dump("rank", str(records / f"rank{rank}"))["entries"] for rank in answer
+    }
+    for rank in (0, 2):
+        *before, last = found[rank]
+        assert (last["retired"], last["profiling_name"]) == (False, "gloo:barrier")
+        assert all(entry["retired"] for entry in before)
+        assert any("keep_others_waiting" in frame["name"] for frame in last["frames"])
+        assert 1 not in answer or len(found[1]) == len(before)
 
 
 @pytest.mark.parametrize("scenario", ["slow", "suspended"])

@@ -102,10 +102,10 @@ def test_ddp_with_an_exchange_over_nccl_equals_one_process_without() -> None:
     """The rank is its own neighbour: its halo are rows of its own."""
     cpu = torch.device("cpu")
     expected = step(make_model().double(), torch.float64, cpu, N_OWNED, own_rows_as_halo)
-    sent, splits = torch.arange(N_HALO, device=DEVICE), (N_HALO,)
+    packed, splits = torch.arange(N_HALO, device=DEVICE), (N_HALO,)
     assert dist.group.WORLD is not None
     halo = ((Piece(kept=False, start=0, length=N_HALO),),)
-    plan = HaloPlan(sent, sent[:0], splits, splits, halo, dist.group.WORLD, Stopwatch(DEVICE))
+    plan = HaloPlan(packed, splits, splits, halo, dist.group.WORLD, Stopwatch(DEVICE))
     model = DistributedDataParallel(make_model().to(DEVICE))
     assert_near(
         step(model, torch.float32, DEVICE, N_OWNED, lambda rows: plan([rows])[0]), expected, "fp32"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bigtrk import console
 from bigtrk.cost.data_sheets import A100, H200, data_sheet
 from bigtrk.training import costs
 from bigtrk.training.costs import operations, roofline
@@ -37,6 +38,19 @@ def test_other_devices_and_mini_batches_have_none(monkeypatch: pytest.MonkeyPatc
     assert roofline(SETTINGS, 0, 0) is None
     sampled = Configuration.model_validate({"sampling": {"method": "shadow"}})
     assert roofline(sampled, NODES, EDGES) is None
+
+
+def test_a_gpu_without_a_data_sheet_is_named_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(console, "_warned", set())
+    assert roofline(SETTINGS, NODES, EDGES) is None
+    assert capsys.readouterr().err == "", "a CPU has no such sheet"
+    monkeypatch.setattr(costs, "accelerator", lambda: "AMD Instinct MI300X")
+    for _ in range(2):
+        assert roofline(SETTINGS, NODES, EDGES) is None
+    [said] = capsys.readouterr().err.splitlines()
+    assert "no MFU of AMD Instinct MI300X, since data sheets of A100, H100, H200 alone" in said
 
 
 def test_a_data_sheet_bounds_a_kernel() -> None:

@@ -11,7 +11,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.records.run_folder import METRICS, RUN, append_metrics
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.monitoring.profiling import profiled
-from bigtrk.training.run_folder import CHECKPOINTS, create_run, hold, remove_run
+from bigtrk.training.run_folder import CHECKPOINTS, FLIGHT, create_run, hold, remove_run
 from tests.reports.run_folders import run_record, step_record
 from tests.training.checkpoint.test_files import write
 
@@ -24,7 +24,7 @@ def link(path: Path, target: Path) -> str:
     return f"{path}: {LINK}"
 
 
-@pytest.mark.parametrize("name", [METRICS, CHECKPOINTS, "wandb"])
+@pytest.mark.parametrize("name", [METRICS, CHECKPOINTS, FLIGHT, "wandb"])
 @pytest.mark.parametrize("dangling", [True, False])
 def test_links_at_what_a_run_writes_are_refused(tmp_path: Path, name: str, dangling: bool) -> None:
     run, outside = tmp_path / "run", tmp_path / "outside"

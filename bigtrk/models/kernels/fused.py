@@ -19,6 +19,7 @@ from bigtrk.models.kernels.schedule import (
     REGISTERS,
     WIDEST,
     block_rows,
+    forward_rows,
     partial_lines,
     rows_of_program,
     tile,
@@ -48,8 +49,7 @@ def usable(device: torch.device, dtype: torch.dtype, hidden: int, layers: int) -
     fits = hidden <= WIDEST and layers <= MOST_LAYERS and dtype in triton_passes.TYPES
     if counted.counts(device):
         return fits
-    # Triton's compiler for AMD knows no `maxnreg`.
-    return fits and torch.version.hip is None and triton_passes.usable(device, dtype)
+    return fits and triton_passes.usable(device, dtype)
 
 
 def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor) -> None:
@@ -67,7 +67,7 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
     from bigtrk.models.kernels import triton_edges
 
     size = tile(hidden, made.dtype)
-    height = 2 * size.height
+    height = forward_rows(hidden, made.dtype)
     first, others = weights[0].detach(), _others(weights)
     with torch.cuda.device_of(made):
         triton_edges.forward[(-(-n_rows // height),)](

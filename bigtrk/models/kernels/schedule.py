@@ -49,6 +49,11 @@ def tile(hidden: int, dtype: torch.dtype) -> Tile:
     return Tile(width, 16, 16, max(16, side), max(2, min(width // 16, 8)))
 
 
+def forward_rows(hidden: int, dtype: torch.dtype) -> int:
+    """Returns the edges of a program of the forward pass."""
+    return 2 * tile(hidden, dtype).height
+
+
 def block_rows(hidden: int, dtype: torch.dtype) -> int:
     """Returns the edges of which a program of the backward pass keeps what it computes anew."""
     size = tile(hidden, dtype)

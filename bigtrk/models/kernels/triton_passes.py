@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from bigtrk.cards import is_old, problems
+from bigtrk.cards import problems, takes_plain_passes
 from bigtrk.console import warn_once
 from bigtrk.models.kernels import counted, plain
 from bigtrk.models.kernels.incidence import incidence_of
@@ -27,17 +27,17 @@ add_rows = plain.add_rows  # torch has a kernel for it
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:
     """Says whether these kernels compute rows of `dtype` on `device`."""
-    return device.type == "cuda" and dtype in TYPES and _installed() and not _is_old(device)
+    return device.type == "cuda" and dtype in TYPES and _installed() and not _is_plain(device)
 
 
 @cache
-def _is_old(device: torch.device) -> bool:
-    """Says whether a GPU is too old, once aloud."""
-    old = is_old(device)
-    if old:
+def _is_plain(device: torch.device) -> bool:
+    """Says whether a GPU has no compiled passes, once aloud."""
+    plain_passes = takes_plain_passes(device)
+    if plain_passes:
         for topic, text in problems().items():
             warn_once(topic, text)
-    return old
+    return plain_passes
 
 
 @cache

@@ -39,8 +39,30 @@ class EdgePass:
         self._weights = weights
         self.kept, self._kept_of_nodes = list(kept[:n_kept]), kept[n_kept:]
         self._shares = NodeShares(weights[0], weights[1], self._nodes, self._work)
-        self._ends = Ends.between(*self._shares.forward(), graph.edge_index)
+        self._ends = Ends.between(*self._shares.new(), graph.edge_index)
         self.passes = passes_for(self._work.device, self._work.dtype)
+        # Halo nodes apart, also where they are there: a product's bits may depend on its rows.
+        self._shares.forward(slice(0, graph.n_owned), *self._ends[:2])
+        self._has_halo = False
+        if not graph.halo.are_awaited:
+            self._take_halo()
+
+    def _take_halo(self) -> None:
+        """Reads the halo nodes, once these are there."""
+        self.layer.graph.halo.wait(self.layer.graph.n_owned)
+        if self.layer.graph.n_owned < len(self._nodes[0]):
+            self._shares.forward(slice(self.layer.graph.n_owned, None), *self._ends[:2])
+        self._has_halo = True
+
+    def _await_halo(self, stop: int) -> None:
+        """Waits for the halo nodes, if edges before `stop` read any."""
+        if not self._has_halo and stop > self.layer.graph.n_interior:
+            self._take_halo()
+
+    def _await_all(self) -> None:
+        """Waits for the halo nodes, which the backward pass reads."""
+        if not self._has_halo:
+            self._take_halo()
 
     def _in_chunks(self) -> list[Activation]:
         """Lists the activations of what is computed of the edges chunk by chunk."""
@@ -74,6 +96,7 @@ class EdgePass:
         with traced(f"layer {i} edge"):
             for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
                 self._block_forward(block, sums.of(block.rows))
+            self._await_all()
         with traced(f"layer {i} node"):
             update = self._update(sums)
             owned = sums.of_source.new_empty(update.n_rows, update.width)
@@ -85,6 +108,7 @@ class EdgePass:
     def _block_forward(self, block: Block, sums: Ends) -> None:
         mlp, [made] = self._mlp(block), block.made
         for rows in self._work.chunks(len(made)):
+            self._await_halo(block.rows.start + rows.stop)
             made[rows] = mlp.forward(rows)
             self.passes.add_to_nodes(made[rows], sums.of(rows))
         self.kept = mlp.kept
@@ -97,8 +121,10 @@ class EdgePass:
             for block in states.blocks(states.inputs(i)):
                 mlp, of_block = self._mlp(block), made[block.rows]
                 for rows in self._work.chunks(len(of_block)):
+                    self._await_halo(block.rows.start + rows.stop)
                     of_block[rows] = mlp.forward(rows)
                 self.kept = mlp.kept
+            self._await_all()
         return made
 
     def _update(self, sums: Ends) -> ChunkedMLP:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from bigtrk.models.kernels import fused
 from bigtrk.models.kernels.plain import Ends
+from bigtrk.models.kernels.schedule import forward_rows
 from bigtrk.models.kernels.triton_passes import sum_at_ends
 from bigtrk.models.layers.chunked_mlp import Activation, ChunkedMLP
 from bigtrk.models.layers.edge_pass import EdgePass, FromNext, Given, OfOutput, Source, relu_of
@@ -68,15 +69,37 @@ class FusedEdgePass(EdgePass):
 
     def _block_forward(self, block: Block, sums: Ends) -> None:
         [made] = block.made
-        fused.forward(block.read, self._ends.of(block.rows), self._edge_weights, made)
+        self._launch(block)
         sum_at_ends(made, sums, adds=block.rows.start > 0)
+
+    def _launch(self, block: Block) -> None:
+        """Makes a block's next state, at once or, while halo rows come, in edges that do not read
+        them and in the others.
+        """
+        [made], ends = block.made, self._ends.of(block.rows)
+        for rows in self._launches(block.rows):
+            self._await_halo(block.rows.start + rows.stop)
+            read = [values[rows] for values in block.read]
+            fused.forward(read, ends.of(rows), self._edge_weights, made[rows])
+
+    def _launches(self, block: slice) -> list[slice]:
+        """Lists the rows of a block's launches, whose programs have the same rows as those of one
+        would, and so the same bits.
+        """
+        n_rows = block.stop - block.start
+        if not self._has_halo:
+            interior = self.layer.graph.n_interior - block.start
+            interior -= interior % forward_rows(self._nodes[0].shape[1], self._work.dtype)
+            if 0 < interior < n_rows:
+                return [slice(0, interior), slice(interior, n_rows)]
+        return [slice(0, n_rows)]
 
     def forward_last(self) -> Tensor:
         states, i = self._states, self.layer.i
         with traced(f"layer {i} edge"):
             for block in states.blocks(states.inputs(i), [states.make(i + 1)]):
-                ends = self._ends.of(block.rows)
-                fused.forward(block.read, ends, self._edge_weights, block.made[0])
+                self._launch(block)
+            self._await_all()
         output = self._nodes[0].new_empty(states.n_edges, len(self._weights[-1]))
         with traced("decoder"):
             for block in states.blocks([states.state(i + 1)]):

@@ -4,13 +4,15 @@ Shapes: N nodes of which the first n_owned are owned and the others halo, E edge
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import Tensor
 
 from bigtrk.models.layers.chunked_mlp import Activation
 from bigtrk.models.layers.edge_states import EdgeStates
 from bigtrk.models.layers.encoding import Encoded
+from bigtrk.models.layers.halo_rows import HaloRows
 from bigtrk.models.layers.workspace import Workspace
 
 
@@ -18,7 +20,8 @@ from bigtrk.models.layers.workspace import Workspace
 class GraphPass:
     """Holds what all layers of a forward pass share.
 
-    edge_index: [2, E]. nodes: the encoded features, if each layer reads them.
+    edge_index: [2, E]. nodes: the encoded features, if each layer reads them. halo: the rows that
+    other sectors give.
     """
 
     edge_index: Tensor
@@ -26,6 +29,13 @@ class GraphPass:
     work: Workspace
     nodes: Encoded | None
     edges: EdgeStates
+    halo: HaloRows = field(default_factory=HaloRows)
+
+    @cached_property
+    def n_interior(self) -> int:
+        """Counts the first edges before one that reads a halo node."""
+        reads_halo = (self.edge_index >= self.n_owned).any(dim=0).nonzero()
+        return int(reads_halo[0]) if len(reads_halo) else self.edge_index.shape[1]
 
 
 @dataclass(frozen=True)

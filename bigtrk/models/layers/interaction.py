@@ -34,9 +34,9 @@ class Interact(torch.autograd.Function):
         x: Tensor,
         *weights: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
-        encoded, work = layer.graph.nodes, layer.graph.work
+        encoded, work, halo = layer.graph.nodes, layer.graph.work, layer.graph.halo
         # The products read the nodes in this type; bf16 takes half of the memory.
-        x = encoded.values if layer.i == 0 and encoded else x.to(work.dtype)
+        x = encoded.values if layer.i == 0 and encoded else halo.read(x, work.dtype)
         edges = edge_pass(layer, weights, x)
         made, owned = edges.forward() if layer.node else (edges.forward_last(), None)
         ctx.layer, ctx.weights = layer, weights

@@ -33,17 +33,22 @@ class NodeShares:
         columns = weight[:, -sum(self._widths) :].split(self._widths, dim=1)
         return columns[: len(self._nodes)], columns[len(self._nodes) :]
 
-    def forward(self) -> tuple[Tensor, Tensor]:
-        """Returns what each node adds to edges that leave it and to those that reach it: [N, H]."""
+    def new(self) -> tuple[Tensor, Tensor]:
+        """Makes room for what each node adds to edges that leave it and to those that reach it:
+        [N, H].
+        """
         n_nodes, hidden = len(self._nodes[0]), len(self._bias)
         of_source = self._work.rows("of source", n_nodes, hidden)
-        of_destination = self._work.rows("of destination", n_nodes, hidden)
-        of_source.copy_(self._bias.expand(n_nodes, hidden))
-        of_destination.zero_()
-        for total, weights in zip((of_source, of_destination), self._weights, strict=True):
+        return of_source, self._work.rows("of destination", n_nodes, hidden)
+
+    def forward(self, rows: slice, of_source: Tensor, of_destination: Tensor) -> None:
+        """Computes these rows of both shares."""
+        shares = of_source[rows], of_destination[rows]
+        shares[0].copy_(self._bias.expand_as(shares[0]))
+        shares[1].zero_()
+        for total, weights in zip(shares, self._weights, strict=True):
             for part, weight in zip(self._nodes, weights, strict=True):
-                torch.addmm(total, part, weight.t(), out=total)
-        return of_source, of_destination
+                torch.addmm(total, part[rows], weight.t(), out=total)
 
     def backward(
         self,

@@ -19,6 +19,7 @@ from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.model_features import NOTHING_MEASURED, load_features
 from bigtrk.training.data.share import Batch, Share
+from bigtrk.training.data.upload import uploaded
 from bigtrk.training.losses.loss import EdgeTruth, PtTruth, edge_truth, pt_truth
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import names_code
@@ -122,9 +123,9 @@ class BatchMaker:
         return Batch(
             event=event,
             sector=sector,
-            x=features.of_nodes(read)[:n_nodes].to(device),
-            edge_features=features.of_edges(read)[:n_edges].to(device),
-            edge_index=sector.edge_index[:, :n_edges].to(device),
+            x=uploaded(features.of_nodes(read)[:n_nodes], device),
+            edge_features=uploaded(features.of_edges(read)[:n_edges], device),
+            edge_index=uploaded(sector.edge_index[:, :n_edges], device),
             n_owned=sector.n_owned if exchanges else n_nodes,
             is_target=is_target,
             weights=weights,

@@ -1,4 +1,7 @@
-"""The shares of each step, read while the step before is computed."""
+"""The shares of each step, read while the step before is computed.
+
+What an accelerator is to compute travels there in a stream of its own (upload.py).
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,6 +11,7 @@ from bigtrk.parallel.collectives import together
 from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
 from bigtrk.training.data.share import Share
+from bigtrk.training.data.upload import Lane, Read
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,17 @@ class Loader:
 
     def steps(self, routes: Sequence[Sequence[MicroStep]]) -> Iterator[list[Share]]:
         """Yields `load` of each step, one step ahead in a thread. Collective."""
+        lane = Lane(self.world.device)
+
+        def read(i: int) -> Read[list[Share]]:
+            return lane.read(lambda: self.load(routes[i]))
+
         with ThreadPoolExecutor(max_workers=1) as pool:
-            ahead: Future[list[Share]] | None = None
+            ahead: Future[Read[list[Share]]] | None = None
             for i in range(len(routes)):
-                current = ahead or pool.submit(self.load, routes[i])
-                ahead = pool.submit(self.load, routes[i + 1]) if i + 1 < len(routes) else None
+                current = ahead or pool.submit(read, i)
+                ahead = pool.submit(read, i + 1) if i + 1 < len(routes) else None
                 with self.world.stopwatch.time("data"):
                     # A rank that cannot read stops the others too, before they wait for it.
-                    shares = together(current.result)
-                yield shares
+                    found = together(current.result)
+                yield lane.hand_over(found)

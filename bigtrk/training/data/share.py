@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bigtrk.graphs.sector import Sector
-from bigtrk.models.protocol import SectorInputs
+from bigtrk.models.protocol import OfOneSector, SectorInputs
 from bigtrk.parallel.halo import HaloPlan
 from bigtrk.training.losses.loss import EdgeTruth, PtTruth
 
@@ -75,7 +75,7 @@ def run_model(model: nn.Module, share: Share) -> list[Tensor]:
     """
     inputs = [batch.inputs for batch in share.batches]
     if len(inputs) == 1:
-        return [model(*inputs[0], lambda owned: share.exchange([owned])[0])]
+        return [model(*inputs[0], OfOneSector(share.exchange))]
     made: list[Tensor] = model(inputs, share.exchange)
     return made
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
+from bigtrk.training.data.upload import uploaded
+
 _TERMS = 1024  # of a sum that no threads share
 
 
@@ -36,7 +38,7 @@ class EdgeTruth:
 
     def to(self, device: torch.device) -> "EdgeTruth":
         """Moves all but the counts to a device."""
-        return self._each(lambda column: column.to(device))
+        return self._each(lambda column: uploaded(column, device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "EdgeTruth":
         columns = {"label": self.label, "weight": self.weight, "target": self.target, "pt": self.pt}
@@ -105,8 +107,8 @@ def pt_truth(log_pt: Tensor, owns_edge: Tensor, device: torch.device) -> PtTruth
     """Makes the truth of log_pt [E], NaN where not known, and owns_edge [E] bool."""
     known = owns_edge & ~log_pt.isnan()
     return PtTruth(
-        log_pt=torch.where(known, log_pt, 0).to(device),
-        known=known.to(device),
+        log_pt=uploaded(torch.where(known, log_pt, 0), device),
+        known=uploaded(known, device),
         count=int(known.sum()),
     )
 

@@ -70,4 +70,6 @@ def open_accelerator(device: torch.device) -> Accelerator:
     """
     if device.type != "cuda":
         raise LookupError("there is no accelerator")
+    if torch.version.hip is not None:
+        raise LookupError("NVML reads NVIDIA's GPUs alone")
     return Accelerator(f"GPU-{torch.cuda.get_device_properties(device).uuid}")

@@ -145,6 +145,13 @@ def test_device_is_found_by_the_uuid_of_torch(monkeypatch: pytest.MonkeyPatch) -
     assert nvml.open_accelerator(torch.device("cuda", 0)).uuid == UUID
 
 
+def test_amds_are_not_looked_for_in_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # whose want would be the reason
+    monkeypatch.setattr(torch.version, "hip", "6.4.43482")
+    with pytest.raises(LookupError, match="NVIDIA's GPUs alone"):
+        nvml.open_accelerator(torch.device("cuda", 0))
+
+
 def domain(root: Path, zone: str, name: str, microjoules: int) -> Path:
     folder = root / f"intel-rapl:{zone}"
     folder.mkdir()

@@ -1,0 +1,152 @@
+"""What is read ahead travels beside the computation, in the right order: on a GPU that only notes
+what it is asked.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import Tensor
+
+from bigtrk.parallel.halo import no_halo
+from bigtrk.parallel.process_group import process_group
+from bigtrk.parallel.routing import Assignment
+from bigtrk.parallel.world import World, make_world
+from bigtrk.training.data import batch
+from bigtrk.training.data.batch import BatchMaker
+from bigtrk.training.data.loader import Loader
+from bigtrk.training.data.upload import Lane, uploaded
+from bigtrk.training.settings import Configuration
+from tests.distributed.graphs import source
+from tests.distributed.ranks import ALONE
+
+GPU = torch.device("cuda", 0)
+EVENTS = 3
+CURRENT = ContextVar("stream", default="main")  # of each thread
+
+
+@dataclass
+class Stream:
+    """A stream: a name, and what it was asked to wait for."""
+
+    gpu: "NotingGPU"
+    name: str
+
+    def record_event(self) -> str:
+        event = f"event {len(self.gpu.log)}"
+        self.gpu.log.append((self.name, "records", event))
+        return event
+
+    def wait_event(self, event: str) -> None:
+        self.gpu.log.append((self.name, "waits", event))
+
+
+@dataclass
+class NotingGPU:
+    """A GPU that notes copies and streams in `log`, and keeps tensors on the host."""
+
+    log: list[tuple[str, str, Any]] = field(default_factory=list)
+    pinned: dict[int, Tensor] = field(default_factory=dict)  # which live as long as this
+    read: list[int] = field(default_factory=list)
+
+    @contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        before = CURRENT.set(stream.name)
+        yield
+        CURRENT.reset(before)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> NotingGPU:
+    made = NotingGPU()
+    to = Tensor.to
+
+    def pin(tensor: Tensor) -> Tensor:
+        copy = tensor.clone()
+        made.pinned[copy.data_ptr()] = copy
+        return copy
+
+    def move(tensor: Tensor, *arguments: Any, **options: Any) -> Tensor:
+        if arguments != (GPU,):
+            return to(tensor, *arguments, **options)
+        beside = options == {"non_blocking": True} and tensor.data_ptr() in made.pinned
+        made.log.append((CURRENT.get(), "copies" if beside else "stops", tensor.data_ptr()))
+        return tensor
+
+    def read(tensor: Tensor, stream: Stream) -> None:
+        assert stream.name == "main"
+        made.read.append(tensor.data_ptr())
+
+    on_gpu = property(lambda tensor: tensor.data_ptr() in made.pinned)
+    monkeypatch.setattr(Tensor, "pin_memory", pin)
+    monkeypatch.setattr(Tensor, "to", move)
+    monkeypatch.setattr(Tensor, "record_stream", read)
+    monkeypatch.setattr(Tensor, "is_cuda", on_gpu)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: Stream(made, "beside"))
+    monkeypatch.setattr(torch.cuda, "stream", made.stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: Stream(made, CURRENT.get()))
+    return made
+
+
+class OnGPU(World):
+    """A world of one rank on a GPU."""
+
+    @property
+    def device(self) -> torch.device:
+        return GPU
+
+
+def test_a_step_waits_for_its_own_copies_alone(
+    gpu: NotingGPU, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration = Configuration.model_validate({"training": {"pt_weight": 0.3}})
+    events = [source(seed, 1) for seed in range(EVENTS)]
+    with patch.dict(os.environ), process_group(ALONE):
+        plain = make_world(ALONE, [])
+        world = OnGPU(plain.ranks, plain.groups, plain.stopwatch)
+        monkeypatch.setattr(batch, "no_halo", lambda _: no_halo(plain))
+        maker = BatchMaker(configuration, world)
+        routes = [[[Assignment(event, (0,), 1, 0)]] for event in range(EVENTS)]
+        for step, [share] in enumerate(Loader(maker.of(events), world).steps(routes)):
+            [one] = share.batches
+            assert one.pt is not None
+            used = [one.x, one.edge_features, one.edge_index, one.truth.label]
+            used += [one.truth.weight, one.pt.log_pt, one.pt.known]
+            assert_there(gpu, used)
+            assert {tensor.data_ptr() for tensor in used} <= set(gpu.read)
+            waits = [event for who, what, event in gpu.log if (who, what) == ("main", "waits")]
+            assert len(waits) == step + 1
+    assert {who for who, what, _ in gpu.log if what == "copies"} == {"beside"}
+
+
+def assert_there(gpu: NotingGPU, tensors: list[Tensor]) -> None:
+    """Checks that the main stream has waited for an event after the copies of all `tensors`."""
+    waited = [event for who, what, event in gpu.log if (who, what) == ("main", "waits")]
+    recorded = gpu.log.index(("beside", "records", waited[-1]))
+    for tensor in tensors:
+        assert gpu.log.index(("beside", "copies", tensor.data_ptr())) < recorded
+
+
+def test_what_is_not_read_ahead_is_copied_in_order(gpu: NotingGPU) -> None:
+    made = uploaded(torch.ones(3), GPU)
+    assert gpu.log == [("main", "copies", made.data_ptr())]
+
+
+def test_what_is_there_is_not_pinned(gpu: NotingGPU) -> None:
+    there = uploaded(torch.ones(3), GPU)
+    assert uploaded(there, GPU) is there
+    assert len(gpu.pinned) == 1
+
+
+def test_a_cpu_has_no_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Stream", lambda _: pytest.fail("a stream was made"))
+    lane, rows = Lane(torch.device("cpu")), torch.ones(3)
+    read = lane.read(lambda: [uploaded(rows, torch.device("cpu"))])
+    assert read.there is None
+    assert lane.hand_over(read) == [rows]
