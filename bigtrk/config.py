@@ -123,7 +123,7 @@ def _complaint(
     if error["type"] == "extra_forbidden":
         return f"{where}: unknown key {key!r}{nearest(key, _keys(kind))}"
     if error["type"] == "missing":
-        return f"{where}: key {key!r} is missing; add it"
+        return f"{where}: key {key!r} is missing"
     if error["type"] == "value_error" and isinstance(error["input"], dict):
         # This is a section's own check, which says what of the section is wrong.
         return f"{where}: {f'{key}: ' if key else ''}{one_line(str(error['ctx']['error']))}"

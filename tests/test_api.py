@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -165,13 +165,13 @@ def test_a_training_is_that_of_the_command(
 def test_an_interrupted_training_leaves_the_process_to_others(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = EventSource.read
+    read = EventSource.read_several
 
-    def interrupted(self: EventSource, part: int, parts: int) -> bigtrk.Sector:
+    def interrupted(self: EventSource, numbers: Sequence[int], parts: int) -> list[bigtrk.Sector]:
         os.kill(os.getpid(), signal.SIGINT)
-        return read(self, part, parts)
+        return read(self, numbers, parts)
 
-    monkeypatch.setattr(EventSource, "read", interrupted)
+    monkeypatch.setattr(EventSource, "read_several", interrupted)
     folder = f"run.folder={tmp_path / 'run'}"
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(StoppedError, match=r"SIGINT.*stopped after step 1, saved"):

@@ -4,6 +4,7 @@ rank reads NaN, computes NaN or infinity, needs more memory than there is, or ha
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from bigtrk.training.losses.loss import edge_loss
 
 FOREVER = 10_000  # s
 poison = Path(os.environ["BIGTRK_POISON"])
-healthy_read = EventSource.read
+healthy_read = EventSource.read_several
 
 
 def poisoned_by(kind: str) -> bool:
@@ -25,14 +26,15 @@ def poisoned_by(kind: str) -> bool:
     return poison.exists() and poison.read_text() == f"{kind} {os.environ['RANK']}"
 
 
-def poisoned_read(self: EventSource, part: int, parts: int) -> Sector:
+def poisoned_read(self: EventSource, numbers: Sequence[int], parts: int) -> list[Sector]:
     """Reads what the source holds, with NaN; or nothing, ever."""
-    sector = healthy_read(self, part, parts)
+    sectors = healthy_read(self, numbers, parts)
     if poisoned_by("input"):
-        sector.edge_features.fill_(float("nan"))
+        for sector in sectors:
+            sector.edge_features.fill_(float("nan"))
     if poisoned_by("stuck"):
         time.sleep(FOREVER)
-    return sector
+    return sectors
 
 
 def poisoned_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
@@ -45,6 +47,6 @@ def poisoned_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
     return loss * float("nan") if poisoned_by("loss") else loss
 
 
-EventSource.read = poisoned_read  # type: ignore[method-assign]
+EventSource.read_several = poisoned_read  # type: ignore[method-assign]
 setattr(edge_losses, "edge_loss", poisoned_loss)  # noqa: B010  # mypy: it is imported there
 train.main()

@@ -1,6 +1,7 @@
 """Events scored in sectors and stitched: the scores and tracks of the whole graph."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,13 +110,14 @@ def evaluated(
 
 def read(ranks: Ranks, folder: Path) -> list[tuple[str, int, int]]:
     """Returns what this rank reads of the events in sectors: event, part, number of parts."""
-    seen, original = [], EventSource.read
+    seen: list[tuple[str, int, int]] = []
+    original = EventSource.read_several
 
-    def counted(source: EventSource, part: int, parts: int) -> Sector:
-        seen.append((source.name, part, parts))
-        return original(source, part, parts)
+    def counted(source: EventSource, numbers: Sequence[int], parts: int) -> list[Sector]:
+        seen.extend((source.name, part, parts) for part in numbers)
+        return original(source, numbers, parts)
 
-    with patch.object(EventSource, "read", counted):
+    with patch.object(EventSource, "read_several", counted):
         evaluated(ranks, folder, "sectors")
     return seen
 

@@ -107,8 +107,9 @@ def curve(name: str, points: Rows, number: int, dash: str = "solid") -> go.Scatt
         x=[row[0] for row in rows],
         y=y,
         error_y={
-            "array": [high - at for at, (_, high) in zip(y, ends, strict=True)],
-            "arrayminus": [at - low for at, (low, _) in zip(y, ends, strict=True)],
+            # An interval that ends at its value may miss it by a rounding.
+            "array": [max(0.0, high - at) for at, (_, high) in zip(y, ends, strict=True)],
+            "arrayminus": [max(0.0, at - low) for at, (low, _) in zip(y, ends, strict=True)],
             "thickness": 1.3,
             "width": 0,
         }
