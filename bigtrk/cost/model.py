@@ -194,9 +194,10 @@ class CostModel:
         count = self.footprint(cut=parts > 1)
         model, amounts = self.model, self.pass_amounts(size, parts)
         named = model.name, model.recompute, model.precision
+        degree = max(size.edges, 1.0) / max(size.nodes, 1.0)
 
         def time_of(rates: Rates) -> float:
-            return rates.of(amounts) * rates.factor(*named, count.width)
+            return rates.of(amounts) * rates.factor(*named, count.width, degree)
 
         return self.machine.seconds(self._sharers, time_of)
 

@@ -1,11 +1,12 @@
 """The speed of a rank's computing: seconds per amount of each kind of work, and corrections.
 
 Amounts are counted (footprint.py), seconds per amount are fitted to measured steps, and so seconds
-are linear in them. What the counts do not see, as how well products of one width fill a core, is a
-factor by model and width, measured on the same steps.
+are linear in them. What the counts do not see, as how well products of one width fill a core, or
+which rows caches hold, is a factor by model, width and degree, measured on the same steps.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -34,18 +35,21 @@ _Seconds = Annotated[float, Field(ge=0)]
 
 
 class Correction(Settings):
-    """The measured seconds of a pass over those counted, for one model at one width."""
+    """The measured seconds of a pass over those counted, for one model at one width, on a graph
+    with so many edges per node.
+    """
 
     model: str
     recompute: str
     precision: str
     hidden: int = Field(ge=1)
+    degree: float = Field(gt=0)
     factor: float = Field(gt=0)
 
 
 class Rates(Settings):
     """Seconds of each amount of work, those by which engines take more than DDP, and corrections by
-    model and width.
+    model, width and degree.
     """
 
     seconds: dict[Amount, _Seconds]
@@ -63,17 +67,30 @@ class Rates(Settings):
         known = self.engines[kind]
         return sum(known.get(amount, 0.0) * number for amount, number in amounts.items())
 
-    def factor(self, model: str, recompute: str, precision: str, hidden: int) -> float:
+    def factor(
+        self, model: str, recompute: str, precision: str, hidden: int, degree: float
+    ) -> float:
         """Returns the correction of a model's pass: 1 for a model that was not measured, else
-        between the widths measured, on a logarithmic scale.
+        between the degrees measured at each width, and between these widths, on logarithmic scales.
         """
         asked = (model, recompute, precision)
-        known: dict[int, list[float]] = {}
+        known: dict[int, list[tuple[float, float]]] = {}
         for found in self.corrections:
             if (found.model, found.recompute, found.precision) == asked:
-                known.setdefault(found.hidden, []).append(math.log(found.factor))
+                known.setdefault(found.hidden, []).append((found.degree, found.factor))
         if not known:
             return 1.0
-        widths = sorted(known)
-        factors = [float(np.mean(known[width])) for width in widths]
-        return math.exp(float(np.interp(math.log(hidden), np.log(widths), factors)))
+        at_widths = [(width, _between(degree, factors)) for width, factors in known.items()]
+        return _between(hidden, at_widths)
+
+
+def _between(x: float, known: Sequence[tuple[float, float]]) -> float:
+    """Interpolates between known values, on logarithmic scales; beyond the last they stay. Of
+    several at one place it takes the geometric mean.
+    """
+    places: dict[float, list[float]] = {}
+    for place, value in known:
+        places.setdefault(place, []).append(math.log(value))
+    xs = sorted(places)
+    ys = [float(np.mean(places[place])) for place in xs]
+    return math.exp(float(np.interp(math.log(x), np.log(xs), ys)))

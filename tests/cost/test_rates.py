@@ -21,12 +21,14 @@ from bigtrk.parallel.host import HUGE_PAGE
 ONE = Rates(seconds={"fp32": 2.0, "steps": 5.0})
 
 
-def corrected(*found: tuple[int, float]) -> Rates:
+def corrected(*found: tuple[int, float, float]) -> Rates:
+    """Makes rates with corrections: width, edges per node, factor."""
+    named = {"model": "mlp", "recompute": "none", "precision": "bf16"}
     return Rates(
         seconds={},
         corrections=[
-            Correction(model="mlp", recompute="none", precision="bf16", hidden=h, factor=factor)
-            for h, factor in found
+            Correction.model_validate({**named, "hidden": h, "degree": degree, "factor": factor})
+            for h, degree, factor in found
         ],
     )
 
@@ -40,18 +42,29 @@ def test_seconds_are_the_sum_of_amounts() -> None:
 
 
 def test_corrections_lie_between_the_widths_measured() -> None:
-    rates = corrected((16, 2.0), (64, 0.5))
+    rates = corrected((16, 10, 2.0), (64, 10, 0.5))
     asked = ("mlp", "none", "bf16")
-    assert rates.factor(*asked, 16) == pytest.approx(2.0)
-    assert rates.factor(*asked, 32) == pytest.approx(1.0)  # half way, on both logarithmic scales
-    assert rates.factor(*asked, 8) == pytest.approx(2.0)
-    assert rates.factor(*asked, 1000) == pytest.approx(0.5)
-    assert rates.factor("mlp", "none", "fp32", 16) == 1.0
-    assert rates.factor("mine:Model", "none", "bf16", 16) == 1.0
+    assert rates.factor(*asked, 16, 10) == pytest.approx(2.0)
+    assert rates.factor(*asked, 32, 10) == pytest.approx(1.0)  # half way, on logarithmic scales
+    assert rates.factor(*asked, 8, 10) == pytest.approx(2.0)
+    assert rates.factor(*asked, 1000, 3) == pytest.approx(0.5)
+    assert rates.factor("mlp", "none", "fp32", 16, 10) == 1.0
+    assert rates.factor("mine:Model", "none", "bf16", 16, 10) == 1.0
 
 
-def test_several_measurements_of_a_width_have_their_geometric_mean() -> None:
-    assert corrected((16, 2.0), (16, 8.0)).factor("mlp", "none", "bf16", 16) == pytest.approx(4.0)
+def test_corrections_lie_between_the_degrees_measured_at_a_width() -> None:
+    rates = corrected((16, 1, 4.0), (16, 16, 1.0), (64, 10, 1.0))
+    asked = ("mlp", "none", "bf16")
+    assert rates.factor(*asked, 16, 1) == pytest.approx(4.0)
+    assert rates.factor(*asked, 16, 4) == pytest.approx(2.0)
+    assert rates.factor(*asked, 16, 0.3) == pytest.approx(4.0)
+    assert rates.factor(*asked, 32, 1) == pytest.approx(2.0)
+    assert rates.factor(*asked, 64, 1) == pytest.approx(1.0)
+
+
+def test_several_measurements_at_one_place_have_their_geometric_mean() -> None:
+    rates = corrected((16, 10, 2.0), (16, 10, 8.0))
+    assert rates.factor("mlp", "none", "bf16", 16, 10) == pytest.approx(4.0)
 
 
 def test_ranks_beyond_those_measured_share_the_cores_in_turn() -> None:

@@ -1,7 +1,8 @@
 """The cases that a calibration measures.
 
-They are a model of each kind, narrow and wide, in every way of recomputing and both precisions, and
-some graphs that are smaller or larger than the others'.
+They are a model of each kind, narrow and wide, in every way of recomputing and both precisions, on
+graphs with ten edges per node; some with one, as simulated events have; and some graphs that are
+smaller or larger than the others'.
 """
 
 from dataclasses import dataclass, replace
@@ -64,6 +65,13 @@ GRID = tuple(
     for recompute in ways
     for precision in ("fp32", "bf16")
 )
+SPARSE = tuple(
+    replace(_case(name, hidden, recompute, precision), nodes=edges, edges=edges)
+    for hidden, edges in ((64, 7_000), (16, 14_000))
+    for name, ways in _WAYS.items()
+    for recompute in ways
+    for precision in ("fp32", "bf16")
+)
 # The default's widths lie closer.
 BETWEEN = tuple(
     _case("interaction", hidden, "chunk", precision)
@@ -85,7 +93,7 @@ SIZES = (
     Case(20_000, 30_000, 64, name="attention", recompute="layer", precision="bf16"),
     Case(30_000, 300_000, 64, name="mlp"),
 )
-CASES = (*GRID, *BETWEEN, *SIZES)
+CASES = (*GRID, *SPARSE, *BETWEEN, *SIZES)
 # Small graphs, in which the time of an engine shows: beside DDP's, by layers and by weights.
 ENGINES = tuple(
     Case(300, 1_000, hidden, layers=layers, steps=4, engine=engine)
