@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +22,16 @@ from bigtrk.graphs.storage.manifest import file_of, write_manifest
 from bigtrk.planning.choice import Given, Trial, training_arguments
 from bigtrk.records.run_folder import read_run
 from bigtrk.studies.launch import ended_by_sigterm, tail, torchrun_command, train_quietly
+from bigtrk.training.automatic.candidates import Candidate
 from bigtrk.training.automatic.choice import Choice, said
 from bigtrk.training.automatic.prediction import Prediction, Task
 from bigtrk.training.data.event_source import EventSource, open_events
 from partition.one_event import CutSettings, cut_event
 from partition.partitioners import Method
 
-# Steps of a trial at least, the first of which is not counted.
-_STEPS = 4
+# Steps of a trial at least, the first of which is not counted; short ones are so many more that
+# they take so many seconds, at most so many.
+_STEPS, _SECONDS, _MOST_STEPS = 4, 2.0, 12
 # A trial trains on all its events, and to its last epoch.
 _ALL_STEPS = (
     "data.events=null",
@@ -36,9 +39,10 @@ _ALL_STEPS = (
     "training.best={}",
     "training.minutes=null",
 )
-# Tried are candidates predicted to take up to so many times as long as the fastest, and no more
-# than so many; again those that took up to so many times as long.
-_PREDICTED, _MOST, _CLOSE = 1.6, 8, 1.25
+# Tried are candidates predicted to take up to so many times as long as the fastest, no more than so
+# many, and of those that differ in sectors alone so many; again those that took up to so many times
+# as long.
+_PREDICTED, _MOST, _ALIKE, _CLOSE = 1.6, 8, 3, 1.25
 # Where none of them fits, tried are so many that are predicted to need least memory.
 _SMALLEST = 3
 
@@ -75,7 +79,13 @@ def shortlist(choice: Choice) -> list[Prediction]:
     distinct = {(one.candidate, one.cut): one for one in reversed(fitting)}
     ordered = sorted(distinct.values(), key=lambda one: (fitting[one], one.sectors))
     most = _PREDICTED * fitting[ordered[0]]
-    return [one for one in ordered[:_MOST] if fitting[one] <= most]
+    alike: Counter[Candidate] = Counter()
+    listed = []
+    for one in ordered:
+        alike[one.candidate.routed] += 1
+        if fitting[one] <= most and alike[one.candidate.routed] <= _ALIKE:
+            listed.append(one)
+    return listed[:_MOST]
 
 
 def _too_large(one: Trial, memory: float) -> bool:
@@ -130,7 +140,7 @@ class _Bench:
         run, log = self.folder / "run", self.folder / "run.log"
         shutil.rmtree(run, ignore_errors=True)
         arguments = training_arguments(one, self.task, self.given, self._data(one.sectors))
-        own = [*_ALL_STEPS, f"training.epochs={self._epochs}", f"run.folder={run}"]
+        own = [*_ALL_STEPS, f"training.epochs={self._epochs(one)}", f"run.folder={run}"]
         script = Path(bigtrk.__file__).parent / "train.py"
         program = torchrun_command(self.task.world, script, [*arguments, *own])
         if train_quietly(program, log):
@@ -141,11 +151,12 @@ class _Bench:
         peaks = [epoch.peak_memory_bytes or 0 for epoch in record.epochs]
         return Trial(one, median(step.seconds for step in record.steps[1:]), max(peaks))
 
-    @property
-    def _epochs(self) -> int:
+    def _epochs(self, one: Prediction) -> int:
         """Returns the epochs that have as many steps as a trial needs."""
+        assert one.seconds is not None
+        steps = min(max(_STEPS, math.ceil(_SECONDS / one.seconds)), _MOST_STEPS)
         per_step = self.task.configuration.training.events_per_step
-        return -(-_STEPS // -(-len(self.events) // per_step))
+        return -(-steps // -(-len(self.events) // per_step))
 
     def _data(self, sectors: int) -> list[Path]:
         """Returns folders of the events, whole ones cut in `sectors`; makes them once."""

@@ -141,9 +141,10 @@ def load_constants(path: Path) -> MachineConstants:
             measured.
     """
     content = read_json(path)
-    if isinstance(content, dict) and "traffic" in content and "alone" not in content:
+    try:
+        return parse(MachineConstants, content, str(path))
+    except InputError as error:
         raise InputError(
-            f"{path}: was measured by an earlier version, whose constants are others; run bigtrk "
-            f"plan --calibrate again"
-        )
-    return parse(MachineConstants, content, str(path))
+            f"{error}; what an earlier version measured has other constants: run bigtrk plan "
+            f"--calibrate again"
+        ) from None

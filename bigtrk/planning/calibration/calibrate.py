@@ -81,7 +81,7 @@ def _on_cpu(links: Links) -> MachineConstants:
     cores = len(os.sched_getaffinity(0))
     several = max(2, min(cores, _MOST_TOGETHER))
     numbers = (1, several)
-    constants = _with_memory(CPU)
+    constants = measure_memory(CPU)
     found = [measure_apart(CASES, ranks) for ranks in follow(numbers, 2, "warm-ups")]
     engines = [_engines(ranks) for ranks in follow(numbers, 2, "engines")]
     constants = _with_network(constants, links, found[1].link)
@@ -138,8 +138,10 @@ def _with_network(base: MachineConstants, links: Links, own: Link | None) -> Mac
     return base.model_copy(update={"network": Network(within=within, between=between)})
 
 
-def _with_memory(base: MachineConstants) -> MachineConstants:
-    """Returns the constants with the bytes of a process, and of its engines' modules."""
+def measure_memory(base: MachineConstants) -> MachineConstants:
+    """Returns the constants with the bytes of a process of this machine, and of its engines'
+    modules.
+    """
     samples = [measure_apart([case]).samples[0] for case in MEMORY]
     bare = base.model_copy(update={"process_bytes": 0})
     beyond = [sample.peak_bytes - predicted_peak(sample.case, bare) for sample in samples]

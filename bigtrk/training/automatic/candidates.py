@@ -13,6 +13,7 @@ from bigtrk.training.settings import Configuration
 
 # Values by dotted key.
 Values = tuple[tuple[str, str], ...]
+_AS_STORED = ("training.routing", "stored")
 _REPLICATED: Values = (("engine.name", "ddp"),)
 _FSDP2: Values = (("engine.name", "fsdp2"),)
 _ZERO: tuple[Values, ...] = tuple(
@@ -31,6 +32,16 @@ class Candidate:
     def overrides(self) -> list[str]:
         """Writes the values as a command line does."""
         return [f"{key}={value}" for key, value in self.values]
+
+    @property
+    def as_stored(self) -> "Candidate":
+        """Returns the candidate that trains events in all sectors that they are stored in."""
+        return Candidate((*self.values, _AS_STORED))
+
+    @property
+    def routed(self) -> "Candidate":
+        """Returns the candidate whose sectors are merged, or not, by routing."""
+        return Candidate(tuple(value for value in self.values if value != _AS_STORED))
 
     def configured(self, configuration: Configuration) -> Configuration:
         """Returns the configuration with these values."""

@@ -1,9 +1,10 @@
 """The fastest of the candidates that fit."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bigtrk.errors import InputError
-from bigtrk.training.automatic.candidates import candidates
+from bigtrk.training.automatic.candidates import Candidate, candidates
 from bigtrk.training.automatic.margin import GIB
 from bigtrk.training.automatic.prediction import Prediction, Task, predict
 
@@ -20,17 +21,36 @@ def choose(task: Task) -> Choice:
     """Chooses the candidate that is predicted to end a step soonest, of those that fit; of equally
     fast ones that with fewest sectors.
 
+    Where events may still be cut, several sectors on a rank are candidates even if fewer fit: on a
+    CPU steps of small ones took up to a fifth less time.
+
     Raises:
         InputError: none fits; names the memory that would do.
     """
     considered: list[Prediction] = []
     for group in candidates(task.configuration, task.world, task.allow_bf16):
         found = [predict(task, one, sectors) for sectors in task.sectors for one in group]
+        found += _finer(task, group, found)
         considered += found
         fitting = [(one.seconds, i) for i, one in enumerate(found) if one.seconds is not None]
         if fitting:
             return Choice(found[min(fitting)[1]], considered)
     raise InputError(_too_little(task, considered))
+
+
+def _finer(
+    task: Task, group: Sequence[Candidate], routed: Sequence[Prediction]
+) -> list[Prediction]:
+    """Predicts several sectors on a rank where routing would merge them."""
+    if not task.cuttable or "routing" in task.configuration.training.model_fields_set:
+        return []
+    known = {(one.candidate, one.cut) for one in routed}
+    found = [predict(task, one.as_stored, sectors) for sectors in task.sectors for one in group]
+    return [
+        one
+        for one in found
+        if one.fits and one.sectors_per_rank > 1 and (one.candidate.routed, one.cut) not in known
+    ]
 
 
 def _too_little(task: Task, considered: list[Prediction]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import CPU, MachineConstants
 from bigtrk.errors import InputError
-from bigtrk.parallel.routing import Cut, finer_cuts, merged_cuts
+from bigtrk.parallel.routing import Cut, even_cut, finer_cuts, merged_cuts
 from bigtrk.training.automatic.candidates import candidates
 from bigtrk.training.automatic.choice import choose
 from bigtrk.training.automatic.margin import GIB, Limit, safe_share
@@ -49,11 +49,13 @@ def every_prediction(asked: Task) -> Found:
 
 
 def all_cuts(stored: int, world: int) -> list[Cut]:
-    return [*merged_cuts(stored, world), *finer_cuts(stored, world)]
+    return [*merged_cuts(stored, world), *finer_cuts(stored, world), even_cut(stored, world)]
 
 
 def fitting(of_cuts: dict[Cut, tuple[float, float]], world: int, limit: float) -> list[float]:
-    """Returns the seconds of what fits: of several sectors on a rank only where one does not."""
+    """Returns the seconds of what fits: of several sectors on a rank, which routing has only where
+    one does not fit, all that are stored.
+    """
     found = []
     for stored in STORED:
         for cuts in (merged_cuts(stored, world), finer_cuts(stored, world)):
@@ -61,6 +63,9 @@ def fitting(of_cuts: dict[Cut, tuple[float, float]], world: int, limit: float) -
             found += fits
             if fits:
                 break
+        finest = even_cut(stored, world)
+        if finest.most_on_a_rank > 1 and of_cuts[finest][0] <= limit:
+            found.append(of_cuts[finest][1])
     return found
 
 
@@ -126,6 +131,24 @@ def test_a_configured_engine_stays() -> None:
             assert found.candidate.configured(asked.configuration).engine == (
                 Configuration.model_validate({"engine": engine}).engine
             )
+
+
+def test_several_sectors_on_a_rank_are_asked_for_where_routing_would_merge_them() -> None:
+    considered = choose(task(8, world=2)).considered
+    finer = [one for one in considered if "training.routing" in dict(one.candidate.values)]
+    assert finer
+    layouts = {(one.candidate.routed, one.cut) for one in considered if one not in finer}
+    for one in finer:
+        assert dict(one.candidate.values)["training.routing"] == "stored"
+        assert one.cut == Cut(one.sectors, 2)
+        assert one.sectors_per_rank > 1
+        assert (one.candidate.routed, one.cut) not in layouts
+
+
+@pytest.mark.parametrize("routing", ["automatic", "stored"])
+def test_a_configured_routing_stays(routing: str) -> None:
+    for found in choose(task(8, training={"routing": routing})).considered:
+        assert "training.routing" not in dict(found.candidate.values)
 
 
 def test_precision_is_left_alone_unless_allowed() -> None:
