@@ -1,9 +1,11 @@
 """Places of a Ray cluster: it chooses the host of each training, and nothing else.
 
 What is trained, pruned and gone on from is decided by the searcher, which starts a training here as
-it does on its own host. A task of Ray stands for the training, whose program it runs: it holds the
-cores and GPUs, and what ends the task makes the training save. Ray does not start it again; that is
-the searcher's.
+it does on its own host. A task of Ray runs the training's program and holds its cores and GPUs. It
+is cancelled to make the training save, and ends with the searcher. Ray does not start it again: the
+searcher does.
+
+Ray's processes on the hosts import this module, which therefore imports no torch.
 """
 
 import logging

@@ -70,9 +70,7 @@ def search_there(
     exit_on_bad_input("search", lambda: run_search(search, trials, at_once, 1, None, on_ray))
 
 
-def start_search(
-    seconds: float, trials: int, at_once: int = 1, on_ray: Share | None = None
-) -> Any:
+def start_search(seconds: float, trials: int, at_once: int = 1, on_ray: Share | None = None) -> Any:
     """Starts a searcher as a process of its own, whose epochs take so long."""
     environment = {**os.environ, "STAND_IN_SECONDS": str(seconds)}
     given = Path.cwd(), environment, trials, at_once, on_ray

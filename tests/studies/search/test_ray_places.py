@@ -31,7 +31,7 @@ space:
   optimizer.lr: {low: 0.0001, high: 1.0}
 """
 UNPRUNED = SPACE + "sampler: random\npruning: null\n"
-POPULATION = SPACE + "population: {every: 1}\n"
+POPULATION = SPACE + "population: {every: 2}\n"
 Plan = Callable[..., Search]
 
 
@@ -56,7 +56,7 @@ def test_a_population_is_decided_as_on_one_host(
     run_search(plan(POPULATION, 4), 4, 3, 1, None, Share())
     assert result() == alone
     assert cluster.most_at_once == 2
-    assert len(cluster.tasks) == 4 * EPOCHS
+    assert len(cluster.tasks) == 4 * EPOCHS // 2
     told = "Ray has 2 cores and 0 GPUs on 2 hosts; a trial gets 1 core and 0 GPUs\n"
     assert told in capsys.readouterr().out
 
@@ -166,8 +166,8 @@ def test_why_ray_ended_a_training_is_in_its_log(
     assert Path("train.log").read_text() == ended
 
 
+@pytest.mark.usefixtures("cluster")
 def test_what_ray_cannot_give_is_said(
-    cluster: StandInRay,
     plan: Plan,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
