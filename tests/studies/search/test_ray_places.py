@@ -49,14 +49,14 @@ def awaited(process: RayProcess) -> None:
 def test_a_population_is_decided_as_on_one_host(
     plan: Plan, cluster: StandInRay, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_search(plan(POPULATION, 4), 4, 1, 1, None)
+    run_search(plan(POPULATION, 2), 2, 1, 1, None)
     alone = result()
     assert any(one["source"] is not None for one in alone["rounds"])
     Path("search").rename("alone")
-    run_search(plan(POPULATION, 4), 4, 3, 1, None, Share())
+    run_search(plan(POPULATION, 2), 2, 2, 1, None, Share())
     assert result() == alone
     assert cluster.most_at_once == 2
-    assert len(cluster.tasks) == 4 * EPOCHS // 2
+    assert len(cluster.tasks) == 2 * EPOCHS // 2
     told = "Ray has 2 cores and 0 GPUs on 2 hosts; a trial gets 1 core and 0 GPUs\n"
     assert told in capsys.readouterr().out
 
