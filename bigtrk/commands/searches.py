@@ -6,12 +6,21 @@ from typing import Annotated
 
 import typer
 
+from bigtrk.errors import InputError
+
 
 class StorageName(StrEnum):
     """The file that holds a study."""
 
     SQLITE = "sqlite"
     JOURNAL = "journal"
+
+
+class Executor(StrEnum):
+    """What finds a host for each trial."""
+
+    LOCAL = "local"
+    RAY = "ray"
 
 
 def search(
@@ -32,14 +41,32 @@ def search(
     out: Annotated[Path, typer.Option(help="folder of the search; one there is continued")] = Path(
         "search"
     ),
-    at_once: Annotated[int, typer.Option(min=1, help="trials that share this host at a time")] = 1,
-    ranks: Annotated[int, typer.Option(min=1, help="ranks of each trial, on this host")] = 1,
+    at_once: Annotated[int, typer.Option(min=1, help="trials at a time")] = 1,
+    ranks: Annotated[int, typer.Option(min=1, help="ranks of each trial, on one host")] = 1,
     launcher: Annotated[
         str | None,
         typer.Option(
             metavar="COMMAND",
             help="what starts bigtrk/train.py instead of torchrun, such as "
             '"srun --ntasks 8 python"',
+        ),
+    ] = None,
+    executor: Annotated[
+        Executor,
+        typer.Option(
+            help="local: trials share this host; ray: they train on hosts that Ray chooses, in the "
+            "cluster of this host or of RAY_ADDRESS"
+        ),
+    ] = Executor.LOCAL,
+    cpus: Annotated[
+        int | None,
+        typer.Option(min=1, help="with ray: cores of each trial; by default one for each rank"),
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="with ray: GPUs of each trial; by default one for each rank if there are any",
         ),
     ] = None,
     storage: Annotated[
@@ -55,10 +82,14 @@ def search(
     may run several times at once.
     """
     from bigtrk.studies.search.plan import plan_search
+    from bigtrk.studies.search.ray_places import Share
     from bigtrk.studies.search.run_search import run_search
     from bigtrk.train import DEFAULT
 
+    if executor is Executor.LOCAL and (cpus, gpus) != (None, None):
+        raise InputError("--cpus, --gpus: are of --executor ray; trials share this host equally")
     planned = plan_search(
         space, arguments or [], DEFAULT, out, storage.value if storage else None, trials
     )
-    run_search(planned, trials, at_once, ranks, launcher)
+    on_ray = Share(cpus, gpus) if executor is Executor.RAY else None
+    run_search(planned, trials, at_once, ranks, launcher, on_ray)

@@ -46,12 +46,13 @@ def cores_of_rank(
 def _omp_threads(ranks: Ranks, environment: Mapping[str, str]) -> int | None:
     """Returns the number in OMP_NUM_THREADS, the first of a list; None where it says nothing.
 
-    torchrun sets 1 where nothing is set, so 1 is not taken for the user's choice if it started
-    several ranks.
+    torchrun sets 1 where nothing is set, so a mere 1 is not taken for the user's choice if it
+    started several ranks; "1,1" is.
     """
-    outermost = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    said = environment.get("OMP_NUM_THREADS", "").strip()
+    outermost = said.partition(",")[0].strip()
     threads = int(outermost) if outermost.isdecimal() else 0
-    by_torchrun = threads == 1 and ranks.launcher == "torchrun" and ranks.local_size > 1
+    by_torchrun = said == "1" and ranks.launcher == "torchrun" and ranks.local_size > 1
     return None if by_torchrun else threads or None
 
 

@@ -169,6 +169,7 @@ def test_cores_of_a_srun_task(asked: dict[str, str], open_cores: int, expected: 
         (SLURM, "0", 16),
         (TORCHRUN, "3", 3),
         (TORCHRUN, "1", 32),  # set by torchrun itself
+        (TORCHRUN, "1,1", 1),
         ({}, "1", 1),
     ],
 )

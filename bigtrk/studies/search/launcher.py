@@ -1,10 +1,12 @@
 """The launcher that a search's trainings are started by."""
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import bigtrk
 from bigtrk.errors import InputError
@@ -17,10 +19,12 @@ _PLACES = ("RANK", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
 @dataclass(frozen=True)
 class Launcher:
-    """The words of a command before a training's arguments; alone: it starts plain processes."""
+    """The words of a command before a training's arguments; kind: what it starts them by, "python"
+    being a plain process.
+    """
 
     words: tuple[str, ...]
-    alone: bool
+    kind: Literal["python", "torchrun", "other"]
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Returns the command that trains with these arguments."""
@@ -28,8 +32,10 @@ class Launcher:
 
     def environment(self) -> dict[str, str]:
         """Returns the environment of a launch."""
-        dropped = _PLACES if self.alone else ()
-        return {k: v for k, v in torchrun_environment().items() if k not in dropped}
+        if self.kind == "torchrun":
+            return torchrun_environment()
+        dropped = _PLACES if self.kind == "python" else ()
+        return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
 def make_launcher(ranks: int, command: str | None) -> Launcher:
@@ -40,13 +46,13 @@ def make_launcher(ranks: int, command: str | None) -> Launcher:
         InputError: the command is none.
     """
     if command is None and ranks == 1:
-        return Launcher((sys.executable, str(TRAIN)), alone=True)
+        return Launcher((sys.executable, str(TRAIN)), "python")
     if command is None:
-        return Launcher(tuple(torchrun_command(ranks, TRAIN, [])), alone=False)
+        return Launcher(tuple(torchrun_command(ranks, TRAIN, [])), "torchrun")
     try:
         words = shlex.split(command)
     except ValueError as error:
         raise InputError(f"--launcher {command}: is no command ({error}); correct it") from None
     if not words:
         raise InputError('--launcher: name a command, such as "srun --ntasks 8 python"')
-    return Launcher((*words, str(TRAIN)), alone=False)
+    return Launcher((*words, str(TRAIN)), "other")

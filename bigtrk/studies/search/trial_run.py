@@ -2,22 +2,21 @@
 
 import os
 import signal
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from bigtrk.config import parse
-from bigtrk.disk.files import open_to_append, unlinked
+from bigtrk.disk.files import unlinked
 from bigtrk.disk.folder_lock import LockWatch
 from bigtrk.disk.lock_owner import Owner
 from bigtrk.errors import InputError
 from bigtrk.records.record import Record
 from bigtrk.records.run_folder import METRICS, RUN, read_run_record
-from bigtrk.studies.launch import on_cores, tail
+from bigtrk.studies.launch import tail
 from bigtrk.studies.search.launcher import Launcher
-from bigtrk.studies.search.places import Place
+from bigtrk.studies.search.places import Place, Process
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.run_folder import remove_run
 from bigtrk.user_code import code_options
@@ -51,7 +50,7 @@ class TrialRun:
     place: Place
     changes: Sequence[str] = ()
     epochs: int | None = None
-    _process: subprocess.Popen[bytes] | None = None
+    _process: Process | None = None
     _asked: bool = False
     _reached: list[int] = field(default_factory=list)
     _watch: LockWatch = field(init=False)
@@ -95,16 +94,9 @@ class TrialRun:
         self._reached.append(reached)
         self._asked = False
         unlinked(self.folder).mkdir(parents=True, exist_ok=True)
-        # A session of its own: Ctrl-C is for the searcher, which asks the training to save.
-        with open_to_append(self.folder / LOG) as log, on_cores(self.place.cores, self.place.first):
-            self._process = subprocess.Popen(
-                self.launcher.command(arguments),
-                env={**self.launcher.environment(), **self.place.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self._process = self.place.start(
+            self.launcher.command(arguments), self.launcher.environment(), self.folder / LOG
+        )
 
     def ask_to_stop(self) -> bool:
         """Asks the training to save and end, once; returns False where it cannot be reached."""

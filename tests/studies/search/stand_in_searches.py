@@ -4,15 +4,19 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from bigtrk.console import exit_on_bad_input
 from bigtrk.records.search import Storage
 from bigtrk.studies.search import launcher, searcher
 from bigtrk.studies.search.plan import Search, plan_search
 from bigtrk.studies.search.population import population
+from bigtrk.studies.search.ray_places import Share
 from bigtrk.studies.search.run_search import run_search
 from bigtrk.training.checkpoint.folder import commit, make_temporary
 from bigtrk.training.checkpoint.manifest import Checkpoint
@@ -55,19 +59,22 @@ def plan_here(data: Path, trials: int, storage: Storage | None = None) -> Search
     return plan_search(*names, storage, trials)
 
 
-def search_there(folder: Path, environment: dict[str, str], trials: int) -> None:
+def search_there(
+    folder: Path, environment: dict[str, str], trials: int, at_once: int, on_ray: Share | None
+) -> None:
     """Goes on with the search in a folder."""
     os.chdir(folder)
     os.environ.update(environment)
     use_stand_in()
     search = plan_here(Path(environment["TEMPLATE"]), trials)
-    exit_on_bad_input("search", lambda: run_search(search, trials, 1, 1, None))
+    exit_on_bad_input("search", lambda: run_search(search, trials, at_once, 1, None, on_ray))
 
 
-def start_search(seconds: float, trials: int) -> Any:
+def start_search(seconds: float, trials: int, at_once: int = 1, on_ray: Share | None = None) -> Any:
     """Starts a searcher as a process of its own, whose epochs take so long."""
     environment = {**os.environ, "STAND_IN_SECONDS": str(seconds)}
-    process = FORKSERVER.Process(target=search_there, args=(Path.cwd(), environment, trials))
+    given = Path.cwd(), environment, trials, at_once, on_ray
+    process = FORKSERVER.Process(target=search_there, args=given)
     process.start()
     return process
 
@@ -105,3 +112,25 @@ def recorded(number: int) -> list[int]:
     """Lists the epochs in a trial's record, as they stand there."""
     lines = Path(f"search/trial{number:04d}/metrics.jsonl").read_text().splitlines()
     return [json.loads(line)["epoch"] for line in lines]
+
+
+def check_accounts(most: int) -> list[dict[str, Any]]:
+    """Each parameter set in one folder, each epoch recorded once, and a value or pruning."""
+    trials: list[dict[str, Any]] = result()["trials"]
+    assert sorted(trial["number"] for trial in trials) == list(range(most))
+    assert {trial["state"] for trial in trials} <= {"complete", "pruned"}
+    folders = sorted(Path("search").glob("trial*"))
+    assert len(folders) == most
+    in_folders = Counter(
+        json.loads((folder / "run.json").read_text())["config"]["optimizer"]["lr"]
+        for folder in folders
+    )
+    assert in_folders == Counter(trial["settings"]["optimizer.lr"] for trial in trials)
+    assert max(in_folders.values()) == 1
+    for trial in trials:
+        epochs, rate = recorded(trial["number"]), trial["settings"]["optimizer.lr"]
+        assert epochs == list(range(len(epochs)))
+        assert len(epochs) == EPOCHS or trial["state"] == "pruned"
+        seen = EPOCHS if trial["state"] == "complete" else trial["epochs"]
+        assert trial["value"] == pytest.approx(rate + 1 / seen)
+    return trials

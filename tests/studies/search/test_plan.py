@@ -200,3 +200,14 @@ def test_the_launcher_is_the_users_choice(monkeypatch: pytest.MonkeyPatch) -> No
     for bad in ("", "srun 'python"):
         with pytest.raises(InputError, match="--launcher"):
             make_launcher(1, bad)
+
+
+def test_a_trial_has_all_cores_of_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    launchers = [make_launcher(1, None), make_launcher(1, "srun python"), make_launcher(2, None)]
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    # Torchrun would say that it sets 1, which counts for nothing there.
+    found = [one.environment().get("OMP_NUM_THREADS") for one in launchers]
+    assert found == [None, None, "1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    found = [one.environment()["OMP_NUM_THREADS"] for one in launchers]
+    assert found[:2] == ["3", "3"]

@@ -1,13 +1,11 @@
 """Searches, with a training that a stand-in writes: pruned, failed, killed and gone on with."""
 
-import json
 import os
 import random
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -21,6 +19,7 @@ from bigtrk.studies.search.run_search import run_search
 from bigtrk.studies.search.study import SharedStudy
 from tests.studies.search.stand_in_searches import (
     EPOCHS,
+    check_accounts,
     kill,
     recorded,
     result,
@@ -38,28 +37,6 @@ pruning: {first: 1, factor: 2}
 UNPRUNED = SPACE.replace("{first: 1, factor: 2}", "null")
 STORAGES: tuple[Storage, ...] = get_args(Storage)
 Plan = Callable[..., Search]
-
-
-def check_accounts(most: int) -> list[dict[str, Any]]:
-    """Each parameter set in one folder, each epoch recorded once, and a value or pruning."""
-    trials: list[dict[str, Any]] = result()["trials"]
-    assert sorted(trial["number"] for trial in trials) == list(range(most))
-    assert {trial["state"] for trial in trials} <= {"complete", "pruned"}
-    folders = sorted(Path("search").glob("trial*"))
-    assert len(folders) == most
-    in_folders = Counter(
-        json.loads((folder / "run.json").read_text())["config"]["optimizer"]["lr"]
-        for folder in folders
-    )
-    assert in_folders == Counter(trial["settings"]["optimizer.lr"] for trial in trials)
-    assert max(in_folders.values()) == 1
-    for trial in trials:
-        epochs, rate = recorded(trial["number"]), trial["settings"]["optimizer.lr"]
-        assert epochs == list(range(len(epochs)))
-        assert len(epochs) == EPOCHS or trial["state"] == "pruned"
-        seen = EPOCHS if trial["state"] == "complete" else trial["epochs"]
-        assert trial["value"] == pytest.approx(rate + 1 / seen)
-    return trials
 
 
 @pytest.mark.parametrize(("storage", "at_once"), [("sqlite", 1), ("journal", 2)])
