@@ -1,8 +1,9 @@
 """A search on this host, taken up where it ended."""
 
 from bigtrk.console import console, say
+from bigtrk.records.search import RESULT
 from bigtrk.studies.search.launcher import make_launcher
-from bigtrk.studies.search.outcomes import RESULT, show_outcomes, write_outcomes
+from bigtrk.studies.search.outcomes import show_outcomes
 from bigtrk.studies.search.places import share_host, visible_devices
 from bigtrk.studies.search.plan import Search, open_search
 from bigtrk.studies.search.population.population import PopulationSearcher
@@ -24,12 +25,12 @@ def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: 
     if search.space.population:
         population = PopulationSearcher(search, places, trials, chosen)
         population.run()
+        population.write_result()
         outcomes = population.outcomes()
-        write_outcomes(search, outcomes, rounds=population.history())
     else:
         study = SharedStudy(search.folder, search.space, search.record.storage)
         Searcher(search, study, places, trials, chosen).run()
+        study.write_result()
         outcomes = study.outcomes()
-        write_outcomes(search, outcomes)
     show_outcomes(search, outcomes, console)
     say(f"all trials are in {search.folder / RESULT}")

@@ -18,8 +18,7 @@ from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.disk.folders import whole_folder
 from bigtrk.records.record import read_record, write_record
 from bigtrk.records.run_folder import RUN
-from bigtrk.records.search import DECISION, VALUE, DecisionRecord, ValueRecord
-from bigtrk.studies.search.plan import trial_name
+from bigtrk.records.search import DECISION, VALUE, DecisionRecord, ValueRecord, trial_name
 from bigtrk.training.run_folder import CHECKPOINTS, hold, record_end
 
 TAKEN = "taken"  # marks that a trial has the checkpoints that its decision names
