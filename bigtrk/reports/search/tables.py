@@ -37,7 +37,7 @@ def trials_table(search: SearchFolder, metric: Metric) -> Table:
         )
         for trial in found
     )
-    columns = ("trial", "", metric.title, "epochs", "s", *search.record.space)
+    columns = ("trial", "state", metric.title, "epochs", "s", *search.record.space)
     left = len(search.trials) - len(found)
     failed = [trial for trial in search.trials if trial.record.state == "failed"]
     notes = [
