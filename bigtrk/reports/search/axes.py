@@ -37,7 +37,6 @@ class Axis:
         number = as_number(value)
         return None if number is None or (self.is_log and number <= 0) else number
 
-
     def share(self, value: Any) -> float | None:
         """Returns how far from the lower to the upper end, or from the first choice to the last, a
         value stands, 0 to 1; None: that is not known.
