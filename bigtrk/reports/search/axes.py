@@ -74,5 +74,6 @@ def _axis(key: str, place: Any) -> Axis:
     known = place if isinstance(place, dict) else {}
     low, high = (as_number(known.get(end)) for end in ("low", "high"))
     is_log = known.get("log") is True
-    has_ends = low is not None and high is not None and low < high and (low > 0 or not is_log)
-    return Axis(key, is_log=is_log, ends=(low, high) if has_ends else None)
+    if low is None or high is None or low >= high or (is_log and low <= 0):
+        return Axis(key, is_log=is_log)
+    return Axis(key, is_log=is_log, ends=(low, high))
