@@ -27,7 +27,7 @@ class Axis:
         if self.choices:
             names = [*map(shown, self.choices)]
             return {"type": "category", "categoryorder": "array", "categoryarray": names}
-        return {"type": "log" if self.is_log else "linear"}
+        return {"type": "log" if self.is_log else "linear", "exponentformat": "power"}
 
     def place(self, value: Any) -> float | str | None:
         """Returns where a value stands; None: nowhere."""

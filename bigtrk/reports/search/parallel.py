@@ -12,6 +12,7 @@ from bigtrk.reports.search.traces import Piece, pieces, told
 GOOD, REST = "best quarter", "the others"
 COLOURS = {REST: 7, GOOD: 0}
 FEWEST, MOST = 2, 8  # settings
+MARGIN = 0.35  # of the distance of two axes, for the names of the outer ones
 
 
 def parallel_plots(
@@ -42,7 +43,11 @@ def parallel_plots(
     ends = f"{metric.text(worst)} to {metric.text(best)}"
     ticks = [*map(_tick, known), f"{shown(metric.title)}<br>{ends}"]
     layout = {
-        "xaxis": {"tickvals": [*range(len(ticks))], "ticktext": ticks},
+        "xaxis": {
+            "tickvals": [*range(len(ticks))],
+            "ticktext": ticks,
+            "range": [-MARGIN, len(ticks) - 1 + MARGIN],
+        },
         "yaxis": {"visible": False, "range": [-0.03, 1.03]},
     }
     traces = [

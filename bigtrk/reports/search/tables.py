@@ -32,7 +32,7 @@ def trials_table(search: SearchFolder, metric: Metric) -> Table:
             state(trial),
             metric.text(metric.value(trial)),
             figures.count(len(trial.epochs)),
-            figures.seconds(sum(epoch.seconds for epoch in trial.epochs)),
+            figures.seconds(_seconds(trial)),
             *(_cell(trial, key) for key in search.record.space),
         )
         for trial in found
@@ -73,6 +73,10 @@ def search_tables(search: SearchFolder, metric: Metric, best: Trial | None) -> l
     if search.record.population and best:
         tables.append(ancestry_table(search, metric, best))
     return tables
+
+
+def _seconds(trial: Trial) -> float | None:
+    return sum(epoch.seconds for epoch in trial.epochs) if trial.epochs else None
 
 
 def _cell(trial: Trial, key: str) -> str:
