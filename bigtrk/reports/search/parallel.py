@@ -12,7 +12,7 @@ from bigtrk.reports.search.traces import Piece, pieces, told
 GOOD, REST = "best quarter", "the others"
 COLOURS = {REST: 7, GOOD: 0}
 FEWEST, MOST = 2, 8  # settings
-MARGIN = 0.35  # of the distance of two axes, for the names of the outer ones
+MARGIN = 0.25  # of the distance of two axes
 
 
 def parallel_plots(
@@ -47,14 +47,18 @@ def parallel_plots(
             "tickvals": [*range(len(ticks))],
             "ticktext": ticks,
             "range": [-MARGIN, len(ticks) - 1 + MARGIN],
+            # Names that stick out are left out otherwise; these do so to the left alone.
+            "tickangle": -35,
+            "ticklabeloverflow": "allow",
         },
+        "margin": {"l": 90},
         "yaxis": {"visible": False, "range": [-0.03, 1.03]},
     }
     traces = [
         pieces(name, own, COLOURS[name]).update(hovertemplate="%{text}<extra></extra>")
         for name, own in lines.items()
     ]
-    yield Plot("Settings and metric of each trial", "", traces, layout)
+    yield Plot("Settings and metric", "", traces, layout)
 
 
 def _tick(axis: Axis) -> str:

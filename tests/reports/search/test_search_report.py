@@ -33,7 +33,7 @@ from tests.reports.search.search_folders import (
 TITLES = [
     "AUC, % by trial",
     "AUC, % by epoch",
-    "Settings and metric of each trial",
+    "Settings and metric",
     "AUC, % against optimizer.lr",
     "AUC, % against model.hidden",
     "AUC, % against optimizer.schedule",
@@ -86,7 +86,7 @@ def test_the_plots_hold_what_the_trials_have_come_to(tmp_path: Path) -> None:
 
 def test_settings_and_metric_are_drawn_on_parallel_axes(tmp_path: Path) -> None:
     page = paged(small_search(tmp_path / "search"), tmp_path / "page.html")
-    figure = page.figure("Settings and metric of each trial")
+    figure = page.figure("Settings and metric")
     # 0.95 is the best and 0.4 the worst; of four values one is the best quarter.
     [best] = broken(figure.trace("best quarter"))
     assert [y for _, y in best] == pytest.approx([2 / 3, 0, 0, 1])
