@@ -69,6 +69,11 @@ def by_key(settings: Settings) -> dict[str, str]:
     return flat(settings.model_dump(mode="json"))
 
 
+def override(key: str, value: Any) -> str:
+    """Writes a setting as `key.sub=value`, the value as JSON, which is YAML."""
+    return f"{key}={json.dumps(value)}"
+
+
 def flat(content: dict[str, Any]) -> dict[str, str]:
     """Returns every value of nested sections as JSON, by its dotted key."""
     return dict(_values(content, ""))

@@ -21,15 +21,16 @@ class Line(NamedTuple):
     content: dict[str, Any]
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """Yields the lines of a file, except blank ones and a last line that a crash left half-written.
+def read_lines(path: Path, holding: bytes = b"") -> Iterator[Line]:
+    """Yields the lines of a file that hold these bytes, except blank ones and a last line that a
+    crash left half-written.
 
     Raises:
         InputError: the file is missing or cannot be read; or a line is too long or no JSON object.
     """
     check_file(path)
     for number, raw in enumerate(_raw_lines(path), start=1):
-        if line := parse_line(path, number, raw):
+        if holding in raw and (line := parse_line(path, number, raw)):
             yield line
 
 

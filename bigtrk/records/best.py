@@ -7,6 +7,7 @@ from bigtrk.records.quantities import Number, Place, Text
 from bigtrk.records.record import FileRecord, read_record, write_record
 
 BEST = "best.json"
+BEST_WEIGHTS = "best.safetensors"  # of that epoch, once the run has ended
 
 
 class BestRecord(FileRecord):

@@ -196,3 +196,14 @@ class EpochRecord(Record):
 
 
 MetricsRecord = StepRecord | EpochRecord | ValidationRecord
+
+
+def metric_of(metric: str, record: EpochRecord) -> float | None:
+    """Returns a metric of an epoch by its name in `training.best.metric`, that of averaged weights
+    where there are any; None where the epoch has none.
+    """
+    if metric == "train_loss":
+        return record.train_loss
+    judged = record.average or record
+    value: float | None = getattr(judged.validation or judged.embedding, metric, None)
+    return value

@@ -20,6 +20,7 @@ from bigtrk.records.run import RunRecord
 
 RUN = "run.json"
 METRICS = "metrics.jsonl"
+EPOCH_LINE = b'"kind": "epoch"'  # in the lines of epochs, of which there are few
 Kind = TypeVar("Kind", StepRecord, EpochRecord, ValidationRecord)
 
 
@@ -120,6 +121,17 @@ def read_run(folder: Path) -> Run:
         _ascending(validations),
         read_best(folder),
     )
+
+
+def read_epochs(folder: Path) -> tuple[EpochRecord, ...]:
+    """Reads the epochs of a run as `read_run` does, and no steps; none where there are none yet.
+
+    Raises:
+        InputError: the line of an epoch is broken or incomplete.
+    """
+    path = folder / METRICS
+    found = map(metrics_record, read_lines(path, EPOCH_LINE) if path.exists() else ())
+    return _ascending({one.epoch: one for one in found if isinstance(one, EpochRecord)})
 
 
 def labels(runs: Sequence[Run]) -> list[str]:

@@ -19,6 +19,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stalls import listening
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import World, make_world
+from bigtrk.records.best import BEST_WEIGHTS
 from bigtrk.records.live.stall import clear_stall
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import MeasuredScales, RunRecord
@@ -50,7 +51,6 @@ from bigtrk.training.named_code import code_records
 from bigtrk.training.out_of_memory import allocations_noted, report_out_of_memory
 from bigtrk.training.run_folder import (
     AVERAGED,
-    BEST_WEIGHTS,
     FLIGHT,
     create_run,
     hold,

@@ -22,7 +22,7 @@ from bigtrk.records.run_folder import METRICS, RUN, read_run_record, write_run_r
 
 CHECKPOINTS, WANDB, FLIGHT = "checkpoints", "wandb", "flight"
 WEIGHTS, DESCRIPTION = "model.safetensors", "config.json"
-AVERAGED, BEST_WEIGHTS = "averaged.safetensors", "best.safetensors"
+AVERAGED = "averaged.safetensors"
 _NO_OTHERS: Mapping[str, None] = {}
 
 

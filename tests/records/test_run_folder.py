@@ -9,7 +9,7 @@ import pytest
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import MetricsRecord
-from bigtrk.records.run_folder import append_metrics, labels
+from bigtrk.records.run_folder import append_metrics, labels, read_epochs
 from bigtrk.reports import read_run
 from tests.reports.run_folders import (
     MakeRun,
@@ -103,6 +103,19 @@ def test_later_line_replaces_earlier_after_a_resume(make_run: MakeRun) -> None:
     run = read_run(make_run(lines=lines))
     assert [step.loss for step in run.steps] == [step_record(0).loss, 0.1]
     assert [epoch.seconds for epoch in run.epochs] == [3.0]
+
+
+def test_epochs_alone_are_those_of_the_whole_run(make_run: MakeRun) -> None:
+    again = epoch_record(1, 9.0)
+    folder = make_run(lines=[step_record(0), epoch_record(0), epoch_record(1), again])
+    with_line(folder, {"kind": "step", "of": "a version to come"})
+    with (folder / "metrics.jsonl").open("a") as lines:
+        lines.write('{"kind": "epoch", "epo')
+    assert read_epochs(folder) == (epoch_record(0), again)
+    assert read_epochs(folder / "elsewhere") == ()
+    with_line(folder, {"kind": "epoch"})
+    with pytest.raises(InputError, match=r"metrics\.jsonl, line 6: not JSON"):
+        read_epochs(folder)
 
 
 def test_run_without_an_epoch_or_any_metrics(make_run: MakeRun) -> None:

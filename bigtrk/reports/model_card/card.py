@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bigtrk.records.best import BEST_WEIGHTS
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.run_folder import Run
 from bigtrk.reports.elements import figures
@@ -82,9 +83,9 @@ def _model(run: Run, embeds_hits: bool) -> Iterator[tuple[str, str]]:
 def _files(run: Run) -> str:
     """Says which weights lie beside the card."""
     told = "model.safetensors: those that the training ended with"
-    if run.best and (run.folder / "best.safetensors").exists():
+    if run.best and (run.folder / BEST_WEIGHTS).exists():
         best = f"epoch {run.best.epoch + 1}, the best in {run.best.metric}"
-        told += f"; best.safetensors: those of {best}"
+        told += f"; {BEST_WEIGHTS}: those of {best}"
     if (run.folder / "averaged.safetensors").exists():
         told += "; averaged.safetensors: their exponential moving average"
     return told

@@ -7,9 +7,7 @@ from bigtrk.config import parse
 from bigtrk.disk.files import parse_json
 from bigtrk.errors import InputError, reason
 from bigtrk.records.metrics import EpochRecord
-from bigtrk.records.run_folder import METRICS
-
-_KIND = b'"kind": "epoch"'  # lines of steps, of which there are many more, are not parsed
+from bigtrk.records.run_folder import EPOCH_LINE, METRICS
 
 
 class NewEpochs:
@@ -43,7 +41,7 @@ class NewEpochs:
         except FileNotFoundError:
             return []
         self._read += len(whole) + bool(whole)
-        return [line for line in whole.split(b"\n") if _KIND in line]
+        return [line for line in whole.split(b"\n") if EPOCH_LINE in line]
 
     def _parsed(self, line: bytes) -> EpochRecord:
         try:

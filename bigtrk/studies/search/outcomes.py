@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,35 +9,32 @@ from rich.console import Console
 from rich.table import Table
 
 from bigtrk.console import say
-from bigtrk.disk.files import write_json
+from bigtrk.records.best import BEST_WEIGHTS
+from bigtrk.records.record import write_record
+from bigtrk.records.search import RESULT, ResultRecord, RoundRecord, TrialRecord, best_first
 from bigtrk.studies.search.plan import Search
-from bigtrk.studies.search.study import Outcome
-from bigtrk.training.run_folder import BEST_WEIGHTS
+from bigtrk.studies.search.space import Space
 
-RESULT = "result.json"
 SHOWN = 10
 
 
-def best_first(outcomes: Sequence[Outcome], minimises: bool) -> list[Outcome]:
-    """Sorts trials: those trained to the end by their value, then the others by number."""
-    ended = [one for one in outcomes if one.state == "complete" and one.value is not None]
-    others = [one for one in outcomes if one not in ended]
-    ended.sort(key=lambda one: (one.value or 0.0) * (1 if minimises else -1))
-    return [*ended, *others]
-
-
-def write_outcomes(search: Search, outcomes: Sequence[Outcome], **more: Any) -> None:
-    """Writes `result.json`: all trials, the best first, and what else there is to say.
+def write_outcomes(
+    folder: Path,
+    space: Space,
+    outcomes: Sequence[TrialRecord],
+    rounds: Sequence[RoundRecord] = (),
+) -> None:
+    """Writes `result.json`: all trials, the best first, and the rounds of a population.
 
     Raises:
         OSError: the disk refuses.
     """
-    found = best_first(outcomes, search.space.minimises)
-    content = {"metric": search.space.metric, "trials": [asdict(one) for one in found], **more}
-    write_json(search.folder / RESULT, content)
+    found = best_first(outcomes, space.minimises)
+    record = ResultRecord(metric=space.metric, trials=tuple(found), rounds=tuple(rounds))
+    write_record(folder / RESULT, record)
 
 
-def show_outcomes(search: Search, outcomes: Sequence[Outcome], console: Console) -> None:
+def show_outcomes(search: Search, outcomes: Sequence[TrialRecord], console: Console) -> None:
     """Prints the best trials, how many came how far, and the command that goes on from the best."""
     found = best_first(outcomes, search.space.minimises)
     metric, keys = search.space.metric, list(search.space.settings)

@@ -11,7 +11,13 @@ from bigtrk.disk.file_systems import network_file_system
 from bigtrk.disk.files import disk_errors, write_new_json
 from bigtrk.errors import InputError
 from bigtrk.planning.command import split_arguments
-from bigtrk.records.search import SEARCH, SearchRecord, Storage, read_search_record
+from bigtrk.records.search import (
+    SEARCH,
+    SearchRecord,
+    Storage,
+    read_search_record,
+    trial_name,
+)
 from bigtrk.studies.difference import first_difference
 from bigtrk.studies.search.population.checks import check_population
 from bigtrk.studies.search.space import SET_HERE, Choices, Range, Space, read_space
@@ -52,11 +58,6 @@ class Search:
         return [*self.given, *self.space.overrides(values), own]
 
 
-def trial_name(number: int) -> str:
-    """Names a trial's run folder, and its claim."""
-    return f"trial{number:04d}"
-
-
 def plan_search(
     file: Path,
     arguments: Sequence[str],
@@ -94,6 +95,7 @@ def plan_search(
         storage=storage,
         population=_members(space, trials),
         space={key: _recorded(place) for key, place in space.settings.items()},
+        given=given,
         configuration=configuration.model_dump(mode="json", exclude={"run"}),
     )
     return Search(folder, space, given, record, configuration.training.epochs)

@@ -1,10 +1,12 @@
 """A search from this host, taken up where it ended."""
 
+import shlex
 from collections.abc import Sequence
 
 from bigtrk.console import console, say
+from bigtrk.records.search import RESULT
 from bigtrk.studies.search.launcher import make_launcher
-from bigtrk.studies.search.outcomes import RESULT, show_outcomes, write_outcomes
+from bigtrk.studies.search.outcomes import show_outcomes
 from bigtrk.studies.search.places import Place, share_host, visible_devices
 from bigtrk.studies.search.plan import Search, open_search
 from bigtrk.studies.search.population.population import PopulationSearcher
@@ -40,12 +42,13 @@ def run_search(
     if search.space.population:
         population = PopulationSearcher(search, places, trials, chosen)
         population.run()
+        population.write_result()
         outcomes = population.outcomes()
-        write_outcomes(search, outcomes, rounds=population.history())
     else:
         study = SharedStudy(search.folder, search.space, search.record.storage)
         Searcher(search, study, places, trials, chosen).run()
+        study.write_result()
         outcomes = study.outcomes()
-        write_outcomes(search, outcomes)
     show_outcomes(search, outcomes, console)
-    say(f"all trials are in {search.folder / RESULT}")
+    page = f"bigtrk report {shlex.quote(str(search.folder))} --html PAGE"
+    say(f"all trials are in {search.folder / RESULT}; to see them: {page}")

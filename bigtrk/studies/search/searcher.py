@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from bigtrk.console import complain, say
 from bigtrk.disk.folder_lock import FolderLock, HeldError
 from bigtrk.errors import InputError
-from bigtrk.records.metrics import EpochRecord
-from bigtrk.records.run_folder import read_run
+from bigtrk.records.metrics import EpochRecord, metric_of
+from bigtrk.records.run_folder import read_epochs
+from bigtrk.records.search import trial_name
 from bigtrk.studies.search.claims import Claims
 from bigtrk.studies.search.launcher import Launcher
 from bigtrk.studies.search.new_epochs import NewEpochs
 from bigtrk.studies.search.places import Place
-from bigtrk.studies.search.plan import Search, trial_name
+from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.stopping import noting_signals
 from bigtrk.studies.search.study import SharedStudy
 from bigtrk.studies.search.trial_run import MOST_LAUNCHES, TrialRun
-from bigtrk.training.best.best import metric_of
 
 LOOK = 0.5  # s between two looks at a training
 
@@ -118,6 +118,7 @@ class Searcher:
         self._seen_to.append(_Claimed(number, run, NewEpochs(run.folder), claim))
         goes_on = "goes on" if run.folder.exists() else "begins"
         say(f"{run.folder.name} {goes_on}: {' '.join(self.search.space.overrides(settings))}")
+        self.study.write_result()
 
     def _free_place(self) -> Place:
         taken = [claimed.run.place for claimed in self._seen_to]
@@ -165,7 +166,7 @@ class Searcher:
     def _finish(self, claimed: _Claimed) -> None:
         """Writes down the value of a training that has ended."""
         folder, metric = claimed.run.folder, self.search.space.metric
-        values = [metric_of(metric, epoch) for epoch in read_run(folder).epochs]
+        values = [metric_of(metric, epoch) for epoch in read_epochs(folder)]
         known = [value for value in values if value is not None and math.isfinite(value)]
         if not known:
             self._end(claimed, None, f"no epoch records {metric}")
@@ -181,6 +182,7 @@ class Searcher:
             complain(f"{claimed.run.folder}: failed: {reason}")
         claimed.claim.release()
         self._seen_to.remove(claimed)
+        self.study.write_result()
 
     def _leave(self) -> None:
         """Asks the trainings that are left to save, waits for them, and gives up their claims."""

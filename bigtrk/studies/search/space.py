@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from bigtrk.config import Settings, overlap, parse, read_yaml
+from bigtrk.config import Settings, overlap, override, parse, read_yaml
 from bigtrk.errors import InputError
 from bigtrk.training.best.settings import MINIMISED, Metric
 
@@ -181,11 +181,6 @@ def read_space(path: Path) -> Space:
             raise InputError(f"{path}: space: {key} and {other} set the same; leave one out")
     settings = {key: _place(value, f"{path}: space.{key}") for key, value in found.space.items()}
     return Space(found.metric, settings, found.sampler, found.pruning, found.seed, found.population)
-
-
-def override(key: str, value: Any) -> str:
-    """Writes a setting as `key.sub=value`, the value as JSON, which is YAML."""
-    return f"{key}={json.dumps(value)}"
 
 
 def _place(value: Any, where: str) -> Range | Choices:

@@ -6,16 +6,17 @@ lock of the search's folder, one after another, with either storage.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bigtrk.disk.files import disk_errors
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
-from bigtrk.records.search import Storage
+from bigtrk.records.search import State, Storage, TrialRecord
+from bigtrk.studies.search.outcomes import write_outcomes
 from bigtrk.studies.search.space import Choices, Range, Space
 
 if TYPE_CHECKING:
@@ -28,20 +29,13 @@ if TYPE_CHECKING:
 FILES: dict[Storage, str] = {"sqlite": "study.db", "journal": "study.journal"}
 NAME = "search"
 REASON, PRUNED = "reason", "pruned"  # attributes of a trial
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A trial so far. state: running, complete, pruned or failed; value: that of its best epoch,
-    of a pruned one that of its last; reason: why it failed.
-    """
-
-    number: int
-    state: str
-    value: float | None
-    epochs: int
-    settings: dict[str, Any]
-    reason: str
+# By Optuna's names; of the others there are none.
+STATES: dict[str, State] = {
+    "RUNNING": "running",
+    "COMPLETE": "complete",
+    "PRUNED": "pruned",
+    "FAIL": "failed",
+}
 
 
 class SharedStudy:
@@ -122,10 +116,20 @@ class SharedStudy:
         with self._held():
             return [one.number for one in self._trials() if not one.state.is_finished()]
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[TrialRecord]:
         """Lists all trials, by number."""
         with self._held():
             return [self._outcome(trial) for trial in self._trials()]
+
+    def write_result(self) -> None:
+        """Writes `result.json`: all trials as they are.
+
+        Raises:
+            InputError: the disk refuses.
+        """
+        with self._held(), disk_errors():  # what is known last is to stay
+            found = [self._outcome(trial) for trial in self._trials()]
+            write_outcomes(self._folder, self._space, found)
 
     @contextmanager
     def _held(self) -> Iterator[None]:
@@ -164,10 +168,10 @@ class SharedStudy:
         study = self._storage.get_study_id_from_name(NAME)
         return self._storage.get_all_trials(study)
 
-    def _outcome(self, trial: "FrozenTrial") -> Outcome:
-        return Outcome(
+    def _outcome(self, trial: "FrozenTrial") -> TrialRecord:
+        return TrialRecord(
             number=trial.number,
-            state={"FAIL": "failed"}.get(trial.state.name, trial.state.name.lower()),
+            state=STATES[trial.state.name],
             value=trial.value,
             epochs=len(trial.intermediate_values),
             settings={

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from bigtrk.config import Count
 from bigtrk.errors import InputError
 from bigtrk.records.best import BestRecord
-from bigtrk.records.metrics import EpochRecord
+from bigtrk.records.metrics import EpochRecord, metric_of
 from bigtrk.training.best.settings import MINIMISED, Metric
 from bigtrk.training.run_folder import checkpoint_name
 from bigtrk.training.settings import Configuration
@@ -78,17 +78,6 @@ def search_of(configuration: Configuration) -> Best | None:
     """Begins the search that a run is configured to make, if any."""
     metric = configuration.training.best.metric
     return Best(metric) if metric else None
-
-
-def metric_of(metric: Metric, record: EpochRecord) -> float | None:
-    """Returns a metric of an epoch, that of averaged weights where there are any; None where the
-    epoch has none.
-    """
-    if metric == "train_loss":
-        return record.train_loss
-    judged = record.average or record
-    value: float | None = getattr(judged.validation or judged.embedding, metric, None)
-    return value
 
 
 def check_recorded(configuration: Configuration, n_validation: int) -> None:

@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 from bigtrk.errors import InputError
+from bigtrk.records.search import TrialRecord
 from bigtrk.studies.search import plan as planning
 from bigtrk.studies.search.launcher import TRAIN, make_launcher
 from bigtrk.studies.search.outcomes import show_outcomes
 from bigtrk.studies.search.places import share_host
 from bigtrk.studies.search.plan import Search, open_search, plan_search
-from bigtrk.studies.search.study import Outcome
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
 from tests.programs import run_here
@@ -154,7 +154,7 @@ def test_the_best_trial_is_told_with_names_that_a_shell_takes(
     plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     search = replace(plan(), folder=tmp_path / "my search")
-    outcomes = [Outcome(0, "complete", 0.9, 3, {}, "")]
+    outcomes = [TrialRecord(number=0, state="complete", value=0.9, epochs=3)]
     best = tmp_path / "my search" / "trial0000"
     show_outcomes(search, outcomes, Console(file=StringIO()))
     told = capsys.readouterr().out.splitlines()[-1]

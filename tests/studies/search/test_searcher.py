@@ -12,7 +12,7 @@ import pytest
 from bigtrk.disk import folder_lock
 from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
-from bigtrk.records.search import Storage
+from bigtrk.records.search import Storage, read_search
 from bigtrk.studies.search import study
 from bigtrk.studies.search.plan import Search, open_search
 from bigtrk.studies.search.run_search import run_search
@@ -121,6 +121,28 @@ def test_a_stopped_search_saves_and_goes_on(plan: Plan) -> None:
     assert not list(Path("search").glob("searchers/*/lock"))
     run_search(plan(UNPRUNED, 2), 2, 1, 1, None)
     check_accounts(2)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_the_trials_are_known_while_they_train(plan: Plan, storage: Storage) -> None:
+    open_search(plan(UNPRUNED, 2, storage))
+    assert read_search(Path("search")).trials == ()
+    process = start_search(0.3, trials=2)
+    try:
+        wait_for(trainings)
+        (first,) = wait_for(lambda: read_search(Path("search")).trials)
+        assert (first.record.state, first.is_training) == ("running", True)
+        assert set(first.record.settings) == {"optimizer.lr"}
+        known = wait_for(lambda: (found := read_search(Path("search")).trials)[1:] and found)
+        assert [trial.record.state for trial in known] == ["complete", "running"]
+        assert known[0].record.value == known[0].epochs[-1].train_loss
+        assert not known[0].is_training
+        wait_for(trainings)
+    finally:
+        process.terminate()
+        process.join()
+    (_, left) = read_search(Path("search")).trials
+    assert (left.record.state, left.is_training) == ("running", False)
 
 
 def test_what_another_searcher_sees_to_is_left_to_it(plan: Plan) -> None:

@@ -6,8 +6,14 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.records.metrics import AverageRecord, EmbeddingMetrics, EpochRecord, MeanEdgeMetrics
-from bigtrk.training.best.best import Best, check_recorded, metric_of
+from bigtrk.records.metrics import (
+    AverageRecord,
+    EmbeddingMetrics,
+    EpochRecord,
+    MeanEdgeMetrics,
+    metric_of,
+)
+from bigtrk.training.best.best import Best, check_recorded
 from bigtrk.training.best.settings import Metric
 from bigtrk.training.settings import Configuration
 from tests.reports.run_folders import epoch_record

@@ -9,24 +9,30 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
+from bigtrk.config import override
 from bigtrk.console import complain, say
+from bigtrk.disk.files import disk_errors
 from bigtrk.disk.folder_lock import FolderLock, HeldError
 from bigtrk.errors import InputError
+from bigtrk.records.metrics import metric_of
 from bigtrk.records.run_folder import read_run
-from bigtrk.records.search import DecisionRecord, ValueRecord
+from bigtrk.records.search import (
+    DecisionRecord,
+    RoundRecord,
+    TrialRecord,
+    ValueRecord,
+    trial_name,
+)
 from bigtrk.studies.search.claims import Claims
 from bigtrk.studies.search.launcher import Launcher
+from bigtrk.studies.search.outcomes import write_outcomes
 from bigtrk.studies.search.places import Place
-from bigtrk.studies.search.plan import Search, trial_name
+from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.population.decisions import Standing, decide, first_settings
 from bigtrk.studies.search.population.rounds import Rounds
-from bigtrk.studies.search.space import override
 from bigtrk.studies.search.stopping import noting_signals
-from bigtrk.studies.search.study import Outcome
 from bigtrk.studies.search.trial_run import MOST_LAUNCHES, TrialRun
-from bigtrk.training.best.best import metric_of
 
 LOOK = 0.5  # s between two looks at a training
 EPOCHS = "training.epochs"
@@ -79,11 +85,21 @@ class PopulationSearcher:
                 self._leave()
         asked.check()
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[TrialRecord]:
         """Lists the trials as they are: their last round's value and settings."""
         return [self._outcome(trial) for trial in range(self.trials)]
 
-    def history(self) -> list[dict[str, Any]]:
+    def write_result(self) -> None:
+        """Writes `result.json`: the trials as they are, and their rounds.
+
+        Raises:
+            InputError: the disk refuses.
+        """
+        with FolderLock() as lock, disk_errors():
+            lock.take(self.search.folder, patient=True)  # what is known last is to stay
+            write_outcomes(self.search.folder, self.search.space, self.outcomes(), self._history())
+
+    def _history(self) -> list[RoundRecord]:
         """Lists all rounds that were decided: who trained what, from whom, to which value."""
         found = []
         for number in range(self._number_of_rounds):
@@ -92,16 +108,16 @@ class PopulationSearcher:
                 value = self._rounds.value(number, trial)
                 if decision:
                     told = {"value": value.value if value else None, **decision.model_dump()}
-                    found.append({"round": number, "trial": trial, **told})
+                    found.append(RoundRecord(round=number, trial=trial, **told))
         return found
 
-    def _outcome(self, trial: int) -> Outcome:
+    def _outcome(self, trial: int) -> TrialRecord:
         number = self._next_round(trial)
         last = (self._number_of_rounds if number is None else number) - 1
         decision = self._rounds.decision(max(last, 0), trial)
         value = self._rounds.value(last, trial) if last >= 0 else None
         failed = value is not None and value.value is None
-        return Outcome(
+        return TrialRecord(
             number=trial,
             state="failed" if failed else "complete" if number is None else "running",
             value=value.value if value else None,
@@ -166,6 +182,7 @@ class PopulationSearcher:
         self._tasks.append(_Task(trial, number, decision, run, claim))
         source = "" if decision.source is None else f" from {trial_name(decision.source)}"
         say(f"{run.folder.name} round {number + 1}{source}: {' '.join(own)}")
+        self.write_result()
 
     def _decide(self, number: int, trial: int) -> DecisionRecord:
         if number == 0:
@@ -250,6 +267,7 @@ class PopulationSearcher:
             say(f"{name} round {task.number + 1} ended: {metric} {value.value:.5g}")
         task.claim.release()
         self._tasks.remove(task)
+        self.write_result()
 
     def _leave(self) -> None:
         """Asks the trainings that are left to save, waits for them, and gives up their claims."""

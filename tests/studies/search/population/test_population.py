@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
+from bigtrk.records.search import read_search
 from bigtrk.studies.search.plan import Search, open_search
 from bigtrk.studies.search.run_search import run_search
 from tests.studies.search.stand_in_searches import (
@@ -66,12 +67,14 @@ def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan, l
     # The newest rounds alone keep checkpoints.
     kept = {path.parts[2] for path in Path("search").glob("rounds/*/*/checkpoints")}
     assert kept == {f"{n:04d}" for n in range(EPOCHS) if n >= EPOCHS - 2 - 2 * lag}
+    assert [one.model_dump() for one in read_search(Path("search")).rounds] == alone
     Path("search").rename("alone")
     open_search(plan(space(lag), TRIALS))
     for delay in (0.1, 0.6):
         process = start_search(0.05, TRIALS)
         try:
             training = wait_for(trainings)[0]
+            assert wait_for(lambda: read_search(Path("search")).rounds)[0].source is None
             time.sleep(delay)
             kill(training)
         finally:
