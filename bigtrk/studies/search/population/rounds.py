@@ -10,13 +10,13 @@ process goes on.
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bigtrk.disk.files import disk_errors, unlinked
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.disk.folders import whole_folder
-from bigtrk.records.record import read_record, write_record
+from bigtrk.records.record import FileRecord, Kind, read_record, write_record
 from bigtrk.records.run_folder import RUN
 from bigtrk.records.search import DECISION, VALUE, DecisionRecord, ValueRecord, trial_name
 from bigtrk.training.run_folder import CHECKPOINTS, hold, record_end
@@ -26,9 +26,12 @@ TAKEN = "taken"  # marks that a trial has the checkpoints that its decision name
 
 @dataclass(frozen=True)
 class Rounds:
-    """The rounds of the population of a search, in the folder `root`."""
+    """The rounds of the population of a search, in the folder `root`. Each file is read once, as it
+    never says anything else.
+    """
 
     root: Path
+    _known: dict[Path, FileRecord] = field(default_factory=dict)
 
     def folder(self, number: int, trial: int) -> Path:
         """Returns the folder of a trial's round."""
@@ -40,8 +43,7 @@ class Rounds:
         Raises:
             InputError: the file is damaged.
         """
-        path = self.folder(number, trial) / DECISION
-        return read_record(DecisionRecord, path) if path.exists() else None
+        return self._read(DecisionRecord, self.folder(number, trial) / DECISION)
 
     def write_decision(self, number: int, trial: int, decision: DecisionRecord) -> None:
         """Writes down what a trial trains in a round.
@@ -58,8 +60,7 @@ class Rounds:
         Raises:
             InputError: the file is damaged.
         """
-        path = self.folder(number, trial) / VALUE
-        return read_record(ValueRecord, path) if path.exists() else None
+        return self._read(ValueRecord, self.folder(number, trial) / VALUE)
 
     def end(self, number: int, trial: int, run: Path, value: ValueRecord) -> None:
         """Ends a trial's round: keeps the run's checkpoints, unless it failed, and its value.
@@ -99,6 +100,15 @@ class Rounds:
         with disk_errors():
             for number in range(max(0, before)):
                 shutil.rmtree(unlinked(self.folder(number, trial) / CHECKPOINTS), True)
+
+    def _read(self, kind: type[Kind], path: Path) -> Kind | None:
+        if path not in self._known:
+            if not path.exists():
+                return None
+            self._known[path] = read_record(kind, path)
+        found = self._known[path]
+        assert isinstance(found, kind)
+        return found
 
 
 def _copy(checkpoints: Path, place: Path) -> None:
