@@ -23,7 +23,7 @@ from bigtrk.commands.pipelines import (
     submit,
 )
 from bigtrk.commands.plans import plan
-from bigtrk.commands.searches import search
+from bigtrk.commands.searches import report_search, search
 from bigtrk.commands.studies import scale, study
 from bigtrk.commands.watches import watch
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
@@ -142,7 +142,9 @@ def score(
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="run folders, folders of `bigtrk scale`, or those of pipelines"),
+        typer.Argument(
+            help="run folders, folders of `bigtrk scale`, those of pipelines, or that of a search"
+        ),
     ],
     html: Annotated[
         Path | None, typer.Option(help="also write one HTML page", callback=check_page)
@@ -155,18 +157,20 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Scaling, metrics and time shares of one run or series, or of several side by side; of
-    pipelines the losses of each stage.
+    pipelines the losses of each stage; of a search its trials, also while it goes on.
 
     --json prints a line per number of ranks for series. --code is for a series, whose predicted
     times ask for the model.
     """
     from bigtrk.records.pipeline_folder import is_pipeline
+    from bigtrk.records.search import is_search
     from bigtrk.reports import read_run, show, summarise, write_html, write_pdf
     from bigtrk.studies.scaling.report import SeriesReport
     from bigtrk.studies.scaling.series import is_series
 
     allow_code(code or ())
-    if pdf and (len(runs) > 1 or any(is_series(one) or is_pipeline(one) for one in runs)):
+    others = (is_series, is_pipeline, is_search)
+    if pdf and (len(runs) > 1 or any(kind(one) for kind in others for one in runs)):
         raise InputError(f"--pdf {pdf}: has room for one run; name one, or use --html")
     if any(map(is_series, runs)):
         series = SeriesReport(runs)
@@ -179,6 +183,9 @@ def report(
         return
     if any(map(is_pipeline, runs)):
         report_pipelines(runs, html, as_json)
+        return
+    if any(map(is_search, runs)):
+        report_search(runs, html, as_json)
         return
     read = [read_run(path) for path in runs]
     if html:

@@ -9,6 +9,7 @@ import pytest
 from bigtrk.records.run_folder import read_run
 from bigtrk.studies.search.space import read_space
 from tests.programs import CHECKOUT, run_in_one
+from tests.reports.pages import parsed
 
 PAGE = (CHECKOUT / "docs" / "search.md").read_text()
 FILES = dict(
@@ -36,6 +37,9 @@ def test_the_spaces_are_such(tmp_path: Path) -> None:
 def test_the_commands_run(tmp_path: Path) -> None:
     write(tmp_path)
     run_in_one(COMMANDS.replace("--particles 60", "--particles 30").splitlines(), tmp_path)
+    for name in ("search", "population"):
+        titles = [figure.title for figure in parsed(tmp_path / f"{name}.html").figures]
+        assert {"AUC, % by epoch", "AUC, % against optimizer.lr"} <= set(titles)
     rounds = json.loads((tmp_path / "population" / "result.json").read_text())["rounds"]
     assert len(rounds) == 16
     assert [one["source"] is None for one in rounds[:4]] == [True] * 4

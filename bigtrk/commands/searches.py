@@ -1,10 +1,13 @@
-"""The command of the `bigtrk` program that searches for settings."""
+"""The commands of the `bigtrk` program that search for settings, and report on it."""
 
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from bigtrk.console import console, print_result
+from bigtrk.errors import InputError
 
 
 class StorageName(StrEnum):
@@ -62,3 +65,17 @@ def search(
         space, arguments or [], DEFAULT, out, storage.value if storage else None, trials
     )
     run_search(planned, trials, at_once, ranks, launcher)
+
+
+def report_search(folders: list[Path], html: Path | None, as_json: bool) -> None:
+    """Reports on a search, for `bigtrk report`; html: a page to write, too."""
+    from bigtrk.reports import read_search, show_search, summarise_search, write_search_html
+
+    if len(folders) > 1:
+        raise InputError(
+            f"{', '.join(map(str, folders))}: a search is reported alone; name one, or runs"
+        )
+    search = read_search(folders[0])
+    if html:  # before what is printed, whose reader may leave
+        write_search_html(search, html)
+    print_result(summarise_search(search), as_json, lambda: show_search(search, console))

@@ -30,7 +30,9 @@ from tests.hostile.records import (
     evaluation_json,
     metric_lines,
     pipeline_evaluation_json,
+    result_json,
     run_json,
+    search_json,
     series_json,
     stall_json,
 )
@@ -38,7 +40,9 @@ from tests.hostile.report_files import (
     pipeline_seeds,
     read_pipeline_reports,
     read_reports,
+    read_search_reports,
     report_seeds,
+    search_seeds,
 )
 from tests.hostile.watched_files import read_watched, watch_seeds
 from tests.reports.pipeline_folders import PIPELINE_RECORD
@@ -74,6 +78,7 @@ RECORD_READERS = {
     "report": Reader(report_seeds, read_reports),
     "watch": Reader(watch_seeds, read_watched),
     "pipeline": Reader(pipeline_seeds, read_pipeline_reports),
+    "search": Reader(search_seeds, read_search_reports),
     "model": Reader(model_seeds, read_model),
     "checkpoint": Reader(checkpoint_seeds, read_checkpoint),
     "resumed": Reader(resumed_seeds, read_resumed),
@@ -91,6 +96,8 @@ JSON_FILES: dict[str, tuple[str, bytes, Any]] = {
     "stall.json": ("watch", b"\2", stall_json()),
     "pipeline.json": ("pipeline", b"\0", PIPELINE_RECORD.model_dump(mode="json")),
     "pipeline evaluation.json": ("pipeline", b"\1", pipeline_evaluation_json()),
+    "search.json": ("search", b"\0", search_json()),
+    "result.json": ("search", b"\1", result_json()),
     "config.json": ("model", b"\0", json.loads(model_files()[DESCRIPTION])),
     "manifest.json": ("checkpoint", b"\1", json.loads(checkpoint_files()[MANIFEST])),
     "resumed run.json": ("resumed", b"\0", run_json()),

@@ -7,6 +7,7 @@ from bigtrk.records.best import BestRecord
 from bigtrk.records.live.stall import StallRecord
 from bigtrk.records.metrics import AverageRecord, MeanEdgeMetrics, NormsRecord, PowerRecord
 from bigtrk.records.run import DataRecord, Resumption
+from bigtrk.records.search import ResultRecord
 from bigtrk.records.series import SeriesRecord
 from bigtrk.training.settings import Configuration
 from tests.reports.pipeline_folders import pipeline_evaluation
@@ -17,6 +18,7 @@ from tests.reports.run_folders import (
     step_record,
     validation_record,
 )
+from tests.reports.search.search_folders import round_record, search_record, trial_record
 
 CONFIGURATION = Configuration.model_validate({"model": {"hidden": 4, "layers": 2}})
 
@@ -110,3 +112,16 @@ def series_json() -> dict[str, Any]:
 
 def pipeline_evaluation_json() -> dict[str, Any]:
     return {**pipeline_evaluation().model_dump(mode="json"), "scores": SCORES}
+
+
+def search_json() -> dict[str, Any]:
+    population = {"every": 1, "lag": 0, "trials": 2}
+    return search_record(population=population).model_dump(mode="json")
+
+
+def result_json() -> dict[str, Any]:
+    trials = (trial_record(0, 0.9), trial_record(1, None, state="failed", reason="it is full"))
+    copied = round_record(1, 1, 0.9, source=0, source_round=0)
+    rounds = (round_record(0, 0, 0.8), round_record(0, 1, None), round_record(1, 0, 0.9), copied)
+    record = ResultRecord(metric="auc", trials=trials, rounds=rounds)
+    return record.model_dump(mode="json")

@@ -12,15 +12,20 @@ from bigtrk.planning.check import check
 from bigtrk.planning.plan import check_summary
 from bigtrk.records.best import BEST
 from bigtrk.records.pipeline import PIPELINE
+from bigtrk.records.search import RESULT, SEARCH
 from bigtrk.reports import (
     read_pipeline,
     read_run,
+    read_search,
     show,
     show_pipelines,
+    show_search,
     summarise,
     summarise_pipelines,
+    summarise_search,
     write_html,
     write_pipelines_html,
+    write_search_html,
 )
 from bigtrk.reports.model_card.card import model_card
 from bigtrk.reports.study import StudyReport
@@ -32,7 +37,9 @@ from tests.hostile.records import (
     evaluation_json,
     metric_lines,
     pipeline_evaluation_json,
+    result_json,
     run_json,
+    search_json,
     series_json,
 )
 from tests.reports.pipeline_folders import PIPELINE_RECORD
@@ -123,3 +130,30 @@ def read_pipeline_reports(folder: Path, content: bytes) -> object:
 
 def pipeline_seeds() -> list[bytes]:
     return [bytes([kind]) + as_json(good) for kind, good in enumerate(PIPELINE_FILES.values())]
+
+
+SEARCH_FILES = {SEARCH: search_json(), RESULT: result_json()}
+
+
+def read_search_reports(folder: Path, content: bytes) -> object:
+    """Every report there is of a search, as one of a population and as another one. First byte:
+    which of SEARCH_FILES is `content`.
+    """
+    spoilt = [*SEARCH_FILES][content[0] % len(SEARCH_FILES)] if content else SEARCH
+    trial = folder / "mine" / "trial0000"
+    trial.mkdir(parents=True, exist_ok=True)
+    for name in ("run.json", "metrics.jsonl"):
+        (trial / name).write_bytes(good_record(name))
+    for population in (SEARCH_FILES[SEARCH]["population"], None):
+        request = as_json({**SEARCH_FILES[SEARCH], "population": population})
+        for name, good in ((SEARCH, request), (RESULT, as_json(SEARCH_FILES[RESULT]))):
+            (folder / "mine" / name).write_bytes(content[1:] if name == spoilt else good)
+        search = read_search(folder / "mine")
+        show_search(search, Console(file=io.StringIO()))
+        write_search_html(search, folder / "page.html")
+        json.dumps(summarise_search(search), allow_nan=False)
+    return None
+
+
+def search_seeds() -> list[bytes]:
+    return [bytes([kind]) + as_json(good) for kind, good in enumerate(SEARCH_FILES.values())]

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from bigtrk.records.evaluation import CutRecord, EdgeScores
-from bigtrk.reports import read_pipeline, read_run, write_html, write_pipelines_html
+from bigtrk.reports import (
+    read_pipeline,
+    read_run,
+    read_search,
+    write_html,
+    write_pipelines_html,
+    write_search_html,
+)
 from bigtrk.reports.display.page import write_display_html
 from bigtrk.reports.evaluation.page import write_evaluation_html
 from bigtrk.reports.study import StudyReport
@@ -20,13 +27,17 @@ from tests.reports.run_folders import (
     run_record,
     run_writer,
 )
+from tests.reports.search.search_folders import SPACE, small_population, small_search
 from tests.studies.scaling.test_report import series_folder
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium (apt install chromium)"),
 ]
-PAGES = ("run", "runs", "evaluation", "pipeline", "scaling", "study", "display", "large display")
+PAGES = (
+    *("run", "runs", "evaluation", "pipeline", "scaling", "study", "search", "population"),
+    *("display", "large display"),
+)
 DRAW_ALL = "Promise.all(plots.map(plot => { watch.unobserve(plot); return draw(plot); }))"
 PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
@@ -70,6 +81,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     SeriesReport([series_folder(folder / "made" / "weak")]).write_html(folder / "scaling.html")
     study = StudyReport({"mini-batches": others[0], "<i>sectors</i>": others[1]})
     study.write(folder / "study.html", folder / "study.json")
+    hostile = {**SPACE, "<b>model.dropout</b>": [0.0, "</script><b>"]}
+    search = small_search(folder / "made" / "<b>search</b>", space=hostile)
+    write_search_html(read_search(search), folder / "search.html")
+    population = small_population(folder / "made" / "population")
+    write_search_html(read_search(population), folder / "population.html")
     write_display_html(folder / "display.html", "event1", straight_event(100), {}, one)
     write_display_html(folder / "large display.html", "event2", straight_event(10_000), {})
     return folder

@@ -129,9 +129,11 @@ def guide(name: str, points: Rows) -> go.Scatter:
     return line.update(line={"color": "var(--dim)", "width": 1})
 
 
-def thin_out(rows: Sequence[tuple[float, ...]]) -> Sequence[tuple[float, ...]]:
-    """Returns at most `MOST_POINTS` rows: means over runs of neighbours of equal length."""
-    size = math.ceil(len(rows) / MOST_POINTS)
+def thin_out(
+    rows: Sequence[tuple[float, ...]], most: int = MOST_POINTS
+) -> Sequence[tuple[float, ...]]:
+    """Returns at most so many rows: means over runs of neighbours of equal length."""
+    size = math.ceil(len(rows) / most)
     if size <= 1:
         return rows
     chunks = [rows[start : start + size] for start in range(0, len(rows), size)]

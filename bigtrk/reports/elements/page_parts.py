@@ -1,6 +1,6 @@
 """The parts of a page: one file with its style, script and figures, which needs nothing else."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from html import escape
@@ -72,12 +72,16 @@ def plots_section(title: str, plots: Iterable[str], notes: Iterable[str] = ()) -
     return f'<section>{head}<div class="plots">{drawn}</div></section>' if drawn else ""
 
 
-def table_section(table: Table, figure: str = "") -> str:
-    """Makes a section of a table, its figure above and its notes below it."""
+def table_section(table: Table, figure: str = "", links: Sequence[str] = ()) -> str:
+    """Makes a section of a table, its figure above and its notes below it. links: an address for
+    the first cell of each row, if they have any.
+    """
     head = "".join(_cell("th", i, x, table) for i, x in enumerate(table.columns))
     rows = (
-        "<tr>" + "".join(_cell("td", i, x, table) for i, x in enumerate(row)) + "</tr>"
-        for row in table.rows
+        "<tr>"
+        + "".join(_cell("td", i, x, table, link if i == 0 else "") for i, x in enumerate(row))
+        + "</tr>"
+        for row, link in zip(table.rows, links or [""] * len(table.rows), strict=True)
     )
     notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
     body = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
@@ -85,6 +89,7 @@ def table_section(table: Table, figure: str = "") -> str:
     return f"<section><h2>{escape(table.title)}</h2>{figure}{shown}{notes}</section>"
 
 
-def _cell(tag: str, position: int, text: str, table: Table) -> str:
+def _cell(tag: str, position: int, text: str, table: Table, link: str = "") -> str:
     kind = ' class="text"' if position < table.text_columns else ""
-    return f"<{tag}{kind}>{escape(text)}</{tag}>"
+    shown = f'<a href="{escape(link)}">{escape(text)}</a>' if link else escape(text)
+    return f"<{tag}{kind}>{shown}</{tag}>"

@@ -1,5 +1,7 @@
 """A search on this host, taken up where it ended."""
 
+import shlex
+
 from bigtrk.console import console, say
 from bigtrk.records.search import RESULT
 from bigtrk.studies.search.launcher import make_launcher
@@ -33,4 +35,5 @@ def run_search(search: Search, trials: int, at_once: int, ranks: int, launcher: 
         study.write_result()
         outcomes = study.outcomes()
     show_outcomes(search, outcomes, console)
-    say(f"all trials are in {search.folder / RESULT}")
+    page = f"bigtrk report {shlex.quote(str(search.folder))} --html PAGE"
+    say(f"all trials are in {search.folder / RESULT}; to see them: {page}")

@@ -67,9 +67,7 @@ def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan, l
     # The newest rounds alone keep checkpoints.
     kept = {path.parts[2] for path in Path("search").glob("rounds/*/*/checkpoints")}
     assert kept == {f"{n:04d}" for n in range(EPOCHS) if n >= EPOCHS - 2 - 2 * lag}
-    read = read_search(Path("search"))
-    assert [one.model_dump() for one in read.rounds] == alone
-    assert [trial.record.epochs for trial in read.trials] == [len(t.epochs) for t in read.trials]
+    assert [one.model_dump() for one in read_search(Path("search")).rounds] == alone
     Path("search").rename("alone")
     open_search(plan(space(lag), TRIALS))
     for delay in (0.1, 0.6):
