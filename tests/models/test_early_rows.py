@@ -113,7 +113,8 @@ def test_layers_wait_no_sooner_than_they_must(
     assert all(computed > 1 for computed in before) or recompute == "layer"
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+# Slow: the order is the same in both, and another takes another 15 s.
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("interpreted_bf16")
 def test_a_gpu_starts_the_edges_that_read_no_halo_first(
     monkeypatch: pytest.MonkeyPatch, precision: str
