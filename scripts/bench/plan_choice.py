@@ -57,6 +57,7 @@ def measure_draw(bench: Bench) -> dict[str, Any]:
         "limit_gib": bench.limit_gib,
         "edges": bench.answer["events"]["largest"]["edges"],
         "choice": bench.answer["choice"],
+        "trials": bench.answer["trials"],
         "commands": bench.answer["commands"],
         "runs": {name: asdict(one) for name, one in outcomes.items()},
         "fastest": fastest,
