@@ -73,9 +73,16 @@ def try_out(choice: Choice, task: Task, given: Given) -> list[Trial]:
 
 def shortlist(choice: Choice) -> list[Prediction]:
     """Lists the candidates predicted fastest, fastest first: of those whose events are laid out
-    alike, the one with fewest sectors.
+    alike, the one with fewest sectors, and none with edges in files that fit the memory.
     """
     fitting = {one: one.seconds for one in choice.considered if one.seconds is not None}
+    known = {(one.candidate, one.cut) for one in fitting}
+    fitting = {
+        one: seconds
+        for one, seconds in fitting.items()
+        if one.candidate == one.candidate.in_memory
+        or (one.candidate.in_memory, one.cut) not in known
+    }
     distinct = {(one.candidate, one.cut): one for one in reversed(fitting)}
     ordered = sorted(distinct.values(), key=lambda one: (fitting[one], one.sectors))
     most = _PREDICTED * fitting[ordered[0]]

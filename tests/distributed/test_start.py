@@ -77,7 +77,7 @@ def ends(
         "another world size": [Start(0, 2), Start(1, 3)],
         "the same rank": [Start(0, 3), Start(1, 3), Start(1, 3)],
         "a taken port": [Start(0, 2), Start(1, 2)],
-        "one after the other": [Start(rank, 4, ABSENT, after=2.5 * rank) for rank in range(4)],
+        "one after the other": [Start(rank, 5, ABSENT, after=1.6 * rank) for rank in range(5)],
         "the first stops in the meeting": [
             Start(0, 3, before=stop_in_the_meeting),
             Start(1, 3),
@@ -122,7 +122,7 @@ def test_ranks_come_one_after_the_other(ends: dict[str, list[End]]) -> None:
         "bigtrk/train.py: error: absent: no such folder; make one with 'bigtrk build EVENTS absent'"
     ]
     assert first.status == 2
-    assert [(end.status, end.said) for end in others] == [(2, [])] * 3
+    assert [(end.status, end.said) for end in others] == [(2, [])] * 4
 
 
 def test_another_world_size_is_named_by_all(ends: dict[str, list[End]]) -> None:
