@@ -37,8 +37,7 @@ class EventSize:
         """Estimates the size of the largest of `parts` sectors."""
         if parts == 1:
             return SectorSize(self.edges, self.nodes)
-        crossing = min(1.0, self.cut * CUT(self.nodes, self.edges, parts))
-        edges = self.edges * (1 + crossing) * self.imbalance / parts
+        edges = self.edges * (1 + self._crossing(parts)) * self.imbalance / parts
         # A sector cannot hold more than the event's other nodes.
         halo = min(self.halo * HALO(self.nodes, self.edges, parts) / parts, 1 - 1 / parts)
         return SectorSize(edges, self.nodes / parts, halo * self.nodes)
@@ -47,8 +46,12 @@ class EventSize:
         """Estimates the share of a sector's edges that read no halo node."""
         if parts == 1:
             return 1.0
-        crossing = min(1.0, self.cut * CUT(self.nodes, self.edges, parts))
+        crossing = self._crossing(parts)
         return (1 - crossing) / (1 + crossing)
+
+    def _crossing(self, parts: int) -> float:
+        """Estimates the share of the edges that are cut."""
+        return min(1.0, self.cut * CUT(self.nodes, self.edges, parts))
 
     def exchange(self, parts: int, ranks_per_node: int, in_a_row: bool = True) -> Exchange:
         """Estimates what the largest of `parts` sectors exchanges within its host and with others.

@@ -57,7 +57,10 @@ class Memory:
 
     @property
     def total(self) -> float:
-        return float(sum(asdict(self).values()))
+        """Returns whole bytes: where edges fill the memory before files, the levers add up to its
+        limit, or to a rounding beyond it.
+        """
+        return float(math.floor(sum(asdict(self).values())))
 
 
 @dataclass(frozen=True)

@@ -73,16 +73,9 @@ def try_out(choice: Choice, task: Task, given: Given) -> list[Trial]:
 
 def shortlist(choice: Choice) -> list[Prediction]:
     """Lists the candidates predicted fastest, fastest first: of those whose events are laid out
-    alike, the one with fewest sectors, and none with edges in files that fit the memory.
+    alike, the one with fewest sectors.
     """
     fitting = {one: one.seconds for one in choice.considered if one.seconds is not None}
-    known = {(one.candidate, one.cut) for one in fitting}
-    fitting = {
-        one: seconds
-        for one, seconds in fitting.items()
-        if one.candidate == one.candidate.in_memory
-        or (one.candidate.in_memory, one.cut) not in known
-    }
     distinct = {(one.candidate, one.cut): one for one in reversed(fitting)}
     ordered = sorted(distinct.values(), key=lambda one: (fitting[one], one.sectors))
     most = _PREDICTED * fitting[ordered[0]]
@@ -93,6 +86,11 @@ def shortlist(choice: Choice) -> list[Prediction]:
         if fitting[one] <= most and alike[one.candidate.routed] <= _ALIKE:
             listed.append(one)
     return listed[:_MOST]
+
+
+def steps(seconds: float) -> int:
+    """Returns the steps of a trial, one of which is predicted to take so many seconds."""
+    return min(max(_STEPS, math.ceil(_SECONDS / seconds)), _MOST_STEPS)
 
 
 def _too_large(one: Trial, memory: float) -> bool:
@@ -161,9 +159,8 @@ class _Bench:
     def _epochs(self, one: Prediction) -> int:
         """Returns the epochs that have as many steps as a trial needs."""
         assert one.seconds is not None
-        steps = min(max(_STEPS, math.ceil(_SECONDS / one.seconds)), _MOST_STEPS)
         per_step = self.task.configuration.training.events_per_step
-        return -(-steps // -(-len(self.events) // per_step))
+        return -(-steps(one.seconds) // -(-len(self.events) // per_step))
 
     def _data(self, sectors: int) -> list[Path]:
         """Returns folders of the events, whole ones cut in `sectors`; makes them once."""

@@ -36,8 +36,8 @@ _WAYS = {
     "mlp": ("none", "layer", "chunk"),
 }
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 256)
-# Bounds of a run, by the constants of a machine that is not calibrated, which steps exceeded by
-# less than half: the draws do not depend on a measurement.
+# Bounds of a run, by the constants of a machine that is not calibrated, which steps exceeded
+# twofold at most: draws depend on no measurement. Within 30 s too few runs of 3 M edges are left.
 _SECONDS, _SHORTEST, _BYTES = 60.0, 0.02, 14e9
 # By how much more memory than is predicted without edges a run has that spills them.
 _ROOM = 1.25

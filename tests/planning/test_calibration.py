@@ -70,6 +70,30 @@ def test_what_counts_do_not_see_becomes_a_correction() -> None:
     assert predicted_seconds(other, found) == pytest.approx(predicted_seconds(other, CPU), rel=0.05)
 
 
+def test_what_counts_do_not_see_of_sparse_graphs_alone_is_corrected_on_them_alone() -> None:
+    def is_slow(case: Case) -> bool:
+        named = case.name, case.hidden, case.recompute, case.precision
+        return named == ("attention", 64, "layer", "fp32") and case.edges == case.nodes
+
+    measured = samples(CPU, 1)
+    assert sum(is_slow(one.case) for one in measured) == 1
+    changed = [
+        replace(one, seconds=1.5 * one.seconds) if is_slow(one.case) else one for one in measured
+    ]
+    found = fit(changed, samples(CPU, 2), CPU)
+    for nodes, slower in ((20_000, 1.5), (2_000, 1.0)):
+        asked = Sample(Case(nodes, 20_000, 64, "attention", 4, "layer"), 1, 1.0, 0)
+        ratio = predicted_seconds(asked, found) / predicted_seconds(asked, CPU)
+        assert ratio == pytest.approx(slower, rel=0.08), nodes
+
+
+def test_narrow_models_are_corrected_though_much_of_a_step_is_not_their_pass() -> None:
+    found = fit(samples(CPU, 1), samples(CPU, 2), CPU)
+    corrected = {(c.model, c.recompute, c.precision, c.hidden) for c in found.together.corrections}
+    for recompute in ("none", "layer", "chunk"):
+        assert ("interaction", recompute, "bf16", 16) in corrected
+
+
 def test_an_earlier_version_s_calibration_is_to_be_made_again(tmp_path: Path) -> None:
     path = tmp_path / "old.json"
     write_json(path, {"name": "fitted", "accelerator": "cpu", "traffic": 2e10, "cached": 4e10})

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +45,10 @@ def test_what_is_close_in_prediction_is_tried_once_for_each_layout() -> None:
     assert trials.shortlist(Choice(fast, considered)) == [fast, alike[0], close]
     many = [predicted(f"{i}", 1, 1.0 + i / 100) for i in range(20)]
     assert trials.shortlist(Choice(fast, many)) == many[:8]
-    files = [predicted("chunk", sectors, 1.1) for sectors in (1, 2)]
-    memory = replace(files[0], candidate=files[0].candidate.in_memory)
-    considered = [fast, *files, memory]
-    assert trials.shortlist(Choice(fast, considered)) == [fast, memory, files[1]]
+
+
+def test_short_steps_are_more() -> None:
+    assert [trials.steps(seconds) for seconds in (0.01, 0.25, 0.4, 0.5, 60)] == [12, 8, 5, 4, 4]
 
 
 @pytest.fixture

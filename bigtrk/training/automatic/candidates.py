@@ -13,7 +13,7 @@ from bigtrk.training.settings import Configuration
 
 # Values by dotted key.
 Values = tuple[tuple[str, str], ...]
-_IN_MEMORY = ("training.spill", "null")
+IN_MEMORY = ("training.spill", "null")
 _AS_STORED = ("training.routing", "stored")
 _REPLICATED: Values = (("engine.name", "ddp"),)
 _FSDP2: Values = (("engine.name", "fsdp2"),)
@@ -38,12 +38,6 @@ class Candidate:
     def as_stored(self) -> "Candidate":
         """Returns the candidate that trains events in all sectors that they are stored in."""
         return Candidate((*self.values, _AS_STORED))
-
-    @property
-    def in_memory(self) -> "Candidate":
-        """Returns the candidate that keeps edges in memory, not in files beyond it."""
-        others = tuple(value for value in self.values if value != _IN_MEMORY)
-        return Candidate((*others[:1], _IN_MEMORY, *others[1:]))
 
     @property
     def routed(self) -> "Candidate":
@@ -75,7 +69,7 @@ def _recomputations(configuration: Configuration) -> Sequence[Values]:
     ways: list[Values] = [(("model.recompute", value),) for value in known] or [()]
     if not configuration.training.spill or not known:
         return ways
-    return [*((*way, _IN_MEMORY) for way in ways), (("model.recompute", "chunk"),)]
+    return [*((*way, IN_MEMORY) for way in ways), (("model.recompute", "chunk"),)]
 
 
 def _precisions(configuration: Configuration, allow_bf16: bool) -> Sequence[Values]:

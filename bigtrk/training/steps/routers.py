@@ -96,7 +96,7 @@ class FittingCuts:
         ways = [self.cost, self.spilling] if self.spilling else [self.cost]
         for cost in ways:
             for cuts in self.cuts(size.stored):
-                fits = [cut for cut in cuts if self._fits(cost, size, cut)]
+                fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
                 if fits:
                     return {cut: cost.seconds(size, *cut) for cut in fits}
         return {}
@@ -115,11 +115,7 @@ class FittingCuts:
             return False
         cost = replace(self.cost, spills_beyond=0.0)
         cuts = chain(*self.cuts(size.stored))
-        return any(self._fits(cost, size, cut) for cut in cuts)
-
-    def _fits(self, cost: CostModel, size: EventSize, cut: Cut) -> bool:
-        # Edges fill the budget before they go to files, and all together may round to more.
-        return cost.memory(size, *cut).total <= self.budget + 1  # byte
+        return any(cost.memory(size, *cut).total <= self.budget for cut in cuts)
 
     def needed(self, size: EventSize, cut: Cut) -> float:
         """Returns the least bytes of memory that a cut takes."""

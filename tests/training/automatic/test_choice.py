@@ -217,6 +217,13 @@ def test_files_are_chosen_where_memory_alone_does_not_do(tmp_path: Path) -> None
     assert spilled.memory <= too_little * GIB
 
 
+def test_files_are_no_candidate_where_the_same_layout_fits_in_memory(tmp_path: Path) -> None:
+    spilling = {"training": {"spill": str(tmp_path)}}
+    found = choose(task(100.0, **spilling)).considered
+    assert found
+    assert all(("training.spill", "null") in one.candidate.values for one in found)
+
+
 def test_every_event_of_many_fits() -> None:
     sizes = [EventSize(1000 + i, 20_000 + 37 * i) for i in range(500)]
     sizes[137], sizes[411] = EventSize(2_000, 400_000), EventSize(60_000, 30_000)
