@@ -1,4 +1,4 @@
-"""What keeps GPUs of this host from being used well: a line each, for `bigtrk doctor` and at the
+"""The reasons why GPUs of this host are not used well: a line each, for `bigtrk doctor` and at the
 start of a training. Each says what to do.
 """
 

@@ -18,10 +18,29 @@ class StorageName(StrEnum):
 
 
 class Executor(StrEnum):
-    """What finds a host for each trial."""
+    """The program that finds a host for each trial."""
 
     LOCAL = "local"
     RAY = "ray"
+
+
+Placing = Annotated[
+    Executor,
+    typer.Option(
+        help="local: trials share this host; ray: they train on hosts that Ray chooses, in the "
+        "cluster of this host or of RAY_ADDRESS"
+    ),
+]
+Cpus = Annotated[
+    int | None,
+    typer.Option(min=1, help="with ray: cores of each trial; by default one for each rank"),
+]
+Gpus = Annotated[
+    int | None,
+    typer.Option(
+        min=0, help="with ray: GPUs of each trial; by default one for each rank if there are any"
+    ),
+]
 
 
 def search(
@@ -52,24 +71,9 @@ def search(
             '"srun --ntasks 8 python"',
         ),
     ] = None,
-    executor: Annotated[
-        Executor,
-        typer.Option(
-            help="local: trials share this host; ray: they train on hosts that Ray chooses, in the "
-            "cluster of this host or of RAY_ADDRESS"
-        ),
-    ] = Executor.LOCAL,
-    cpus: Annotated[
-        int | None,
-        typer.Option(min=1, help="with ray: cores of each trial; by default one for each rank"),
-    ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="with ray: GPUs of each trial; by default one for each rank if there are any",
-        ),
-    ] = None,
+    executor: Placing = Executor.LOCAL,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
     storage: Annotated[
         StorageName | None,
         typer.Option(

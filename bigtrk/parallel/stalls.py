@@ -1,4 +1,4 @@
-"""Who is told, beside the terminal, which ranks keep others waiting: the run's folder.
+"""Listeners that are told, beside the terminal, which ranks keep others waiting: the run's folder.
 
 They are told in a thread: a disk may not answer, and a watchdog that waits for it ends no run.
 """

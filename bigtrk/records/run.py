@@ -64,7 +64,7 @@ class MachineRecord(Record):
 
 
 class RooflineRecord(Record):
-    """What training an edge takes, counted: operations of matrix products, none computed twice, and
+    """The counted work to train an edge: operations of matrix products, none computed twice, and
     bytes that are moved; and what the data sheet of each rank's GPU promises in a second.
     """
 

@@ -13,7 +13,7 @@ from bigtrk.records.run import RunRecord
 
 
 class Status(StrEnum):
-    """What becomes of a run. Nobody has begun a run that is `waiting`; a `stopped` one has let its
+    """The state of a run. Nobody has begun a run that is `waiting`; a `stopped` one has let its
     folder go before its end, a `lost` one had no time to; `unreadable`: its records cannot be read.
     """
 

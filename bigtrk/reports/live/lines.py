@@ -33,7 +33,7 @@ def print_lines(watch: Watch) -> None:
 
 @dataclass
 class _Log:
-    """What has been said of a run, and when."""
+    """The last news of a run, and their time."""
 
     label: str
     status: Status | None = None

@@ -1,4 +1,4 @@
-"""What is known of where a model was not tested, and of what it cannot find."""
+"""The limits of a model: where it was not tested, and what it cannot find."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""What is known of how good a model is."""
+"""The metrics of a model, as far as evaluations and validations know them."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""How a trained model is loaded, what it is licensed under, and how it is cited."""
+"""The use of a trained model: how it is loaded, its licence, and how it is cited."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What was searched, on what, how; the best trial, and the commands that use it."""
+"""The facts of a search: its space, data and method; the best trial, and commands that use it."""
 
 import shlex
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the trials of a search have come to in its metric."""
+"""The metric of a search, and the values of its trials."""
 
 import math
 from collections.abc import Sequence

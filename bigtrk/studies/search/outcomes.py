@@ -1,4 +1,4 @@
-"""What a search has found, as a table and as JSON."""
+"""The results of a search, as a table and as JSON."""
 
 import shlex
 from collections.abc import Sequence

@@ -27,8 +27,8 @@ DEVICES, THREADS = "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Share:
-    """What a trial is to have of a host; None: a core for each rank, and a GPU where there are
-    any.
+    """The share of a host that a trial is to have; None: a core for each rank, and a GPU where
+    there are any.
     """
 
     cpus: int | None = None

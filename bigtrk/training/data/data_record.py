@@ -1,4 +1,4 @@
-"""What a run's record says of the events that it trains on, as far as their graphs tell."""
+"""The part of a run's record on the events that it trains on, as far as their graphs tell."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean

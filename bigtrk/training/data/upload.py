@@ -21,7 +21,7 @@ def uploaded(tensor: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Read(Generic[Item]):
-    """What a thread has read, and the event after which it is on a GPU, if there is one."""
+    """An item that a thread has read, and the event after which it is on a GPU, if there is one."""
 
     found: Item
     there: torch.cuda.Event | None

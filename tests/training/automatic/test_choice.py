@@ -219,7 +219,7 @@ def test_files_are_chosen_where_memory_alone_does_not_do(tmp_path: Path) -> None
 
 def test_files_are_no_candidate_where_the_same_layout_fits_in_memory(tmp_path: Path) -> None:
     spilling = {"training": {"spill": str(tmp_path)}}
-    found = choose(task(100.0, **spilling)).considered
+    found = choose(task(100.0, world=1, **spilling)).considered
     assert found
     assert all(("training.spill", "null") in one.candidate.values for one in found)
 
