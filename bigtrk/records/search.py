@@ -62,9 +62,9 @@ class TrialRecord(Record):
 
 
 class DecisionRecord(_SearchFile):
-    """The decision on a trial of a population in a round: it trains from the checkpoint of the trial
-    `source` after its round `source_round`, or its own where they are None, with `settings`, until
-    it has trained so many `epochs`.
+    """The decision on a trial of a population in a round: it trains from the checkpoint of the
+    trial `source` after its round `source_round`, or its own where they are None, with `settings`,
+    until it has trained so many `epochs`.
     """
 
     source: Count | None = None
