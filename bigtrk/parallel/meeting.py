@@ -28,7 +28,7 @@ from torch.distributed.constants import default_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from bigtrk.errors import RankError, reason
-from bigtrk.parallel.heartbeat import ANSWERS, Beat, Still, key_of
+from bigtrk.parallel.liveness.heartbeat import ANSWERS, Beat, Still, key_of
 from bigtrk.parallel.ranks import Ranks, named
 
 LOOK = 0.2  # s, between two looks

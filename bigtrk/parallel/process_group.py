@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore, Store  # type: ignore[attr-defined]  # not in __all__
 
-from bigtrk.parallel.heartbeat import Patience
+from bigtrk.parallel.liveness.heartbeat import Patience
+from bigtrk.parallel.liveness.watchdog import Watchdog
 from bigtrk.parallel.meeting import meet
 from bigtrk.parallel.ranks import Ranks, publish
-from bigtrk.parallel.watchdog import Watchdog
 from bigtrk.tracing import traced, waiting
 
 

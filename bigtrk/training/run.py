@@ -10,13 +10,13 @@ from torch import nn
 from bigtrk.console import say
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import StoppedError
-from bigtrk.parallel import flight_record
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.liveness import flight_record
+from bigtrk.parallel.liveness.stalls import listening
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stalls import listening
 from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import World, make_world
 from bigtrk.records.best import BEST_WEIGHTS

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from bigtrk.config import Settings
 from bigtrk.graphs.target import Target
 from bigtrk.models.settings import InteractionGNNConfig, ModelConfig
-from bigtrk.parallel.heartbeat import ANSWERS, Patience
+from bigtrk.parallel.liveness.heartbeat import ANSWERS, Patience
 from bigtrk.parallel.settings import EngineSettings, OptimizerSettings
 from bigtrk.training.best.settings import BestSettings
 from bigtrk.training.embedding.settings import PairSettings

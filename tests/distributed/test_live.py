@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bigtrk.parallel.heartbeat import Verdict
+from bigtrk.parallel.liveness.heartbeat import Verdict
+from bigtrk.parallel.liveness.stalls import tell
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stalls import tell
 from bigtrk.records.live.follow import RunFollower
 from bigtrk.records.live.stall import StallRecord, read_stall
 from bigtrk.records.live.state import LiveRun, Status

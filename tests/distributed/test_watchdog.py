@@ -13,13 +13,13 @@ import pytest
 import torch.distributed as dist
 from torch.distributed.flight_recorder.components.loader import read_dump
 
-from bigtrk.parallel import flight_record
 from bigtrk.parallel.collectives import gather_items
-from bigtrk.parallel.heartbeat import Patience, Verdict
+from bigtrk.parallel.liveness import flight_record
+from bigtrk.parallel.liveness.heartbeat import Patience, Verdict
+from bigtrk.parallel.liveness.stalls import listening
+from bigtrk.parallel.liveness.watchdog import Watchdog
 from bigtrk.parallel.meeting import meet
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stalls import listening
-from bigtrk.parallel.watchdog import Watchdog
 from bigtrk.tracing import traced, waiting
 from tests.distributed.ranks import FORKSERVER, run_ranks
 from tests.programs import free_port

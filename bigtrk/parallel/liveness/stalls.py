@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.heartbeat import BEAT, Verdict
+from bigtrk.parallel.liveness.heartbeat import BEAT, Verdict
 
 # Called with the verdict, None once all ranks go on, and with whether it ends the run.
 Told = Callable[[Verdict | None, bool], None]

@@ -22,8 +22,8 @@ from typing import Self
 
 from bigtrk.console import complain
 from bigtrk.errors import InputError, StoppedError
-from bigtrk.parallel import flight_record
-from bigtrk.parallel.heartbeat import (
+from bigtrk.parallel.liveness import flight_record
+from bigtrk.parallel.liveness.heartbeat import (
     ANSWERS,
     BEAT,
     Beat,
@@ -35,9 +35,9 @@ from bigtrk.parallel.heartbeat import (
     silence,
     stall,
 )
+from bigtrk.parallel.liveness.stalls import tell
 from bigtrk.parallel.meeting import Met
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stalls import tell
 from bigtrk.tracing import moves
 
 LATER = 10 * BEAT  # by then all ranks have noticed
