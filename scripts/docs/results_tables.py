@@ -26,7 +26,8 @@ from typing import Any
 from bigtrk.console import complain, exit_on_bad_input, say
 from bigtrk.disk.files import read_json, write_atomically
 from bigtrk.errors import InputError
-from scripts.docs import (
+from scripts.docs.table import Table
+from scripts.docs.tables import (
     audit_tables,
     cost_tables,
     cut_tables,
@@ -38,7 +39,6 @@ from scripts.docs import (
     stage_tables,
     training_tables,
 )
-from scripts.docs.table import Table
 from scripts.results import CHECKOUT, RESULTS
 
 TABLE, NUMBER = (

@@ -21,7 +21,7 @@ from rich.markdown import Markdown
 from bigtrk.console import Screen, exit_on_bad_input
 from bigtrk.disk.files import open_to_append
 from bigtrk.disk.json_lines import read_lines
-from scripts.docs.parallel_tables import parity_models
+from scripts.docs.tables.parallel_tables import parity_models
 from scripts.parity.parity_matrix import run
 from scripts.results import CHECKOUT, Results, add_options, read_tree
 from tests.distributed.pyg_matrix import PRECISION, PyGTrial, all_pyg_trials, run_pyg_trials

@@ -10,7 +10,7 @@ import pytest
 from bigtrk.disk.files import read_json
 from bigtrk.errors import InputError
 from bigtrk.machine import CGROUP
-from scripts.docs import cost_tables
+from scripts.docs.tables import cost_tables
 from scripts.large_events.any_size import passed
 from scripts.large_events.memory_limit import memory_group
 from tests.programs import CHECKOUT

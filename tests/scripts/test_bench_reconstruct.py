@@ -9,7 +9,7 @@ import pytest
 
 from bigtrk.errors import InputError
 from scripts.bench.bench_reconstruct import apart, figures, peak_memory
-from scripts.docs import cost_tables
+from scripts.docs.tables import cost_tables
 from tests.programs import CHECKOUT
 
 

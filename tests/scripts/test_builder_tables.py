@@ -24,7 +24,7 @@ from bigtrk.tracks.hit_columns import scored_graph
 from bigtrk.tracks.storage.files import write_tracks
 from bigtrk.tracks.storage.hit_tracks import HitTracks
 from bigtrk.training.evaluation.score_files import score_files
-from scripts.docs import stage_tables
+from scripts.docs.tables import stage_tables
 from scripts.physics import pixel_setting
 from scripts.physics.builder_scan import (
     CRITERIA,

@@ -13,7 +13,7 @@ from scripts import results
 from scripts.bench import gpu_suite
 from scripts.bench.gpu_parts.extent import Extent
 from scripts.bench.gpu_suite import PARTS, arguments_of, run_parts, summary, table
-from scripts.docs import gpu_tables
+from scripts.docs.tables import gpu_tables
 from tests.programs import CHECKOUT
 
 

@@ -13,7 +13,7 @@ from bigtrk.records.audit import (
     Measured,
     SameGradient,
 )
-from scripts.docs import audit_tables
+from scripts.docs.tables import audit_tables
 from scripts.physics.gradient_audit import (
     DRAWN,
     METHODS,

@@ -16,7 +16,7 @@ from bigtrk.pipeline.embedding import Embedding
 from bigtrk.pipeline.scoring import EdgeScorer
 from bigtrk.training.data.model_features import load_features
 from bigtrk.training.settings import DataSettings
-from scripts.docs.stage_tables import GRAPHS, graph_builders
+from scripts.docs.tables.stage_tables import GRAPHS, graph_builders
 from scripts.physics.graph_builders_table import compare
 from scripts.physics.graph_ways import (
     Way,

@@ -12,7 +12,7 @@ from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Reads
 from scripts.bench.kernel_traffic import rows_of, summary
 from scripts.bench.memory_reads import Graph, reads, shape_of
-from scripts.docs import gpu_tables
+from scripts.docs.tables import gpu_tables
 
 RANDOM = np.random.default_rng(3)
 

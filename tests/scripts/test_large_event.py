@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bigtrk.disk.files import read_json
-from scripts.docs import parallel_tables
+from scripts.docs.tables import parallel_tables
 from tests.programs import CHECKOUT
 
 pytestmark = pytest.mark.slow  # four programs and two ranks: a quarter of a minute

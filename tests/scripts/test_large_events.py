@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bigtrk.disk.files import read_json
-from scripts.docs import event_tables
+from scripts.docs.tables import event_tables
 from scripts.large_events.large_events import ratios, summary
 from tests.programs import CHECKOUT
 

@@ -15,7 +15,7 @@ from bigtrk.disk.files import read_json
 from bigtrk.graphs.sector import Sector
 from partition.quality import figures
 from partition.sectors import cut
-from scripts.docs import cut_tables
+from scripts.docs.tables import cut_tables
 from scripts.scaling import partition_volumes
 from scripts.scaling.fit_cut_law import errors, fitted
 from scripts.scaling.fit_cut_law import figures as figures_of_law

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bigtrk.events.simulation.production import simulate_folder
-from scripts.docs import stage_tables
+from scripts.docs.tables import stage_tables
 from scripts.physics import physics_pipeline
 from tests.pipeline.small_pipeline import settings
 

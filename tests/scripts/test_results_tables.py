@@ -13,9 +13,10 @@ from bigtrk.planning.prediction import Predicted
 from scripts.bench.bench_checkpoint import WAYS, figures
 from scripts.bench.plan_accuracy import Compared
 from scripts.bench.plan_draws import Job
-from scripts.docs import cost_tables, parallel_tables, results_tables
+from scripts.docs import results_tables
 from scripts.docs.results_tables import TABLES, Page, pages
 from scripts.docs.table import percent, span
+from scripts.docs.tables import cost_tables, parallel_tables
 from tests.distributed.matrix import Case
 from tests.distributed.pyg_matrix import STACK, trial
 from tests.programs import CHECKOUT

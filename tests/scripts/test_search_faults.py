@@ -9,7 +9,7 @@ import pytest
 from bigtrk.records.search import Storage
 from bigtrk.studies.search.space import Range, Space
 from bigtrk.studies.search.study import SharedStudy
-from scripts.docs.fault_tables import search_faults
+from scripts.docs.tables.fault_tables import search_faults
 from scripts.faults.search_faults import VICTIMS, lost, trained_sets, twice, victims
 
 SETTINGS: dict[str, Range] = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.docs.search_tables import methods
+from scripts.docs.tables.search_tables import methods
 from scripts.physics import search_methods
 from scripts.physics.search_methods import QUICK, TITLES, WAYS, Found, entry, numbers, summary
 

@@ -10,7 +10,7 @@ from bigtrk.events.event import Event
 from bigtrk.events.geometry import TRACKML_LAYERS
 from bigtrk.events.reader import read_event
 from bigtrk.events.simulation.simulate import simulate_event
-from scripts.docs.event_tables import RATES, SIDES, simulator
+from scripts.docs.tables.event_tables import RATES, SIDES, simulator
 from scripts.physics.simulator_residuals import (
     WINDOWS,
     barrel_tracks,
