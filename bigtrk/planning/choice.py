@@ -3,14 +3,14 @@
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bigtrk.errors import InputError
 from bigtrk.planning.plan import Question
 from bigtrk.training.automatic.choice import Choice, choose
-from bigtrk.training.automatic.margin import GIB, Limit, safe_share
+from bigtrk.training.automatic.margin import GIB, MEASURED, Limit, safe_share
 from bigtrk.training.automatic.prediction import Prediction, Task
 from bigtrk.training.data.event_source import open_events
 
@@ -32,7 +32,9 @@ class Given:
 @dataclass(frozen=True)
 class Trial:
     """Holds what a short training of a candidate took: the seconds of a step and the peak bytes of
-    a rank; None of one that failed, and the failure.
+    a rank, None of one that failed, and the failure.
+
+    peak_bytes: those expected with all events, of which a trial has some.
     """
 
     prediction: Prediction
@@ -40,9 +42,9 @@ class Trial:
     peak_bytes: float | None
     failure: str = ""
 
-    def fits(self, memory: float) -> bool:
-        """Says whether it ended, within so many bytes."""
-        return self.peak_bytes is not None and self.peak_bytes <= memory
+    def fits(self, limit: Limit) -> bool:
+        """Says whether it ended, within the limit."""
+        return self.peak_bytes is not None and limit.holds(self.peak_bytes)
 
 
 TryOut = Callable[[Choice, Task, Given], list[Trial]]
@@ -56,10 +58,14 @@ def make_choice(question: Question, given: Given, try_out: TryOut | None = None)
     Raises:
         InputError: no candidate fits; names the memory that would do.
     """
-    task = _task(question, given)
-    choice, largest = choose(task), question.largest
-    trials = try_out(choice, task, given) if try_out else []
-    chosen = _fastest(trials, task) if trials else choice.chosen
+    task, largest = _task(question, given), question.largest
+    trials: list[Trial] = []
+    if try_out:
+        task, choice, trials = _tried(task, given, try_out)
+        chosen = _fastest(trials, task)
+    else:
+        choice = choose(task)
+        chosen = choice.chosen
     return {
         "machine": question.machine.name,
         "calibrated": question.machine.calibrated,
@@ -81,13 +87,28 @@ def make_choice(question: Question, given: Given, try_out: TryOut | None = None)
     }
 
 
+def _tried(task: Task, given: Given, try_out: TryOut) -> tuple[Task, Choice, list[Trial]]:
+    """Tries candidates that are predicted to fill what trials may fill, which is more than a
+    prediction is trusted with; where none of them fits, those that leave its margin.
+    """
+    trials: list[Trial] = []
+    for share in (MEASURED, task.limit.share):
+        task = replace(task, limit=replace(task.limit, share=share))
+        choice = choose(task)
+        trials += try_out(choice, task, given)
+        too_large = [one for one in trials if one.peak_bytes and not one.fits(task.limit)]
+        if len(too_large) < len(trials):
+            break
+    return task, choice, trials
+
+
 def _fastest(trials: Sequence[Trial], task: Task) -> Prediction:
     """Returns the candidate whose trial had the shortest steps within a rank's memory.
 
     Raises:
         InputError: none ended within it.
     """
-    ended = [(one.seconds, i) for i, one in enumerate(trials) if one.fits(task.limit.memory)]
+    ended = [(one.seconds, i) for i, one in enumerate(trials) if one.fits(task.limit)]
     if not ended:
         peaks = [one.peak_bytes for one in trials if one.peak_bytes is not None]
         if not peaks:
@@ -96,9 +117,9 @@ def _fastest(trials: Sequence[Trial], task: Task) -> Prediction:
                 f"{trials[0].failure}; correct that"
             )
         raise InputError(
-            f"none of {len(trials)} candidates trained within the {task.limit.memory / GIB:.2f} "
-            f"GiB of a rank: the least that one took is {min(peaks) / GIB:.3f} GiB; give more "
-            f"memory, add ranks or lower model.hidden"
+            f"none of {len(trials)} candidates trained within {MEASURED:.0%} of the "
+            f"{task.limit.memory / GIB:.2f} GiB of a rank: the least that one took is "
+            f"{min(peaks) / GIB:.3f} GiB; give more memory, add ranks or lower model.hidden"
         )
     return trials[min(ended)[1]].prediction
 

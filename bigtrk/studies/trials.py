@@ -8,9 +8,8 @@ import math
 import os
 import shutil
 import tempfile
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -22,9 +21,9 @@ from bigtrk.graphs.storage.manifest import file_of, write_manifest
 from bigtrk.planning.choice import Given, Trial, training_arguments
 from bigtrk.records.run_folder import read_run
 from bigtrk.studies.launch import ended_by_sigterm, tail, torchrun_command, train_quietly
-from bigtrk.training.automatic.candidates import Candidate
 from bigtrk.training.automatic.choice import Choice, said
-from bigtrk.training.automatic.prediction import Prediction, Task
+from bigtrk.training.automatic.margin import Limit
+from bigtrk.training.automatic.prediction import Prediction, Task, predict
 from bigtrk.training.data.event_source import EventSource, open_events
 from partition.one_event import CutSettings, cut_event
 from partition.partitioners import Method
@@ -39,9 +38,9 @@ _ALL_STEPS = (
     "training.best={}",
     "training.minutes=null",
 )
-# Tried are candidates predicted to take up to so many times as long as the fastest, no more than so
-# many, and of those that differ in sectors alone so many; again those that took up to so many times
-# as long.
+# Tried are no more candidates than so many; of those that fit, the ones predicted to take up to so
+# many times as long as the fastest, and so many that differ in sectors alone. Tried again are those
+# that took up to so many times as long.
 _PREDICTED, _MOST, _ALIKE, _CLOSE = 1.6, 8, 3, 1.25
 # Where none of them fits, tried are so many that are predicted to need least memory.
 _SMALLEST = 3
@@ -63,29 +62,47 @@ def try_out(choice: Choice, task: Task, given: Given) -> list[Trial]:
         )
     with ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="bigtrk-trials-") as folder:
         bench = _Bench(Path(folder), task, given, _some_events(given.folders, task))
-        tried = bench.run(shortlist(choice))
-        if all(_too_large(one, task.limit.memory) for one in tried):
+        tried: list[Trial] = []
+        for one in follow(shortlist(choice, tried, task.limit), _MOST, "trials"):
+            trial = bench.train(one)
+            tried.append(trial)
+        if all(_too_large(one, task.limit) for one in tried):
             tried += bench.run(_smallest(choice, tried))
-        again = bench.run([one.prediction for one in _close(tried, task.limit.memory)])
+        again = bench.run([one.prediction for one in _close(tried, task.limit)])
     known = {one.prediction: one for one in again}
     return [_faster(one, known.get(one.prediction, one)) for one in tried]
 
 
-def shortlist(choice: Choice) -> list[Prediction]:
-    """Lists the candidates predicted fastest, fastest first: of those whose events are laid out
+def shortlist(choice: Choice, tried: Sequence[Trial], limit: Limit) -> Iterator[Prediction]:
+    """Yields the candidates predicted fastest, fastest first: of those whose events are laid out
     alike, the one with fewest sectors.
+
+    tried: what became of those before, which grows meanwhile. Where one took more than the limit,
+    those that would do so as well, if they exceed their predictions as much, are left out.
     """
     fitting = {one: one.seconds for one in choice.considered if one.seconds is not None}
     distinct = {(one.candidate, one.cut): one for one in reversed(fitting)}
     ordered = sorted(distinct.values(), key=lambda one: (fitting[one], one.sectors))
-    most = _PREDICTED * fitting[ordered[0]]
-    alike: Counter[Candidate] = Counter()
-    listed = []
     for one in ordered:
-        alike[one.candidate.routed] += 1
-        if fitting[one] <= most and alike[one.candidate.routed] <= _ALIKE:
-            listed.append(one)
-    return listed[:_MOST]
+        held = [trial.prediction for trial in tried if not _too_large(trial, limit)]
+        fastest = fitting[held[0]] if held else math.inf
+        if len(tried) == _MOST or fitting[one] > _PREDICTED * fastest:
+            return
+        alike = sum(other.candidate.routed == one.candidate.routed for other in held)
+        if alike < _ALIKE and limit.holds(one.memory * _excess(tried, limit)):
+            yield one
+
+
+def _excess(tried: Sequence[Trial], limit: Limit) -> float:
+    """Returns the largest ratio of measured to predicted memory of those that took too much."""
+    return max(
+        (
+            one.peak_bytes / one.prediction.memory
+            for one in tried
+            if one.peak_bytes and _too_large(one, limit)
+        ),
+        default=1.0,
+    )
 
 
 def steps(seconds: float) -> int:
@@ -93,8 +110,8 @@ def steps(seconds: float) -> int:
     return min(max(_STEPS, math.ceil(_SECONDS / seconds)), _MOST_STEPS)
 
 
-def _too_large(one: Trial, memory: float) -> bool:
-    return one.peak_bytes is not None and not one.fits(memory)
+def _too_large(one: Trial, limit: Limit) -> bool:
+    return one.peak_bytes is not None and not limit.holds(one.peak_bytes)
 
 
 def _smallest(choice: Choice, tried: Sequence[Trial]) -> list[Prediction]:
@@ -115,9 +132,9 @@ def _some_events(folders: Sequence[Path], task: Task) -> list[EventSource]:
     return [largest, *others[: _STEPS * task.configuration.training.events_per_step - 1]]
 
 
-def _close(trials: Sequence[Trial], memory: float) -> list[Trial]:
+def _close(trials: Sequence[Trial], limit: Limit) -> list[Trial]:
     """Lists those that fit and are so close to the fastest that noise may have decided."""
-    seconds = {one.prediction: one.seconds for one in trials if one.fits(memory)}
+    seconds = {one.prediction: one.seconds for one in trials if one.fits(limit)}
     known = [value for value in seconds.values() if value is not None]
     most = _CLOSE * min(known, default=0.0)
     close = [one for one in trials if (seconds.get(one.prediction) or math.inf) <= most]
@@ -139,9 +156,9 @@ class _Bench:
     events: list[EventSource]
 
     def run(self, candidates: Sequence[Prediction]) -> list[Trial]:
-        return [self._train(one) for one in follow(candidates, len(candidates), "trials")]
+        return [self.train(one) for one in follow(candidates, len(candidates), "trials")]
 
-    def _train(self, one: Prediction) -> Trial:
+    def train(self, one: Prediction) -> Trial:
         run, log = self.folder / "run", self.folder / "run.log"
         shutil.rmtree(run, ignore_errors=True)
         arguments = training_arguments(one, self.task, self.given, self._data(one.sectors))
@@ -154,7 +171,13 @@ class _Bench:
             return Trial(one, None, None, failure)
         record = read_run(run)
         peaks = [epoch.peak_memory_bytes or 0 for epoch in record.epochs]
-        return Trial(one, median(step.seconds for step in record.steps[1:]), max(peaks))
+        seconds = median(step.seconds for step in record.steps[1:])
+        return Trial(one, seconds, max(peaks) * self._excess_of_all(one))
+
+    def _excess_of_all(self, one: Prediction) -> float:
+        """Returns by how much more memory a candidate is predicted to need for all events."""
+        some = replace(self.task, sizes=[source.size for source in self.events])
+        return max(1.0, one.memory / predict(some, one.candidate, one.sectors).memory)
 
     def _epochs(self, one: Prediction) -> int:
         """Returns the epochs that have as many steps as a trial needs."""

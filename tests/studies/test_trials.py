@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
+from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.machine_constants import CPU
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.routing import Cut
-from bigtrk.planning.choice import Trial
+from bigtrk.planning.choice import Given, Trial
 from bigtrk.studies import trials
 from bigtrk.training.automatic.candidates import Candidate
-from bigtrk.training.automatic.choice import Choice
-from bigtrk.training.automatic.prediction import Prediction
+from bigtrk.training.automatic.choice import Choice, choose
+from bigtrk.training.automatic.margin import Limit
+from bigtrk.training.automatic.prediction import Prediction, Task
+from bigtrk.training.costs import make_cost
+from bigtrk.training.data.event_source import open_events
+from bigtrk.training.settings import Configuration
 from tests.distributed.graphs import random_graph
 from tests.programs import run_here
 
@@ -31,20 +37,52 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+LIMIT = Limit(10e9)
+
+
 def predicted(
-    way: str, sectors: int, seconds: float | None, parts: int | None = None
+    way: str,
+    sectors: int,
+    seconds: float | None,
+    parts: int | None = None,
+    memory: float = 1e9,
 ) -> Prediction:
     candidate = Candidate((("model.recompute", way),))
-    return Prediction(candidate, sectors, 1e9, seconds, Cut(parts or sectors, parts or sectors))
+    return Prediction(candidate, sectors, memory, seconds, Cut(parts or sectors, parts or sectors))
+
+
+def tried_in_turn(
+    considered: list[Prediction], excess: Callable[[Prediction], float] = lambda _: 1.0
+) -> list[Prediction]:
+    """Returns the shortlist if each candidate takes `excess` times the memory predicted."""
+    tried: list[Trial] = []
+    for one in trials.shortlist(Choice(considered[0], considered), tried, LIMIT):
+        tried += [Trial(one, one.seconds, excess(one) * one.memory)]
+    return [one.prediction for one in tried]
 
 
 def test_what_is_close_in_prediction_is_tried_once_for_each_layout() -> None:
     fast, close, far = predicted("none", 1, 1.0), predicted("layer", 1, 1.5), predicted("a", 1, 1.7)
     alike = predicted("chunk", 2, 1.2), predicted("chunk", 4, 1.2, parts=2)
     considered = [far, predicted("b", 1, None), *alike, close, fast]
-    assert trials.shortlist(Choice(fast, considered)) == [fast, alike[0], close]
+    assert tried_in_turn(considered) == [fast, alike[0], close]
     many = [predicted(f"{i}", 1, 1.0 + i / 100) for i in range(20)]
-    assert trials.shortlist(Choice(fast, many)) == many[:8]
+    assert tried_in_turn(many) == many[:8]
+    sectors = [predicted("none", 1 << i, 1.0 + i / 100) for i in range(6)]
+    assert tried_in_turn([*sectors, close]) == [*sectors[:3], close]
+
+
+def test_what_takes_too_much_makes_room_for_what_will_not() -> None:
+    """Of those that differ in sectors alone the first fails, and two of about as much memory are
+    not tried; where no other is as fast, what is predicted to be twice as slow is tried.
+    """
+    needs = [9e9, 8.7e9, 8.65e9, 5e9, 4e9, 3e9]
+    many = [predicted("none", 1 << i, 1.0 + i / 100, memory=b) for i, b in enumerate(needs)]
+    slow, slower = predicted("layer", 1, 2.0), predicted("layer", 1, 3.5)
+    found = tried_in_turn([*many, slow, slower], lambda one: 1.1 if one.memory > 6e9 else 1.0)
+    assert found == [many[0], *many[3:]]
+    found = tried_in_turn([*many[:3], slow, slower], lambda one: 1.1 if one.memory > 6e9 else 1.0)
+    assert found == [many[0], slow]
 
 
 def test_short_steps_are_more() -> None:
@@ -93,7 +131,7 @@ def test_where_the_fastest_take_too_much_the_smallest_are_tried(
         return Trial(one, 1.0, 99e9 if first else 1e9)
 
     monkeypatch.setattr(trials, "_PREDICTED", 1.0)
-    monkeypatch.setattr(trials._Bench, "_train", pretend)
+    monkeypatch.setattr(trials._Bench, "train", pretend)
     status, out, err = asked(str(graphs), "--ranks", "2", "--memory", "9", "--json")
     assert status == 0, err
     answer = json.loads(out)
@@ -104,6 +142,40 @@ def test_where_the_fastest_take_too_much_the_smallest_are_tried(
     assert answer["choice"]["memory"] == min(
         row["memory"] for row in answer["trials"] if row["peak"] == 1e9
     )
+
+
+def test_where_nothing_tried_fits_the_margin_of_predictions_is_left(
+    graphs: Path, asked: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = []
+
+    def pretend(bench: Any, one: Prediction) -> Trial:
+        limit = bench.task.limit
+        limits.append(limit.share)
+        return Trial(one, 1.0, 1.02 * limit.budget)
+
+    monkeypatch.setattr(trials, "_PREDICTED", 1.0)
+    monkeypatch.setattr(trials._Bench, "train", pretend)
+    status, out, err = asked(str(graphs), "--ranks", "1", "--memory", "2", "--json")
+    assert status == 0, err
+    answer = json.loads(out)
+    margin = pytest.approx(answer["budget_bytes"] / answer["memory_bytes"], abs=1e-3)
+    assert (limits[0], limits[-1]) == (0.95, margin)
+    assert f"training.memory_gib={answer['budget_bytes'] / 2**30}" in answer["commands"][-1]
+
+
+def test_the_memory_of_events_that_were_not_tried_counts(graphs: Path) -> None:
+    given = Given([], [], [graphs], allow_bf16=False)
+    sizes = [EventSize(300, 2_000), EventSize(300_000, 2_000_000)]
+    configuration = Configuration.model_validate({"model": {"hidden": 8, "layers": 1}})
+    task = Task(configuration, sizes, 1, 1, CPU, LIMIT)
+    bench = trials._Bench(Path(), task, given, open_events([graphs]))
+    [one] = [one for one in choose(task).considered if one.sectors == 1][:1]
+    more = bench._excess_of_all(one)
+    alone = make_cost(one.candidate.configured(configuration), 1, 1, CPU, events=3)
+    largest = max(source.size.edges for source in open_events([graphs]))
+    assert more > 1.5
+    assert more == pytest.approx(one.memory / alone.memory(EventSize(300, largest), 1, 1).total)
 
 
 def test_a_trial_that_fails_is_told_and_not_chosen(
