@@ -11,6 +11,7 @@ from bigtrk.training.data.share import Batch
 from bigtrk.training.draw import Draw
 from bigtrk.training.embedding.neighbours import nearest
 from bigtrk.training.embedding.settings import PairSettings
+from bigtrk.training.losses.loss import summed
 
 
 def pair_loss(
@@ -26,7 +27,7 @@ def pair_loss(
     false = _false_pairs(embedding.detach(), batch, pairs, draw)
     lacking = (pairs.margin**2 - _squared(embedding, false)).clamp(min=0)
     positives, negatives = counts.clamp(min=1).to(embedding)
-    loss: Tensor = near.sum() / positives + lacking.sum() / negatives
+    loss: Tensor = summed(near) / positives + summed(lacking) / negatives
     return loss
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from bigtrk.errors import InputError, RankError, reason
-from bigtrk.training.losses.loss import EdgeTruth, edge_loss
+from bigtrk.training.losses.loss import EdgeTruth, edge_loss, summed
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.user_code import load_code, no_exit
 
@@ -102,7 +102,7 @@ def _focal(
     """
     wrong = logits * (1 - 2 * truth.label.to(logits.dtype))
     each = (gamma * logsigmoid(wrong)).exp() * -logsigmoid(-wrong)
-    return (each * scale.to(logits.dtype)).sum()
+    return summed(each * scale.to(logits.dtype))
 
 
 def _of_function(
@@ -128,7 +128,7 @@ def _of_function(
     except InputError as error:
         # It passed its check before the training, so the other ranks' edges may suit it.
         raise RankError(f"rank {dist.get_rank()}: {error}") from error
-    return (each * scale.to(logits.dtype)).sum()
+    return summed(each * scale.to(logits.dtype))
 
 
 def loss_of_each(name: str, function: LossFunction, edges: ScoredEdges) -> Tensor:

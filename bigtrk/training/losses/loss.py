@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
+_TERMS = 1024  # of a sum that no threads share
+
 
 @dataclass(frozen=True)
 class EdgeTruth:
@@ -68,9 +70,21 @@ def edge_scale(
 
 def edge_loss(logits: Tensor, label: Tensor, scale: Tensor) -> Tensor:
     """Sums the scaled cross entropies: [E] each -> scalar."""
-    return binary_cross_entropy_with_logits(
-        logits, label.to(logits.dtype), weight=scale.to(logits.dtype), reduction="sum"
+    each = binary_cross_entropy_with_logits(
+        logits, label.to(logits.dtype), weight=scale.to(logits.dtype), reduction="none"
     )
+    return summed(each)
+
+
+def summed(each: Tensor) -> Tensor:
+    """Sums terms [E] in an order that their number fixes: -> scalar. torch's own order of long sums
+    depends on the number of threads.
+    """
+    while len(each) > _TERMS:
+        n_whole = len(each) - len(each) % _TERMS
+        rows, rest = each[:n_whole].reshape(-1, _TERMS), each[n_whole:]
+        each = torch.cat([rows.sum(1), rest.sum(0, keepdim=True)])
+    return each.sum()
 
 
 @dataclass(frozen=True)
@@ -105,4 +119,4 @@ def pt_loss(log_pt: Tensor, truth: PtTruth, count: Tensor) -> Tensor:
     """
     error = smooth_l1_loss(log_pt, truth.log_pt.to(log_pt.dtype), reduction="none")
     scale = truth.known / count.to(error).clamp(min=1)
-    return (error * scale).sum()
+    return summed(error * scale)

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from bigtrk.training.losses.loss import edge_loss, edge_scale, edge_truth, pt_loss, pt_truth
+from bigtrk.training.losses.loss import (
+    edge_loss,
+    edge_scale,
+    edge_truth,
+    pt_loss,
+    pt_truth,
+    summed,
+)
 
 
 def load_edges(testdata: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -65,3 +72,20 @@ def test_no_known_pt_costs_nothing(n_edges: int) -> None:
     loss.backward()
     assert predicted.grad is not None
     assert predicted.grad.tolist() == [0.0] * n_edges
+
+
+@pytest.mark.parametrize("n_terms", [0, 1, 1024, 1025, 100_000])
+def test_threads_change_no_bit_of_a_sum(n_terms: int) -> None:
+    terms = torch.randn(n_terms, generator=torch.Generator().manual_seed(5)).requires_grad_()
+    before, found = torch.get_num_threads(), []
+    try:
+        for n_threads in (1, 2, 3):
+            torch.set_num_threads(n_threads)
+            found.append(summed(terms))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    assert found[0].item() == pytest.approx(terms.double().sum().item(), abs=1e-4)
+    (gradient,) = torch.autograd.grad(found[0], terms)
+    assert torch.equal(gradient, torch.ones(n_terms))
