@@ -78,9 +78,7 @@ def results(passes: Passes, numbers: Numbers) -> dict[str, Tensor]:
 @pytest.mark.usefixtures("instructions")
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_products_equal_float64(
-    shape: tuple[int, list[int], int], dtype: torch.dtype
-) -> None:
+def test_products_equal_float64(shape: tuple[int, list[int], int], dtype: torch.dtype) -> None:
     numbers = draw(shape, dtype)
     found, exact = results(native, numbers), results(plain, wide(numbers))
     assert torch.equal(found["weights"][:, :2], numbers.total[:, :2]), "they are of another part"
