@@ -49,7 +49,7 @@ def step(model: LayeredModel[Any], n_threads: int) -> dict[str, Tensor]:
     label = (torch.arange(EDGES) % 3 == 0).float()
     loss = edge_loss(of_edges, label, torch.linspace(0, 1, EDGES))
     model.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     assert len(gradients) == len(list(model.parameters()))
     return {"loss": loss.detach(), "logits": logits.detach(), **gradients}
@@ -72,7 +72,7 @@ def test_threads_change_no_bit_of_a_step(options: dict[str, Any], precision: str
 @pytest.mark.skipif(native.library() is None, reason="no C compiler")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_nor_where_the_width_is_odd(precision: str) -> None:
-    """torch's own products of float32 share such rows otherwise among more threads."""
+    """Torch's own products of float32 share such rows otherwise among more threads."""
     assert_same_bits(make_model(hidden=33, precision=precision))
 
 
