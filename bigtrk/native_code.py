@@ -19,7 +19,8 @@ from bigtrk.disk.cache import cache_folder, make_private, open_private
 from bigtrk.disk.files import atomic_path
 from bigtrk.errors import reason
 
-FLAGS = ["-O3", "-march=native", "-fopenmp", "-shared", "-fPIC"]
+FLAGS = ["-O3", "-fopenmp", "-shared", "-fPIC"]
+NATIVE = "-march=native"  # with it a library is for processors with the instructions of this one
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -104,7 +105,7 @@ def compiler() -> list[str]:
 def _key(sources: Sequence[Path], command: Sequence[str]) -> str:
     """Hashes what determines the result: the sources, the compiler, its flags and the machine."""
     texts = [source.read_text() for source in sources]
-    facts = [*texts, *command, platform.machine(), _cpu_flags()]
+    facts = [*texts, *command, platform.machine(), *([_cpu_flags()] if NATIVE in command else [])]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16]
 
 

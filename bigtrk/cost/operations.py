@@ -115,9 +115,10 @@ class Counter(TorchDispatchMode):
             work.products += n_bytes
             flops = flop_registry[packet](*args, **kwargs, out_val=result)
             work.flops += flops
-            if any(made.dtype == torch.bfloat16 for made in written):
+            if any(tensor.dtype == torch.bfloat16 for tensor in (*read, *written)):
                 work.bf16_flops += flops
-                work.shapes.add((packet, *map(_layout, read), *map(_layout, written)))
+                if written:  # kernels/native.py returns nothing, and has no shapes compiled
+                    work.shapes.add((packet, *map(_layout, read), *map(_layout, written)))
         else:
             work.traffic += n_bytes
         return result

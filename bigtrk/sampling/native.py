@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bigtrk.native_code import compiled, pointers
+from bigtrk.native_code import NATIVE, compiled, pointers
 from bigtrk.sampling.subgraphs import InEdges, Rows, first_rows
 from bigtrk.sampling.walk import Bulk, Walk
 
-CODE = "sampling", Path(__file__).with_name("shadow.c")
+CODE = "sampling", Path(__file__).with_name("shadow.c"), (), (NATIVE,)
 
 
 @cache

@@ -5,10 +5,12 @@ import math
 import pytest
 
 from bigtrk.cost.event_size import SectorSize
+from bigtrk.cost.footprint import footprint
 from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.cost.rates import Correction, Rates
 from bigtrk.cost.sharding import Sharding
+from bigtrk.models.kernels import native
 from bigtrk.models.layers.workspace import CPU_BYTES
 from bigtrk.models.settings import (
     AttentionGNNConfig,
@@ -118,14 +120,26 @@ def test_products_count_in_the_precision_that_they_have() -> None:
     assert 0 < of["bf16"].bf16_flops[1:3].sum() < nodes
 
 
-def test_products_of_float32_are_not_compiled() -> None:
-    shapes = {
-        precision: on(AttentionGNNConfig(precision=precision)).footprint(cut=False).shapes
-        for precision in ("fp32", "bf16")
-    }
-    whole = on(InteractionGNNConfig(precision="bf16")).footprint(cut=False).shapes
-    assert shapes["fp32"] == 0
-    assert 0 < shapes["bf16"] < whole
+@pytest.mark.parametrize("compiler", [True, False])
+def test_only_torchs_products_of_bfloat16_are_compiled_for_each_shape(
+    monkeypatch: pytest.MonkeyPatch, compiler: bool
+) -> None:
+    monkeypatch.setattr(native, "library", lambda: object() if compiler else None)
+    footprint.cache_clear()
+    try:
+        of_attention, of_float32, whole = (
+            on(config).footprint(cut=False).shapes
+            for config in (
+                AttentionGNNConfig(precision="bf16"),
+                AttentionGNNConfig(precision="fp32"),
+                InteractionGNNConfig(precision="bf16"),
+            )
+        )
+    finally:
+        footprint.cache_clear()
+    assert of_float32 == 0
+    assert of_attention > 0
+    assert whole == 0 if compiler else whole > of_attention
 
 
 def test_the_last_chunk_starts_as_many_operations_as_a_full_one() -> None:
@@ -150,11 +164,11 @@ def test_only_large_tensors_are_asked_of_the_system() -> None:
 
 
 def test_bfloat16_products_of_new_shapes_are_kept_on_a_cpu() -> None:
-    config = EdgeMLPConfig(hidden=64, recompute="layer", precision="bf16")
+    config = AttentionGNNConfig(precision="bf16")
     cost = on(config)
     one, two, many = (cost.compiled_bytes(sizes, 1) for sizes in (1, 2, 10**6))
     assert one / 0.67e6 == pytest.approx(cost.footprint(cut=False).shapes)
     assert two == 2 * one
     assert math.isclose(many, 1024 * 0.67e6)
     assert on(config, A100).compiled_bytes(5, 1) == 0
-    assert on(EdgeMLPConfig(hidden=64, recompute="layer")).compiled_bytes(5, 1) == 0
+    assert on(AttentionGNNConfig()).compiled_bytes(5, 1) == 0

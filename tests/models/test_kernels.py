@@ -122,7 +122,7 @@ def assert_equal_plain_ones(
         torch.testing.assert_close(values.cpu().double(), expected, rtol=0, atol=atol)
 
 
-@pytest.mark.skipif(native.library() is None, reason="no C compiler")
+@pytest.mark.usefixtures("instructions")
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -1,5 +1,6 @@
-"""The passes over edges between two matrix products, in the fastest form for a device."""
+"""The passes over edges and the matrix products between them, in the fastest form for a device."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -23,6 +24,14 @@ class Passes(Protocol):
     def add_to_nodes(self, values: Tensor, ends: Ends) -> None: ...
 
     def add_rows(self, values: Tensor, total: Tensor) -> None: ...
+
+    def multiply(
+        self, rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
+    ) -> None: ...
+
+    def add_product(self, a: Tensor, b: Tensor, total: Tensor) -> None: ...
+
+    def add_sum(self, values: Tensor, total: Tensor) -> None: ...
 
 
 def passes_for(device: torch.device, dtype: torch.dtype) -> Passes:

@@ -1,9 +1,14 @@
-// passes.h for rows of float32 and of bfloat16; sums and statistics are float32.
+// passes.h and products.h for rows of float32 and of bfloat16, once per instruction set: the library
+// runs on every processor of its architecture, and `instructions` says what this one has. Sums
+// and statistics are float32.
 
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
 
 #define EPS 1e-5f  // that of torch's layer_norm
 
@@ -17,6 +22,9 @@ typedef uint16_t bf16;
     if (h == 64) rows(__VA_ARGS__, 64);                                                            \
     else if (h == 128) rows(__VA_ARGS__, 128);                                                     \
     else rows(__VA_ARGS__, h);
+#define UNROLL _Pragma("GCC unroll 16")
+#define JOIN(name, type, set) JOIN_(name, type, set)
+#define JOIN_(name, type, set) name##_##type##_##set
 
 INLINE float from_bf16(bf16 value) {
     uint32_t bits = (uint32_t)value << 16;
@@ -35,6 +43,23 @@ INLINE bf16 to_bf16(float value) {
 static inline long min(long a, long b) { return a < b ? a : b; }
 static inline long max(long a, long b) { return a > b ? a : b; }
 
+// A sum over rows is that of at most PARTS parts, which are as many and as large on any number of
+// threads.
+#define PARTS 8
+#define ROWS_OF_PART 512
+static inline long rows_of_part(long m) {
+    long step = max(ROWS_OF_PART, (m + PARTS - 1) / PARTS);
+    return (step + ROWS_OF_PART - 1) / ROWS_OF_PART * ROWS_OF_PART;
+}
+static inline long parts_of(long m) { return (m + rows_of_part(m) - 1) / rows_of_part(m); }
+
+// total [h] += the sum of the parts, which are `apart`; the first one takes that.
+INLINE void add_parts(float *total, float *parts, long n_parts, long apart, long h) {
+    for (long n = 1; n < n_parts; n++)
+        SIMD for (long j = 0; j < h; j++) parts[j] += parts[n * apart + j];
+    if (n_parts) SIMD for (long j = 0; j < h; j++) total[j] += parts[j];
+}
+
 // Centres the row; returns the factor that normalises it.
 INLINE float normalise(float *row, long h) {
     float sum = 0.0f, squares = 0.0f;
@@ -47,18 +72,53 @@ INLINE float normalise(float *row, long h) {
     return 1.0f / sqrtf(squares / (float)h + EPS);
 }
 
-#define T float
-#define NAME(f) f##_f32
-#define from(v) (v)
-#define to(v) (v)
-#include "passes.h"
-#undef T
-#undef NAME
-#undef from
-#undef to
+// SET names the instruction set. A tile of a product has HEIGHT rows of VECTORS vectors of LANES
+// sums, which with what they read fill the registers.
 
-#define T bf16
-#define NAME(f) f##_bf16
-#define from from_bf16
-#define to to_bf16
-#include "passes.h"
+#define SET baseline
+#define LANES 4
+#define HEIGHT 4
+#define VECTORS 2
+#include "sets.h"
+
+#ifdef __x86_64__
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#define SET avx2
+#define LANES 8
+#define HEIGHT 6
+#define VECTORS 2
+#include "sets.h"
+
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+#define SET avx512
+#define LANES 16
+#define HEIGHT 6
+#define VECTORS 4
+#include "sets.h"
+
+#pragma GCC target("avx512bf16")
+#define SET avx512_bf16
+#define LANES 16
+#define HEIGHT 6
+#define VECTORS 4
+#define DOTS
+#include "sets.h"
+#pragma GCC pop_options
+
+#endif
+
+// The number of instruction sets, of those above and in their order, that this processor has.
+long instructions(void) {
+#ifdef __x86_64__
+    __builtin_cpu_init();
+    if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))) return 1;
+    if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
+        return 2;
+    return __builtin_cpu_supports("avx512bf16") ? 4 : 3;
+#else
+    return 1;
+#endif
+}

@@ -5,6 +5,7 @@ Each writes its result into a given tensor; `out` may be the gradient that it re
 Shapes: M rows of H features, N nodes.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -97,3 +98,28 @@ def add_at(total: Tensor, rows: Tensor, values: Tensor) -> None:
 def add_rows(values: Tensor, total: Tensor) -> None:
     """Adds `values` to `total`: [M, H]."""
     total += values
+
+
+def multiply(
+    rows: Sequence[Tensor], weights: Sequence[Tensor], bias: Tensor | None, out: Tensor
+) -> None:
+    """Writes the sum of the products of rows [M, K] and weights [K, H], and bias [H], to `out`
+    [M, H]. Autocast leaves products alone that are told where to write.
+    """
+    total = bias
+    for values, weight in zip(rows, weights, strict=True):
+        if total is None:
+            torch.mm(values, weight, out=out)
+        else:
+            torch.addmm(total, values, weight, out=out)
+        total = out
+
+
+def add_product(a: Tensor, b: Tensor, total: Tensor) -> None:
+    """Adds a [M, K] transposed @ b [M, H] to `total` [K, H]."""
+    total += torch.mm(a.t(), b, out=a.new_empty(total.shape))
+
+
+def add_sum(values: Tensor, total: Tensor) -> None:
+    """Adds the sum of rows [M, H] to `total` [H]."""
+    total += values.sum(0)

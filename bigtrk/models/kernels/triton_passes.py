@@ -22,7 +22,9 @@ TYPES = torch.float32, torch.bfloat16
 # registers.
 TILE = 2048
 
-add_rows = plain.add_rows  # torch has a kernel for it
+# torch has kernels for these.
+add_rows, add_sum = plain.add_rows, plain.add_sum
+multiply, add_product = plain.multiply, plain.add_product
 
 
 def usable(device: torch.device, dtype: torch.dtype) -> bool:

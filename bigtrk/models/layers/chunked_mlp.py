@@ -91,10 +91,10 @@ class ChunkedMLP:
             grad = out
         for k in reversed(range(1, len(self._weights))):
             made, rstd, read = hidden[k - 1]
-            self._work.add_product(grads[2 * k], grad.t(), read)
-            grads[2 * k + 1].add_(grad.sum(0))
+            self._passes.add_product(grad, read, grads[2 * k])
+            self._passes.add_sum(grad, grads[2 * k + 1])
             out = self._buffer(f"gradient {k}", rows, read.shape[1])
-            torch.mm(grad, self._weights[k], out=out)
+            self._passes.multiply([grad], [self._weights[k]], None, out)
             if self._activations[k - 1] == "norm":
                 self._passes.norm_relu_backward(out, made, rstd, out)
             else:
@@ -107,15 +107,16 @@ class ChunkedMLP:
         self, rows: slice, grad: Tensor, grads: Sequence[Tensor], sinks: Sequence[Sink | None]
     ) -> None:
         if self._ends is None:
-            grads[1].add_(grad.sum(0))
+            self._passes.add_sum(grad, grads[1])
         start = 0
         for columns, values, sink in zip(self._columns, self._inputs, sinks, strict=True):
             stop = start + columns.shape[1]
-            self._work.add_product(grads[0][:, start:stop], grad.t(), values[rows].to(grad.dtype))
+            self._passes.add_product(grad, values[rows].to(grad.dtype), grads[0][:, start:stop])
             start = stop
             if sink is not None:
                 out = self._buffer("gradient of input", rows, columns.shape[1])
-                sink(rows, torch.mm(grad, columns, out=out))
+                self._passes.multiply([grad], [columns], None, out)
+                sink(rows, out)
 
     def _hidden(self, rows: slice, again: bool) -> list[_Hidden]:
         hidden: list[_Hidden] = []
@@ -150,15 +151,11 @@ class ChunkedMLP:
 
     def _product(self, k: int, rows: slice, hidden: list[_Hidden], out: Tensor) -> None:
         if k:
-            torch.addmm(self._biases[k], hidden[k - 1].read, self._weights[k].t(), out=out)
-            return
-        parts = [values[rows].to(out.dtype) for values in self._inputs]
-        if self._ends is None:
-            torch.addmm(self._biases[0], parts[0], self._columns[0].t(), out=out)
+            read, weights = [hidden[k - 1].read], [self._weights[k]]
         else:
-            torch.mm(parts[0], self._columns[0].t(), out=out)
-        for part, columns in zip(parts[1:], self._columns[1:], strict=True):
-            torch.addmm(out, part, columns.t(), out=out)
+            read, weights = [values[rows].to(out.dtype) for values in self._inputs], self._columns
+        bias = self._biases[k] if k or self._ends is None else None  # the ends add the first one
+        self._passes.multiply(read, [weight.t() for weight in weights], bias, out)
 
     def _ends_of(self, rows: slice, k: int) -> Ends | None:
         """Returns what both ends add to the product of linear layer k."""

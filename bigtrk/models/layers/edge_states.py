@@ -136,7 +136,8 @@ class EdgeStates:
 
     def _product(self, name: str, values: Tensor, weight: Tensor) -> Tensor:
         out = self._work.rows(name, len(values), weight.shape[1])
-        return torch.mm(values, weight, out=out)
+        passes_for(out.device, out.dtype).multiply([values], [weight], None, out)
+        return out
 
     def _new(self) -> Rows:
         work = self._work

@@ -9,9 +9,9 @@ Shapes: N nodes, H = hidden.
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
+from bigtrk.models.kernels import passes_for
 from bigtrk.models.layers.chunked_mlp import Sink
 from bigtrk.models.layers.workspace import Workspace
 
@@ -27,6 +27,7 @@ class NodeShares:
         self._widths = [values.shape[1] for values in nodes] * 2
         self._bias, self._nodes, self._work = bias.detach().to(work.dtype), nodes, work
         self._weights = self._columns(weight.detach().to(work.dtype))
+        self._passes = passes_for(work.device, work.dtype)
 
     def _columns(self, weight: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """Returns the columns of the sources and the destinations, for each part of the nodes."""
@@ -43,12 +44,10 @@ class NodeShares:
 
     def forward(self, rows: slice, of_source: Tensor, of_destination: Tensor) -> None:
         """Computes these rows of both shares."""
-        shares = of_source[rows], of_destination[rows]
-        shares[0].copy_(self._bias.expand_as(shares[0]))
-        shares[1].zero_()
-        for total, weights in zip(shares, self._weights, strict=True):
-            for part, weight in zip(self._nodes, weights, strict=True):
-                torch.addmm(total, part[rows], weight.t(), out=total)
+        nodes = [part[rows] for part in self._nodes]
+        of_ends = zip((of_source, of_destination), self._weights, (self._bias, None), strict=True)
+        for share, weights, bias in of_ends:
+            self._passes.multiply(nodes, [weight.t() for weight in weights], bias, share[rows])
 
     def backward(
         self,
@@ -58,13 +57,14 @@ class NodeShares:
         sinks: Sequence[Sink],
     ) -> None:
         """Propagates gradients [N, H] of both shares; those of the nodes' parts go to `sinks`."""
-        of_bias.add_(grad[0].sum(0))
+        self._passes.add_sum(grad[0], of_bias)
         sides = zip(grad, self._weights, self._columns(of_weight), strict=True)
         for of_share, weights, of_weights in sides:
             for rows in self._work.chunks(len(of_share)):
                 part = of_share[rows].to(self._work.dtype)
                 each = zip(self._nodes, weights, of_weights, sinks, strict=True)
                 for values, weight, of_columns, sink in each:
-                    self._work.add_product(of_columns, part.t(), values[rows])
+                    self._passes.add_product(part, values[rows], of_columns)
                     out = self._work.rows("gradient of input", len(part), weight.shape[1])
-                    sink(rows, torch.mm(part, weight, out=out))
+                    self._passes.multiply([part], [weight], None, out)
+                    sink(rows, out)

@@ -63,12 +63,6 @@ class Workspace:
         """Returns a buffer [n_rows, width], float32 at least, with any content."""
         return self._buffer(name, n_rows, width, self.sums)
 
-    def add_product(self, total: Tensor, a: Tensor, b: Tensor) -> None:
-        """Adds a [n, rows] @ b [rows, m] to `total` [n, m]. Autocast leaves products alone that are
-        told where to write.
-        """
-        total.add_(torch.mm(a, b, out=self.rows("product", *total.shape)))
-
     def _buffer(self, name: str, n_rows: int, width: int, dtype: torch.dtype) -> Tensor:
         found = self._buffers.get((name, width))
         if found is not None and len(found) >= n_rows:

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigtrk.native_code import compiled, pointers
+from bigtrk.native_code import NATIVE, compiled, pointers
 from bigtrk.tracks.builders.paths.plain import UNUSED
 from bigtrk.tracks.builders.paths.rule import Rule
 from bigtrk.tracks.builders.paths.successors import Successors
 
-CODE = "tracks", Path(__file__).with_name("paths.c")
+CODE = "tracks", Path(__file__).with_name("paths.c"), (), (NATIVE,)
 
 
 @cache

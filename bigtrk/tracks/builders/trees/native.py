@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bigtrk.native_code import compiled, pointers
+from bigtrk.native_code import NATIVE, compiled, pointers
 from bigtrk.tracks.builders.trees.constraints import Constraints, Ids, Values
 
 # Fused multiplication would round distances unlike the plain passes.
-CODE = "trees", Path(__file__).with_name("hit_tree.c"), (), ("-ffp-contract=off",)
+CODE = "trees", Path(__file__).with_name("hit_tree.c"), (), (NATIVE, "-ffp-contract=off")
 
 
 @cache
