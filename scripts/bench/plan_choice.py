@@ -3,14 +3,14 @@
     sudo python -m scripts.bench.plan_choice [--work FOLDER] [--draws 30] [--seed 0]
         [--output FILE] [--publish]
 
-Each draw is of simulated events (15 k to 150 k edges), 1 to 4 ranks, a model, a number of events
+Each draw is of simulated events (40 k to 250 k edges), 1 to 4 ranks, a model, a number of events
 per step, and a limit of memory between what the predictions need least and most. The command that
 is chosen trains three steps, and so does every rival: each recomputation, and `chunk` with edges in
-files beyond that memory, with the events stored in 1, 2, 4 and 8 sectors. All ranks of a run are in
-a control group with the limit. Rivals that lay out an event alike are run once; those that are
-predicted to take more than 1.5 times the limit, and what is the choice itself, are not. The seconds
-of a run are those of its median step after the first. Where a rival was faster by more than a
-tenth, it and the choice are run once more, and the smaller seconds of each count.
+files beyond that memory, with the events stored in 1, 2, 4 and 8 sectors. Each rank of a run is in
+a control group of its own with the limit. Rivals that lay out an event alike are run once; those
+that are predicted to take more than 1.5 times the limit, and what is the choice itself, are not.
+The seconds of a run are those of its median step after the first. Where a rival was faster by more
+than a tenth, it and the choice are run once more, and the smaller seconds of each count.
 
 With --work what was measured is kept, and a script that is started again goes on from there. The
 last line is one JSON object: the number of draws, how often the choice ran out of memory, and how

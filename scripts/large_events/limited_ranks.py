@@ -4,7 +4,9 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -16,18 +18,13 @@ from bigtrk.studies.launch import ended_by_sigterm, tail
 from scripts.large_events.memory_limit import memory_group
 from scripts.results import CHECKOUT
 
-# The ranks are started side by side, as srun does: a launcher would take memory of its own. Once
-# one has failed, the others wait for it in vain and end with their group.
-_START = """
-for rank in $(seq 0 $((WORLD_SIZE - 1))); do RANK=$rank LOCAL_RANK=$rank "$@" & done
-for rank in $(seq 0 $((WORLD_SIZE - 1))); do wait -n || exit 1; done
-"""
+_LOOK = 0.1  # s between two looks at the ranks
 
 
 @dataclass(frozen=True)
 class Outcome:
     """Tells what became of a training. seconds: of the median step after the first, None where
-    there is none. peak_bytes: of all ranks together. out_of_memory: the kernel ended a rank.
+    there is none. peak_bytes: of the rank with most. out_of_memory: the kernel ended a rank.
     """
 
     seconds: float | None
@@ -36,24 +33,45 @@ class Outcome:
 
 
 def train_within(limit: int, ranks: int, settings: Sequence[str], run: Path) -> Outcome:
-    """Trains on so many ranks that together have `limit` bytes; their output goes to RUN.log.
+    """Trains on so many ranks that have `limit` bytes each; their output goes to RUN.log.
+
+    The ranks are started side by side, as srun does: a launcher would take memory of its own.
 
     Raises:
         InputError: the training failed for another reason than memory; or no limit can be set here.
     """
     program = [sys.executable, str(CHECKOUT / "bigtrk" / "train.py"), *settings]
     log = run.with_name(f"{run.name}.log")
-    with ended_by_sigterm(), memory_group(limit) as group, log.open("w") as written:
-        status = group.run(
-            ["bash", "-c", _START, "bash", *program, f"run.folder={run}"],
-            env={**os.environ, **_meeting(ranks)},
-            stdout=written,
-            stderr=subprocess.STDOUT,
-        )
-        peak, killed = group.peak(), group.kills() > 0
-    if status and not killed:
+    with ExitStack() as stack, log.open("w") as written:
+        stack.enter_context(ended_by_sigterm())
+        groups = [stack.enter_context(memory_group(limit)) for _ in range(ranks)]
+        meeting = _meeting(ranks)
+        processes = [
+            group.start(
+                [*program, f"run.folder={run}"],
+                env={**os.environ, **meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=written,
+                stderr=subprocess.STDOUT,
+            )
+            for rank, group in enumerate(groups)
+        ]
+        ended = _ended(processes)
+        peak = max(group.peak() for group in groups)
+        killed = any(group.kills() for group in groups)
+    for process in processes:  # their groups have ended them
+        process.wait()
+    if not ended and not killed:
         raise InputError(f"{log}: a training failed: {' / '.join(tail(log)[-2:])}")
     return Outcome(None if killed else _seconds(run), peak, killed)
+
+
+def _ended(processes: Sequence[subprocess.Popen[bytes]]) -> bool:
+    """Waits until all ranks have ended well, or one has not: others would wait for it in vain."""
+    while True:
+        statuses = [process.poll() for process in processes]
+        if any(statuses) or None not in statuses:
+            return not any(statuses)
+        time.sleep(_LOOK)
 
 
 def _seconds(run: Path) -> float | None:

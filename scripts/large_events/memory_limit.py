@@ -71,10 +71,14 @@ class MemoryGroup:
     version: Version
     limit: int
 
-    def run(self, command: Sequence[str], **options: Any) -> int:
-        """Runs a command in the group; returns its exit status. options: those of Popen."""
+    def start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Starts a command in the group. options: those of Popen."""
         enter = ["sh", "-c", _ENTER, str(self.folder / "cgroup.procs")]
-        return subprocess.run([*enter, *command], check=False, **options).returncode
+        return subprocess.Popen([*enter, *command], **options)
+
+    def run(self, command: Sequence[str], **options: Any) -> int:
+        """Runs a command in the group, `start`; returns its exit status."""
+        return self.start(command, **options).wait()
 
     def peak(self) -> int:
         """Returns the largest number of bytes that were charged to the group."""

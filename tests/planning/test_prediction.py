@@ -12,7 +12,7 @@ from bigtrk.planning.prediction import Task, predict_steps
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 
-SMALL = {"name": "interaction", "hidden": 16, "layers": 2, "recompute": "none"}
+SMALL = {"name": "attention", "hidden": 16, "layers": 2}
 
 
 def compiled(steps: Sequence[Sequence[Task]], world: int = 1, precision: str = "bf16") -> float:

@@ -77,4 +77,4 @@ def test_a_draw_is_measured_and_remembered(tmp_path: Path) -> None:
     (only,) = found["draws"]
     assert told(only) in done.stdout.replace("\n", " ")
     choice = only["runs"][CHOICE]
-    assert 0 < choice["peak_bytes"] <= only["limit_gib"] * 2**30 * only["ranks"]
+    assert 0 < choice["peak_bytes"] <= only["limit_gib"] * 2**30
