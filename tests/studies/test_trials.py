@@ -76,7 +76,7 @@ def test_what_takes_too_much_makes_room_for_what_will_not() -> None:
     """Of those that differ in sectors alone the first fails, and two of about as much memory are
     not tried; where no other is as fast, what is predicted to be twice as slow is tried.
     """
-    needs = [9e9, 8.7e9, 8.65e9, 5e9, 4e9, 3e9]
+    needs = [9.5e9, 9e9, 8.95e9, 5e9, 4e9, 3e9]
     many = [predicted("none", 1 << i, 1.0 + i / 100, memory=b) for i, b in enumerate(needs)]
     slow, slower = predicted("layer", 1, 2.0), predicted("layer", 1, 3.5)
     found = tried_in_turn([*many, slow, slower], lambda one: 1.1 if one.memory > 6e9 else 1.0)
@@ -160,7 +160,7 @@ def test_where_nothing_tried_fits_the_margin_of_predictions_is_left(
     assert status == 0, err
     answer = json.loads(out)
     margin = pytest.approx(answer["budget_bytes"] / answer["memory_bytes"], abs=1e-3)
-    assert (limits[0], limits[-1]) == (0.95, margin)
+    assert (limits[0], limits[-1]) == (0.98, margin)
     assert f"training.memory_gib={answer['budget_bytes'] / 2**30}" in answer["commands"][-1]
 
 
