@@ -35,9 +35,9 @@ STEPS = 3
 SECTORS = (1, 2, 4, 8)
 # What a rival keeps for the backward pass. On a CPU `offload` is `chunk`.
 WAYS = ("model.recompute=none", "model.recompute=layer", "model.recompute=chunk")
-# Particles of events of 40 k to 250 k edges. With smaller ones most of the memory is the process's,
+# Particles of events of 25 k to 140 k edges. With smaller ones most of the memory is the process's,
 # and candidates differ by less of it than has to be left free.
-FEWEST, MOST = 3_000, 9_000
+FEWEST, MOST = 2_000, 6_000
 DOUBTLESS = 1.5  # times the limit: no prediction was ever that far off
 AS_STORED = "training.routing=stored"
 # A rival that keeps all in memory is trained, whatever is predicted of its memory.

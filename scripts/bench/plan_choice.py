@@ -3,7 +3,7 @@
     sudo python -m scripts.bench.plan_choice [--work FOLDER] [--draws 30] [--seed 0]
         [--output FILE] [--publish]
 
-Each draw is of simulated events (40 k to 250 k edges), 1 to 4 ranks, a model, a number of events
+Each draw is of simulated events (25 k to 140 k edges), 1 to 4 ranks, a model, a number of events
 per step, and a limit of memory between what the predictions need least and most. The command that
 is chosen trains three steps, and so does every rival: each recomputation, and `chunk` with edges in
 files beyond that memory, with the events stored in 1, 2, 4 and 8 sectors. Each rank of a run is in
