@@ -85,6 +85,12 @@ def test_what_takes_too_much_makes_room_for_what_will_not() -> None:
     assert found == [many[0], slow]
 
 
+def test_of_sectors_the_fastest_the_fewest_and_the_next_fastest_are_tried() -> None:
+    sectors = [predicted("none", 1 << i, 3.0 - i / 2) for i in range(5)]
+    other = predicted("layer", 1, 1.2)
+    assert tried_in_turn([*sectors, other]) == [sectors[4], sectors[0], other, sectors[3]]
+
+
 def test_short_steps_are_more() -> None:
     assert [trials.steps(seconds) for seconds in (0.01, 0.25, 0.4, 0.5, 60)] == [12, 8, 5, 4, 4]
 
