@@ -57,9 +57,7 @@ class Memory:
 
     @property
     def total(self) -> float:
-        """Returns whole bytes: where edges fill the memory before files, the levers add up to its
-        limit, or to a rounding beyond it.
-        """
+        """Returns whole bytes."""
         return float(math.floor(sum(asdict(self).values())))
 
 
@@ -119,7 +117,9 @@ class CostModel:
         """Returns the bytes of edges that a rank has in files."""
         if self.spills_beyond is None:
             return 0.0
-        room = self.spills_beyond - self._without_edges_away(event, parts, ranks).total
+        # All in all it is at most the whole bytes of the limit: shares of ranks may be fractions.
+        without = self._without_edges_away(event, parts, ranks).total + 1
+        room = math.floor(self.spills_beyond) - without
         return max(0.0, self.away_bytes(event, parts, ranks) - max(0.0, room))
 
     def _without_edges_away(self, event: EventSize, parts: int, ranks: int) -> Memory:
