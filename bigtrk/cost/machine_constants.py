@@ -19,11 +19,11 @@ class MachineConstants(Settings):
     crowding: by how much more than their number the time of yet more ranks grows. waited_for: the
     seconds of a rank for which all others of `ranks_together` wait, over those where all compute.
 
-    Measured separately: process_bytes, group_bytes (what a process takes more beside others),
-    deepspeed_bytes and fsdp2_bytes (what their modules add to a process), zero_bytes (what those of
-    ZeRO 1 to 3 add to that: torch's compiler), network. Not measured: transfer (bytes per second
-    between an accelerator and its host), disk (those that a local disk reads and writes), compiling
-    (the seconds of a CPU's product of bfloat16 of a new shape: 0.3 to 0.7 ms).
+    Measured separately: private_bytes (of a process, without the pages of files), deepspeed_bytes
+    and fsdp2_bytes (what their modules add to them), zero_bytes (what those of ZeRO 1 to 3 add to
+    that: torch's compiler), network. Not measured: transfer (bytes per second between an
+    accelerator and its host), disk (those that a local disk reads and writes), compiling (the
+    seconds of a CPU's product of bfloat16 of a new shape: 0.3 to 0.7 ms).
 
     exceeded: for defaults, the largest ratio of the "memory" and of the "seconds" that runs took to
     those predicted; empty where they were compared with no runs.
@@ -36,8 +36,7 @@ class MachineConstants(Settings):
     ranks_together: int = Field(2, ge=2)
     crowding: float = Field(1.0, gt=0)
     waited_for: float = Field(1.0, gt=0, le=1)
-    process_bytes: int = Field(ge=0)
-    group_bytes: int = Field(0, ge=0)
+    private_bytes: int = Field(ge=0)
     deepspeed_bytes: int = Field(ge=0)
     zero_bytes: int = Field(0, ge=0)
     fsdp2_bytes: int = Field(0, ge=0)
@@ -111,7 +110,7 @@ A100 = MachineConstants(
     accelerator="A100",
     alone=_A100,
     together=_A100,
-    process_bytes=0,
+    private_bytes=0,
     deepspeed_bytes=0,
     network=Network(
         within=Link(latency=1e-5, bandwidth=100e9), between=Link(latency=2e-5, bandwidth=25e9)
@@ -160,8 +159,7 @@ CPU = MachineConstants(
     ),
     crowding=1.07,
     waited_for=0.94,
-    process_bytes=245 * 2**20,
-    group_bytes=23 * 2**20,
+    private_bytes=245 * 2**20,
     deepspeed_bytes=15 * 2**20,
     zero_bytes=46 * 2**20,
     fsdp2_bytes=4 * 2**20,

@@ -302,12 +302,12 @@ class CostModel:
         return saved, peak
 
     def _process_bytes(self) -> float:
-        """Returns the bytes of the interpreter, of what it imports and of its part of a group."""
+        """Returns the bytes of the interpreter and of what it imports."""
         machine, zero = self.machine, self.sharding.zero
-        own = machine.process_bytes + (machine.group_bytes if self.world > 1 else 0)
         if zero is None:
-            return own + (machine.fsdp2_bytes if self.sharding.kind else 0)
-        return own + machine.deepspeed_bytes + (machine.zero_bytes if zero.stage else 0)
+            return machine.private_bytes + (machine.fsdp2_bytes if self.sharding.kind else 0)
+        modules = machine.deepspeed_bytes + (machine.zero_bytes if zero.stage else 0)
+        return machine.private_bytes + modules
 
     def _checkpoint_bytes(self, count: Footprint) -> float:
         """Returns the bytes to write this rank's part of a checkpoint, where host memory counts."""

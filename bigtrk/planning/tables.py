@@ -73,7 +73,7 @@ def show_constants(constants: Row, path: str, console: Console) -> None:
             f"{name} hosts {link['latency'] * 1e6:.0f} us, {figures.count(link['bandwidth'])}byte/s"
             for name, link in constants["network"].items()
         ),
-        "process": figures.memory(constants["process_bytes"]),
+        "process": figures.memory(constants["private_bytes"]),
         "errors of the fit": ", ".join(
             f"{kind} {median(map(abs, found)):.0%}, at most {max(map(abs, found)):.0%}"
             for kind, found in errors.items()

@@ -166,7 +166,7 @@ class EpochRecord(Record):
     steps trained, without the `spikes` left out; time may have ended before all that were planned.
 
     `lr` is the learning rate of the last step, `imbalance` the slowest rank's compute time over the
-    mean's, `peak_memory_bytes` the largest rank's.
+    mean's, `peak_memory_bytes` the largest rank's: on a CPU without the pages of files.
     """
 
     kind: Literal["epoch"] = "epoch"

@@ -1,4 +1,4 @@
-"""The bytes of a process: the interpreter's, those of its part of a group, and of its engine."""
+"""The bytes of a process: its own, and those of its engine's modules."""
 
 import pytest
 
@@ -9,8 +9,7 @@ from bigtrk.training.settings import Configuration
 
 MACHINE = CPU.model_copy(
     update={
-        "process_bytes": 10**10,
-        "group_bytes": 10**9,
+        "private_bytes": 10**10,
         "fsdp2_bytes": 10**8,
         "deepspeed_bytes": 10**7,
         "zero_bytes": 10**6,
@@ -32,10 +31,9 @@ def process(engine: str, world: int, machine: MachineConstants = MACHINE) -> flo
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_process_takes_its_modules_and_beside_others_its_part_of_a_group(engine: str) -> None:
+def test_a_process_takes_its_modules_however_many_ranks_there_are(engine: str) -> None:
     modules = ENGINES[engine][1]
-    assert process(engine, 1) == 10**10 + modules
-    assert process(engine, 2) == process(engine, 3) == 10**10 + 10**9 + modules
+    assert [process(engine, world) for world in (1, 2, 3)] == [10**10 + modules] * 3
 
 
 def test_an_accelerator_s_memory_holds_none_of_them() -> None:

@@ -139,16 +139,14 @@ def _with_network(base: MachineConstants, links: Links, own: Link | None) -> Mac
 
 
 def measure_memory(base: MachineConstants) -> MachineConstants:
-    """Returns the constants with the bytes of a process of this machine, of its part of a group,
-    and of its engines' modules.
+    """Returns the constants with the bytes of a process of this machine, and of its engines'
+    modules.
     """
     samples = [measure_apart([case]).samples[0] for case in MEMORY]
-    bare = base.model_copy(update={"process_bytes": 0})
+    bare = base.model_copy(update={"private_bytes": 0})
     beyond = [sample.peak_bytes - predicted_peak(sample.case, bare) for sample in samples]
     process = max(0, int(median(beyond)))
-    in_group = measure_apart([SMALLEST], 2).samples[0].peak_bytes - samples[0].peak_bytes
-    own = {"process_bytes": process, "group_bytes": max(0, in_group)}
-    fitted = base.model_copy(update={**own, **_modules_bytes(samples[0])})
+    fitted = base.model_copy(update={"private_bytes": process, **_modules_bytes(samples[0])})
     errors = [predicted_peak(s.case, fitted) / s.peak_bytes - 1 for s in samples]
     return fitted.model_copy(update={"fit": {"relative_errors": {"memory": errors}}})
 
