@@ -1,6 +1,8 @@
 """The products of rows, with every instruction set of this processor, against float64."""
 
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.models.kernels import Passes, native, plain
+from bigtrk.native_code import build, compiler
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no C compiler")
 # Rows, what they are multiplied with, and outputs.
@@ -130,3 +133,17 @@ def test_what_is_not_finite_stays_visible() -> None:
     found = results(native, numbers)
     assert found["product"].isnan().any(dim=1).tolist() == [row == 4 for row in range(9)]
     assert found["weights"][:, 2:].isnan().any(dim=1).tolist() == [k == 6 for k in range(7)]
+
+
+def test_compilers_without_bfloat16_products_make_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """GCC 8 has no AVX-512 for bfloat16."""
+    if "clang" in subprocess.check_output([*compiler(), "--version"], text=True):
+        pytest.skip("clang has had them for as long as AVX-512")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "cc -U__GNUC__ -D__GNUC__=8")
+    older = build(*native.CODE)
+    assert older.library is not None, older.problem
+    assert older.library.instructions() == min(len(SETS), 3)
+    assert not hasattr(older.library, "multiply_bf16_avx512_bf16")

@@ -97,7 +97,8 @@ def test_narrow_models_are_corrected_though_much_of_a_step_is_not_their_pass() -
 def test_an_earlier_version_s_calibration_is_to_be_made_again(tmp_path: Path) -> None:
     path = tmp_path / "old.json"
     known = CPU.model_dump(mode="json")
-    with_libraries = {**known, "process_bytes": known.pop("private_bytes")}
+    size = known.pop("private_bytes")
+    with_libraries = {**known, "process_bytes": size}
     first = {"name": "fitted", "accelerator": "cpu", "traffic": 2e10, "cached": 4e10}
     for old in (first, with_libraries):
         write_json(path, old)

@@ -73,7 +73,7 @@ def test_what_is_close_in_prediction_is_tried_once_for_each_layout() -> None:
 
 
 def test_what_takes_too_much_makes_room_for_what_will_not() -> None:
-    """Of those that differ in sectors alone the first fails, and two of about as much memory are
+    """The first of those that differ in sectors alone fails, and two of about as much memory are
     not tried; where no other is as fast, what is predicted to be twice as slow is tried.
     """
     needs = [9.5e9, 9e9, 8.95e9, 5e9, 4e9, 3e9]

@@ -83,29 +83,47 @@ INLINE float normalise(float *row, long h) {
 
 #ifdef __x86_64__
 
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
+// Both GCC and clang compile what stands between the two for a processor with these instructions.
+#ifdef __clang__
+#define BEGIN(set) _Pragma(TEXT(clang attribute push(__attribute__((target(set))), apply_to = function)))
+#define END _Pragma("clang attribute pop")
+#define WIDE AVX512
+#else
+#define BEGIN(set) _Pragma("GCC push_options") _Pragma(TEXT(GCC target(set)))
+#define END _Pragma("GCC pop_options")
+#define WIDE AVX512 ",prefer-vector-width=512"
+#endif
+#define AVX2 "avx2,fma"
+#define AVX512 AVX2 ",avx512f,avx512bw,avx512dq,avx512vl"
+
+BEGIN(AVX2)
 #define SET avx2
 #define LANES 8
 #define HEIGHT 6
 #define VECTORS 2
 #include "sets.h"
+END
 
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
+BEGIN(WIDE)
 #define SET avx512
 #define LANES 16
 #define HEIGHT 6
 #define VECTORS 4
 #include "sets.h"
+END
 
-#pragma GCC target("avx512bf16")
+// GCC 8, which some clusters still have, knows no products of bfloat16.
+#if defined(__clang__) || __GNUC__ >= 11
+#define BF16 1
+BEGIN(WIDE ",avx512bf16")
 #define SET avx512_bf16
 #define LANES 16
 #define HEIGHT 6
 #define VECTORS 4
 #define DOTS
 #include "sets.h"
-#pragma GCC pop_options
+END
+#endif
 
 #endif
 
@@ -117,7 +135,10 @@ long instructions(void) {
     if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
         return 2;
-    return __builtin_cpu_supports("avx512bf16") ? 4 : 3;
+#ifdef BF16
+    if (__builtin_cpu_supports("avx512bf16")) return 4;
+#endif
+    return 3;
 #else
     return 1;
 #endif

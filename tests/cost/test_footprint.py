@@ -1,0 +1,197 @@
+"""What a model keeps and computes of an edge, against what torch saves and closed formulas."""
+
+import itertools
+import weakref
+from collections.abc import Iterator, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from bigtrk.cost.footprint import footprint
+from bigtrk.models.build import make_model
+from bigtrk.models.interaction_gnn import InteractionGNN
+from bigtrk.models.layers.workspace import Recompute
+from bigtrk.models.options import Precision
+from bigtrk.models.protocol import no_exchange
+from bigtrk.models.settings import (
+    AttentionGNNConfig,
+    EdgeMLPConfig,
+    InteractionGNNConfig,
+    ModelConfig,
+)
+from bigtrk.models.stores.store import Block, MemoryStore
+
+NODES, EDGES = 300, 2000
+
+
+def make_inputs(n_edges: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.randn(NODES, 4), torch.randn(n_edges, 6), torch.randint(NODES, (2, n_edges))
+
+
+class Recording(MemoryStore):
+    """Notes the bytes of all rows of edges, those that pass through it, and the rows alive."""
+
+    def __init__(self) -> None:
+        self.rows: list[weakref.ref[Tensor]] = []
+        self.passed = 0
+
+    def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        made = super().new(n_rows, width, dtype, device)
+        self.rows.append(weakref.ref(made))
+        return made
+
+    def blocks(
+        self, n_rows: int, read: Sequence[Tensor], made: Sequence[Tensor]
+    ) -> Iterator[Block]:
+        self.passed += sum(rows.nbytes for rows in (*read, *made))
+        return super().blocks(n_rows, read, made)
+
+    @property
+    def alive(self) -> int:
+        return sum(rows.nbytes for ref in self.rows if (rows := ref()) is not None)
+
+
+def really_saved(config: ModelConfig, n_edges: int) -> int:
+    """Bytes of distinct tensors that are kept for the backward pass: those that autograd keeps,
+    weights and inputs left out, and the edges between layers.
+    """
+    model, inputs, store = make_model(config, 4, 6), make_inputs(n_edges), Recording()
+    if isinstance(model, InteractionGNN):
+        model.keep_edges_in(store)
+    known = {t.untyped_storage().data_ptr() for t in (*inputs, *model.parameters())}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        logits = model(*inputs, NODES, no_exchange)
+    assert logits.grad_fn is not None
+    return sum(kept.values()) + store.alive
+
+
+@pytest.mark.parametrize("recompute", ["none", "layer", "chunk"])
+@pytest.mark.parametrize("hidden", [16, 48])
+def test_saved_activations_are_what_autograd_keeps(hidden: int, recompute: Recompute) -> None:
+    config = InteractionGNNConfig(hidden=hidden, layers=3, recompute=recompute)
+    count = footprint(config, 4, 6, cut=False)
+    more = really_saved(config, 2 * EDGES) - really_saved(config, EDGES)
+    # Beside what the model keeps of an edge: its logit, for the loss.
+    assert float(count.saved[0]) == pytest.approx(more / EDGES + 4, rel=1e-9)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("concatenate", [True, False])
+def test_edges_off_the_device_are_counted_where_they_are(
+    concatenate: bool, precision: Precision
+) -> None:
+    """Bytes kept there, bytes that travel, and what is left on the device."""
+    config = InteractionGNNConfig(
+        hidden=48, layers=3, recompute="offload", concatenate=concatenate, precision=precision
+    )
+    found = []
+    for n_edges in (EDGES, 2 * EDGES):
+        model, store = InteractionGNN(config, 4, 6), Recording()
+        model.keep_edges_in(store)
+        logits = model(*make_inputs(n_edges), NODES, no_exchange)
+        logits.sum().backward()
+        made = 4 * n_edges * 48 * (4 if precision == "fp32" else 2)  # three states, one gradient
+        found.append((made, store.passed))
+        assert len(store.rows) == 4
+    kept, passed = ((more - less) / EDGES for less, more in zip(*found, strict=True))
+    away = footprint(config, 4, 6, cut=False, away_in=2**19)
+    assert float(away.away[0]) == pytest.approx(kept, rel=1e-9)
+    assert float(away.moved[0]) == pytest.approx(passed, rel=1e-9)
+    # What stays of an edge: its logit.
+    assert float(away.saved[0]) == pytest.approx(4, rel=1e-9)
+    here = footprint(config, 4, 6, cut=False)
+    assert float(here.saved[0]) == pytest.approx(kept * 3 / 4 + 4, rel=1e-9)
+    assert not here.away.any()
+    assert not here.moved.any()
+
+
+# What autograd's hooks do not see of an edge: its logit, which the MLP keeps for itself, and its
+# order and column in two sparse matrices.
+LOGIT, MATRICES = 4, 2 * 2 * 8
+
+
+@pytest.mark.parametrize(
+    ("config", "unseen"),
+    [
+        (EdgeMLPConfig(recompute="none"), 0),
+        (EdgeMLPConfig(recompute="chunk"), 0),
+        (AttentionGNNConfig(layers=3, recompute="none"), LOGIT + MATRICES),
+        (AttentionGNNConfig(layers=3, recompute="layer"), LOGIT + MATRICES),
+        (AttentionGNNConfig(layers=3, recompute="layer", precision="bf16"), LOGIT + MATRICES),
+    ],
+    ids=str,
+)
+def test_saved_activations_of_the_other_models(config: ModelConfig, unseen: int) -> None:
+    count = footprint(config, 4, 6, cut=False)
+    more = really_saved(config, 2 * EDGES) - really_saved(config, EDGES)
+    assert float(count.saved[0]) == pytest.approx(more / EDGES + unseen, rel=1e-9)
+
+
+def test_matrix_products_are_those_of_the_formula() -> None:
+    """Encoders, edge and node networks, decoder, counted by hand: 6 passes of 2 per weight-row."""
+    H, L = 32, 3
+    config = InteractionGNNConfig(hidden=H, layers=L, recompute="none")
+    count = footprint(config, 4, 6, cut=False)
+    edge = 6 * H + H * H + L * (2 * H * H + H * H) + H * H * 3 + H
+    node = 4 * H + H * H + L * (2 * 2 * H * H) + (L - 1) * (4 * H * H + H * H)
+    forward = 2 * (edge * EDGES + node * NODES)
+    # Backward does it twice more, but for the gradients of the input features; of the nodes it
+    # computes again what they add to edges, and their last product.
+    inputs = 2 * (6 * H * EDGES + 4 * H * NODES)
+    again = 2 * NODES * (L * 2 * 2 * H * H + (L - 1) * H * H)
+    expected = 3 * forward - inputs + again
+    assert float(count.flops @ [EDGES, NODES, NODES, 1]) == pytest.approx(expected)
+
+
+def test_recomputing_and_bf16_save_what_was_measured() -> None:
+    """An edge keeps what each of 8 layers reads, and with "none" 13 products, in float32 rows of
+    hidden 64; input features and statistics come on top.
+    """
+    saved = {}
+    for recompute, precision in itertools.product(["none", "layer"], ["fp32", "bf16"]):
+        config = InteractionGNNConfig.model_validate(
+            {"hidden": 64, "layers": 8, "recompute": recompute, "precision": precision}
+        )
+        count = footprint(config, 4, 6, cut=False)
+        saved[recompute, precision] = float(count.saved[0]) / 256
+    assert saved["none", "fp32"] == pytest.approx(8 + 13, rel=0.02)
+    assert saved["layer", "fp32"] == pytest.approx(8, rel=0.02)
+    assert saved["layer", "bf16"] == pytest.approx(4, rel=0.02)
+
+
+@pytest.mark.parametrize("hidden", [32, 64, 100])
+def test_a_gpu_s_launches_and_scratch_are_counted(hidden: int) -> None:
+    """Beside the edges between layers there are the parts of the weights' gradients."""
+    config = InteractionGNNConfig.model_validate(
+        {"hidden": hidden, "layers": 4, "recompute": "layer", "precision": "bf16"}
+    )
+    shallow = config.model_copy(update={"layers": 3})
+    deep, less = (footprint(one, 4, 6, cut=False, on_gpu=True) for one in (config, shallow))
+    # Forward: the pass and its sums; backward: those, and the sums over programs.
+    more = (deep.operations - less.operations)[3]
+    assert not deep.operations[:3].round(6).any(), "as many whatever the size"
+    of_cpu = footprint(config, 4, 6, cut=False)
+    assert more < (of_cpu.operations - footprint(shallow, 4, 6, cut=False).operations)[3]
+    width = 1 << (hidden - 1).bit_length()
+    programs = 2**16 // width
+    parts = programs * (3 * hidden + 1) * hidden * 4
+    kept = programs * 128 * (2 * hidden + 4)
+    scratch = deep.live[:, 3].max() - of_cpu.live[:, 3].max()
+    assert scratch == pytest.approx(parts + kept, rel=0.05)
+
+
+def test_wide_networks_have_no_fused_passes() -> None:
+    wide = InteractionGNNConfig(hidden=512, layers=2, recompute="layer")
+    fused = wide.model_copy(update={"hidden": 256})
+    for config, differs in ((wide, False), (fused, True)):
+        on_gpu, on_cpu = (footprint(config, 4, 6, cut=False, on_gpu=gpu) for gpu in (True, False))
+        assert (on_gpu.operations[3] != pytest.approx(on_cpu.operations[3])) == differs
