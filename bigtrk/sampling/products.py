@@ -17,9 +17,10 @@ from bigtrk.sampling.draws import distinct_below, drawn
 from bigtrk.sampling.subgraphs import InEdges, Rows
 from bigtrk.sampling.walk import Bulk, Walk
 
-# torch warns at a process's first such matrix that they are in beta.
+# torch warns at a process's first such matrix that they are in beta. This one takes no memory: huge
+# pages are asked for (parallel/host.py) before torch's first allocation.
 with warnings.catch_warnings(action="ignore"):
-    torch.eye(1).to_sparse_csr()
+    torch.empty((1, 1), layout=torch.sparse_csr, device="meta")
 
 
 class _Ones(NamedTuple):
