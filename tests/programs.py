@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ MAINS = {
     "bigtrk/train.py": train.main,
 }
 CHECKOUT = Path(bigtrk.__file__).parent.parent
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_OWN_PORTS = iter(range(12000 + 500 * _WORKER, 12500 + 500 * _WORKER))
 _RUN_IN_ONE = """
 import gc, json, sys
 from tests.programs import MAINS
@@ -81,7 +84,11 @@ def run_shell(command: str, folder: Path, timeout: float = 600) -> str:
 
 
 def free_port() -> int:
-    """A port that no other job of this machine has."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that no other job of this machine has, nor gets: below those that the kernel hands out
+    (a rank that waited for an absent one met a store of another test there), and of this worker.
+    """
+    for port in _OWN_PORTS:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("all ports of this worker are used up")
