@@ -5,7 +5,7 @@
 Sides alternate, each in a process that has done nothing else but a warm-up, with equal threads and
 allocator settings: bigtrk's (parallel/host.py), and with all freed memory kept, which is fastest
 where the system gives memory slowly. Memory is the peak above what the process held before its
-first step; `kept` what autograd keeps between forward and backward; the error that of the logits
+first step; `kept` what the process holds between forward and backward; the error that of the logits
 against the reference in float64, relative to their spread. The last line is one JSON object with
 the ratios of the reference to bigtrk at 300,000 edges, hidden 64, 8 layers, bigtrk's allocator
 settings; the file has those of the other settings too.
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -149,22 +150,19 @@ def _few(inputs: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]
 
 
 def kept(case: Case) -> int:
-    """Counts bytes of distinct storage that autograd keeps between forward and backward."""
+    """Measures the bytes that a model holds between forward and backward, logits and all."""
     model, _ = models(case)
-    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    held: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            held[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
     inputs = graph(case)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        logits = logits_of(model, inputs)
+    logits_of(model, _few(inputs))
+    before = resident()
+    logits = logits_of(model, inputs)
     assert logits.requires_grad
-    return sum(held.values())
+    return resident() - before
+
+
+def resident() -> int:
+    """Returns the bytes of this process that are in memory now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def error(case: Case) -> float:
