@@ -106,8 +106,8 @@ def _evaluate_model(
     from bigtrk.parallel.host import configure_process
     from bigtrk.parallel.process_group import process_group
     from bigtrk.parallel.ranks import discover
-    from bigtrk.records.run_folder import RUN
-    from bigtrk.reports import read_run, show_evaluation, write_evaluation_html
+    from bigtrk.records.run_folder import RUN, read_run_if_any
+    from bigtrk.reports import show_evaluation, write_evaluation_html
     from bigtrk.reports.model_card.write import refresh_card
     from bigtrk.training.evaluation.evaluate import evaluate_run
     from bigtrk.training.evaluation.evaluated_model import evaluated_configuration
@@ -121,8 +121,6 @@ def _evaluate_model(
         if (run_of(run) / RUN).is_file():
             refresh_card(run_of(run))
         if html:
-            write_evaluation_html(
-                evaluation, html, read_run(run) if (run / RUN).is_file() else None
-            )
+            write_evaluation_html(evaluation, html, read_run_if_any(run_of(run)))
         content = evaluation.model_dump(mode="json")
         print_result(content, as_json, lambda: show_evaluation(evaluation, console))

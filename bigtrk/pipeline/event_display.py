@@ -19,7 +19,7 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.pipeline.scoring import load_scorer
 from bigtrk.pipeline.stages import CLASSIFIER, classified, load_pipeline
 from bigtrk.records.pipeline_folder import is_pipeline
-from bigtrk.records.run_folder import RUN, read_run
+from bigtrk.records.run_folder import read_run_if_any
 from bigtrk.reports.display.layers import EventPicture
 from bigtrk.reports.display.page import write_display_html
 from bigtrk.tracks.builders.builder import ScoredGraph, TrackBuilder
@@ -29,6 +29,7 @@ from bigtrk.tracks.evaluation import budget_matching, listed_particles
 from bigtrk.tracks.judging import true_particles
 from bigtrk.tracks.matching import Criteria, Particles, match_tracks
 from bigtrk.tracks.overlaps import Ids
+from bigtrk.training.run_folder import run_of
 from partition.one_event import CutSettings, divide
 from partition.partitioners import Method
 
@@ -73,7 +74,7 @@ def display_event(
     """
     whole = is_pipeline(folder)
     found = (_by_pipeline if whole else _by_model)(folder, data, options, device)
-    run = folder / CLASSIFIER if whole else folder
+    run = folder / CLASSIFIER if whole else run_of(folder)
     tracks = found.builder(found.edges, options.criteria.min_hits)
     picture = EventPicture(
         position=found.edges.position,
@@ -89,9 +90,10 @@ def display_event(
         f"{options.criteria.pt_min:g} GeV",
         "sectors": "not cut" if options.parts is None else f"{options.parts}, by METIS",
     }
-    of = read_run(run) if (run / RUN).is_file() else None
+    if run == folder.parent:
+        told["weights"] = printable(folder.name)
     judged = _judged(picture, found, options.criteria)
-    write_display_html(page, found.graph.name, judged, told, of)
+    write_display_html(page, found.graph.name, judged, told, read_run_if_any(run))
 
 
 def _by_model(folder: Path, data: Path, options: DisplayOptions, device: torch.device) -> _Scored:

@@ -167,5 +167,10 @@ def metrics_record(line: Line) -> MetricsRecord:
             return parse(ValidationRecord, line.content, line.place)
 
 
+def read_run_if_any(folder: Path) -> Run | None:
+    """Reads a run folder, as `read_run` does; None where there is no run."""
+    return read_run(folder) if (folder / RUN).is_file() else None
+
+
 def _ascending(found: dict[int, Kind]) -> tuple[Kind, ...]:
     return tuple(found[key] for key in sorted(found))

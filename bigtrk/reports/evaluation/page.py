@@ -18,7 +18,7 @@ from bigtrk.reports.facts import facts, sentence
 
 def write_evaluation_html(record: EvaluationRecord, path: Path, run: Run | None = None) -> None:
     """Writes the page of one evaluation to `path`, atomically. run: whose model was evaluated."""
-    name = run.folder.resolve().name if run else "the model"
+    name = _model_name(record, run)
     known = facts(run) if run else {}
     of_data = {
         "evaluated on": f"{record.events} events of {record.data}",
@@ -38,6 +38,13 @@ def write_evaluation_html(record: EvaluationRecord, path: Path, run: Run | None 
     )
 
 
+def _model_name(record: EvaluationRecord, run: Run | None) -> str:
+    if run is None:
+        return "the model"
+    name = run.folder.resolve().name
+    return f"{name}, {record.weights}" if record.weights else name
+
+
 def evaluation_sections(name: str, record: EvaluationRecord, run: Run | None) -> str:
     """Makes the sections of plots of an evaluation; `name` goes into their titles. run: for the
     command that uses the best cut.
@@ -54,16 +61,16 @@ def evaluation_sections(name: str, record: EvaluationRecord, run: Run | None) ->
 
 def _best_cut(record: EvaluationRecord, run: Run | None) -> str:
     """Says which cut makes the best tracks, and the command that uses it or that finds it."""
-    folder = shlex.quote(str(run.folder)) if run else "RUN"
+    model = shlex.quote(str(run.folder / (record.weights or ""))) if run else "RUN"
     tracks = record.tracks
     best = best_scan(tracks.scan) if tracks else None
     if tracks is None or best is None:
         told = "To see tracks by other cuts, and the best one:"
-        command = f"bigtrk evaluate {folder} {shlex.quote(record.data)} --tracks --scan-cuts"
+        command = f"bigtrk evaluate {model} {shlex.quote(record.data)} --tracks --scan-cuts"
     else:
         told = f"The best cut for tracks is {best.score_cut:g}. To use it:"
         command = (
-            f"bigtrk infer {folder} GRAPHS TRACKS --builder {shlex.quote(tracks.builder)} "
+            f"bigtrk infer {model} GRAPHS TRACKS --builder {shlex.quote(tracks.builder)} "
             f"--score-cut {best.score_cut:g}"
         )
     return f"<p>{escape(told)} <code>{escape(command)}</code></p>"
