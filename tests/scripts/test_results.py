@@ -32,6 +32,7 @@ SCRIPTS = {
     "parity.parity_matrix": [],
     "parity.parity_models": [],
     "parity.unchanged_training": [],
+    "parity.whole_and_sectors": ["events"],
     "physics.builders_table": ["pipeline", "events"],
     "physics.gradient_audit": ["npz", "event1000"],
     "physics.graph_builders_table": ["pipeline", "events", "test", "out"],
