@@ -25,6 +25,7 @@ from bigtrk.models.kernels import (
     triton_partials,
     triton_sums,
 )
+from tests.models.ptx import atomics
 
 TYPES = {"*fp32": torch.float32, "*bf16": torch.bfloat16}
 MODULES = {
@@ -68,7 +69,6 @@ FLOAT32 = (
 # Numbers that Triton knows to be multiples of 16 where the rows' width is.
 STRIDES = "rows_of_program", "first_stride", "of_state_stride"
 COUNTS = "n_rows", "n_partials", "n_lines", *STRIDES
-ATOMICS = re.compile(r"^\s*(?:@!?%\w+\s+)?((?:atom|red)\.\S+)", re.MULTILINE)
 
 
 def constants_of(
@@ -95,14 +95,25 @@ def constants_of(
     if layers < 2:
         absent += ["second", "second_bias", "of_second", "of_second_bias"]
     if MODULES[name] is triton_kernels:
-        values["height"] = max(1, 2048 // size.width)
+        values["height"], values["width"] = schedule.feature_tile(hidden)
         absent += [] if "ends" in options else ENDS
     if name == "forward":
-        values["height"] *= 2
+        values["height"] = schedule.forward_rows(hidden, TYPES[rows])
     if name == "sum_at_ends":
         values["width"] = schedule.summed_columns(hidden, TYPES[rows])
     values |= dict.fromkeys(absent)
     return {key: value for key, value in values.items() if key in names}
+
+
+def launch_options(name: str, hidden: int, rows: str) -> dict[str, int]:
+    """The options of a kernel's launch, which the compiler takes."""
+    if MODULES[name] is triton_kernels:
+        return {"num_warps": schedule.FEATURE_WARPS}
+    if MODULES[name] is not triton_edges:
+        return {"num_warps": schedule.SUM_WARPS}
+    warps = schedule.tile(hidden, TYPES[rows]).warps
+    stages = {"num_stages": schedule.BACKWARD_STAGES} if name == "backward" else {}
+    return {"num_warps": warps, "maxnreg": schedule.REGISTERS, **stages}
 
 
 def compiled(
@@ -123,17 +134,9 @@ def compiled(
         if type_.startswith("*") or (argument in STRIDES and hidden % 16 == 0)
     }
     source = ASTSource(kernel, signature, constants, aligned)
-    warps = schedule.tile(hidden, TYPES[rows]).warps if MODULES[name] is triton_edges else 1
-    if MODULES[name] is triton_kernels:
-        warps = 4
-    chosen = {"num_warps": warps}
-    if MODULES[name] is triton_edges:
-        chosen["maxnreg"] = schedule.REGISTERS
-    if name == "backward":
-        chosen["num_stages"] = schedule.BACKWARD_STAGES
     log, target = io.StringIO(), GPUTarget("cuda", capability, 32)
     with contextlib.redirect_stdout(log):
-        made = compile_source(source, target=target, options=chosen)
+        made = compile_source(source, target=target, options=launch_options(name, hidden, rows))
     said = log.getvalue()
     return {
         "kernel": name,
@@ -142,7 +145,7 @@ def compiled(
         "options": options,
         "rows": rows,
         "capability": capability,
-        "atomics": ATOMICS.findall(made.asm["ptx"]),
+        "atomics": atomics(made.asm["ptx"]),
         "registers": _number(r"Used (\d+) registers", said),
         "spilled": _number(r"(\d+) bytes spill stores", said),
         "shared": made.metadata.shared,

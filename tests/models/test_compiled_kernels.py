@@ -3,12 +3,17 @@
 The interpreter takes what the compiler refuses, and knows neither registers nor atomics.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from bigtrk.models.kernels import triton_passes
+from tests.models import fused
 from tests.models.compiled import CAPABILITIES, OPTIONS, ROWS, Case, compiled, every_case
+from tests.models.test_kernels import CALLS
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.gpu
@@ -39,3 +44,36 @@ def test_kernels_compile_without_atomics_and_spills(tmp_path: Path, rows: str) -
 def test_every_kernel_and_option(tmp_path: Path, hidden: int, capability: int) -> None:
     cases = every_case(hidden, capability)
     assert_good(compiled(cases, tmp_path), len(cases))
+
+
+class Noting:
+    """Stands for a kernel: notes the names and values of its launch, and computes nothing."""
+
+    def __init__(self) -> None:
+        self.launched: list[dict[str, Any]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return lambda *_, **named: self.launched.append(named)
+
+
+@pytest.mark.parametrize("hidden", [64, 100])
+@pytest.mark.parametrize("rows", ROWS)
+def test_what_is_compiled_is_what_is_launched(
+    monkeypatch: pytest.MonkeyPatch, hidden: int, rows: str
+) -> None:
+    from tests.models.compile_triton import MODULES, TYPES, constants_of, launch_options
+
+    kernels = {name: getattr(module, name) for name, module in MODULES.items()}
+    noting = {name: Noting() for name in kernels}
+    for name, module in MODULES.items():
+        monkeypatch.setattr(module, name, noting[name])
+    inputs = fused.make(fused.Case(hidden=hidden, dtype=TYPES[rows]))
+    fused.computed(inputs)
+    for call in CALLS:
+        call(triton_passes, torch.clone(inputs.after), inputs.inputs[0], None)
+    for name, kernel in kernels.items():
+        constants = constants_of(name, kernel.arg_names, hidden, 2, ["encoded"], rows)
+        given = {key: value for key, value in constants.items() if value is not None}
+        assert noting[name].launched, name
+        for launched in noting[name].launched:
+            assert launched == given | launch_options(name, hidden, rows), name

@@ -17,6 +17,7 @@ from bigtrk.models.kernels.schedule import (
     BACKWARD_STAGES,
     MOST_LAYERS,
     REGISTERS,
+    SUM_WARPS,
     WIDEST,
     block_rows,
     forward_rows,
@@ -177,7 +178,7 @@ def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: 
         layers=len(grads) // 2,
         hidden=hidden,
         width=tile(hidden, partials.dtype).width,
-        num_warps=1,
+        num_warps=SUM_WARPS,
     )
 
 

@@ -16,6 +16,11 @@ BLOCK_BYTES, BLOCK_ROWS = 2**15, 128
 # Their programs times the rows' width: enough for every GPU of today, and their partial sums of
 # the weights' gradients stay a few hundred MB.
 PROGRAMS = 2**16
+# Features of a program of a pass without products, and its warps. Compiled for an H100, each of its
+# 128 threads then needs at most 54 registers and reads rows 16 bytes at a time; with twice as many
+# features it needs up to 96 registers.
+FEATURES, FEATURE_WARPS = 2048, 4
+SUM_WARPS = 1  # more would sum a row's tile in another order
 # Of a row, which a sum of edges at nodes reads at a time: a line of a GPU's caches.
 SUMMED_BYTES = 128
 
@@ -47,6 +52,12 @@ def tile(hidden: int, dtype: torch.dtype) -> Tile:
     # Products of float32 are not of tensor cores, and need more registers.
     side = min(width // 2, 32) if dtype == torch.float32 else min(width, 64)
     return Tile(width, 16, 16, max(16, side), max(2, min(width // 16, 8)))
+
+
+def feature_tile(hidden: int) -> tuple[int, int]:
+    """Returns height and width of the tile of a pass without products, over rows [H]."""
+    width = 1 << (hidden - 1).bit_length()
+    return max(1, FEATURES // width), width
 
 
 def forward_rows(hidden: int, dtype: torch.dtype) -> int:

@@ -13,14 +13,10 @@ from bigtrk.console import warn_once
 from bigtrk.models.kernels import counted, plain
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.plain import Ends
-from bigtrk.models.kernels.schedule import summed_columns
+from bigtrk.models.kernels.schedule import FEATURE_WARPS, SUM_WARPS, feature_tile, summed_columns
 from bigtrk.models.kernels.work import Shape, assumed_edges
 
 TYPES = torch.float32, torch.bfloat16
-# Features per program. Compiled for an H100, each of its 128 threads then needs at most 54
-# registers and reads rows 16 bytes at a time; with twice as many features it needs up to 96
-# registers.
-TILE = 2048
 
 # torch has kernels for these.
 add_rows, add_sum = plain.add_rows, plain.add_sum
@@ -116,7 +112,7 @@ def sum_at_ends(
             adds=adds,
             hidden=hidden,
             width=width,
-            num_warps=1,  # more would sum a row's tile in another order
+            num_warps=SUM_WARPS,
         )
 
 
@@ -128,8 +124,14 @@ def _call(name: str, *tensors: Tensor | None) -> None:
     assert rows is not None
     assert all(tensor is None or tensor.is_contiguous() for tensor in tensors), name
     n_rows, hidden = rows.shape
-    width = 1 << (hidden - 1).bit_length()
-    height = max(1, TILE // width)
+    height, width = feature_tile(hidden)
     kernel = getattr(triton_kernels, name)[(-(-n_rows // height),)]
     with torch.cuda.device_of(rows):  # Triton starts on the current device
-        kernel(*tensors, n_rows, hidden=hidden, height=height, width=width)
+        kernel(
+            *tensors,
+            n_rows,
+            hidden=hidden,
+            height=height,
+            width=width,
+            num_warps=FEATURE_WARPS,
+        )
