@@ -119,7 +119,7 @@ def show(findings: dict[str, Any], console: Console) -> None:
     in_c = [f"{name}: {_in_c(**built)}" for name, built in findings["compiled"].items()]
     _show_lines("In C on CPUs", in_c, console)
     for warning in findings["warnings"]:
-        console.print(Text(f"Warning: {warning}", style="yellow"))
+        console.print(Text(f"Warning: {warning}", style="yellow"), soft_wrap=True)
     _show_lines("To get what is missing", findings["commands"], console)
     _show_lines("To get what is optional", findings["optional_commands"], console)
     console.print(Text(_verdict(findings["ready"]), style="bold"))

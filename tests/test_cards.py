@@ -1,13 +1,15 @@
 """What is said of GPUs that cannot be used well, without one."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from bigtrk import console, doctor
+from bigtrk import console
 from bigtrk.cards import Card, no_network, old_driver, plain_cards, problems, small_cards
+from bigtrk.errors import InputError
 from bigtrk.models.kernels import fused, passes_for, plain, triton_passes
 from tests.programs import run_here
 
@@ -23,16 +25,62 @@ class Properties(NamedTuple):
     total_memory: int
 
 
-@pytest.fixture
-def v100(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A host with an old GPU of little memory, on which no tensor can be made."""
-    told = Properties("Tesla V100", 7, 0, 4 * 2**30)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+H200 = Properties("NVIDIA H200", 9, 0, 141 * 2**30)
+# A host by what `pretend` takes, and what is said of it.
+BAD_HOSTS: dict[str, tuple[dict[str, Any], str]] = {
+    "capability": (
+        {"card": Properties("Tesla V100", 7, 0, 16 * 2**30)},
+        "on Tesla V100 (7.0): compiled ones need compute capability 8.0",
+    ),
+    "memory": (
+        {"card": Properties("NVIDIA RTX A2000", 8, 6, 6 * 2**30)},
+        "NVIDIA RTX A2000 has 6.0 GiB, in which few events fit whole: bigtrk plan --memory 6.0",
+    ),
+    "driver": (
+        {"card": None, "driver": 11040},
+        "torch is built for CUDA 12.8, and the driver knows CUDA 11.4 at most, so no GPU is used",
+    ),
+    "network": (
+        {"card": H200, "chosen": "ib0"},
+        "NCCL_SOCKET_IFNAME=ib0 names no network interface of this host, which has lo, eth0",
+    ),
+}
+
+
+def pretend(
+    monkeypatch: pytest.MonkeyPatch,
+    card: Properties | None,
+    driver: int = 13000,
+    interfaces: Sequence[str] = ("lo", "eth0"),
+    chosen: str | None = None,
+) -> None:
+    """Has torch for CUDA 12.8 see a card, or none, and the system have these network interfaces, of
+    which NCCL_SOCKET_IFNAME is `chosen`. No tensor can be made on the card.
+    """
+
+    def refuse(_: object) -> None:
+        raise InputError("there is no card")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: card is not None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: told)
-    monkeypatch.setattr(triton_passes, "_installed", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    monkeypatch.setattr(torch.cuda, "set_device", refuse)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: driver, raising=False)
+    monkeypatch.setattr(socket, "if_nameindex", lambda: list(enumerate(interfaces, start=1)))
+    monkeypatch.delenv("DS_ACCELERATOR", raising=False)
+    monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("NCCL_SOCKET_IFNAME", chosen)
     monkeypatch.setattr(console, "_warned", set())
+
+
+@pytest.fixture
+def v100(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A host with an old GPU of little memory."""
+    pretend(monkeypatch, Properties("Tesla V100", 7, 0, 4 * 2**30))
+    monkeypatch.setattr(triton_passes, "_installed", lambda: True)
     triton_passes._is_plain.cache_clear()
     yield
     triton_passes._is_plain.cache_clear()
@@ -76,23 +124,51 @@ def test_amds_take_plain_passes_whatever_their_capability(
     assert said.endswith("slower, on AMD Instinct MI300X: compiled ones are NVIDIA's")
 
 
-@pytest.mark.usefixtures("v100")
-def test_doctor_says_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "machine", lambda: {"cores": 1, "accelerator": "Tesla V100"})
-    said = doctor.examine()["warnings"]
-    assert any("Tesla V100 (7.0)" in line for line in said)
-    assert any("has 4.0 GiB" in line for line in said)
-
-
-def test_a_training_says_it_at_its_start(
+def warnings_at_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(console, "_warned", set())
-    monkeypatch.setattr("bigtrk.train.problems", lambda several_hosts: {"x": f"is {several_hosts}"})
+) -> list[str]:
+    """The lines of a training's start, which ends for want of a card or of its data."""
     command = ["bigtrk", "train", "data.train=[nowhere]"]
     status, _, err = run_here(command, monkeypatch, capsys)
     assert status == 2
-    assert "warning: is False" in err
+    return [line for line in err.splitlines() if line.startswith("bigtrk: warning: ")]
+
+
+@pytest.mark.parametrize("problem", BAD_HOSTS)
+def test_doctor_says_it_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], problem: str
+) -> None:
+    host, said = BAD_HOSTS[problem]
+    pretend(monkeypatch, **host)
+    _, out, _ = run_here(["bigtrk", "doctor"], monkeypatch, capsys)
+    [line] = [line for line in out.splitlines() if line.startswith("Warning: ")]
+    assert said in line
+
+
+@pytest.mark.parametrize("problem", BAD_HOSTS)
+def test_a_training_says_it_at_its_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], problem: str
+) -> None:
+    host, said = BAD_HOSTS[problem]
+    pretend(monkeypatch, **host)
+    [line] = warnings_at_start(monkeypatch, capsys)
+    assert said in line
+
+
+@pytest.mark.parametrize(("ranks_of_host", "lines"), [(1, 1), (2, 0)])
+def test_a_loopback_alone_is_named_to_ranks_of_several_hosts(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ranks_of_host: int,
+    lines: int,
+) -> None:
+    pretend(monkeypatch, H200, interfaces=("lo",))
+    place = {"RANK": 0, "WORLD_SIZE": 2, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": ranks_of_host}
+    for name, value in place.items():
+        monkeypatch.setenv(name, str(value))
+    found = warnings_at_start(monkeypatch, capsys)
+    assert len(found) == lines
+    assert all("no network interface but the loopback" in line for line in found)
 
 
 def test_little_memory_leads_to_a_plan() -> None:
