@@ -61,7 +61,7 @@ def roofline(configuration: Configuration, nodes: int, edges: int) -> RooflineRe
     name = accelerator()
     sheet = data_sheet(name)
     if sheet is None and name != "cpu":
-        known = ", ".join(one.name for one in DATA_SHEETS)
+        known = ", ".join(DATA_SHEETS)
         warn_once(
             "data sheet",
             f"reports will have no MFU of {name}, since data sheets of {known} alone are known",

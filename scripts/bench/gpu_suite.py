@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -181,7 +182,7 @@ def main() -> None:
         if "graph" in part:
             Screen(width=120).print(table(part))
     sheet = data_sheet(accelerator())
-    facts = {"triton": version("triton"), "data_sheet": sheet and sheet._asdict()}
+    facts = {"triton": version("triton"), "data_sheet": sheet and asdict(sheet)}
     results.write(summary(found), **facts, **found)
     if "tests" in found and not found["tests"]["passed"]:
         complain("tests of GPUs failed")

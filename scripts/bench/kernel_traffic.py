@@ -20,6 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ import torch
 from rich.table import Table
 
 from bigtrk.console import Screen, exit_on_bad_input, follow, say
-from bigtrk.cost.data_sheets import A100, DATA_SHEETS
+from bigtrk.cost.data_sheets import A100, WHOLE_SHEETS
 from bigtrk.graphs.sector import edge_order
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.models.kernels import schedule
@@ -79,14 +80,14 @@ def rows_of(name: str, graph: Graph, registers: dict[tuple[int, str], int]) -> l
     for hidden, (precision, dtype) in itertools.product(HIDDEN, TYPES.items()):
         shape, warps = shape_of(hidden, dtype), schedule.tile(hidden, dtype).warps
         used = registers[hidden, precision]
-        at_work = {sheet.name: sheet.programs_at_work(warps, used) for sheet in DATA_SHEETS}
+        at_work = {sheet.name: sheet.programs_at_work(warps, used) for sheet in WHOLE_SHEETS}
         size = {"graph": name, "nodes": graph.n_nodes, "edges": graph.n_edges}
         case = {**size, "hidden": hidden, "precision": precision}
         by_share = {}
         for share in (1.0, 0.5):
             in_l2 = all(
                 at_work[sheet.name] * shape.block_bytes() <= share * sheet.l2_bytes
-                for sheet in DATA_SHEETS
+                for sheet in WHOLE_SHEETS
             )
             found = launches(graph, shape, at_work[A100.name], share * A100.l2_bytes)
             by_share[share] = [
@@ -107,7 +108,7 @@ def row_of(launch: str, work: Work, in_l2: bool, bf16: bool) -> Row:
             "flops_per_second": sheet.attainable(intensity, bf16),
             "seconds": max(work.flops / sheet.flops(bf16), moved / sheet.bandwidth),
         }
-        for sheet in DATA_SHEETS
+        for sheet in WHOLE_SHEETS
     }
     return {
         "launch": launch,
@@ -208,7 +209,7 @@ def main() -> None:
         summary(rows, steps, found),
         worst_ratio_half_the_l2=max(row["ratio_half_the_l2"] for row in rows),
         l2_megabytes=A100.l2_bytes / 1e6,
-        data_sheets=[sheet._asdict() for sheet in DATA_SHEETS],
+        data_sheets=[asdict(sheet) for sheet in WHOLE_SHEETS],
         rows=rows,
         launches=[
             {"options": options, "edges": n, "ranges": places} for options, n, places in steps

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bigtrk.cost.data_sheets import A100
 from bigtrk.models.kernels import schedule
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Ends, Reads, Shape
 
 Integers = NDArray[np.int64]
-FORWARD_HEIGHTS = 2  # of a tile, in the forward pass
-SUMS_AT_WORK = 108 * 32  # programs of one warp that an A100 runs at once
+SUMS_AT_WORK = 32 * A100.processors  # programs of one warp that an A100 runs at once
 
 
 def reads(rows: Integers, time: Integers, window: float) -> Reads:
@@ -50,7 +50,7 @@ class Graph:
 
     def forward(self, shape: Shape, l2_bytes: float) -> Ends:
         """Counts the rows of nodes that the forward pass reads, a tile at a time."""
-        height = FORWARD_HEIGHTS * schedule.tile(shape.hidden, shape.dtype).height
+        height = schedule.forward_rows(shape.hidden, shape.dtype)
         # An edge's streams, and at most the rows of both ends.
         of_edge = (shape.inputs + 3) * shape.row
         edge = np.arange(self.n_edges)

@@ -3,7 +3,7 @@
 import pytest
 
 from bigtrk import console
-from bigtrk.cost.data_sheets import A100, H200, data_sheet
+from bigtrk.cost.data_sheets import A100, H100, H200, data_sheet
 from bigtrk.training import costs
 from bigtrk.training.costs import operations, roofline
 from bigtrk.training.settings import Configuration
@@ -50,12 +50,10 @@ def test_a_gpu_without_a_data_sheet_is_named_once(
     for _ in range(2):
         assert roofline(SETTINGS, NODES, EDGES) is None
     [said] = capsys.readouterr().err.splitlines()
-    assert "no MFU of AMD Instinct MI300X, since data sheets of A100, H100, H200 alone" in said
+    assert "no MFU of AMD Instinct MI300X, since data sheets of NVIDIA A100-SXM4-40GB, " in said
 
 
 def test_a_data_sheet_bounds_a_kernel() -> None:
-    assert data_sheet("NVIDIA A100-SXM4-40GB") is A100
-    assert data_sheet("AMD Instinct MI300X") is None
     ridge = 989e12 / 4.8e12
     assert H200.attainable(ridge / 2, bf16=True) == pytest.approx(989e12 / 2)
     assert H200.attainable(2 * ridge, bf16=True) == 989e12
@@ -63,3 +61,55 @@ def test_a_data_sheet_bounds_a_kernel() -> None:
     # 65,536 registers: two programs of four warps with 255 of them a thread.
     assert A100.programs_at_work(warps=4, registers=255) == 2 * 108
     assert A100.programs_at_work(warps=8, registers=255) == 108
+
+
+@pytest.mark.parametrize(
+    ("device", "bandwidth", "bf16", "fp32"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 1555, 312, 19.5),
+        ("NVIDIA A100-PCIE-40GB", 1555, 312, 19.5),
+        ("NVIDIA A100-SXM4-80GB", 2039, 312, 19.5),
+        ("NVIDIA A100 80GB PCIe", 1935, 312, 19.5),
+        ("NVIDIA H100 80GB HBM3", 3350, 989, 67),
+        ("NVIDIA H100 PCIe", 2000, 756, 51),
+        ("NVIDIA H100 NVL", 3900, 835, 60),
+        ("NVIDIA H200", 4800, 989, 67),
+        ("NVIDIA H200 NVL", 4800, 835, 60),
+        ("NVIDIA GH200 480GB", 4000, 989, 67),
+    ],
+)
+def test_each_form_of_a_gpu_has_its_own_data_sheet(
+    monkeypatch: pytest.MonkeyPatch, device: str, bandwidth: float, bf16: float, fp32: float
+) -> None:
+    """bandwidth: GB/s; bf16, fp32: TFLOP/s."""
+    sheet = data_sheet(device)
+    assert sheet is not None
+    assert sheet.bandwidth == bandwidth * 1e9
+    assert (sheet.flops(bf16=True), sheet.flops(bf16=False)) == (bf16 * 1e12, fp32 * 1e12)
+    monkeypatch.setattr(costs, "accelerator", lambda: device)
+    found = roofline(SETTINGS, NODES, EDGES)
+    assert found is not None
+    assert (found.gpu, found.bytes_per_second) == (sheet.name, sheet.bandwidth)
+
+
+def test_the_sheets_of_counted_kernels_are_those_of_their_devices() -> None:
+    names = ("NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200")
+    assert [data_sheet(name) for name in names] == [A100, H100, H200]
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
+        "NVIDIA A100-SXM-64GB",
+        "NVIDIA A100X",
+        "NVIDIA H100 80GB HBM2e",
+        "NVIDIA GH200 144G HBM3e",
+        "NVIDIA H20",
+        "NVIDIA B200",
+        "AMD Instinct MI300X",
+        "cpu",
+    ],
+)
+def test_no_device_has_the_data_sheet_of_another(device: str) -> None:
+    assert data_sheet(device) is None
