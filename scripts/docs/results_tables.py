@@ -57,6 +57,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "balance": ("balance", parallel_tables.balance),
     "builders": ("builders", stage_tables.builders),
     "checkpoint": ("checkpoint", cost_tables.checkpoint),
+    "data_sheets": ("kernels", gpu_tables.data_sheets),
     "direct_cuts": ("partition_volumes", cut_tables.direct_cuts),
     "exchange_cost": ("exchange_cost", parallel_tables.exchange_cost),
     "faults": ("faults", fault_tables.faults),

@@ -2,17 +2,21 @@
 
 import math
 from collections import OrderedDict
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 
+from bigtrk.cost.data_sheets import WHOLE_SHEETS
+from bigtrk.disk.files import read_json
 from bigtrk.models.kernels import schedule
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Reads
 from scripts.bench.kernel_traffic import rows_of, summary
 from scripts.bench.memory_reads import Graph, reads, shape_of
 from scripts.docs.tables import gpu_tables
+from scripts.results import CHECKOUT, RESULTS
 
 RANDOM = np.random.default_rng(3)
 
@@ -97,4 +101,12 @@ def test_no_launch_moves_less_than_it_must() -> None:
     }
     table = gpu_tables.kernels({"rows": rows, "data_sheets": [{"name": "A100"}]})
     assert len(table.rows) == 10
+    assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_the_published_data_sheets_are_those_of_the_code() -> None:
+    found = read_json(CHECKOUT / RESULTS / "kernels.json")
+    assert found["data_sheets"] == [asdict(sheet) for sheet in WHOLE_SHEETS]
+    table = gpu_tables.data_sheets(found)
+    assert table.rows[0] == ["A100", "1.555", "312", "19.5", "40"]
     assert all(len(row) == len(table.columns) for row in table.rows)

@@ -39,6 +39,20 @@ def _bound(roofline: Any, flops: float) -> str:
     return f"{roofline['bound']}, {roofline['flops_per_second'] / 1e12:.0f} TFLOP/s"
 
 
+def data_sheets(found: Any) -> Table:
+    """Lists what the data sheets promise on which the rooflines of kernels stand."""
+    rows = [
+        [
+            sheet["name"],
+            *(f"{sheet[key] / 1e12:g}" for key in ("bandwidth", "bf16", "fp32")),
+            f"{sheet['l2_bytes'] / 1e6:g}",
+        ]
+        for sheet in found["data_sheets"]
+    ]
+    columns = ("GPU", "memory, TB/s", "bfloat16, TFLOP/s", "float32, TFLOP/s", "L2, MB")
+    return Table(columns, rows)
+
+
 def steps(found: Any) -> Table:
     """Lists the steps on each graph, with the shares of the data sheet that ours reached."""
     rows = [
