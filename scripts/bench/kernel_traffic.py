@@ -7,10 +7,11 @@ The graphs are event 1000's by windows learnt above 0.3 GeV (3.0 M edges) and a 
 size of Tripathy et al.'s CTD (0.33 M nodes, 6.9 M edges); they are kept under --work. Bytes are
 counted from the kernels' own schedule (bigtrk/models/kernels/work.py), of the default model, with
 the L2 of an A100, the smallest of the three GPUs' (scripts/bench/memory_reads.py). Launches are
-those of a step in Triton's interpreter, atomics and spilled registers those of every kernel and
-option up to hidden 128, compiled for compute capabilities 8.0, 9.0 and 10.0. Nothing is timed. The
-last line is one JSON object: the most launches of a layer's pass over its edges, the largest ratio
-of the bytes moved to those that must move, the atomic operations, the bytes spilled at hidden 128.
+those of a step in Triton's interpreter, beside which the operations of the node network and of the
+decoder are counted; atomics and spilled registers those of every kernel and option up to hidden
+128, compiled for compute capabilities 8.0, 9.0 and 10.0. Nothing is timed. The last line is one
+JSON object: the most launches of a layer's pass over its edges, the largest ratio of the bytes
+moved to those that must move, the atomic operations, the bytes spilled at hidden 128.
 """
 
 import argparse
@@ -37,6 +38,7 @@ from scripts.bench.memory_reads import Graph, shape_of
 from scripts.results import CHECKOUT, Results, add_options
 from scripts.scaling.partition_volumes import CASES, Case, graphs_of
 from tests.models.compiled import CAPABILITIES, ROWS, compiled, every_case
+from tests.models.launches import of_edges
 
 GRAPHS = (
     CASES[1],
@@ -123,7 +125,7 @@ def row_of(launch: str, work: Work, in_l2: bool, bf16: bool) -> Row:
 
 
 def started() -> list[Any]:
-    """Returns what steps of the fused layers start, in Triton's interpreter."""
+    """Returns what steps of the fused layers start, by part, in Triton's interpreter."""
     command = [sys.executable, "-m", "tests.models.launches"]
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(
@@ -131,6 +133,14 @@ def started() -> list[Any]:
     )
     found: list[Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def beside(parts: dict[str, list[str]]) -> dict[str, int]:
+    """Counts what a step's layers start beside the edges' passes, for a chunk of nodes and a chunk
+    of decoded edges.
+    """
+    edges = of_edges(parts)
+    return {part: len(names) for part, names in parts.items() if part not in edges}
 
 
 def kernels(quick: bool) -> list[Row]:
@@ -182,7 +192,7 @@ def summary(rows: list[Row], steps: list[Any], compiled_ones: list[Row]) -> dict
     spilled = [one["spilled"] for one in compiled_ones if one["hidden"] == 128]
     return {
         "launches_per_layer_and_pass": max(
-            len(names) for *_, places in steps for names in places.values()
+            len(names) for *_, parts in steps for names in of_edges(parts).values()
         ),
         "traffic_ratio": max(row["ratio"] for row in rows),
         "float_atomics": sum(len(one["atomics"]) for one in compiled_ones),
@@ -212,7 +222,8 @@ def main() -> None:
         data_sheets=[asdict(sheet) for sheet in WHOLE_SHEETS],
         rows=rows,
         launches=[
-            {"options": options, "edges": n, "ranges": places} for options, n, places in steps
+            {"options": options, "edges": n, "ranges": of_edges(parts), "beside": beside(parts)}
+            for options, n, parts in steps
         ],
         kernels=found,
     )

@@ -57,6 +57,7 @@ class Results:
 
 def _error(found: Tensor, wanted: Tensor) -> float:
     assert found.shape == wanted.shape
+    assert found.isfinite().all()  # the largest of errors may overlook one that is no number
     off = (found - wanted).abs().max() if wanted.numel() else torch.zeros(())
     scale = wanted.abs().max() if wanted.numel() else torch.ones(())
     return float(off / scale) if off > 0 else float(off)

@@ -26,7 +26,8 @@ def make_graph(n_nodes: int = 12, n_edges: int = 40) -> Graph:
 def gradients(model: nn.Module, logits: Tensor) -> dict[str, Tensor]:
     """Gradients of a loss in which every edge counts differently; logits [E] or [E, 2]."""
     model.zero_grad()
-    (logits.movedim(0, -1) * torch.arange(1, len(logits) + 1)).square().sum().backward()
+    counts = torch.arange(1, len(logits) + 1, device=logits.device)
+    (logits.movedim(0, -1) * counts).square().sum().backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bigtrk.models.kernels import schedule
+from bigtrk.models.kernels import incidence, schedule
 from bigtrk.models.kernels.plain import Ends
 from bigtrk.models.kernels.triton_passes import sum_at_ends
 from tests.models.fused import DEVICE, Case, computed, exact, make
@@ -73,7 +73,10 @@ def test_many_edges_between_few_nodes(n_edges: int, n_nodes: int) -> None:
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
     "case",
-    [Case(hidden=32, n_edges=200, layers=layers, dtype=torch.bfloat16) for layers in (1, 2, 3)],
+    [
+        Case(hidden, n_edges=200, layers=layers, dtype=torch.bfloat16)
+        for hidden, layers in ((32, 1), (32, 2), (32, 3), (20, 2))
+    ],
     ids=str,
 )
 def test_bfloat16_is_at_most_twice_as_far_off_as_torch(case: Case) -> None:
@@ -98,6 +101,26 @@ def test_the_same_bits_twice(dtype: torch.dtype) -> None:
     inputs = make(Case(n_edges=100, dtype=dtype))
     one, other = computed(inputs), computed(inputs)
     assert all(torch.equal(values, other.found[name]) for name, values in one.found.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_choices_that_fix_no_order_change_no_bit(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """How many edges a program's blocks have, while it has the same edges; which program sums which
+    node. Tiles and numbers of programs and warps do fix an order, and so are constants.
+    """
+    monkeypatch.setattr(schedule, "PROGRAMS", 2 * 32)
+    case, found, turned = Case(n_edges=120, layers=3, dtype=dtype), [], incidence._turns
+    for block_rows in (16, 32, 64):
+        monkeypatch.setattr(schedule, "BLOCK_ROWS", block_rows)
+        assert schedule.block_rows(case.hidden, dtype) == block_rows
+        assert schedule.rows_of_program(case.n_edges, case.hidden, dtype) == 64
+        found.append(computed(make(case)).found)
+        monkeypatch.setattr(incidence, "_turns", lambda ends: turned(ends).flip(0))
+    one, *others = found
+    for other in others:
+        assert all(torch.equal(values, other[name]) for name, values in one.items())
 
 
 def test_what_is_not_finite_stays_visible() -> None:

@@ -13,7 +13,7 @@ from bigtrk.disk.files import read_json
 from bigtrk.models.kernels import schedule
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Reads
-from scripts.bench.kernel_traffic import rows_of, summary
+from scripts.bench.kernel_traffic import beside, rows_of, summary
 from scripts.bench.memory_reads import Graph, reads, shape_of
 from scripts.docs.tables import gpu_tables
 from scripts.results import CHECKOUT, RESULTS
@@ -90,9 +90,17 @@ def test_no_launch_moves_less_than_it_must() -> None:
     rows = rows_of("drawn", graph(), registers)
     assert len(rows) == 4 * 5
     assert all(row["ratio_half_the_l2"] >= row["ratio"] >= 1 for row in rows)
-    compiled = [{"hidden": 128, "spilled": 3, "atomics": ["atom.add.f32"]}]
-    steps = [[{}, 20, {"layer 0 edge": ["forward", "sum_at_ends"], "layer 1 edge": ["forward"]}]]
-    found = summary(rows, steps, [*compiled, {"hidden": 64, "spilled": 5, "atomics": []}])
+    compiled = [
+        {"hidden": 128, "spilled": 3, "atomics": ["atom.add.f32"]},
+        {"hidden": 64, "spilled": 5, "atomics": []},
+    ]
+    parts = {
+        "layer 0 edge": ["forward", "sum_at_ends"],
+        "layer 0 node": ["mm"] * 7,
+        "layer 1 edge": ["forward"],
+    }
+    assert beside(parts) == {"layer 0 node": 7}
+    found = summary(rows, [[{}, 20, parts]], compiled)
     assert found == {
         "launches_per_layer_and_pass": 2,
         "traffic_ratio": max(row["ratio"] for row in rows),

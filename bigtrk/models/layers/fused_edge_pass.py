@@ -47,11 +47,12 @@ class FusedEdgePass(EdgePass):
         if not self._states.n_edges:
             return super().new_gradients()
         n_fused = len(self._edge_weights)
-        # NodeShares adds to the first two.
-        return [
-            torch.empty_like(weight) if 2 <= i < n_fused else torch.zeros_like(weight)
+        made = [
+            torch.empty_like(weight) if i < n_fused else torch.zeros_like(weight)
             for i, weight in enumerate(self._weights)
         ]
+        self._shares.clear(made[0], made[1])
+        return made
 
     def _new_sums(self) -> Ends:
         if not self._states.n_edges:

@@ -49,6 +49,13 @@ class NodeShares:
         for share, weights, bias in of_ends:
             self._passes.multiply(nodes, [weight.t() for weight in weights], bias, share[rows])
 
+    def clear(self, of_weight: Tensor, of_bias: Tensor) -> None:
+        """Sets to zero what `backward` adds to: the nodes' columns of a gradient [H, ...], and the
+        bias's [H].
+        """
+        of_weight[:, -sum(self._widths) :].zero_()
+        of_bias.zero_()
+
     def backward(
         self,
         grad: tuple[Tensor, Tensor],
