@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bigtrk.commands.options import AsJson, MinHits, PtMin, check_page
+from bigtrk.commands.options import (
+    AsJson,
+    MinHits,
+    PtMin,
+    Spill,
+    SpillToNetwork,
+    check_page,
+    spill_folder,
+)
 from bigtrk.commands.pipelines import evaluate_stages
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
@@ -14,6 +22,7 @@ from bigtrk.user_code import Code, allow_code
 
 if TYPE_CHECKING:
     from bigtrk.tracks.evaluation import TrackOptions
+    from bigtrk.training.steps.spill import SpillFolder
 
 
 Run = Annotated[
@@ -49,9 +58,6 @@ Page = Annotated[
         help="also write one HTML page, with plots against pT and eta", callback=check_page
     ),
 ]
-Spill = Annotated[
-    Path | None, typer.Option(help="folder of a local disk for edges that memory has no room for")
-]
 
 
 def evaluate(
@@ -65,6 +71,7 @@ def evaluate(
     pt_min: PtMin = 1.0,
     html: Page = None,
     spill: Spill = None,
+    spill_to_network: SpillToNetwork = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -80,8 +87,9 @@ def evaluate(
     from bigtrk.tracks.evaluation import SCAN_CUTS, TrackOptions
 
     allow_code(code or ())
+    folder = spill_folder(spill, spill_to_network)
     if is_pipeline(run):
-        if builder or score_cut is not None or scan_cuts or spill:
+        if builder or score_cut is not None or scan_cuts or folder:
             raise InputError(
                 f"{run}: a pipeline has its own track builder and cuts, and events that fit; leave "
                 f"--builder, --score-cut, --scan-cuts and --spill out"
@@ -91,14 +99,14 @@ def evaluate(
     scanned = SCAN_CUTS if scan_cuts else ()
     chosen = builder or BuilderName.COMPONENTS
     options = TrackOptions(score_cut, min_hits, pt_min, builder=chosen, scan_cuts=scanned)
-    _evaluate_model(run, data, options if tracks else None, spill, html, as_json)
+    _evaluate_model(run, data, options if tracks else None, folder, html, as_json)
 
 
 def _evaluate_model(
     run: Path,
     data: Path,
     options: "TrackOptions | None",
-    spill: Path | None,
+    spill: "SpillFolder | None",
     html: Path | None,
     as_json: bool,
 ) -> None:

@@ -1,15 +1,27 @@
 """Options that several commands of the `bigtrk` program share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bigtrk.errors import InputError
 
+if TYPE_CHECKING:
+    from bigtrk.training.steps.spill import SpillFolder
+
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 MinHits = Annotated[int, typer.Option(min=1, help="shortest track, in hits")]
 PtMin = Annotated[float, typer.Option(min=0, help="GeV; particles a track finder must find")]
+Spill = Annotated[
+    Path | None, typer.Option(help="folder of a local disk for edges that memory has no room for")
+]
+SpillToNetwork = Annotated[
+    bool,
+    typer.Option(
+        "--spill-to-network", help="allow --spill on a network file system: slower, and shared"
+    ),
+]
 
 
 def check_page(page: Path | None) -> Path | None:
@@ -23,3 +35,18 @@ def check_page(page: Path | None) -> Path | None:
     if page and page.is_dir():
         raise InputError(f"{page}: is a folder; name a file in it, such as {page / 'report'}")
     return page
+
+
+def spill_folder(folder: Path | None, on_network: bool) -> "SpillFolder | None":
+    """Returns what --spill and --spill-to-network say.
+
+    Raises:
+        InputError: a network is allowed for a folder that is not named.
+    """
+    if folder is None and on_network:
+        raise InputError("--spill-to-network: is for --spill FOLDER; add that, or leave it out")
+    if folder is None:
+        return None
+    from bigtrk.training.steps.spill import SpillFolder
+
+    return SpillFolder(folder, on_network)

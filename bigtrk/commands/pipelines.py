@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bigtrk.commands.options import AsJson
+from bigtrk.commands.options import AsJson, Spill, SpillToNetwork, spill_folder
 from bigtrk.console import console, exit_on_bad_input, print_result, say
 from bigtrk.errors import InputError
 from bigtrk.pipeline.options import MakingOptions, Precision
@@ -149,6 +149,8 @@ def infer(
     min_hits: MinHits = 3,
     max_edges: MaxEdges = None,
     precision: Precise = None,
+    spill: Spill = None,
+    spill_to_network: SpillToNetwork = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -162,7 +164,10 @@ def infer(
     made = make_builder(builder, score_cut)
     allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
-    _make_tracks(lambda ranks: infer_folder(run, graphs, out, made, options, ranks), as_json)
+    folder = spill_folder(spill, spill_to_network)
+    _make_tracks(
+        lambda ranks: infer_folder(run, graphs, out, made, options, ranks, folder), as_json
+    )
 
 
 def submit(

@@ -1,5 +1,6 @@
 """`bigtrk reconstruct`: hits to tracks; `bigtrk infer`: graphs to tracks."""
 
+import math
 from pathlib import Path
 
 from bigtrk.errors import InputError
@@ -18,6 +19,7 @@ from bigtrk.pipeline.sharing.track_making import TrackMaker
 from bigtrk.pipeline.stages import load_pipeline
 from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.tracks.builders.builder import TrackBuilder
+from bigtrk.training.steps.spill import SpillFolder, spill_scoring
 
 
 def reconstruct_folder(
@@ -72,13 +74,15 @@ def infer_folder(
     builder: TrackBuilder,
     options: MakingOptions,
     ranks: Ranks,
+    spill: SpillFolder | None = None,
 ) -> TracksMade:
     """Scores each graph of folder `graphs` by the edge model of `run`, makes tracks by a builder,
-    and writes them to `out`, as `fill_tracks`. Collective.
+    and writes them to `out`, as `fill_tracks`. Edges between layers that the memory has no room for
+    are in files of `spill`, if it is given. Collective.
 
     Raises:
         InputError: on all ranks, the run or the folder of graphs cannot be read, ranks find
-            different runs, or as of `fill_tracks`.
+            different runs, or as of `spill_scoring` or `fill_tracks`.
     """
     _check_apart(out, graphs, run)
     scorer = together(lambda: load_scorer(run, ranks.device, options.precision))
@@ -95,5 +99,9 @@ def infer_folder(
 
     maker = TrackMaker(graph, scorer, builder, options, make_world(ranks, [ranks.world_size]))
     records = {name: folder.record(name) for name in folder.events}
+    if spill and records:
+        most = options.max_edges or math.inf
+        edges = {name: min(record["edges"], most) for name, record in records.items()}
+        together(lambda: spill_scoring(scorer.model, spill, ranks, edges))
     sizes = {name: record["nodes"] + record["edges"] for name, record in records.items()}
     return fill_tracks(out, sizes, maker, "making tracks", ranks)

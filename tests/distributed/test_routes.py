@@ -1,6 +1,7 @@
 """Small events whole and large ones in sectors, by memory: one training at every world size."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,21 @@ def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> set[Cut]:
     return {cut for found in training_router(configuration, ranks, events).seconds for cut in found}
 
 
+def at_the_least(ranks: Ranks, configuration: Configuration, folders: list[Path]) -> list[str]:
+    """Trains with the memory that a complaint names; returns the complaints about far less than
+    that, a little less, and just that.
+    """
+
+    def with_memory(gib: float) -> Configuration:
+        training = configuration.training.model_copy(update={"memory_gib": gib})
+        return configuration.model_copy(update={"training": training})
+
+    told = complaint(ranks, with_memory(0.01), folders)
+    least = float(re.findall("the least is (.*?) GiB in", told)[0])
+    train(ranks, with_memory(least))
+    return [told, *(complaint(ranks, with_memory(gib), folders) for gib in (least - 0.01, least))]
+
+
 def routed_differently(ranks: Ranks) -> str:
     steps = [RoutedStep([0], [[None] * 2] * (1 + ranks.rank))]
     try:
@@ -160,7 +176,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
         2: {
             "several": (train, (in_several(data, folder / "several"),)),
             "whole": (complaint, (chosen(memory_gib=halved_gib(data)), [graphs])),
-            "never": (complaint, (chosen(memory_gib=0.01), [graphs, sectors])),
+            "never": (at_the_least, (settings(data, folder / "least"), [graphs, sectors])),
             "differ": (routed_differently, ()),
         },
         3: {
@@ -218,8 +234,15 @@ def test_events_that_do_not_fit_are_named_with_the_remedy(done: Done, data: Path
         assert found.endswith(
             f"python -m partition {graphs} SECTORS --parts 2, and add SECTORS to data.train"
         )
-    for found in done.of[2]["never"]:
-        assert "no number of sectors helps on 2 rank(s): set model.precision=bf16, lower" in found
+
+
+def test_the_least_memory_that_is_named_would_do(done: Done, alone: list[float]) -> None:
+    for never, nearly, enough in done.of[2]["never"]:
+        assert "no number of sectors helps on 2 rank(s), the least is " in never
+        assert "GiB in 4 sectors: set model.precision=bf16, lower model.hidden, or add" in never
+        assert "event(s) do not fit the" in nearly
+        assert not enough
+    assert losses(done.folder / "least") == pytest.approx(alone, rel=1e-5)
 
 
 def test_a_cut_that_is_asked_for_and_does_not_fit_has_a_remedy(done: Done) -> None:

@@ -1,7 +1,6 @@
 """Stores of edge states: the same bits wherever the rows are, and nothing is left behind."""
 
 import gc
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from bigtrk.models.stores.host import HostStore
 from bigtrk.models.stores.store import EdgeStore, MemoryStore
 from bigtrk.models.stores.streamed import StreamedStore
 from tests.models.graphs import Cut, F, G, gradients, make_graph
+from tests.mounts import mounted
 from tests.open_files import open_files
 
 CPU = torch.device("cpu")
@@ -147,14 +147,9 @@ def test_what_fits_the_memory_makes_no_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MB, where this user may mount one."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if os.system(f"mount -t tmpfs -o size=1m none {folder} 2>/dev/null"):
-        pytest.skip("mounting a file system takes root")
-    yield folder
-    # Files that a failed test still has open hold it, and pytest could not tidy up.
-    os.system(f"umount --lazy {folder}")
+    """A file system of 1 MB."""
+    with mounted(tmp_path / "small", "size=1m") as folder:
+        yield folder
 
 
 def test_a_full_disk_ends_in_one_line(small_disk: Path) -> None:

@@ -38,7 +38,7 @@ from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.run_folder import run_of
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.routers import scoring_router
-from bigtrk.training.steps.spill import spill_scoring
+from bigtrk.training.steps.spill import SpillFolder, scored_edges, spill_scoring
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def evaluate_run(
     data: Path,
     options: TrackOptions | None,
     ranks: Ranks,
-    spill: Path | None = None,
+    spill: SpillFolder | None = None,
 ) -> EvaluationRecord:
     """Evaluates the model of `run`, or until it ends that of its newest good checkpoint, on the
     events of `data`; also writes a file in RUN/evaluations. `run` may also name a file of weights
@@ -66,7 +66,7 @@ def evaluate_run(
 
     Raises:
         InputError: the run has neither a model nor a checkpoint, what it trained on is not known,
-            the data cannot be read or have no truth, or the disk refuses.
+            the data cannot be read or have no truth, the disk refuses, or as spill_scoring.
     """
     evaluated = load_evaluated(run, ranks)
     configuration = evaluated.configuration
@@ -75,11 +75,12 @@ def evaluate_run(
             f"{run}: its model embeds hits, so no edges can be evaluated; 'bigtrk build EVENTS "
             f"OUT --embedding {run}' makes graphs of it, and says how good they are"
         )
-    if spill:
-        together(lambda: spill_scoring(evaluated.model, spill, ranks))
     found = open_events([data])
     sources, seen = _unseen(found, evaluated.trained_on)
     left_out = len(found) - len(sources)
+    if spill:
+        edges = scored_edges(sources, ranks)
+        together(lambda: spill_scoring(evaluated.model, spill, ranks, edges))
     world = make_world(ranks, scoring_router(sources, ranks.world_size).num_ranks)
     maker = together(lambda: BatchMaker(configuration, world, evaluated.measured))
     loss = together(lambda: make_loss(configuration.training))

@@ -3,6 +3,7 @@
 Rank 0 predicts once, before training, for all: two hosts may round differently.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -143,13 +144,13 @@ class FittingCuts:
             return [[even_cut(stored, world) if layered else Cut(merged, merged)]]
         return [merged_cuts(stored, world), finer_cuts(stored, world) if layered else []]
 
-    def smallest_parts(self, size: EventSize) -> int | None:
-        """Returns the smallest power of two of sectors that fits the present ranks."""
-        for parts in (1 << i for i in range(_MOST_PARTS.bit_length())):
-            ranks = parts if self.apart else usable_parts(parts, self.cost.world)
-            if self.needed(size, Cut(parts, ranks)) <= self.budget:
-                return parts
-        return None
+    def by_parts(self, size: EventSize) -> list[tuple[float, Cut]]:
+        """Lists the bytes that an event takes of the present ranks in powers of two of sectors,
+        into which it may have to be cut first.
+        """
+        numbers, world = [1 << i for i in range(_MOST_PARTS.bit_length())], self.cost.world
+        cuts = [Cut(n, n if self.apart else usable_parts(n, world)) for n in numbers]
+        return [(self.needed(size, cut), cut) for cut in cuts]
 
 
 def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts) -> str:
@@ -166,18 +167,22 @@ def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCut
 
 
 def _told(n_bytes: float, cut: Cut) -> str:
+    """Writes the bytes of a cut, rounded up: so much memory would do."""
     where = f"in {cut.parts} sectors" if cut.parts > 1 else "whole"
-    return f"{n_bytes / GIB:.2f} GiB {where}"
+    return f"{math.ceil(100 * n_bytes / GIB) / 100:.2f} GiB {where}"
 
 
 def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
-    parts, world = cuts.smallest_parts(size), cuts.cost.world
-    if parts is None:
+    needed = cuts.by_parts(size)
+    fitting = [cut.parts for n_bytes, cut in needed if n_bytes <= cuts.budget]
+    if not fitting:
         spill = "training.spill=FOLDER of a local disk, " if cuts.would_spill(size) else ""
         return (
-            f"no number of sectors helps on {world} rank(s): set {spill}model.precision=bf16, "
-            f"lower model.hidden, or add ranks"
+            f"no number of sectors helps on {cuts.cost.world} rank(s), the least is "
+            f"{_told(*min(cuts.least(size), *needed))}: set {spill}model.precision=bf16, lower "
+            f"model.hidden, or add ranks"
         )
+    parts = fitting[0]
     if parts <= size.stored and not cuts.apart:
         return "set training.routing=automatic, which merges sectors"
     # A folder of sectors is not cut again: its graphs are.

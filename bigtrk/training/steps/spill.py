@@ -1,17 +1,13 @@
 """Edges between layers in files of a local disk, where a rank's memory has no room for them."""
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from torch import nn
 
-from bigtrk.console import say
-from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.model import CostModel
+from bigtrk.console import complain
 from bigtrk.disk.file_systems import free_bytes, network_file_system
 from bigtrk.errors import InputError
 from bigtrk.models.interaction_gnn import InteractionGNN
@@ -19,30 +15,45 @@ from bigtrk.models.stores.files import FileStore
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import Router
+from bigtrk.parallel.routing import Cut, Router
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps.routers import memory_budget, scoring_router
 
 GIB = 2**30
-# Without a backward pass: the encoded edges, and those that the last layer made.
-_SCORED_STATES = 2
+
+
+@dataclass(frozen=True)
+class SpillFolder:
+    """The folder that an `option` names for edges; on_network: it may lie on a network file system,
+    which `allowance` would allow.
+    """
+
+    path: Path
+    on_network: bool = False
+    option: str = "--spill"
+    allowance: str = "add --spill-to-network"
+
+    def __str__(self) -> str:
+        return f"{self.option}={self.path}"
 
 
 @dataclass(frozen=True)
 class Need:
-    """The bytes that an event takes of a rank: of memory without its edges between layers, and of
-    these.
+    """The bytes that an event takes of a rank: of memory without its edges between layers, of
+    these, and of each tensor of them.
     """
 
     event: str
     memory: float
     edges: float
+    tensor: float
 
     def spilled(self, room: float) -> float:
-        """Returns the bytes of edges that `room` bytes of memory for edges are too few for."""
-        return max(0.0, self.edges - room)
+        """Returns the bytes of edges in files where memory has `room` bytes for whole tensors."""
+        kept = room - room % self.tensor if self.tensor else 0.0
+        return max(0.0, self.edges - kept)
 
 
 def spill_edges(
@@ -69,56 +80,82 @@ def spill_edges(
         events=len(sources),
     )
     cost = replace(cost, spills_beyond=0.0)
+
+    def need(source: EventSource, cut: Cut, trains: bool) -> Need:
+        tensor = _tensor_bytes(model, source.size.sector(cut.parts).edges)
+        trained = cost.away_bytes(source.size, *cut)
+        edges = trained if trains else _scored_tensors(model) * tensor
+        return Need(source.name, cost.memory(source.size, *cut).total, edges, tensor)
+
     needs = [
-        *_needs(cost, sources, router, cost.away_bytes),
-        *_needs(cost, scored, scoring_router(scored, ranks.world_size), partial(_scored, cost)),
+        *(need(*one, trains=True) for one in _cuts(sources, router)),
+        *(need(*one, trains=False) for one in _scored_cuts(scored, ranks)),
     ]
-    budget = memory_budget(configuration, ranks)
-    store = together(lambda: open_spill(configuration.training, ranks, needs, budget))
-    model.keep_edges_in(store)
+    folder, budget = _folder_of(configuration.training), memory_budget(configuration, ranks)
+    model.keep_edges_in(together(lambda: open_spill(folder, ranks, needs, budget)))
 
 
-def _needs(
-    cost: CostModel,
-    sources: Sequence[EventSource],
-    router: Router,
-    edges: Callable[[EventSize, int, int], float],
-) -> list[Need]:
-    """Lists what events need in each of their cuts, of which `edges` counts the bytes of edges."""
-    return [
-        Need(source.name, cost.memory(source.size, *cut).total, edges(source.size, *cut))
-        for source, choices in zip(sources, router.seconds, strict=True)
-        for cut in choices
-    ]
+def _folder_of(settings: TrainingSettings) -> SpillFolder:
+    assert settings.spill is not None, "nothing is spilled"
+    allowance = "set training.spill_to_network=true"
+    return SpillFolder(settings.spill, settings.spill_to_network, "training.spill", allowance)
 
 
-def _scored(cost: CostModel, event: EventSize, parts: int, ranks: int) -> float:
-    """Returns the bytes of edges that a rank keeps without a backward pass: those of two layers."""
-    hidden = cost.model.hidden
-    assert hidden is not None, "the Interaction GNN has one"
-    width = 2 if cost.model.precision == "bf16" else 4
-    sectors = math.ceil(parts / ranks)
-    return _SCORED_STATES * sectors * event.sector(parts).edges * hidden * width
+def _cuts(sources: Sequence[EventSource], router: Router) -> Iterator[tuple[EventSource, Cut]]:
+    """Yields the events in each of their cuts."""
+    for source, choices in zip(sources, router.seconds, strict=True):
+        for cut in choices:
+            yield source, cut
 
 
-def spill_scoring(model: nn.Module, folder: Path, ranks: Ranks) -> None:
+def _scored_cuts(sources: Sequence[EventSource], ranks: Ranks) -> Iterator[tuple[EventSource, Cut]]:
+    """Yields the events in the cut that they are scored in, with one sector on a rank."""
+    return _cuts(sources, scoring_router(sources, ranks.world_size))
+
+
+def scored_edges(sources: Sequence[EventSource], ranks: Ranks) -> dict[str, float]:
+    """Returns the most edges of each event that a rank scores, by the event's name."""
+    cuts = _scored_cuts(sources, ranks)
+    return {source.name: source.size.sector(cut.parts).edges for source, cut in cuts}
+
+
+def spill_scoring(
+    model: nn.Module, folder: SpillFolder, ranks: Ranks, edges: Mapping[str, float]
+) -> None:
     """Has the edges of a model that scores kept in files of `folder` where half of the rank's
-    memory has no room for them: there are two tensors of them, and the scored graph beside.
+    memory has no room for them: the scored graph is beside.
+
+    edges: by event, the most that a rank scores at once.
 
     Raises:
-        InputError: the model keeps none, or files cannot be made there.
+        InputError: the model keeps none, or as open_spill.
     """
     if not isinstance(model, InteractionGNN):
         raise InputError(
-            "--spill: only the Interaction GNN keeps edges between layers; leave it out"
+            f"{folder.option}: only the Interaction GNN keeps edges between layers; leave it out"
         )
-    _check_device("--spill", ranks)
-    check_folder("--spill", folder, network=True)
-    model.keep_edges_in(FileStore(folder, 0.5 * memory_of_rank(ranks), "--spill"))
+    _check_device(folder.option, ranks)
+    tensors = {event: _tensor_bytes(model, n_edges) for event, n_edges in edges.items()}
+    kept = _scored_tensors(model)
+    needs = [Need(event, 0.0, kept * tensor, tensor) for event, tensor in tensors.items()]
+    model.keep_edges_in(open_spill(folder, ranks, needs, 0.5 * memory_of_rank(ranks)))
+
+
+def _tensor_bytes(model: InteractionGNN, n_edges: float) -> float:
+    """Returns the bytes of a tensor of so many edges between layers."""
+    width = 2 if model.config.precision == "bf16" else next(model.parameters()).element_size()
+    return n_edges * model.config.hidden * width
+
+
+def _scored_tensors(model: InteractionGNN) -> int:
+    """Counts the tensors of edges that are kept without a backward pass: those that the last layer
+    made and, where layers read them again, the encoded ones.
+    """
+    return 2 if model.config.concatenate and model.config.layers > 1 else 1
 
 
 def open_spill(
-    settings: TrainingSettings, ranks: Ranks, needs: Sequence[Need], budget: float
+    folder: SpillFolder, ranks: Ranks, needs: Sequence[Need], budget: float
 ) -> FileStore:
     """Opens a store for the edges of events that need so much, on a rank with `budget` bytes.
 
@@ -126,21 +163,23 @@ def open_spill(
         InputError: the folder cannot be written, lies on a network file system though that is not
             allowed, or has too little space for all ranks of this host.
     """
-    folder = settings.spill
-    assert folder is not None, "nothing is spilled"
-    check_folder("training.spill", folder, settings.spill_to_network)
+    check_folder(folder)
     room = max(0.0, budget - max(need.memory for need in needs))
     largest = max(needs, key=lambda need: need.spilled(room))
-    wanted, free = largest.spilled(room) * ranks.local_size, free_bytes(folder)
+    wanted, free = largest.spilled(room) * ranks.local_size, free_bytes(folder.path)
     if wanted > free:
         raise InputError(
-            f"training.spill={folder}: has {free / GIB:.1f} GiB free, and the edges of "
-            f"{largest.event} need {wanted / GIB:.1f} GiB there for {ranks.local_size} rank(s); "
-            f"free some, name a larger disk, or train on more hosts"
+            f"{folder}: has {free / GIB:.1f} GiB free, and the edges of {largest.event} need "
+            f"{wanted / GIB:.1f} GiB there for {ranks.local_size} rank(s); free some, name a "
+            f"larger disk, or use more hosts"
         )
     if ranks.is_first and wanted:
-        say(f"up to {wanted / GIB:.1f} GiB of edges go to {folder}, which has {free / GIB:.1f} GiB")
-    return FileStore(folder, room)
+        # On stderr, since the output of a command that scores may be JSON.
+        complain(
+            f"up to {wanted / GIB:.1f} GiB of edges go to {folder.path}, which has "
+            f"{free / GIB:.1f} GiB free"
+        )
+    return FileStore(folder.path, room, folder.option)
 
 
 def _check_device(option: str, ranks: Ranks) -> None:
@@ -151,23 +190,21 @@ def _check_device(option: str, ranks: Ranks) -> None:
         )
 
 
-def check_folder(option: str, folder: Path, network: bool) -> None:
-    """Checks that files can be made in the folder of an `option`, which may lie on a `network` if
-    that is allowed.
+def check_folder(folder: SpillFolder) -> None:
+    """Checks that files can be made in a folder.
 
     Raises:
-        InputError: they cannot, or it does.
+        InputError: they cannot, or it lies on a network file system though that is not allowed.
     """
-    if not folder.is_dir():
-        raise InputError(f"{option}={folder}: no such folder; make it on a local disk")
-    if not os.access(folder, os.W_OK | os.X_OK) or os.statvfs(folder).f_flag & os.ST_RDONLY:
-        raise InputError(f"{option}={folder}: cannot be written; name a folder of your own")
-    kind = network_file_system(folder)
-    if kind and not network:
+    if not folder.path.is_dir():
+        raise InputError(f"{folder}: no such folder; make it on a local disk")
+    if not os.access(folder.path, os.W_OK | os.X_OK):  # nor on a disk that is mounted read-only
+        raise InputError(f"{folder}: cannot be written; name a folder of your own")
+    kind = network_file_system(folder.path)
+    if kind and not folder.on_network:
         raise InputError(
-            f"{option}={folder}: lies on a network file system ({kind}), which is slower "
-            f"than a local disk and shared; name a local folder, or set "
-            f"training.spill_to_network=true"
+            f"{folder}: lies on a network file system ({kind}), which is slower than a local disk "
+            f"and shared; name a local folder, or {folder.allowance}"
         )
     if kind:
-        say(f"{option}={folder} lies on a network file system ({kind})")
+        complain(f"{folder} lies on a network file system ({kind})")

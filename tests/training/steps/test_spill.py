@@ -1,6 +1,6 @@
 """The folder that edges are spilled to: what is refused before a training, and what is said."""
 
-import os
+import gc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,31 +15,44 @@ from bigtrk.disk import file_systems
 from bigtrk.errors import InputError
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import EdgeMLPConfig, InteractionGNNConfig
+from bigtrk.models.stores.files import FileStore
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.parallel.routing import WHOLE, Router
 from bigtrk.training.costs import make_cost
-from bigtrk.training.settings import Configuration, TrainingSettings
+from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import routers, spill
-from bigtrk.training.steps.spill import Need, check_folder, open_spill, spill_edges, spill_scoring
+from bigtrk.training.steps.spill import (
+    Need,
+    SpillFolder,
+    check_folder,
+    open_spill,
+    spill_edges,
+    spill_scoring,
+)
 from tests.distributed.ranks import ALONE
 from tests.models.graphs import F, G, make_graph
+from tests.mounts import mounted
 from tests.open_files import open_files
 
 GIB = 2**30
 
 
-def test_a_folder_must_be_there_and_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_must_be_there(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     for name in (tmp_path / "none", file):
-        with pytest.raises(InputError, match="no such folder; make it on a local disk"):
-            check_folder("training.spill", name, network=False)
-    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-    with pytest.raises(InputError, match="cannot be written; name a folder of your own"):
-        check_folder("training.spill", tmp_path, network=False)
+        with pytest.raises(InputError, match=r"--spill=.*: no such folder; make it on a local"):
+            check_folder(SpillFolder(name))
+
+
+def test_a_folder_must_not_be_read_only(tmp_path: Path) -> None:
+    check_folder(SpillFolder(tmp_path))
+    with (
+        mounted(tmp_path / "disk", "ro") as folder,
+        pytest.raises(InputError, match=r"--spill=.*disk: cannot be written; name a folder of"),
+    ):
+        check_folder(SpillFolder(folder))
 
 
 MOUNTS = """\
@@ -70,22 +83,24 @@ def test_a_network_file_system_takes_a_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(spill, "network_file_system", lambda _: "lustre")
-    with pytest.raises(InputError, match=r"\(lustre\).*set training\.spill_to_network=true"):
-        check_folder("training.spill", tmp_path, network=False)
-    check_folder("training.spill", tmp_path, network=True)
-    assert "lies on a network file system (lustre)" in "".join(capsys.readouterr())
+    with pytest.raises(InputError, match=r"\(lustre\).*local folder, or add --spill-to-network"):
+        check_folder(SpillFolder(tmp_path))
+    assert not "".join(capsys.readouterr())
+    check_folder(SpillFolder(tmp_path, on_network=True))
+    assert "lies on a network file system (lustre)" in capsys.readouterr().err
 
 
 def test_what_memory_has_no_room_for_must_fit_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(spill, "free_bytes", lambda _: 10 * GIB)
-    settings, ranks = TrainingSettings(spill=tmp_path), discover()
-    small, large = Need("small", 1 * GIB, 2 * GIB), Need("large", 3 * GIB, 14.5 * GIB)
+    folder, ranks = SpillFolder(tmp_path), discover()
+    small = Need("small", 1 * GIB, 2 * GIB, 1 * GIB)
+    large = Need("large", 3 * GIB, 14.5 * GIB, 0.5 * GIB)
     with pytest.raises(InputError, match=r"10\.0 GiB free, and the edges of large need 11\.5 GiB"):
-        open_spill(settings, ranks, [small, large], 6 * GIB)
-    store = open_spill(settings, ranks, [small, large], 8 * GIB)
-    assert "up to 9.5 GiB of edges go to" in "".join(capsys.readouterr())
+        open_spill(folder, ranks, [small, large], 6 * GIB)
+    store = open_spill(folder, ranks, [small, large], 8 * GIB)
+    assert "up to 9.5 GiB of edges go to" in capsys.readouterr().err
     assert store._memory == 5 * GIB
     assert large.spilled(100 * GIB) == 0
     assert large.spilled(0) == large.edges
@@ -95,11 +110,11 @@ def test_the_room_that_an_event_with_more_nodes_leaves_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spill, "free_bytes", lambda _: 2 * GIB)
-    settings, ranks = TrainingSettings(spill=tmp_path), discover()
     # Each alone fits 10 GiB, but the store keeps 8 of them free for the nodes of the second.
-    edges, nodes = Need("edges", 5 * GIB, 5 * GIB), Need("nodes", 8 * GIB, 1 * GIB)
+    edges = Need("edges", 5 * GIB, 5 * GIB, 1 * GIB)
+    nodes = Need("nodes", 8 * GIB, 1 * GIB, 1 * GIB)
     with pytest.raises(InputError, match=r"2\.0 GiB free, and the edges of edges need 3\.0 GiB"):
-        open_spill(settings, ranks, [edges, nodes], 10 * GIB)
+        open_spill(SpillFolder(tmp_path), discover(), [edges, nodes], 10 * GIB)
 
 
 def test_the_space_for_validation_is_checked_before_the_training(
@@ -121,37 +136,70 @@ def test_the_space_for_validation_is_checked_before_the_training(
             spill_edges(model, configuration, ranks, [small], router, [large])
 
 
+def test_training_on_a_network_takes_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spill, "network_file_system", lambda _: "nfs4")
+    source: Any = SimpleNamespace(name="event", parts=1, size=EventSize(100, 1_000))
+    ranks, router = ALONE, Router([{WHOLE: 1.0}], 1)
+
+    def spilled(**allowed: bool) -> None:
+        training = {"spill": tmp_path, **allowed}
+        configuration = Configuration.model_validate({"training": training})
+        model = configuration.model.build(4, 6, pt_head=False)
+        spill_edges(model, configuration, ranks, [source], router, [])
+
+    with process_group(ranks):
+        with pytest.raises(InputError, match=r"or set training\.spill_to_network=true"):
+            spilled()
+        spilled(spill_to_network=True)
+
+
 def test_only_models_that_keep_edges_score_with_files(tmp_path: Path) -> None:
-    ranks = discover()
+    model = EdgeMLPConfig().build(4, 6, pt_head=False)
     with pytest.raises(InputError, match="--spill: only the Interaction GNN keeps edges"):
-        spill_scoring(EdgeMLPConfig().build(4, 6, pt_head=False), tmp_path, ranks)
-    with pytest.raises(InputError, match=r"--spill=.*: no such folder"):
-        spill_scoring(InteractionGNNConfig().build(4, 6, pt_head=False), tmp_path / "no", ranks)
+        spill_scoring(model, SpillFolder(tmp_path), discover(), {"event": 1000})
 
 
 def test_accelerators_are_told_of_their_host_s_memory(tmp_path: Path) -> None:
     ranks: Any = SimpleNamespace(device=torch.device("cuda"))
     model, told = InteractionGNNConfig().build(4, 6, pt_head=False), "not of cuda; .*=offload"
     with pytest.raises(InputError, match=f"--spill: .*{told}"):
-        spill_scoring(model, tmp_path, ranks)
+        spill_scoring(model, SpillFolder(tmp_path), ranks, {"event": 1000})
     configuration = Configuration.model_validate({"training": {"spill": tmp_path}})
     with pytest.raises(InputError, match=rf"training\.spill: .*{told}"):
         spill_edges(model, configuration, ranks, [], Router([], 1), [])
 
 
-def test_scores_are_the_same_with_edges_in_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("options", "tensors"),
+    [({}, 2), ({"precision": "bf16"}, 1), ({"layers": 1}, 1), ({"concatenate": False}, 1)],
+)
+def test_scores_are_the_same_with_edges_in_just_the_space_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], tensors: int
 ) -> None:
     torch.manual_seed(0)
-    model = InteractionGNNConfig(hidden=8, layers=4).build(F, G, pt_head=False)
-    x, edge_features, edge_index = make_graph(50, 20_000)
+    model = InteractionGNNConfig(**{"hidden": 8, "layers": 4, **options}).build(F, G, pt_head=False)
+    n_edges = 20_480  # whole pages of a file
+    x, edge_features, edge_index = make_graph(50, n_edges)
     given = x.float(), edge_features.float(), edge_index, len(x), no_exchange
+    # Half of it has room for one tensor in bfloat16, and for none in float32.
+    monkeypatch.setattr(spill, "memory_of_rank", lambda _: 2 * 400_000.0)
+    asked = SpillFolder(tmp_path), discover(), {"event": float(n_edges)}
     with torch.no_grad():
         expected = model(*given)
-        monkeypatch.setattr(spill, "memory_of_rank", lambda _: 2 * 700_000.0)  # one tensor of two
-        spill_scoring(model, tmp_path, discover())
+        spill_scoring(model, *asked)
         assert torch.equal(model(*given), expected)
+    gc.collect()
+    assert isinstance(model._store, FileStore)
+    taken = sum(file.size for file in model._store._unused)
+    assert taken == tensors * n_edges * 8 * (2 if options.get("precision") else 4)
     assert open_files(tmp_path)
+    monkeypatch.setattr(spill, "free_bytes", lambda _: taken)
+    spill_scoring(model, *asked)
+    monkeypatch.setattr(spill, "free_bytes", lambda _: taken - 1)
+    with pytest.raises(InputError, match=r"--spill=.*GiB free, and the edges of event need"):
+        spill_scoring(model, *asked)
 
 
 @pytest.mark.parametrize(("recompute", "helps"), [("chunk", True), ("none", False)])
@@ -162,8 +210,8 @@ def test_files_are_a_remedy_where_they_would_do(recompute: str, helps: bool) -> 
     source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"))
     choice = routers.FittingCuts(configuration, cost, budget=3 * GIB)
     told = routers._remedy([(source, size)], choice)
-    assert "no number of sectors helps on 1 rank(s): set " in told
-    assert ("set training.spill=FOLDER of a local disk, model.precision=bf16" in told) is helps
+    assert "no number of sectors helps on 1 rank(s), the least is " in told
+    assert (": set training.spill=FOLDER of a local disk, model.precision=bf16" in told) is helps
     if helps:
         spilling = Configuration.model_validate({"model": model, "training": {"spill": "/scratch"}})
         assert list(routers.FittingCuts(spilling, cost, choice.budget).fitting(size)) == [(1, 1)]
