@@ -3,7 +3,8 @@
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -30,6 +31,18 @@ ENGINES = {
     "ZeRO-1": ("engine.name=deepspeed", "engine.ds_config=zero1"),
     "ZeRO-3": ("engine.name=deepspeed", "engine.ds_config=zero3"),
 }
+FILES, SEVERAL = "edges in files", "several sectors on a rank"
+# At least so many runs of every draw have each of these.
+LEAST = 2
+COVERED = (
+    FILES,
+    SEVERAL,
+    "sampling.method=shadow",
+    "sampling.method=sectors",
+    "model.name=attention",
+    "model.name=mlp",
+    *ENGINES,
+)
 _WAYS = {
     "interaction": ("none", "layer", "chunk"),
     "attention": ("none", "layer"),
@@ -39,7 +52,8 @@ _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 256)
 # Bounds of a run, by the constants of a machine that is not calibrated, which steps exceeded
 # twofold at most: draws depend on no measurement. Within 30 s too few runs of 3 M edges are left.
 _SECONDS, _SHORTEST, _BYTES = 60.0, 0.02, 14e9
-# By how much more memory than is predicted without edges a run has that spills them.
+# By how much more memory than is predicted without edges a run has that spills them, and by how
+# much more than that all of them would need: machines differ by less.
 _ROOM = 1.25
 
 
@@ -104,9 +118,50 @@ class Job:
 
 
 def draw(seed: int) -> list[Job]:
-    """Draws the runs of a seed: the same on any machine."""
+    """Draws the runs of a seed: the same on any machine. What fewer than LEAST of them cover takes
+    the places of some that no coverage needs; the others stay as they were drawn.
+    """
     generator = random.Random(seed)
-    return [job for events in EVENTS for job in _drawn(events, generator)]
+    jobs = [job for events in EVENTS for job in _drawn(events, generator)]
+    for thing in COVERED:
+        while coverage(jobs)[thing] < LEAST:
+            _replace_one(jobs, thing, generator)
+    return jobs
+
+
+def _replace_one(jobs: list[Job], thing: str, generator: random.Random) -> None:
+    """Replaces one of `jobs` by another on the same events that covers `thing`."""
+    spare = _spare(jobs)
+    while True:
+        place = generator.choice(spare)
+        [events] = [one for one in EVENTS if one.name == jobs[place].events]
+        job = _any(events, generator)
+        if thing in covered(job) and job not in jobs and _feasible(job, events):
+            jobs[place] = job
+            return
+
+
+def coverage(jobs: Sequence[Job]) -> Counter[str]:
+    """Counts the runs that have each of COVERED."""
+    return Counter(thing for job in jobs for thing in covered(job))
+
+
+def covered(job: Job) -> set[str]:
+    """Returns what of COVERED a run has."""
+    engine = tuple(value for value in job.settings if value.startswith("engine."))
+    found = {*job.settings, *(name for name, known in ENGINES.items() if known == engine)}
+    if job.memory_gib:
+        found.add(FILES)
+    sampled = any(value.startswith("sampling.") for value in job.settings)
+    if job.sectors and not sampled and job.ranks < PARTS:
+        found.add(SEVERAL)
+    return found & {*COVERED}
+
+
+def _spare(jobs: Sequence[Job]) -> list[int]:
+    """Lists the places of the runs of whose coverage more than LEAST have each."""
+    counts = coverage(jobs)
+    return [i for i, job in enumerate(jobs) if all(counts[one] > LEAST for one in covered(job))]
 
 
 def _drawn(events: Events, generator: random.Random) -> Iterator[Job]:
@@ -145,17 +200,24 @@ def _any(events: Events, generator: random.Random) -> Job:
 
 
 def _spilling(job: Job, events: Events, share: float) -> Job:
-    """Gives a run memory for this share of the edges between layers."""
+    """Gives a run memory for this share of the edges between layers, unless all of them might fit
+    it.
+    """
     _, cost, size, cut = _laid(job, events)
     without = replace(cost, spills_beyond=0.0).memory(size, *cut).total
-    kept = share * replace(cost, spills_beyond=0.0).away_bytes(size, *cut)
-    return replace(job, memory_gib=round((_ROOM * without + kept) / GIB, 3))
+    edges = replace(cost, spills_beyond=0.0).away_bytes(size, *cut)
+    memory = _ROOM * without + share * edges
+    if without + edges < _ROOM * memory:
+        return job
+    return replace(job, memory_gib=round(memory / GIB, 3))
 
 
 def _laid(job: Job, events: Events) -> tuple[Configuration, CostModel, EventSize, Cut]:
     """Lays an event of a run over its ranks, at the costs of a machine that is not calibrated."""
     configuration = job.configuration(Path("work"))
     cost = make_cost(configuration, job.ranks, job.ranks, CPU)
+    if job.memory_gib:
+        cost = replace(cost, spills_beyond=job.memory_gib * GIB)
     sampled = {"none": 1, "sectors": 1 / PARTS, "shadow": 1 / job.ranks}
     method = configuration.sampling.method
     size = EventSize(events.nodes * sampled[method], events.edges * sampled[method])

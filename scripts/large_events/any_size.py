@@ -1,20 +1,21 @@
 """Trains an event whose edges between layers exceed the memory, and measures what that takes.
 
     sudo python scripts/large_events/any_size.py [--work FOLDER] [--spill FOLDER] [--gib 16]
-        [--steps 2] [--output FILE] [--quick | --publish]
+        [--steps 3] [--output FILE] [--quick | --publish]
 
 Two events are simulated, and their graphs built by the same windows: one of 3 M edges, which is
 trained in memory, and again with its edges in files, and one of 40 M edges, which is trained with
 edges in files under a limit of memory that the kernel enforces (memory_limit.py, which takes root).
 Network, precision and batch are the same (hidden 64, 8 layers, bf16, one rank). The last line is
 one JSON object: the edges of the large event, the limit and the peak of memory (the control
-group's own), the time per edge of the large event over that of the small one in memory (medians of
-the steps after the first), the disk that its edges took at most, and the rate at which it was read
-and written. The exit status is 1 if the two trainings of the small event differ in a bit of their
-losses or weights, or the large one ran out of memory.
+group's own, with the pages of the graph's file), the time per edge of the large event over that of
+the small one in memory (medians of the steps after the first), the disk that its edges took at
+most, and the rate at which it was read and written. The exit status is 1 if the two trainings of
+the small event differ in a bit of their losses or weights, or the large one ran out of memory.
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -128,6 +129,16 @@ def train_small(work: Path, spill: Path) -> dict[str, Any]:
     return found
 
 
+def drop_pages(folder: Path) -> None:
+    """Has the system forget what it keeps of a folder's files, so that their pages are charged to
+    who reads them next.
+    """
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())  # pages that are not on the disk yet would stay
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def train_large(work: Path, spill: Path, gib: float, steps: int) -> dict[str, Any]:
     """Trains the large event in `gib` GiB of memory; returns what it took, and what the control
     group and the disk counted.
@@ -135,6 +146,7 @@ def train_large(work: Path, spill: Path, gib: float, steps: int) -> dict[str, An
     settings = (f"training.spill={spill}", f"training.memory_gib={SHARE * gib}")
     command = training(work, "40M", "large", steps, *settings)
     say(f"$ bigtrk {' '.join(command[3:])}", style="bold")
+    drop_pages(work / "graphs_40M")
     with memory_group(int(gib * GIB)) as group, Watch(spill) as watch:
         status = group.run(command)
         counted = {"status": status, "peak": group.peak(), "out_of_memory": group.kills()}
@@ -172,7 +184,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="a folder to keep events and runs in")
     parser.add_argument("--spill", type=Path, help="the folder of the edges' files (in WORK)")
     parser.add_argument("--gib", type=float, default=16.0, help="memory of the large training")
-    parser.add_argument("--steps", type=int, default=2, help="of the large training")
+    parser.add_argument("--steps", type=int, default=3, help="of the large training")
     add_options(parser, quick=f"{QUICK['40M']} particles instead of {SIZES['40M']}")
     arguments = parser.parse_args()
     results = Results("any_size", arguments)

@@ -4,11 +4,13 @@
 
 Progress goes to standard error, a table to standard output; the last line is one JSON object with
 `cases`, `failed`, `worst_fp64` and `worst_fp32` (largest relative difference of logits, gradients
-or weights after five SGD steps). Exit status 1 where a case fails.
+or weights after five SGD steps). The result file also has the seconds that all of it took. Exit
+status 1 where a case fails.
 """
 
 import argparse
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, product
 
@@ -85,10 +87,12 @@ def main() -> None:
     results = Results("parity_matrix", arguments)
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     trials = [trial for trial in all_trials() if trial.engine in arguments.engines]
+    start = time.perf_counter()
     cases = [case for launch in run(trials) for case in launch]
+    seconds = time.perf_counter() - start
     found = summary(cases)
     Screen(width=150).print(table(cases))
-    results.write(found, rows=[case.row() for case in cases])
+    results.write(found, seconds=seconds, rows=[case.row() for case in cases])
     raise SystemExit(bool(found["failed"]))
 
 

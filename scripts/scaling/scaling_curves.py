@@ -3,16 +3,16 @@
     python scripts/scaling/scaling_curves.py [--output FILE] [--quick | --publish]
 
 Each event is in K sectors, one on a rank, and ranks / K events are trained on at once. Predictions
-are those of `bigtrk plan` with its constants of the A100 and four ranks on a host: sizes of sectors
-and rows exchanged follow its law of cuts, once with neighbours in METIS's tree on one host, as
-ranks are laid out, and once with sectors anywhere. Events are those of partition_volumes.json, and
-CTD's. The last line is one JSON object: by event and sectors the efficiency on the most ranks,
-relative to one rank with memory for a whole event, and the share of the exchanges' time that the
-placement saves.
+are those of `bigtrk plan` with its constants of the A100 and four ranks on a host, once with
+neighbours in METIS's tree on one host, as ranks are laid out, and once with sectors anywhere.
+Events are those of partition_volumes.json, whose sectors and exchanges are as counted there, and
+CTD's, which was not cut: its sectors follow the law of cuts. The last line is one JSON object: by
+event and sectors the efficiency on the most ranks, relative to one rank with memory for a whole
+event, and the share of the exchanges' time that the placement saves.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from bigtrk.planning.event_sizes import PAPERS
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 from scripts.results import CHECKOUT, RESULTS, Results, add_options
+from scripts.scaling.counted_size import counted_size
 
 RANKS = (1, 4, 16, 64, 256, 1024, 4096)
 SECTORS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -35,12 +36,19 @@ PLACEMENTS = {"tree": True, "anywhere": False}  # whether the ranks of a host fo
 SETTINGS = {"model": {"hidden": 128, "layers": 8, "recompute": "chunk", "precision": "bf16"}}
 
 
-def sizes() -> dict[str, EventSize]:
-    """Returns the events that were cut, and CTD's, by name."""
-    cut = read_json(CHECKOUT / RESULTS / "partition_volumes.json")["events"]
-    known = {row["event"]: EventSize(row["nodes"], row["edges"]) for row in cut}
-    ordered = sorted([*known.items(), ("CTD", PAPERS["ctd"])], key=lambda item: item[1].edges)
-    return dict(ordered)
+def cases(found: Mapping[str, Any], sectors: Sequence[int]) -> list[tuple[str, EventSize, int]]:
+    """Lists the events that were cut, and CTD's, in each number of sectors, smallest first: as they
+    were counted, or by the law in numbers in which they were not.
+    """
+    counted = {
+        (row["event"], cut["parts"]): counted_size(row, cut, RANKS_PER_NODE)
+        for row in found["events"]
+        for cut in row["merged"]
+    }
+    whole = {row["event"]: EventSize(row["nodes"], row["edges"]) for row in found["events"]}
+    whole["CTD"] = PAPERS["ctd"]
+    names = sorted(whole, key=lambda name: whole[name].edges)
+    return [(name, counted.get((name, k), whole[name]), k) for name in names for k in sectors]
 
 
 def cost(world: int, in_a_row: bool = True) -> CostModel:
@@ -107,8 +115,8 @@ def main() -> None:
     arguments = parser.parse_args()
     results = Results("scaling_curves", arguments)
     ranks, sectors = (QUICK_RANKS, QUICK_SECTORS) if arguments.quick else (RANKS, SECTORS)
-    cases = [(name, event, k) for name, event in sizes().items() for k in sectors]
-    rows = [curve(*case, ranks) for case in follow(cases, len(cases), "curves")]
+    chosen = cases(read_json(CHECKOUT / RESULTS / "partition_volumes.json"), sectors)
+    rows = [curve(*case, ranks) for case in follow(chosen, len(chosen), "curves")]
     machine = A100.model_dump(mode="json", exclude={"fit"})
     results.write(
         summary(rows),

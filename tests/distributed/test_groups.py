@@ -1,11 +1,18 @@
-"""Groups of ranks are made once: over NCCL each costs seconds and memory of a GPU."""
+"""Groups of ranks are made once, as over NCCL each costs seconds and memory of a GPU; hosts whose
+ranks are not neighbours are told.
+"""
 
+import os
+import platform
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from torch.distributed import distributed_c10d
 
+from bigtrk.parallel.groups import BlockGroups, dealt_out
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
@@ -36,3 +43,35 @@ def test_more_epochs_make_no_more_groups(tmp_path: Path, world_size: int) -> Non
         of_ddp, of_fsdp2 = counts[: len(EPOCHS)], counts[len(EPOCHS) :]
         assert len({*of_ddp}) == len({*of_fsdp2}) == 1
         assert of_ddp[0] == 2  # that of the checkpoints, and that of two ranks that share an event
+
+
+@pytest.mark.parametrize(
+    ("hosts", "dealt"),
+    [("a", False), ("aaab", False), ("abbc", False), ("abab", True), ("aabca", True)],
+)
+def test_ranks_are_dealt_out_where_a_host_comes_again(hosts: str, dealt: bool) -> None:
+    assert dealt_out(hosts) is dealt
+
+
+def said_of_hosts(ranks: Ranks, cases: list[tuple[str, int]]) -> list[str]:
+    """Returns what making groups of so many ranks says, by the hosts of the ranks, each of which is
+    the first of its host.
+    """
+    said = []
+    for hosts, size in cases:
+        with (
+            patch.object(platform, "node", return_value=hosts[ranks.rank]),
+            patch.dict(os.environ, LOCAL_RANK="0"),
+            redirect_stderr(StringIO()) as written,
+        ):
+            BlockGroups(ranks, [1, size])
+        said.append(written.getvalue())
+    return said
+
+
+def test_ranks_dealt_out_over_hosts_are_told_once_if_they_share_events() -> None:
+    cases = [("aab", 2), ("aba", 1), ("aba", 2), ("aba", 2)]
+    first, *others = run_ranks(3, said_of_hosts, cases)
+    assert [bool(said) for said in first] == [False, False, True, False]
+    assert first[2].startswith("bigtrk: warning: the ranks of a host do not follow each other")
+    assert others == [[""] * len(cases)] * 2

@@ -1,6 +1,7 @@
 """The draws of plan_accuracy.py, the order of its files, and the figures of its last line."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.stats import kendalltau
 from bigtrk.cost.machine_constants import CPU
 from bigtrk.errors import InputError
 from bigtrk.planning.prediction import Predicted
-from scripts.bench import plan_accuracy
+from scripts.bench import plan_accuracy, plan_draws
 from scripts.bench.plan_accuracy import (
     REFERENCE,
     Compared,
@@ -21,7 +22,19 @@ from scripts.bench.plan_accuracy import (
     summary,
     tau,
 )
-from scripts.bench.plan_draws import EVENTS, Job, draw
+from scripts.bench.plan_draws import (
+    COVERED,
+    ENGINES,
+    EVENTS,
+    FILES,
+    LEAST,
+    SEVERAL,
+    Events,
+    Job,
+    coverage,
+    covered,
+    draw,
+)
 
 
 def job(events: str, n: int) -> Job:
@@ -44,19 +57,68 @@ def compared(
     ]
 
 
+@pytest.fixture
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draws that predict nothing: every run is feasible, and some of 3 M edges alone spill them."""
+
+    def spilling(job: Job, events: Events, share: float) -> Job:
+        return replace(job, memory_gib=1 + share) if events == EVENTS[-1] else job
+
+    monkeypatch.setattr(plan_draws, "_feasible", lambda *_: True)
+    monkeypatch.setattr(plan_draws, "_spilling", spilling)
+
+
+def test_what_a_run_covers_is_read_from_it() -> None:
+    """Four sectors are several on a rank on fewer than four ranks, unless each is a mini-batch."""
+    mlp = ("model.name=mlp", *ENGINES["FSDP2"])
+    on_three = Job("a", sectors=True, ranks=3, settings=mlp, steps=6)
+    assert covered(on_three) == {SEVERAL, "model.name=mlp", "FSDP2"}
+    assert SEVERAL not in covered(replace(on_three, ranks=4))
+    assert SEVERAL not in covered(replace(on_three, sectors=False))
+    batches = replace(on_three, settings=(*mlp, "sampling.method=sectors"))
+    assert covered(batches) == {"sampling.method=sectors", "model.name=mlp", "FSDP2"}
+    assert covered(Job("a", False, 1, (), 6, memory_gib=1.5)) == {FILES, "DDP"}
+
+
+@pytest.mark.usefixtures("cheap")
+def test_every_draw_covers_all_and_is_else_as_drawn_at_first() -> None:
+    lacked = set[str]()
+    for seed in range(50):
+        generator, jobs = random.Random(seed), draw(seed)
+        first = [job for events in EVENTS for job in plan_draws._drawn(events, generator)]
+        counts, before = coverage(jobs), coverage(first)
+        lack = {thing: max(0, LEAST - before[thing]) for thing in COVERED}
+        assert all(counts[thing] >= LEAST for thing in COVERED)
+        assert sum(a != b for a, b in zip(jobs, first, strict=True)) <= sum(lack.values())
+        assert [job.events for job in jobs] == [job.events for job in first]
+        lacked |= {thing for thing, number in lack.items() if number}
+    assert len(lacked) > 1, "some draws lack something at first"
+
+
+@pytest.mark.parametrize(("events", "spills"), [(EVENTS[0], False), (EVENTS[3], True)])
+def test_a_run_has_files_where_its_edges_exceed_the_memory(events: Events, spills: bool) -> None:
+    settings = ("model.name=interaction", "model.hidden=128", "model.recompute=chunk")
+    job = plan_draws._spilling(Job(events.name, False, 1, settings, steps=6), events, share=0.0)
+    assert (job.memory_gib is not None) == spills
+    if job.memory_gib:
+        _, cost, size, cut = plan_draws._laid(job, events)
+        assert cost.memory(size, *cut).total == pytest.approx(job.memory_gib * 2**30, rel=0.01)
+        assert cost.spilled_bytes(size, *cut) > 0.2 * job.memory_gib * 2**30
+
+
 @pytest.mark.slow  # 27 s: all draws of several seeds are predicted
 def test_runs_are_drawn_by_seed_and_cover_what_is_planned() -> None:
     jobs = draw(18)
     assert jobs == draw(18)
     assert len(jobs) >= 30
+    for of_seed in (jobs, draw(71)):
+        counts = coverage(of_seed)
+        assert all(counts[thing] >= LEAST for thing in COVERED)
     settings = {value for one in jobs for value in one.settings}
-    for name in ("interaction", "attention", "mlp"):
-        assert f"model.name={name}" in settings
+    assert "model.name=interaction" in settings
     for value in ("none", "layer", "chunk"):
         assert f"model.recompute={value}" in settings
     assert {"model.precision=fp32", "model.precision=bf16"} <= settings
-    assert {"engine.name=fsdp2", "engine.ds_config=zero1", "engine.ds_config=zero3"} <= settings
-    assert {"sampling.method=shadow", "sampling.method=sectors"} <= settings
     assert {one.ranks for one in jobs} == {1, 2, 3, 4}
     assert {one.sectors for one in jobs} == {False, True}
     # Several runs share an event, so that their order can be compared.

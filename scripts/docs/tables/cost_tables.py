@@ -149,23 +149,31 @@ def acts(found: Any) -> Table:
 
 
 def any_size(found: Any) -> Table:
-    """Lists trainings with edges in memory and in files: the time of a step, by edge too, memory
-    and disk.
+    """Lists trainings with edges in memory and in files: the time of a step, by edge too, the most
+    memory that the process had, and its control group, and disk.
     """
     small, large, edges = found["small"], found["large"], found["graphs"]
+    limited = [_gib(large["peak"]), f"{large['disk'] / 1e9:.1f} GB"]
     ways = (
-        ("3M", "in memory", small["memory"], small["memory"]["bytes"], None),
-        ("3M", "in files", small["files"], small["files"]["bytes"], None),
-        ("40M", _under(found["summary"]), large, large["peak"], large["disk"]),
+        ("3M", "in memory", small["memory"], ["", ""]),
+        ("3M", "in files", small["files"], ["", ""]),
+        ("40M", _under(found["summary"]), large, limited),
     )
     rows = []
-    for size, where, took, held, disk in ways:
+    for size, where, took, group in ways:
         n_edges, seconds = edges[size]["edges"], median(took["step_seconds"][1:])
         per_edge = f"{seconds / n_edges * 1e6:.1f} us"
-        on_disk = "" if disk is None else f"{disk / 1e9:.1f} GB"
-        row = [where, f"{n_edges:,}", f"{seconds:.0f} s", per_edge, f"{held / 2**30:.1f} GiB"]
-        rows.append([*row, on_disk])
-    return Table(("edges between layers", "edges", "step", "per edge", "memory", "disk"), rows)
+        step = [f"{n_edges:,}", f"{seconds:.0f} s", per_edge]
+        rows.append([where, *step, _gib(took["bytes"]), *group])
+    columns = (
+        "edges between layers", "edges", "step", "per edge", "memory of the process",
+        "of its control group", "disk",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def _gib(n_bytes: float) -> str:
+    return f"{n_bytes / 2**30:.1f} GiB"
 
 
 def _under(summary: Any) -> str:
