@@ -22,8 +22,9 @@ from bigtrk.records.quantities import (
 )
 from bigtrk.records.record import FileRecord, Record
 
-# What ended a training: its epochs, its time, or `training.best.patience`.
-End = Literal["epochs", "minutes", "patience"]
+# What ended a training: its epochs, its time, or `training.best.patience`. One of an imported model
+# took place elsewhere.
+End = Literal["epochs", "minutes", "patience", "imported"]
 Scale = tuple[Number, Annotated[Number, Field(gt=0)]]
 
 

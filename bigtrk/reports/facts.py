@@ -10,9 +10,8 @@ from bigtrk.reports.elements import figures
 
 def engine_name(record: RunRecord) -> str:
     """Names the engine as people write it, such as "DeepSpeed ZeRO-1"."""
-    name = {"ddp": "DDP", "deepspeed": "DeepSpeed", "fsdp2": "FSDP2"}.get(
-        record.engine, record.engine
-    )
+    names = {"ddp": "DDP", "deepspeed": "DeepSpeed", "fsdp2": "FSDP2", "none": ""}
+    name = names.get(record.engine, record.engine)
     detail = record.engine_detail or ""
     return detail if detail.lower().startswith(record.engine) else f"{name} {detail}".strip()
 
@@ -20,7 +19,7 @@ def engine_name(record: RunRecord) -> str:
 def facts(run: Run) -> dict[str, str]:
     """Says what was trained on what, with which engine, where: text by label."""
     record, data = run.record, run.record.data
-    return {
+    known = {
         "model": f"{figures.count(record.parameters)} parameters: {_model(run)}",
         "trained on": f"{_events(data.train_events)}{_folders(run)} ({_size(run)})",
         "target": _section(run, "target"),
@@ -30,6 +29,10 @@ def facts(run: Run) -> dict[str, str]:
         "software": software(record),
         "progress": _progress(run),
     }
+    if record.ended == "imported":  # what its configuration says of a training are defaults
+        unknown = ("trained on", "target", "validated on", "engine", "machine")
+        known |= {**dict.fromkeys(unknown, figures.DASH), "progress": engine_name(record)}
+    return known
 
 
 def sentence(run: Run) -> str:
@@ -37,10 +40,12 @@ def sentence(run: Run) -> str:
     record, known = run.record, facts(run)
     name = (_settings(run, "model") or {}).get("name")
     kind = f"{name} model" if isinstance(name, str) else "model"
+    trained = f"trained on {known['trained on']} with {known['engine']}; {known['progress']}"
+    if record.ended == "imported":
+        trained = f"{known['progress']}; what it was trained on is not known"
     return (
         f"Run {run.folder.resolve().name}: {kind} of {figures.count(record.parameters)} "
-        f"parameters, trained on {known['trained on']} with {known['engine']}; "
-        f"{known['progress']}."
+        f"parameters, {trained}."
     )
 
 

@@ -25,13 +25,14 @@ from bigtrk.training.checkpoint.state import stored_weights
 from bigtrk.training.settings import Configuration
 from bigtrk.training.trainer import Trainer
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import fit_all, settings, step_folders, write_events
+from tests.distributed.runs import ENGINES, fit_all, settings, step_folders, write_events
 from tests.programs import run_here
 
 # Of each epoch. Epoch 1 is the best until 5 is; with a patience of 3 epochs the run ends after 4.
 LOSSES = (0.5, 0.4, 0.6, 0.7, 0.45, 0.3, 0.35, 0.31, 0.32, 0.33)
 WORSE = (*LOSSES[:5], 0.9, 0.9)
 STEPS = 2  # of an epoch
+OTHERS = ("FSDP2", "zero1", "zero3")  # engines
 
 
 def scripted(losses: tuple[float, ...]) -> type[Trainer]:
@@ -42,8 +43,10 @@ def scripted(losses: tuple[float, ...]) -> type[Trainer]:
     return Scripted
 
 
-def configuration(events: Path, run: Path, epochs: int, patience: int | None) -> Configuration:
-    made = settings(events, run, epochs, {"name": "ddp"})
+def configuration(
+    events: Path, run: Path, epochs: int, patience: int | None, engine: str
+) -> Configuration:
+    made = settings(events, run, epochs, ENGINES[engine])
     content = made.model_dump(mode="json")
     content["training"] |= {
         "best": {"metric": "loss", "patience": patience},
@@ -57,9 +60,11 @@ def go_on(ranks: Ranks, run: Path, *overrides: str, losses: tuple[float, ...] = 
     fit_all(ranks, resumed_configuration(run, overrides), run)
 
 
-def begin(ranks: Ranks, events: Path, run: Path, epochs: int, patience: int | None) -> None:
+def begin(
+    ranks: Ranks, events: Path, run: Path, epochs: int, patience: int | None, engine: str
+) -> None:
     setattr(run_module, "Trainer", scripted(LOSSES))  # noqa: B010  # mypy: it is imported there
-    fit_all(ranks, configuration(events, run, epochs, patience))
+    fit_all(ranks, configuration(events, run, epochs, patience, engine))
 
 
 def copied(ranks: Ranks, run: Path, to: Path) -> Path:
@@ -69,26 +74,31 @@ def copied(ranks: Ranks, run: Path, to: Path) -> Path:
     return to
 
 
-def work(ranks: Ranks, events: Path, folder: Path) -> str:
+def work(ranks: Ranks, folder: Path, engine: str) -> str:
     """Returns what is said of a run that has ended for want of a better epoch."""
-    begin(ranks, events, folder / "patient", 9, 3)
+    begin(ranks, folder, folder / "patient", 9, 3, engine)
     for epochs in (2, 4):  # the state of an interrupted search is that of one that was not
         if epochs == 2:
-            begin(ranks, events, folder / "halted", epochs, 3)
+            begin(ranks, folder, folder / "halted", epochs, 3, engine)
         else:
             go_on(ranks, folder / "halted", "training.epochs=9")
     with pytest.raises(InputError) as caught:
         go_on(ranks, folder / "patient")
     go_on(ranks, copied(ranks, folder / "patient", folder / "on"), "training.best.patience=4")
-    begin(ranks, events, folder / "six", 6, None)
+    begin(ranks, folder, folder / "six", 6, None, engine)
     return str(caught.value)
 
 
-@pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+@pytest.fixture(
+    scope="module",
+    params=["DDP", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)],
+)
+def done(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> tuple[str, Path]:
     folder = tmp_path_factory.mktemp("best")
     write_events(folder)
-    return run_ranks(2, work, folder, folder)[0], folder
+    return run_ranks(2, work, folder, request.param)[0], folder
 
 
 def best(run: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from bigtrk.records.search import DecisionRecord, ValueRecord
 from bigtrk.studies.search.population.rounds import Rounds
 from bigtrk.training.settings import Configuration
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import settings, steps, train, write_events
+from tests.distributed.runs import ENGINES, settings, steps, train, write_events
 
 GOOD, BAD = 0, 1  # trials
 RATE = 0.0125  # of the bad one after the round
@@ -43,16 +43,24 @@ def groups_used(
     return used
 
 
-@pytest.mark.parametrize("engine", ["ddp", "fsdp2"])
+QUICK = ("DDP", "FSDP2")
+CASES = [
+    pytest.param(engine, n, marks=() if n == 1 and engine in QUICK else pytest.mark.slow)
+    for n in (1, 2)
+    for engine in (*QUICK, "zero1", "zero3")
+]
+
+
+@pytest.mark.parametrize(("engine", "world_size"), CASES)
 def test_the_next_step_has_the_others_weights_and_the_given_rate(
-    tmp_path: Path, graphs: Path, engine: str
+    tmp_path: Path, graphs: Path, engine: str, world_size: int
 ) -> None:
     runs = [tmp_path / "good", tmp_path / "bad"]
     rounds = Rounds(tmp_path / "rounds")
     for trial, (run, rate) in enumerate(zip(runs, (0.01, 0.09), strict=True)):
-        chosen = settings(graphs, run, 1, {"name": engine}).model_dump()
+        chosen = settings(graphs, run, 1, ENGINES[engine]).model_dump()
         chosen["optimizer"]["lr"] = rate
-        run_ranks(1, train, Configuration.model_validate(chosen))
+        run_ranks(world_size, train, Configuration.model_validate(chosen))
         rounds.end(0, trial, run, ValueRecord(value=rate))
     own = steps(runs[BAD])
     decision = DecisionRecord(
@@ -61,12 +69,12 @@ def test_the_next_step_has_the_others_weights_and_the_given_rate(
     rounds.write_decision(1, BAD, decision)
     rounds.take_over(1, BAD, runs[BAD], decision)
     assert read_run_record(runs[BAD]).ended is None
-    configuration = settings(graphs, runs[BAD], 1, {"name": engine})
+    configuration = settings(graphs, runs[BAD], 1, ENGINES[engine])
     changes = (f"optimizer.lr={RATE}", f"optimizer.weight_decay={DECAY}")
-    (used,) = run_ranks(1, groups_used, configuration, runs[BAD], *changes)
-    run_ranks(1, train, configuration, runs[GOOD])
-    assert used
-    assert used == [(pytest.approx(RATE), DECAY)] * len(used)
+    for used in run_ranks(world_size, groups_used, configuration, runs[BAD], *changes):
+        assert used
+        assert used == [(pytest.approx(RATE), DECAY)] * len(used)
+    run_ranks(world_size, train, configuration, runs[GOOD])
     # The loss of the first step is that of the weights before it.
     good, bad = steps(runs[GOOD]), steps(runs[BAD])
     assert bad[: len(own)] == own, "what it trained before stays in its record"

@@ -1,93 +1,50 @@
 """Pages in a real browser: they draw, ask and complain of nothing, and do what is clicked."""
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bigtrk.records.evaluation import CutRecord, EdgeScores
-from bigtrk.reports import (
-    read_pipeline,
-    read_run,
-    read_search,
-    write_html,
-    write_pipelines_html,
-    write_search_html,
-)
-from bigtrk.reports.display.page import write_display_html
-from bigtrk.reports.evaluation.page import write_evaluation_html
-from bigtrk.reports.study import StudyReport
-from bigtrk.studies.scaling.report import SeriesReport
+from scripts.docs.page_pictures import SCHEMES, WIDTHS, take_pictures
 from tests.browser import CHROMIUM, Browser, browser
-from tests.reports.display.events import straight_event
-from tests.reports.pipeline_folders import pipeline_evaluation, pipeline_folder
-from tests.reports.run_folders import (
-    binned_evaluation_record,
-    matching_record,
-    run_record,
-    run_writer,
-)
-from tests.reports.search.search_folders import SPACE, small_population, small_search
-from tests.studies.scaling.test_report import series_folder
+from tests.reports.every_page import DRAW_ALL, PAGES, PAINTED, write_pages
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium (apt install chromium)"),
 ]
-PAGES = (
-    *("run", "runs", "evaluation", "pipeline", "scaling", "study", "search", "population"),
-    *("display", "large display"),
+WAIT = "new Promise(done => setTimeout(done, 1000))"
+# Traces that a click in the legend has switched off, by the names that it switches.
+HIDDEN = (
+    "plots.flatMap(plot => plot.data.filter(trace => trace.visible === 'legendonly'))"
+    ".map(trace => trace.legendgroup)"
 )
-DRAW_ALL = "Promise.all(plots.map(plot => { watch.unobserve(plot); return draw(plot); }))"
-PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-
-# Reading a pixel waits for all that is being rendered.
+LOGARITHMS = '.modebar-btn[data-title="logarithms on the vertical axis"]'
+# Pairs of texts of a figure's legend and of the title of its x axis whose boxes overlap.
+COLLIDING = """plots.flatMap(plot => {
+  const texts = [...plot.querySelectorAll('.legendtext, .xtitle')];
+  const boxes = texts.map(text => text.getBoundingClientRect());
+  return texts.flatMap((text, i) => texts.slice(0, i).filter((_, j) => {
+    const [a, b] = [boxes[i], boxes[j]];
+    return Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+      && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+  }).map(other => [plot.ariaLabel, text.textContent, other.textContent]));
+})"""
+# Reading a pixel of each drawing waits for all that is being rendered.
 RENDERED = f"""{PAINTED}.then(() => {{
-  const gl = plots[0]._fullLayout.scene._scene.glplot.gl;
-  gl.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
+  for (const canvas of plots.flatMap(plot => [...plot.querySelectorAll('canvas')])) {{
+    const gl = canvas.getContext('webgl') || canvas.getContext('webgl2');
+    gl?.readPixels(0, 0, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, new Uint8Array(4));
+  }}
   return performance.now();
 }})"""
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Writes a page of each kind, with names that are hostile or long."""
     folder = tmp_path_factory.mktemp("pages")
-    rates = {0.1: (0.95, 0.5), 0.5: (0.9, 0.1), 0.9: (0.3, 0.01)}
-    scan = tuple(
-        CutRecord(
-            score_cut=cut,
-            **matching_record(mode="strict", efficiency=found, fake_rate=fakes).model_dump(),
-        )
-        for cut, (found, fakes) in rates.items()
-    )
-    binned = binned_evaluation_record()
-    assert binned.tracks is not None
-    counts = {"target": (10, 20, 970), "other": (50, 30, 20), "false": (7000, 500, 100)}
-    evaluation = binned.model_copy(
-        update={
-            "tracks": binned.tracks.model_copy(update={"scan": scan}),
-            "scores": EdgeScores.model_validate({"limits": (0.0, 0.1, 0.5, 1.0), **counts}),
-        }
-    )
-    make = run_writer(folder / "made")
-    one = read_run(make("</script><b>one</b>", evaluation=evaluation))
-    others = [make(f"a-run-with-a-rather-long-name-{n}", run_record(n)) for n in (1, 2, 4)]
-    write_html([one], folder / "run.html")
-    write_html([one, *map(read_run, others)], folder / "runs.html")
-    write_evaluation_html(evaluation, folder / "evaluation.html", one)
-    pipeline = pipeline_folder(folder / "made" / "pipeline", pipeline_evaluation())
-    write_pipelines_html([read_pipeline(pipeline)], folder / "pipeline.html")
-    SeriesReport([series_folder(folder / "made" / "weak")]).write_html(folder / "scaling.html")
-    study = StudyReport({"mini-batches": others[0], "<i>sectors</i>": others[1]})
-    study.write(folder / "study.html", folder / "study.json")
-    hostile = {**SPACE, "<b>model.dropout</b>": [0.0, "</script><b>"]}
-    search = small_search(folder / "made" / "<b>search</b>", space=hostile)
-    write_search_html(read_search(search), folder / "search.html")
-    population = small_population(folder / "made" / "population")
-    write_search_html(read_search(population), folder / "population.html")
-    write_display_html(folder / "display.html", "event1", straight_event(100), {}, one)
-    write_display_html(folder / "large display.html", "event2", straight_event(10_000), {})
+    write_pages(folder)
     return folder
 
 
@@ -114,7 +71,7 @@ def test_pages_draw_and_ask_for_nothing(name: str, pages: Path, tab: Browser) ->
     assert page.stat().st_size < 12e6
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", WIDTHS)
 def test_no_page_is_wider_than_its_screen(width: int, pages: Path, tab: Browser) -> None:
     for name in PAGES[:-1]:
         tab.open(pages / f"{name}.html", width=width)
@@ -122,22 +79,47 @@ def test_no_page_is_wider_than_its_screen(width: int, pages: Path, tab: Browser)
         assert tab.run("document.documentElement.scrollWidth") <= width, name
 
 
-def test_a_click_in_the_legend_hides_a_run_everywhere(pages: Path, tab: Browser) -> None:
-    tab.open(pages / "runs.html")
+@pytest.mark.parametrize(
+    ("page", "number", "name", "figures"),
+    [
+        ("runs", 1, "a-run-with-a-rather-long-name-1", 6),
+        ("evaluation", 2, "best cut", 4),
+    ],
+)
+def test_a_click_in_the_legend_hides_a_name_everywhere(
+    pages: Path, tab: Browser, page: str, number: int, name: str, figures: int
+) -> None:
+    tab.open(pages / f"{page}.html")
     tab.run(DRAW_ALL)
-    hidden = (
-        "plots.flatMap(plot => plot.data.filter(trace => trace.visible === 'legendonly'))"
-        ".map(trace => trace.legendgroup)"
-    )
-    assert tab.run(hidden) == []
-    tab.click(".plot .legendtoggle", 1)
-    tab.run("new Promise(done => setTimeout(done, 1000))")
-    names = tab.run(hidden)
-    assert set(names) == {"a-run-with-a-rather-long-name-1"}
-    assert len(names) > 5
-    tab.click(".plot .legendtoggle", 1)
-    tab.run("new Promise(done => setTimeout(done, 1000))")
-    assert tab.run(hidden) == []
+    assert tab.run(HIDDEN) == []
+    tab.click(".plot .legendtoggle", number)
+    tab.run(WAIT)
+    names = tab.run(HIDDEN)
+    assert set(names) == {name}
+    assert len(names) >= figures
+    tab.click(".plot .legendtoggle", number)
+    tab.run(WAIT)
+    assert tab.run(HIDDEN) == []
+
+
+@pytest.mark.parametrize("page", ["runs", "evaluation"])
+def test_a_button_takes_logarithms(pages: Path, tab: Browser, page: str) -> None:
+    tab.open(pages / f"{page}.html")
+    tab.run(DRAW_ALL)
+    types = []
+    for _ in range(3):
+        types.append(tab.run("plots[0]._fullLayout.yaxis.type"))
+        tab.click(LOGARITHMS)
+        tab.run(WAIT)
+    assert types == ["linear", "log", "linear"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_texts_of_runs_side_by_side_do_not_collide(pages: Path, tab: Browser, width: int) -> None:
+    tab.open(pages / "runs.html", width=width)
+    tab.run(DRAW_ALL)
+    assert tab.run("document.querySelectorAll('.plot .legendtext').length") > 30
+    assert tab.run(COLLIDING) == []
 
 
 def test_the_scheme_follows_the_system_and_the_switch(pages: Path, tab: Browser) -> None:
@@ -149,21 +131,27 @@ def test_the_scheme_follows_the_system_and_the_switch(pages: Path, tab: Browser)
         drawn[scheme] = tab.run(back)
     assert drawn["light"] != drawn["dark"]
     tab.click(".scheme")
-    tab.run("new Promise(done => setTimeout(done, 1000))")
+    tab.run(WAIT)
     assert tab.run(back) == drawn["light"]
 
 
-def test_a_display_of_100_000_hits_is_drawn_soon_and_turns(pages: Path, tab: Browser) -> None:
+def test_a_display_of_100_000_hits_is_drawn_soon(pages: Path, tab: Browser) -> None:
+    page = pages / "large display.html"
+    tab.open(page)
+    height = tab.run("document.documentElement.scrollHeight")
     seconds: list[float] = []
     while len(seconds) < 3 and not any(each < 5 for each in seconds):
-        # Of the three views the first is in sight. Others may compute on this machine, too.
-        tab.open(pages / "large display.html", height=300)
+        # All three views are in sight. Others may compute on this machine, too.
+        tab.open(page, height=height)
         seconds.append(tab.run(f"{PAINTED}.then(() => queue).then(() => {RENDERED})") / 1000)
     assert min(seconds) < 5
-    assert tab.run("drawn().length") == 1
-    hits = tab.run("plots[0]._fullData.map(t => t.visible === true ? t.x.length : 0)")
-    assert sum(hits) >= 50_000
-    tab.open(pages / "large display.html")
+    assert tab.run("drawn().length") == 3
+    hits = "plot._fullData.map(t => t.visible === true ? t.x.length : 0).reduce((a, b) => a + b)"
+    assert min(tab.run(f"plots.map(plot => {hits})")) >= 50_000
+
+
+def test_a_display_turns(pages: Path, tab: Browser) -> None:
+    tab.open(pages / "display.html")
     tab.run(f"{DRAW_ALL}.then(() => {RENDERED})")
     eye = "JSON.stringify(plots[0]._fullLayout.scene._scene.getCamera().eye)"
     before = tab.run(eye)
@@ -173,5 +161,13 @@ def test_a_display_of_100_000_hits_is_drawn_soon_and_turns(pages: Path, tab: Bro
         "return [b.x + b.width / 2, b.y + b.height / 3]; })()"
     )
     tab.drag((box[0], box[1]), (box[0] + 120, box[1] + 40))
-    tab.run("new Promise(done => setTimeout(done, 1000))")
+    tab.run(WAIT)
     assert tab.run(eye) != before
+
+
+def test_pictures_show_the_whole_page(tmp_path: Path, pages: Path, tab: Browser) -> None:
+    taken = [path.read_bytes() for path in take_pictures(tab, pages / "run.html", tmp_path)]
+    sizes = [struct.unpack(">II", png[16:24]) for png in taken]
+    assert [width for width, _ in sizes] == [*WIDTHS] * len(SCHEMES)
+    assert sizes[-1][1] == tab.run("document.documentElement.scrollHeight") > 900
+    assert len(set(taken)) == len(taken)

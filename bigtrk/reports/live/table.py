@@ -15,6 +15,7 @@ ENDS = {
     "epochs": "all epochs are trained",
     "minutes": "its time is up",
     "patience": "no better epoch came",
+    "imported": "it was trained elsewhere",
 }
 Write = Callable[[LiveRun], str]
 

@@ -15,8 +15,8 @@ from bigtrk.reports.model_card.metrics import metrics
 from bigtrk.reports.model_card.use import citation, licences, loading
 
 REWRITTEN = (
-    "What is not said here is not known to bigtrk. This file is written when a training ends and "
-    "again after each 'bigtrk evaluate' of its model: notes of your own belong elsewhere."
+    "What is not said here is not known to bigtrk. This file is written when a training ends or a "
+    "model is imported, and again after each 'bigtrk evaluate': notes of your own belong elsewhere."
 )
 TASKS = {
     False: "scores edges, pairs of hits: does one particle make them one after the other?",
@@ -70,14 +70,19 @@ def _model(run: Run, embeds_hits: bool) -> Iterator[tuple[str, str]]:
     yield "task", TASKS[embeds_hits]
     yield "model", known["model"]
     yield "weights", _files(run)
-    yield "training", figures.settings(_some(_section(run, "training"), TRAINED_BY))
-    yield "optimizer", figures.settings(_section(run, "optimizer"))
-    if _section(run, "sampling").get("method") not in (None, "none"):
-        yield "sampling", figures.settings(_section(run, "sampling"))
+    if record.ended != "imported":  # by settings that nobody knows
+        yield from _settings(run)
     for label in ("engine", "machine", "software", "progress"):
         yield label, known[label]
     if record.finished:
         yield "written", f"{record.finished:%Y-%m-%d %H:%M} {record.finished.tzname()}"
+
+
+def _settings(run: Run) -> Iterator[tuple[str, str]]:
+    yield "training", figures.settings(_some(_section(run, "training"), TRAINED_BY))
+    yield "optimizer", figures.settings(_section(run, "optimizer"))
+    if _section(run, "sampling").get("method") not in (None, "none"):
+        yield "sampling", figures.settings(_section(run, "sampling"))
 
 
 def _files(run: Run) -> str:

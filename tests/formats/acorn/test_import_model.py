@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bigtrk.formats.acorn.models.import_model import import_model, read_model
 from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
+from bigtrk.reports.model_card.write import CARD
 from bigtrk.training.checkpoint.folder import last_good
 from bigtrk.training.model_files import load_model
 from tests.formats.acorn.acorn_model import (
@@ -105,8 +107,28 @@ def test_acorns_own_model_gives_its_own_logits(
     assert status == 0
     found_loss = json.loads(said)["edge_metrics"]["loss"]
     assert found_loss == pytest.approx(golden["out.loss"].item(), rel=1e-5)
+    assert "### Evaluation on 1 event of" in Path("run", CARD).read_text("utf-8")
     status, said, _ = run_here(["bigtrk", "report", "run"], monkeypatch, capsys)
     assert status == 0
+    assert "imported from acorn's golden.ckpt" in said
+
+
+def test_the_card_says_nothing_of_a_training_that_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = settings()
+    file = checkpoint(tmp_path / "gnn.ckpt", content, AcornModel.drawn(0, content).state_dict())
+    command = ["bigtrk", "import-model", "acorn", str(file), str(tmp_path / "run")]
+    assert run_here(command, monkeypatch, capsys)[0] == 0
+    card = (tmp_path / "run" / CARD).read_text("utf-8")
+    told = "imported from acorn's gnn.ckpt; what it was trained on is not known"
+    for text in (told, "None is known.", "load_model"):
+        assert text in card, text
+    labels = re.findall(r"^- \*\*(.*?)\*\*", card, flags=re.MULTILINE)
+    assert labels == [
+        *("task", "model", "weights", "software", "progress", "written"),
+        *("features of hits", "features of edges"),
+    ]
 
 
 def test_what_lightning_writes_beside_the_weights_is_held(

@@ -92,6 +92,7 @@ def test_what_a_reader_must_know_is_said(changes: dict[str, Any], said: list[str
         ("epochs", "all epochs are trained"),
         ("minutes", "its time is up"),
         ("patience", "no better epoch came"),
+        ("imported", "it was trained elsewhere"),
     ],
 )
 def test_a_finished_run_says_what_ended_it(end: str, said: str) -> None:

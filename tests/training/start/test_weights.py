@@ -30,7 +30,7 @@ from bigtrk.training.start.earlier import earlier_events, earlier_scales
 from bigtrk.training.start.weights import starting_model
 from tests.distributed.graphs import random_graph
 from tests.distributed.ranks import run_ranks
-from tests.distributed.runs import train, write_events
+from tests.distributed.runs import ENGINES, train, write_events
 
 MEASURED = MeasuredScales(nodes={"pulse": (7.0, 2.0)})
 # AdamW's steps are then too small to change a float32.
@@ -38,6 +38,7 @@ STANDSTILL = {"lr": 1e-30}
 
 
 SMALL = {"hidden": 8, "layers": 2}
+OTHERS = ("FSDP2", "zero1", "zero3")  # engines
 
 
 def configuration(folder: Path, start: Path | None = None, **sections: Any) -> Configuration:
@@ -71,11 +72,12 @@ def earlier_run(folder: Path, **sections: Any) -> Path:
     return folder / "start"
 
 
-def train_and_resume(ranks: Ranks, folder: Path) -> set[str]:
+def train_and_resume(ranks: Ranks, folder: Path, engine: str) -> set[str]:
     """Trains an epoch from the weights of `start`, then two more without them; the events that the
     model of its checkpoint was trained on.
     """
-    made = configuration(folder, folder / "start", training={"epochs": 1, "seed": 3})
+    training = {"epochs": 1, "seed": 3}
+    made = configuration(folder, folder / "start", training=training, engine=ENGINES[engine])
     run = Path(train(ranks, made))
     if ranks.is_first:
         (run / WEIGHTS).rename(run / "first")
@@ -87,12 +89,15 @@ def train_and_resume(ranks: Ranks, folder: Path) -> set[str]:
     return seen
 
 
+@pytest.mark.parametrize(
+    "engine", ["DDP", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
 def test_a_training_goes_on_with_another_runs_weights(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], engine: str
 ) -> None:
     write_events(tmp_path, make=with_pulse)
     started = load_file(earlier_run(tmp_path) / WEIGHTS)
-    seen = run_ranks(2, train_and_resume, tmp_path)[0]
+    seen = run_ranks(2, train_and_resume, tmp_path, engine)[0]
     n = len(started)
     said = f"model.init_from={tmp_path / 'start'}: {n} of {n} tensors taken (node_encoder "
     assert capfd.readouterr().out.count(said) == 1

@@ -15,7 +15,7 @@ from bigtrk.formats.acorn.models.weights import load_acorn_weights
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.records.run import MeasuredScales, RunRecord
 from bigtrk.training.model_files import StoredModel, describe
-from bigtrk.training.run_folder import create_run, save_model
+from bigtrk.training.run_folder import create_run, record_end, save_model
 from bigtrk.training.settings import Configuration, DataSettings
 
 
@@ -31,8 +31,8 @@ def import_model(file: Path, out: Path) -> StoredModel:
     parameters = sum(parameter.numel() for parameter in stored.model.parameters())
     record = RunRecord(
         world_size=1,
-        engine=configuration.engine.name,
-        engine_detail=f"none: imported from acorn's {file.name}"[:1000],
+        engine="none",
+        engine_detail=f"imported from acorn's {file.name}"[:1000],
         parameters=parameters,
         config=configuration.model_dump(mode="json"),
         measured=stored.measured,
@@ -40,6 +40,7 @@ def import_model(file: Path, out: Path) -> StoredModel:
     with new_folder(out) as folder, FolderLock() as lock:
         create_run(lock, folder, record)
         save_model(folder, stored.model.state_dict(), describe(configuration, [], stored.measured))
+        record_end(folder, "imported")
     return stored
 
 

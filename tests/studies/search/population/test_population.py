@@ -58,12 +58,20 @@ def check(rounds: list[dict[str, Any]], lag: int) -> None:
         assert one["epochs"] == at[seen, one["source"]]["epochs"] + 1
 
 
+def check_epochs(rounds: list[dict[str, Any]]) -> None:
+    """Checks that each trial has recorded each epoch that its last round counts once."""
+    trained = {one["trial"]: one["epochs"] for one in rounds}
+    assert trained.keys() == set(range(TRIALS))
+    for trial, epochs in trained.items():
+        assert recorded(trial) == list(range(epochs)), trial
+
+
 @pytest.mark.parametrize("lag", [0, 1])
 def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan, lag: int) -> None:
     run_search(plan(space(lag), TRIALS), TRIALS, 1, 1, None)
     alone = result()["rounds"]
     check(alone, lag)
-    assert recorded(0) == list(range(len(recorded(0))))
+    check_epochs(alone)
     # The newest rounds alone keep checkpoints.
     kept = {path.parts[2] for path in Path("search").glob("rounds/*/*/checkpoints")}
     assert kept == {f"{n:04d}" for n in range(EPOCHS) if n >= EPOCHS - 2 - 2 * lag}
@@ -85,6 +93,7 @@ def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan, l
         process.join()
     assert [process.exitcode for process in both] == [0, 0]
     assert result()["rounds"] == alone
+    check_epochs(alone)
 
 
 def test_a_trial_that_fails_goes_on_from_the_best(

@@ -1,0 +1,81 @@
+"""A page of each kind, with names that are hostile or long."""
+
+from pathlib import Path
+
+from bigtrk.records.evaluation import CutRecord, EdgeScores, EvaluationRecord
+from bigtrk.reports import (
+    read_pipeline,
+    read_run,
+    read_search,
+    write_html,
+    write_pipelines_html,
+    write_search_html,
+)
+from bigtrk.reports.display.page import write_display_html
+from bigtrk.reports.evaluation.page import write_evaluation_html
+from bigtrk.reports.study import StudyReport
+from bigtrk.studies.scaling.report import SeriesReport
+from tests.reports.display.events import straight_event
+from tests.reports.pipeline_folders import pipeline_evaluation, pipeline_folder
+from tests.reports.run_folders import (
+    binned_evaluation_record,
+    matching_record,
+    run_record,
+    run_writer,
+)
+from tests.reports.search.search_folders import SPACE, small_population, small_search
+from tests.studies.scaling.test_report import series_folder
+
+PAGES = (
+    *("run", "runs", "evaluation", "pipeline", "scaling", "study", "search", "population"),
+    *("display", "large display"),
+)
+# What the script of a page is asked for by a test.
+DRAW_ALL = "Promise.all(plots.map(plot => { watch.unobserve(plot); return draw(plot); }))"
+PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def write_pages(folder: Path) -> None:
+    """Writes the pages of PAGES, `folder / "run.html"` and so on; what they are made of is in
+    `folder / "made"`.
+    """
+    make = run_writer(folder / "made")
+    evaluation = _evaluation()
+    one = read_run(make("</script><b>one</b>", evaluation=evaluation))
+    others = [make(f"a-run-with-a-rather-long-name-{n}", run_record(n)) for n in (1, 2, 4)]
+    write_html([one], folder / "run.html")
+    write_html([one, *map(read_run, others)], folder / "runs.html")
+    write_evaluation_html(evaluation, folder / "evaluation.html", one)
+    pipeline = pipeline_folder(folder / "made" / "pipeline", pipeline_evaluation())
+    write_pipelines_html([read_pipeline(pipeline)], folder / "pipeline.html")
+    SeriesReport([series_folder(folder / "made" / "weak")]).write_html(folder / "scaling.html")
+    study = StudyReport({"mini-batches": others[0], "<i>sectors</i>": others[1]})
+    study.write(folder / "study.html", folder / "study.json")
+    hostile = {**SPACE, "<b>model.dropout</b>": [0.0, "</script><b>"]}
+    search = small_search(folder / "made" / "<b>search</b>", space=hostile)
+    write_search_html(read_search(search), folder / "search.html")
+    population = small_population(folder / "made" / "population")
+    write_search_html(read_search(population), folder / "population.html")
+    write_display_html(folder / "display.html", "event1", straight_event(100), {}, one)
+    write_display_html(folder / "large display.html", "event2", straight_event(10_000), {})
+
+
+def _evaluation() -> EvaluationRecord:
+    """Makes an evaluation with bins, the scores of edges, and tracks by three cuts."""
+    rates = {0.1: (0.95, 0.5), 0.5: (0.9, 0.1), 0.9: (0.3, 0.01)}
+    scan = tuple(
+        CutRecord(
+            score_cut=cut,
+            **matching_record(mode="strict", efficiency=found, fake_rate=fakes).model_dump(),
+        )
+        for cut, (found, fakes) in rates.items()
+    )
+    binned = binned_evaluation_record()
+    assert binned.tracks is not None
+    counts = {"target": (10, 20, 970), "other": (50, 30, 20), "false": (7000, 500, 100)}
+    return binned.model_copy(
+        update={
+            "tracks": binned.tracks.model_copy(update={"scan": scan}),
+            "scores": EdgeScores.model_validate({"limits": (0.0, 0.1, 0.5, 1.0), **counts}),
+        }
+    )
