@@ -54,7 +54,7 @@ def sizes(found: Any) -> dict[tuple[str, int], EventSize]:
 def test_sectors_are_those_that_were_counted(sizes: dict[tuple[str, int], EventSize]) -> None:
     for parts, edges, halo in ((4, 10_978_387, 9652), (8, 5_535_101, 11_407)):
         sector = sizes[EVENT, parts].sector(parts)
-        assert (sector.edges, sector.halo) == (pytest.approx(edges), pytest.approx(halo))
+        assert (sector.edges, sector.halo) == pytest.approx((edges, halo))
     cut = 624_761 / 43_615_333
     assert sizes[EVENT, 8].interior(8) == pytest.approx((1 - cut) / (1 + cut))
 
