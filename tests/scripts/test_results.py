@@ -37,6 +37,7 @@ SCRIPTS = {
     "physics.gradient_audit": ["npz", "event1000"],
     "physics.graph_builders_table": ["pipeline", "events", "test", "out"],
     "physics.physics_full": ["out"],
+    "physics.muon": ["graphs"],
     "physics.physics_heptrkx": ["graphs"],
     "physics.physics_pipeline": ["out"],
     "physics.search_methods": ["graphs"],

@@ -1,4 +1,4 @@
-"""Tables of searches for settings."""
+"""Tables of searches for settings, and of optimizers."""
 
 from typing import Any
 
@@ -19,3 +19,17 @@ def methods(found: Any) -> Table:
         if (row := found["methods"].get(way))
     ]
     return Table(("method", "best AUC", "trials", "training"), rows)
+
+
+def optimizers(found: Any) -> Table:
+    """Lists optimizers at equal time."""
+    rows = [
+        [
+            name,
+            f"{row['rate']:g}",
+            f"{row['mean']:.5f} ± {row['deviation']:.5f}",
+            f"{row['epochs']:.0f}",
+        ]
+        for name, row in found["optimizers"].items()
+    ]
+    return Table(("", "rate", "least validation loss", "epochs"), rows)
