@@ -1,4 +1,4 @@
-"""Large tensors of a training lie on huge pages, whatever was imported before."""
+"""Where tensors of a training lie: large ones on huge pages, small ones in memory that is kept."""
 
 import os
 import subprocess
@@ -8,33 +8,51 @@ from pathlib import Path
 import pytest
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-pytestmark = pytest.mark.skipif(
+only_if_asked = pytest.mark.skipif(
     not ENABLED.exists() or "[madvise]" not in ENABLED.read_text(),
     reason="this kernel gives huge pages to all or to none",
 )
-SCRIPT = """
+START = """
 import bigtrk.{module}, torch
 from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.ranks import discover
 configure_process(discover())
+"""
+HUGE = """
 large = torch.ones(16 * 2**20)
 lines = open("/proc/self/smaps_rollup").read().splitlines()
 print(next(line.split()[1] for line in lines if line.startswith("AnonHugePages")))
 """
+# Of the second time that ten tensors of 1 MiB are made and freed.
+FAULTS = """
+from resource import RUSAGE_SELF, getrusage
+for _ in range(2):
+    before = getrusage(RUSAGE_SELF).ru_minflt
+    tensors = [torch.ones(2**18) for _ in range(10)]
+    del tensors
+print(getrusage(RUSAGE_SELF).ru_minflt - before)
+"""
 
 
-def huge_kib(module: str, **environment: str) -> int:
-    """Returns what of a tensor of 64 MiB lies on huge pages after `module` was imported [KiB]."""
-    program = [sys.executable, "-c", SCRIPT.format(module=module)]
+def told(script: str, module: str, **environment: str) -> int:
+    """Returns the number that `script` prints after `module` was imported."""
+    program = [sys.executable, "-c", START.format(module=module) + script]
     return int(subprocess.check_output(program, env={**os.environ, **environment}))
 
 
+@only_if_asked
 @pytest.mark.parametrize(
     "module", ["train", "training.evaluation.evaluate", "audit.audit", "pipeline.reconstruct"]
 )
 def test_large_tensors_lie_on_huge_pages(module: str) -> None:
-    assert huge_kib(module) > 32 * 1024
+    assert told(HUGE, module) > 32 * 1024  # KiB, of 64 MiB
 
 
+def test_small_tensors_are_not_faulted_in_again() -> None:
+    assert told(FAULTS, "train") < 1000  # of 2560 pages
+
+
+@only_if_asked
 def test_the_user_s_environment_wins() -> None:
-    assert huge_kib("train", THP_MEM_ALLOC_ENABLE="0") == 0
+    assert told(HUGE, "train", THP_MEM_ALLOC_ENABLE="0") == 0
+    assert told(FAULTS, "train", MALLOC_TRIM_THRESHOLD_="131072") > 1000
