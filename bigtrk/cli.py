@@ -13,7 +13,7 @@ from bigtrk.commands.evaluations import evaluate
 from bigtrk.commands.exports import export
 from bigtrk.commands.graphs import build, simulate
 from bigtrk.commands.models import check_model, import_model
-from bigtrk.commands.options import AsJson, MinHits, PtMin, check_page
+from bigtrk.commands.options import AsJson, MinHits, PtMin, check_note, check_page
 from bigtrk.commands.pipelines import (
     filter_graphs,
     infer,
@@ -151,7 +151,7 @@ def report(
     ] = None,
     pdf: Annotated[
         Path | None,
-        typer.Option(help="of one run: also write two pages to print", callback=check_page),
+        typer.Option(help="of one run: also write two pages to print", callback=check_note),
     ] = None,
     code: Code = None,
     as_json: AsJson = False,

@@ -102,7 +102,9 @@ def test_a_page_needs_a_folder_that_is_there(
 ) -> None:
     """The page is refused before the run is read: an evaluation may take an hour."""
     arguments = [str(tmp_path / "run"), *([str(tmp_path)] if command == "evaluate" else [])]
-    for page, said in (("missing/page.html", "no such folder"), (".", "is a folder")):
+    wrong = "does not end with .html"
+    refused = {"missing/page.html": "no such folder", ".": "is a folder", "run.json": wrong}
+    for page, said in refused.items():
         asked = ["bigtrk", command, *arguments, "--html", str(tmp_path / page)]
         status, _, errors = run_here(asked, monkeypatch, capsys)
         assert status == 2

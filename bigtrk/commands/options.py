@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bigtrk.disk.files import check_output_name
 from bigtrk.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,16 +26,24 @@ SpillToNetwork = Annotated[
 
 
 def check_page(page: Path | None) -> Path | None:
-    """Refuses a page that could not be written, before anything is computed for it.
+    """Refuses a page that could not be written, or would replace a file of another kind, before
+    anything is computed for it.
 
     Raises:
-        InputError: its folder is missing, or it is one itself.
+        InputError: its folder is missing, it is one itself, or its name does not end with .html.
     """
-    if page and not page.parent.is_dir():
-        raise InputError(f"{page}: no such folder {page.parent}; make it, or name another")
-    if page and page.is_dir():
-        raise InputError(f"{page}: is a folder; name a file in it, such as {page / 'report'}")
-    return page
+    return page and _check_written(page, ".html")
+
+
+def check_note(note: Path | None) -> Path | None:
+    """Does for a PDF what `check_page` does for a page."""
+    return note and _check_written(note, ".pdf")
+
+
+def _check_written(path: Path, ending: str) -> Path:
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: no such folder {path.parent}; make it, or name another")
+    return check_output_name(path, ending)
 
 
 def spill_folder(folder: Path | None, on_network: bool) -> "SpillFolder | None":

@@ -25,7 +25,12 @@ def atomic_path(
 
     If the block raises, the temporary file is removed and `path` is left as it was. Where either
     is a symbolic link, the link is replaced: what it points to is not written to.
+
+    Raises:
+        InputError: a device, pipe or socket is at `path`, which a rename would replace.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(f"{path}: is no regular file, and cannot be replaced by one; name another")
     # Host and process keep two writers of one file (srun tasks) out of each other's way.
     temporary = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.tmp")
     # A killed process may have left a file, or somebody laid a link; touch follows none.

@@ -245,3 +245,10 @@ def test_sectors_that_know_different_labels_are_refused(tmp_path: Path) -> None:
     for part, parts in ((1, 2), (0, 1)):
         with pytest.raises(InputError, match=r"sector 1: knows y, .* sectors know y, .*hit_weight"):
             SectorFolder(tmp_path).read(EVENT, part, parts)
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    """As little as a device, /dev/full for one, which root may replace."""
+    os.mkfifo(tmp_path / "page.html")
+    assert "is no regular file" in str(refusal(lambda: write_json(tmp_path / "page.html", {})))
+    assert (tmp_path / "page.html").is_fifo()

@@ -1,6 +1,7 @@
 """The limits of a model: where it was not tested, and what it cannot find."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from bigtrk.records.evaluation import Binned, EvaluationRecord
 from bigtrk.records.run import DataRecord
@@ -21,7 +22,7 @@ def limits(run: Run, evaluations: Sequence[EvaluationRecord]) -> Iterator[str]:
     if not evaluations:
         yield _not_evaluated(run)
     for record in evaluations:
-        for each in (*evaluation_verdict(record), *_tested(record)):
+        for each in (*evaluation_verdict(record), *_chosen_by(run, record), *_tested(record)):
             yield f"On {record.data}: {each}"
     yield OTHERS
 
@@ -54,6 +55,15 @@ def _not_evaluated(run: Run) -> str:
         "It was not evaluated: all that is known is its validation during the training, on events "
         "by which settings may have been chosen."
     )
+
+
+def _chosen_by(run: Run, record: EvaluationRecord) -> Iterator[str]:
+    """Says of the folder that validation events were taken from that they are among its events."""
+    section = run.record.config.get("data")
+    train = section.get("train") if isinstance(section, dict) else None
+    folders = [Path(folder).resolve() for folder in train] if isinstance(train, list) else []
+    if run.record.data.validation_events and Path(record.data).resolve() in folders:
+        yield "Its validation events are among these: settings may have been chosen by them."
 
 
 def _tested(record: EvaluationRecord) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,4 +56,6 @@ def make_launcher(ranks: int, command: str | None) -> Launcher:
         raise InputError(f"--launcher {command}: is no command ({error}); correct it") from None
     if not words:
         raise InputError('--launcher: name a command, such as "srun --ntasks 8 python"')
+    if not shutil.which(words[0]):
+        raise InputError(f"--launcher {command}: no such program {words[0]}; install or correct it")
     return Launcher((*words, str(TRAIN)), "other")

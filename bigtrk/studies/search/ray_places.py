@@ -10,6 +10,7 @@ Ray's processes on the hosts import this module, which therefore imports no torc
 
 import logging
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,11 @@ from typing import Any
 
 from bigtrk.console import say
 from bigtrk.disk.files import open_to_append
-from bigtrk.errors import InputError, reason
+from bigtrk.errors import InputError, one_line, reason
 
 LOOK = 0.2  # s between two looks at a training
 DEVICES, THREADS = "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,20 @@ class RayProcess:
         except ray.exceptions.TaskCancelledError:
             return
         except ray.exceptions.RayError as error:  # such as of a host that is gone
+            said = _COLOUR.sub("", str(error))
             with open_to_append(self._log) as log:
-                log.write(f"error: Ray ended it: {reason(error)}\n")
+                log.write(f"{said}\nerror: Ray ended it: {_in_short(said)}\n")
             return
         if refused:
             raise InputError(refused)
+
+
+def _in_short(said: str) -> str:
+    """Returns the last line of Ray's message that names an error, if one does: what stands before
+    it are Ray's own ways there.
+    """
+    named = [line for line in said.splitlines() if "Error" in line]
+    return one_line(named[-1] if named else said)
 
 
 def train_there(

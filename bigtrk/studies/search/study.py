@@ -83,14 +83,15 @@ class SharedStudy:
 
     def report(self, number: int, epoch: int, value: float) -> bool:
         """Writes down the metric's value after so many epochs; says whether to prune the trial. An
-        epoch's first value stands, and so does the decision to prune.
+        epoch's first value stands, and so does the decision to prune: epochs that are trained until
+        the training has stopped are written down, too.
         """
         with self._held():
             known, trial = self._frozen(number), self._trial(number)
-            if PRUNED in known.user_attrs:
-                return True
             if epoch not in known.intermediate_values:
                 trial.report(value, epoch)
+            if PRUNED in known.user_attrs:
+                return True
             if trial.should_prune():
                 trial.set_user_attr(PRUNED, epoch)
                 return True

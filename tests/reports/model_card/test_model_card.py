@@ -123,6 +123,22 @@ def test_what_is_not_known_is_left_out_or_said(make_run: MakeRun) -> None:
     assert "on events by which settings may have been chosen" in told
 
 
+@pytest.mark.parametrize(
+    ("folder", "validated", "told"),
+    [("/data/graphs", 2, True), ("/data/other", 2, False), ("/data/graphs", 0, False)],
+)
+def test_an_evaluation_on_validation_events_says_so(
+    make_run: MakeRun, folder: str, validated: int, told: bool
+) -> None:
+    record = run_record(
+        config={"data": {"train": ["/data/graphs"]}},
+        data=DataRecord(train_events=4, validation_events=validated),
+        **ended(),
+    )
+    run = make_run(record=record, evaluation=evaluation_record(data=folder))
+    assert ("settings may have been chosen by them" in shown(model_card(read_run(run)))) == told
+
+
 def test_recall_is_of_the_particles_that_graphs_are_judged_by() -> None:
     """The card names them in words, on a floor that does not know how graphs are built."""
     assert (TARGET_PT, TARGET_HITS) == (1.0, 3)

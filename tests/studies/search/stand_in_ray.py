@@ -54,6 +54,7 @@ class StandInRay(ModuleType):
         self.hosts, self.tasks, self.most_at_once = list(hosts), list[Task](), 0
         self.exceptions = SimpleNamespace(RayError=RayError, TaskCancelledError=TaskCancelledError)
         self._joined = False
+        self.said = ""  # of a task whose worker died
 
     def is_initialized(self) -> bool:
         return self._joined
@@ -96,7 +97,7 @@ class StandInRay(ModuleType):
         if task.cancelled:
             raise TaskCancelledError("Task was cancelled.")
         if task.process.exitcode:
-            raise RayError("The worker died unexpectedly\nwhile executing this task.")
+            raise RayError(self.said)
         return task.ends[0].recv()
 
     def cancel(self, task: Task) -> None:

@@ -122,7 +122,8 @@ def test_trials_are_pruned_by_successive_halving(tmp_path: Path, storage: Storag
         assert study.draw(len(values)) == number
         for epoch, value in enumerate(trial, start=1):
             if study.report(number, epoch, value):
-                assert study.report(number, epoch + 1, 0.0), "it stays pruned"
+                # Trained before it had stopped: it stays pruned, and is no measure for others.
+                assert study.report(number, epoch + 1, 0.0)
                 break
         ends.append(epoch)
         pruned = epoch < len(trial)
@@ -131,7 +132,12 @@ def test_trials_are_pruned_by_successive_halving(tmp_path: Path, storage: Storag
     assert len(set(ends)) > 1
     states = [outcome.state for outcome in study.outcomes()]
     assert states == ["pruned" if end < 5 else "complete" for end in ends]
-    assert [outcome.epochs for outcome in study.outcomes()] == ends
+    assert [outcome.epochs for outcome in study.outcomes()] == [
+        end + (state == "pruned") for end, state in zip(ends, states, strict=True)
+    ]
+    assert [outcome.value for outcome in study.outcomes() if outcome.state == "pruned"] == [0.0] * (
+        states.count("pruned")
+    )
 
 
 def test_the_first_value_of_an_epoch_stands(tmp_path: Path, storage: Storage) -> None:
