@@ -83,7 +83,7 @@ def _subgraphs(
     whole = largest.read(part=0, parts=1)
     seed = configuration.training.seed, sources.index(largest)
     drawn = islice(shadow.batches(whole, torch.device("cpu"), seed, 0, 0, world), _DRAWN)
-    sectors = [sector for sector, _ in drawn]
+    sectors = list(drawn)
     steps = [n_steps(source.record["nodes"], sampling.batch_size) for source in sources]
     ahead = min(_BULKS * sampling.bulk, max(steps)) * max(map(_bytes, sectors))
     held = _bytes(whole) + _EDGE_BYTES_TO_SAMPLE * whole.n_edges + ahead
@@ -97,5 +97,6 @@ def _bytes(sector: Sector) -> float:
     columns = (
         sector.node_features, sector.edge_features, sector.edge_index, sector.node_id,
         sector.edge_id, sector.owns_edge, sector.y, sector.hit_id, sector.particle_id,
+        sector.hit_weight, sector.modules,
     )  # fmt: skip
     return float(sum(column.nbytes for column in columns if column is not None))

@@ -54,7 +54,7 @@ class ShaDow:
         rank: int = 0,
         ranks: int = 1,
         first: int = 0,
-    ) -> Iterator[tuple[Sector, Subgraphs]]:
+    ) -> Iterator[Sector]:
         """Yields this rank's mini-batches of an epoch over an event from the `first` on, in CPU
         memory; they are sampled on `device`, one bulk ahead in a thread.
 
@@ -79,9 +79,9 @@ class ShaDow:
 
     def _sample(
         self, whole: Sector, graph: InEdges, batches: Sequence[Rows], key: int, engine: Sampler
-    ) -> list[tuple[Sector, Subgraphs]]:
+    ) -> list[Sector]:
         found = sample_bulk(graph, batches, self.walk, key, engine)
-        return [(shadow_sector(whole, subgraphs), subgraphs) for subgraphs in found]
+        return [shadow_sector(whole, subgraphs) for subgraphs in found]
 
 
 def shadow_sector(whole: Sector, subgraphs: Subgraphs) -> Sector:

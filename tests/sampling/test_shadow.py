@@ -1,6 +1,7 @@
 """ShaDow mini-batches of an event: every node once a root, features and labels looked up."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,13 +12,16 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.sampling import bulk, native
+from bigtrk.sampling import shadow as module
 from bigtrk.sampling.products import Products
 from bigtrk.sampling.roots import epoch_roots
-from bigtrk.sampling.shadow import ShaDow
+from bigtrk.sampling.shadow import ShaDow, shadow_sector
+from bigtrk.sampling.subgraphs import Subgraphs
 from bigtrk.sampling.walk import Walk
 
 CPU = torch.device("cpu")
 N, E = 50, 300
+RootsOf = Callable[..., list[list[int]]]
 SMALL = ShaDow(Walk(depth=2, fanout=3), batch_size=8, bulk=3)
 
 
@@ -41,21 +45,41 @@ def whole(graph: EventGraph) -> Sector:
     return whole_sector(graph)
 
 
-def roots_of(shadow: ShaDow, whole: Sector, rank: int = 0, ranks: int = 1) -> list[list[int]]:
-    batches = shadow.batches(whole, CPU, seed=3, epoch=5, rank=rank, ranks=ranks)
-    return [subgraphs.roots.tolist() for _, subgraphs in batches]
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> list[Subgraphs]:
+    """The subgraphs of all mini-batches, as they are sampled."""
+    found: list[Subgraphs] = []
+
+    def noted(whole: Sector, subgraphs: Subgraphs) -> Sector:
+        found.append(subgraphs)
+        return shadow_sector(whole, subgraphs)
+
+    monkeypatch.setattr(module, "shadow_sector", noted)
+    return found
+
+
+@pytest.fixture
+def roots_of(sampled: list[Subgraphs]) -> RootsOf:
+    def found(shadow: ShaDow, whole: Sector, rank: int = 0, ranks: int = 1) -> list[list[int]]:
+        sampled.clear()
+        list(shadow.batches(whole, CPU, seed=3, epoch=5, rank=rank, ranks=ranks))
+        return [subgraphs.roots.tolist() for subgraphs in sampled]
+
+    return found
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 25, N, N + 1, 10 * N])
 @pytest.mark.parametrize("k", [1, 2, 5, 100])
-def test_every_node_is_a_root_once(whole: Sector, batch_size: int, k: int) -> None:
+def test_every_node_is_a_root_once(
+    whole: Sector, roots_of: RootsOf, batch_size: int, k: int
+) -> None:
     found = roots_of(replace(SMALL, batch_size=batch_size, bulk=k), whole)
     assert sorted(root for roots in found for root in roots) == list(range(N))
     assert {len(roots) for roots in found[:-1]} <= {batch_size}
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 16])
-def test_ranks_share_each_mini_batch(whole: Sector, ranks: int) -> None:
+def test_ranks_share_each_mini_batch(whole: Sector, roots_of: RootsOf, ranks: int) -> None:
     alone = roots_of(SMALL, whole)
     shares = [roots_of(SMALL, whole, rank, ranks) for rank in range(ranks)]
     for i, roots in enumerate(alone):
@@ -73,10 +97,12 @@ def test_roots_are_shuffled_anew_each_epoch() -> None:
     assert len({tuple(o) for o in orders}) == 4
 
 
-def test_a_batch_is_a_sector_of_the_event(graph: EventGraph, whole: Sector) -> None:
+def test_a_batch_is_a_sector_of_the_event(
+    graph: EventGraph, whole: Sector, sampled: list[Subgraphs]
+) -> None:
     assert graph.y is not None
     assert graph.hit_id is not None
-    for sector, subgraphs in SMALL.batches(whole, CPU, seed=0, epoch=0):
+    for i, sector in enumerate(SMALL.batches(whole, CPU, seed=0, epoch=0)):
         node, edge = sector.node_id, sector.edge_id
         assert torch.equal(node[sector.edge_index], graph.edge_index[:, edge])
         looked_up: list[tuple[Tensor | None, Tensor]] = [
@@ -89,7 +115,7 @@ def test_a_batch_is_a_sector_of_the_event(graph: EventGraph, whole: Sector) -> N
             assert found is not None
             assert torch.equal(found, expected)
         assert sector.particle_id is None
-        assert torch.equal(node[subgraphs.root_row], subgraphs.roots)
+        assert torch.equal(node[sampled[i].root_row], sampled[i].roots)
         assert sector.owns_edge.all()
         assert (sector.part, sector.parts, sector.n_owned) == (0, 1, sector.n_nodes)
         assert (sector.event, sector.event_nodes, sector.event_edges) == ("event1", N, E)
@@ -99,7 +125,7 @@ def test_epochs_repeat_whatever_the_bulk_and_the_engine(
     whole: Sector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def edges(shadow: ShaDow) -> list[Tensor]:
-        return [sector.edge_id for sector, _ in shadow.batches(whole, CPU, seed=1, epoch=2)]
+        return [sector.edge_id for sector in shadow.batches(whole, CPU, seed=1, epoch=2)]
 
     expected = edges(SMALL)
     others = [edges(SMALL), edges(replace(SMALL, bulk=1))]

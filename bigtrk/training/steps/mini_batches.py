@@ -129,7 +129,7 @@ class _ShadowReader:
         steps, ranks = self._steps, self._steps.ranks
         whole = steps.sources[assignment.event].read(part=0, parts=1)
         self._event, self._next = assignment.event, assignment.part
-        found = steps.shadow.batches(
+        self._batches = steps.shadow.batches(
             whole,
             ranks.device,
             (steps.seed, assignment.event),
@@ -138,7 +138,6 @@ class _ShadowReader:
             ranks.world_size,
             assignment.part,
         )
-        self._batches = (sector for sector, _ in found)
 
 
 @dataclass(frozen=True)
