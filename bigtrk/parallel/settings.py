@@ -31,8 +31,10 @@ class EngineSettings(Settings):
 
 
 class OptimizerSettings(Settings):
-    """AdamW and its learning rate."""
+    """The optimizer and its learning rate."""
 
+    name: Literal["adamw", "muon"] = "adamw"
+    """`adamw`; or, with `engine.name=ddp`, `muon` for hidden matrices and AdamW for all else."""
     lr: float = Field(1e-3, gt=0)
     """Learning rate, before `lr_scaling`."""
     lr_scaling: Literal["none", "linear", "sqrt"] = "none"

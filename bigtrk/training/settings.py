@@ -191,7 +191,7 @@ class Configuration(Settings):
     engine: EngineSettings = EngineSettings()
     """How ranks share the model."""
     optimizer: OptimizerSettings = OptimizerSettings()
-    """AdamW and its learning rate."""
+    """The optimizer and its learning rate."""
     sampling: SamplingSettings = SamplingSettings()
     """Parts of events instead of whole ones."""
     pairs: PairSettings = PairSettings()
@@ -228,6 +228,15 @@ class Configuration(Settings):
             raise ValueError(
                 f"training.spill: is for whole events, not for "
                 f"sampling.method={self.sampling.method}, whose parts can be made smaller"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _engine_of_muon(self) -> Self:
+        if self.optimizer.name == "muon" and self.engine.name != "ddp":
+            raise ValueError(
+                f"optimizer.name=muon: with engine.name={self.engine.name} ranks update parts of "
+                f"matrices, and Muon whole ones; set engine.name=ddp, or optimizer.name=adamw"
             )
         return self
 

@@ -4,10 +4,9 @@
     python scripts/physics/muon.py GRAPHS [--out runs/muon] [--minutes 1.5]
         [--output FILE] [--publish]
 
-With Muon (`torch.optim.Muon`, its steps as large as AdamW's) AdamW trains what is no matrix, the
-first layers and the outputs. Each optimizer takes the best of three rates on the first seed, by the
-least validation loss of an epoch, and trains with it on all seeds; Muon's first layers and outputs
-train at the same rate. Optimizers take turns, one process at a time. Finished trainings are kept.
+Each optimizer takes the best of three rates on the first seed, by the least validation loss of an
+epoch, and trains with it on all seeds. Optimizers take turns, one process at a time. Finished
+trainings are kept.
 The last line is one JSON object: mean and deviation of the least validation loss, and epochs, of
 each optimizer.
 """
@@ -20,64 +19,21 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-import torch
 from rich.table import Table
-from torch import nn
-from torch.nn.parameter import Parameter
 
-import bigtrk.train as train
 from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.machine import machine
-from bigtrk.parallel.engines import engine
-from bigtrk.parallel.engines.rates import parameter_groups
-from bigtrk.parallel.settings import OptimizerSettings
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.run_folder import WEIGHTS
 from scripts.results import CHECKOUT, Results, add_options
 
-OPTIMIZERS = ("AdamW", "Muon")
+OPTIMIZERS = {"AdamW": "adamw", "Muon": "muon"}
 RATES = (1e-3, 3e-3, 1e-2)
 SEEDS = (0, 1, 2)
-NARROW = 8  # rows or columns of features and scores, whose matrices are not hidden ones
 SETTINGS = (
     *("model.hidden=32", "model.layers=4", "training.class_balance=equal", "data.validation=10"),
     *("optimizer.schedule=constant", "training.epochs=1000"),
 )
-
-
-class MuonAndAdamW(torch.optim.AdamW):
-    """Updates hidden matrices by Muon, and all else by AdamW, at one rate."""
-
-    def __init__(self, model: nn.Module, settings: OptimizerSettings) -> None:
-        [group] = parameter_groups(model, {})
-        matrices = [one for one in group["params"] if _is_hidden(one)]
-        group["params"] = [one for one in group["params"] if not _is_hidden(one)]
-        lr, decay = settings.lr, settings.weight_decay
-        super().__init__([group], lr=lr, weight_decay=decay)
-        self._muon = torch.optim.Muon(
-            matrices, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw"
-        )
-
-    def step(self, closure: Any = None) -> Any:
-        for group in self._muon.param_groups:
-            group["lr"] = self.param_groups[0]["lr"]
-        self._muon.step()
-        return super().step(closure)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self._muon.zero_grad(set_to_none)
-        super().zero_grad(set_to_none)
-
-
-def _is_hidden(parameter: Parameter) -> bool:
-    return parameter.ndim == 2 and min(parameter.shape) > NARROW
-
-
-def _with_muon(
-    model: nn.Module, settings: OptimizerSettings, lr_factors: Mapping[str, float]
-) -> torch.optim.Optimizer:
-    del lr_factors  # there are none
-    return MuonAndAdamW(model, settings)
 
 
 def least_loss(folder: Path) -> float:
@@ -95,10 +51,10 @@ def trained(arguments: argparse.Namespace, optimizer: str, rate: float, seed: in
     if not (folder / WEIGHTS).exists():
         settings = [
             f"data.train=[{arguments.graphs.resolve()}]", *SETTINGS, f"optimizer.lr={rate:g}",
-            f"training.minutes={arguments.minutes:g}", f"training.seed={seed}",
-            f"run.folder={folder.resolve()}",
+            f"optimizer.name={OPTIMIZERS[optimizer]}", f"training.minutes={arguments.minutes:g}",
+            f"training.seed={seed}", f"run.folder={folder.resolve()}",
         ]  # fmt: skip
-        command = [sys.executable, "-m", "scripts.physics.muon", "--train", optimizer, *settings]
+        command = [sys.executable, "bigtrk/train.py", *settings]
         subprocess.run(command, check=True, cwd=CHECKOUT, stdout=subprocess.DEVNULL)
     say(f"{folder.name}: least validation loss {least_loss(folder):.5f}")
     return folder
@@ -147,13 +103,6 @@ def table(rows: Mapping[str, Mapping[str, Any]], minutes: float) -> Table:
     return shown
 
 
-def train_one(optimizer: str, settings: Sequence[str]) -> None:
-    """Trains in this process."""
-    if optimizer == "Muon":
-        engine.make_optimizer = _with_muon
-    train.main(arguments=settings)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("graphs", type=Path)
@@ -172,7 +121,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--train"]:
-        train_one(sys.argv[2], sys.argv[3:])
-    else:
-        exit_on_bad_input("muon.py", main)
+    exit_on_bad_input("muon.py", main)

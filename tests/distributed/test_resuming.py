@@ -32,25 +32,33 @@ MODELS: dict[str, ModelConfig] = {
     "mlp": EdgeMLPConfig(hidden=32),
 }
 INTERACTION = {name: (engine, "interaction") for name, engine in ENGINES.items()}
-CASES: dict[int, dict[str, tuple[dict[str, Any], str]]] = {
+MUON = (ENGINES["DDP"], "interaction", "muon")
+CASES: dict[int, dict[str, tuple[Any, ...]]] = {
     2: INTERACTION,
     3: {
         **INTERACTION,
         "DDP, attention": (ENGINES["DDP"], "attention"),
         "DDP, MLP": (ENGINES["DDP"], "mlp"),
+        "DDP, Muon": MUON,
     },
     4: {**INTERACTION, "FSDP2 hybrid": ({"name": "fsdp2", "shard_ranks": 2}, "interaction")},
 }
 # Checkpoints of every engine are resumed on two ranks by test_checkpoints.py.
-QUICK: dict[int, tuple[str, ...]] = {2: (), 3: ("DDP", "coalesced", "FSDP2"), 4: ()}
+QUICK: dict[int, tuple[str, ...]] = {2: (), 3: ("DDP", "coalesced", "FSDP2", "DDP, Muon"), 4: ()}
 
 
-def configuration(events: Path, run: Path, engine: dict[str, Any], model: str) -> Configuration:
+def configuration(
+    events: Path, run: Path, engine: dict[str, Any], model: str, optimizer: str = "adamw"
+) -> Configuration:
     """Give an epoch two steps, in each of which all ranks have gradients."""
     made = settings(events, run, 1, engine)
     pt_weight = made.training.pt_weight if model == "interaction" else 0.0
     training = {"events_per_step": 4, "pt_weight": pt_weight, "average_decay": 0.9}
-    sections = {"model": MODELS[model], "training": made.training.model_copy(update=training)}
+    sections = {
+        "model": MODELS[model],
+        "training": made.training.model_copy(update=training),
+        "optimizer": made.optimizer.model_copy(update={"name": optimizer}),
+    }
     return made.model_copy(update=sections)
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from bigtrk.parallel.engines.muon import MuonAndAdamW
 from bigtrk.parallel.engines.pieces import Held, Piece, optimizer_tensors
 from bigtrk.parallel.engines.rates import parameter_groups, set_rates
 from bigtrk.parallel.settings import OptimizerSettings
@@ -118,10 +119,12 @@ def share_weights(model: nn.Module) -> None:
 def make_optimizer(
     model: nn.Module, settings: OptimizerSettings, lr_factors: Mapping[str, float]
 ) -> torch.optim.Optimizer:
-    """Makes the one optimizer of all engines: AdamW, so that they train alike.
+    """Makes the optimizer of all engines, so that they train alike.
 
     Raises:
-        InputError: a pattern of `lr_factors` matches no parameter.
+        InputError: a pattern of `lr_factors` matches no parameter, or Muon finds no matrix.
     """
     groups = parameter_groups(model, lr_factors)
+    if settings.name == "muon":
+        return MuonAndAdamW(groups, settings)
     return torch.optim.AdamW(groups, lr=settings.lr, weight_decay=settings.weight_decay)

@@ -96,7 +96,8 @@ def _engines(configuration: Configuration, world: int) -> list[Sequence[Values]]
     """Lists engines in groups; a configured one stays."""
     if configuration.engine.model_fields_set:
         return [[()]]
-    if world == 1:  # one rank has nobody to share its state with
+    # One rank has nobody to share its state with, and Muon updates whole matrices.
+    if world == 1 or configuration.optimizer.name == "muon":
         return [[_REPLICATED]]
     # DeepSpeed's own buckets may be unable to drop a step, as a spike guard does.
     zero = _ZERO if configuration.training.spike_guard == "off" else ()

@@ -42,6 +42,7 @@ CHANGEABLE = (
     "run.stalled_seconds",
     "profile",
 )
+FIXED = "optimizer.name"
 # The entries that a resumed run's record keeps from its start.
 STARTED = ("bigtrk", "git", "software", "machine", "started", "code")
 
@@ -56,6 +57,11 @@ def resumed_configuration(run: Path, overrides: Sequence[str]) -> Configuration:
     if not content:
         raise InputError(f"{run / RUN}: holds no config, without which no run is resumed")
     for override in overrides:
+        if override.startswith(FIXED):
+            raise InputError(
+                f"{override}: the state of one optimizer is none of another; start a new run from "
+                f"the weights of this one once it has ended (model.init_from)"
+            )
         if not override.startswith(CHANGEABLE):
             raise InputError(
                 f"{override}: a resumed run takes changes of {', '.join(CHANGEABLE)} only; "

@@ -164,6 +164,14 @@ def test_models_without_recomputation_have_one_candidate() -> None:
     assert [dict(one.values) for one in candidates(own, 1, False)[0]] == [{"engine.name": "ddp"}]
 
 
+def test_muon_is_given_no_engine_that_shards() -> None:
+    asked = Configuration.model_validate({"optimizer": {"name": "muon"}})
+    [group] = candidates(asked, 4, allow_bf16=False)
+    assert {dict(one.values)["engine.name"] for one in group} == {"ddp"}
+    for one in group:
+        assert one.configured(asked).optimizer.name == "muon"
+
+
 def test_the_state_is_sharded_only_where_it_does_not_fit() -> None:
     """A wide model: its weights, gradients and moments are most of what a rank holds."""
     model = {"hidden": 512, "layers": 8, "recompute": "chunk"}

@@ -8,7 +8,7 @@ from bigtrk.training.settings import Configuration
 
 # Of the settings that a resumed run may change, those that change what it learns.
 CHANGED = ("optimizer.", "training.spike_")
-SCHEDULE = "optimizer.schedule"
+SCHEDULE, OPTIMIZER = "optimizer.schedule", "optimizer.name"
 FEWEST = 2  # trials
 
 
@@ -20,11 +20,11 @@ def check_population(file: Path, space: Space, configuration: Configuration, tri
     """
     assert space.population is not None
     for key in space.settings:
-        if not key.startswith(CHANGED):
+        if not key.startswith(CHANGED) or key == OPTIMIZER:
             raise InputError(
                 f"{file}: space.{key}: a population changes settings of trainings that go on, "
-                f"{', '.join(f'{prefix}*' for prefix in CHANGED)}; leave out the key, or the "
-                f"population"
+                f"{', '.join(f'{prefix}*' for prefix in CHANGED)} but {OPTIMIZER}; leave out the "
+                f"key, or the population"
             )
     schedules = space.settings.get(SCHEDULE)
     chosen = schedules.values if isinstance(schedules, Choices) else ()

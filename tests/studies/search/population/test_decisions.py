@@ -129,6 +129,12 @@ def test_first_settings_are_spread_over_the_space() -> None:
     ("settings", "training", "trials", "said"),
     [
         ({"model.hidden": RATE}, {}, 4, "space.model.hidden: a population changes settings of"),
+        (
+            {"optimizer.name": Choices(("adamw", "muon"))},
+            {},
+            4,
+            "space.optimizer.name: a population changes",
+        ),
         ({"training.epochs": RATE}, {}, 4, "space.training.epochs: a population changes"),
         (
             {"optimizer.schedule": Choices(("constant", "cosine"))},
