@@ -38,7 +38,7 @@ from scripts.results import Results, add_options
 
 VICTIMS = ("searcher", "launcher", "rank")
 RANKS, EVENTS, PARTICLES, EPOCHS = 2, 9, 60, 9
-QUIET = 5.0, 50.0  # s between two kills
+QUIET = 3.0, 20.0  # s between two kills; the search takes some two minutes
 IN_TRAINING = 0.7  # the share of kills that wait for a training, so that not all meet its start
 LONGEST = 3600.0  # s of the whole search
 SPACE = """\
