@@ -25,7 +25,7 @@ from bigtrk.studies.search.places import Place
 from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.stopping import noting_signals
 from bigtrk.studies.search.study import SharedStudy
-from bigtrk.studies.search.trial_run import MOST_LAUNCHES, TrialRun
+from bigtrk.studies.search.trial_run import TrialRun
 
 LOOK = 0.5  # s between two looks at a training
 
@@ -157,8 +157,8 @@ class Searcher:
 
     def _launch(self, claimed: _Claimed) -> None:
         if claimed.run.goes_nowhere:
-            said = f"{MOST_LAUNCHES} launches came no further; the last: {claimed.run.last_words()}"
-            self._end(claimed, None, said)
+            vain, last = claimed.run.launches_in_vain, claimed.run.last_words()
+            self._end(claimed, None, f"{vain} launches came no further; the last: {last}")
             return
         with suppress(HeldError):  # what a searcher before had started has come to life
             claimed.run.launch()

@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +23,9 @@ from bigtrk.training.run_folder import remove_run
 from bigtrk.user_code import code_options
 
 LOG = "train.log"
-MOST_LAUNCHES = 3  # in a row that came no further
+# In a row that came no further; and where the last one's launcher was killed, which says less of
+# the settings. That of a single rank may have been killed for want of memory.
+MOST_LAUNCHES, MOST_KILLED = 3, 6
 
 State = Literal["running", "idle", "ended"]
 
@@ -75,8 +78,15 @@ class TrialRun:
     @property
     def goes_nowhere(self) -> bool:
         """Says whether the last launches all ended where the ones before had come to."""
-        last = self._reached[-MOST_LAUNCHES:]
-        return len(last) == MOST_LAUNCHES and last[0] == last[-1] == self._steps()
+        status = self._process.poll() if self._process is not None else None
+        was_killed = status is not None and status < 0
+        return self.launches_in_vain >= (MOST_KILLED if was_killed else MOST_LAUNCHES)
+
+    @property
+    def launches_in_vain(self) -> int:
+        """Counts the last launches that ended where they had begun."""
+        steps = self._steps()
+        return sum(1 for _ in takewhile(steps.__eq__, reversed(self._reached)))
 
     def launch(self) -> None:
         """Starts the training, from its newest checkpoint if it has one.

@@ -2,10 +2,12 @@
 
 import os
 import random
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 
@@ -14,9 +16,11 @@ from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.records.search import Storage, read_search
 from bigtrk.studies.search import study
+from bigtrk.studies.search.launcher import Launcher
 from bigtrk.studies.search.plan import Search, open_search
 from bigtrk.studies.search.run_search import run_search
 from bigtrk.studies.search.study import SharedStudy
+from bigtrk.studies.search.trial_run import TrialRun
 from tests.studies.search.stand_in_searches import (
     EPOCHS,
     check_accounts,
@@ -207,3 +211,23 @@ def test_it_needs_optuna(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"optuna is not installed; pip install 'bigtrk\[search\]"):
         run_search(plan(SPACE, 1), 1, 1, 1, None)
+
+
+class Ending:
+    """A place in which each training ends at once, with the status of its launcher."""
+
+    def __init__(self, status: int) -> None:
+        self._status = status
+
+    def start(self, *_: Any) -> Any:
+        return SimpleNamespace(poll=lambda: self._status)
+
+
+@pytest.mark.parametrize(("status", "launches"), [(1, 3), (-signal.SIGKILL, 6)])
+def test_killed_launchers_say_less_of_a_trial(tmp_path: Path, status: int, launches: int) -> None:
+    run = TrialRun(tmp_path / "trial", (), Launcher(("true",), "other"), Ending(status))
+    for _ in range(launches):
+        assert not run.goes_nowhere
+        run.launch()
+    assert run.goes_nowhere
+    assert run.launches_in_vain == launches

@@ -32,7 +32,7 @@ from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.population.decisions import Standing, decide, first_settings
 from bigtrk.studies.search.population.rounds import Rounds
 from bigtrk.studies.search.stopping import noting_signals
-from bigtrk.studies.search.trial_run import MOST_LAUNCHES, TrialRun
+from bigtrk.studies.search.trial_run import TrialRun
 
 LOOK = 0.5  # s between two looks at a training
 EPOCHS = "training.epochs"
@@ -242,7 +242,7 @@ class PopulationSearcher:
             case "ended":
                 self._end(task, self._measured(task))
             case "idle" if task.run.goes_nowhere:
-                said = f"{MOST_LAUNCHES} launches came no further; the last: "
+                said = f"{task.run.launches_in_vain} launches came no further; the last: "
                 self._end(task, ValueRecord(value=None, reason=said + task.run.last_words()))
             case "idle":
                 with suppress(HeldError):  # what a searcher before had started has come to life
