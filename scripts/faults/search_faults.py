@@ -37,8 +37,8 @@ from scripts.faults.training_process import MARK, carrying, send
 from scripts.results import Results, add_options
 
 VICTIMS = ("searcher", "launcher", "rank")
-RANKS, EVENTS, PARTICLES, EPOCHS = 2, 9, 60, 9
-QUIET = 3.0, 20.0  # s between two kills; the search takes some two minutes
+RANKS, EVENTS, PARTICLES, EPOCHS = 2, 9, 1000, 9
+QUIET = 3.0, 30.0  # s between two kills; the search takes some three minutes
 IN_TRAINING = 0.7  # the share of kills that wait for a training, so that not all meet its start
 LONGEST = 3600.0  # s of the whole search
 SPACE = """\
@@ -69,7 +69,7 @@ class SearchProcess:
         self._folder, self._mark = folder, f"{MARK}={uuid4().hex}"
         self._command = [
             sys.executable, "-m", "bigtrk", "search", "space.yaml", "graphs",
-            "model.layers=1", f"training.epochs={EPOCHS}", "training.checkpoint_every=1",
+            "model.layers=4", f"training.epochs={EPOCHS}", "training.checkpoint_every=1",
             "--trials", str(trials), "--ranks", str(RANKS), "--storage", storage,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
