@@ -68,6 +68,7 @@ class Browser:
         address = page.resolve().as_uri() if isinstance(page, Path) else page
         shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.ask("Emulation.setDeviceMetricsOverride", **shape)
+        self.ask("Emulation.setScrollbarsHidden", hidden=True)  # they take of the width
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.ask("Emulation.setEmulatedMedia", features=features)
         self.ask("Page.navigate", url=address)

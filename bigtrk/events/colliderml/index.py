@@ -48,6 +48,11 @@ def _rows_of(file: StoredFile, spec: TableSpec) -> Iterator[tuple[int, Place]]:
         columns = _present(opened.schema_arrow, spec, file)
         column = opened.read([EVENT_ID], use_threads=False).column(EVENT_ID)
         groups = [opened.metadata.row_group(g) for g in range(opened.metadata.num_row_groups)]
+    if (told := sum(group.num_rows for group in groups)) != len(column):
+        raise InputError(
+            f"{file.path}: its row groups are of {told:,} rows, and it holds {len(column):,}; it "
+            "is damaged: fetch it again"
+        )
     number = 0
     events = _event_ids(column, file)
     for group, found in enumerate(groups):

@@ -197,6 +197,17 @@ def test_a_footer_that_contradicts_itself(tmp_path: Path) -> None:
     refused(lambda: read_event(tmp_path, NAME), f"{path}: not a readable Parquet file (Definition")
 
 
+def test_row_groups_of_more_rows_than_there_are(tmp_path: Path) -> None:
+    hits, _ = rows()
+    write_sample(tmp_path, hits[:1], [])
+    path = tmp_path / "tracker_hits" / FILE
+    content = path.read_bytes()
+    one_row, at = b"\x16\x02&\x08", content.rindex(b"\x16\x02&\x08")
+    path.write_bytes(content[:at] + b"\x16\x04&\x08" + content[at + len(one_row) :])
+    assert pq.read_metadata(path).row_group(0).num_rows == 2
+    refused(lambda: find_events(tmp_path), f"{path}: its row groups are of 2 rows, and it holds 1")
+
+
 def test_more_values_than_a_file_of_its_size_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
