@@ -157,8 +157,7 @@ class Searcher:
 
     def _launch(self, claimed: _Claimed) -> None:
         if claimed.run.goes_nowhere:
-            vain, last = claimed.run.launches_in_vain, claimed.run.last_words()
-            self._end(claimed, None, f"{vain} launches came no further; the last: {last}")
+            self._end(claimed, None, claimed.run.failure)
             return
         with suppress(HeldError):  # what a searcher before had started has come to life
             claimed.run.launch()

@@ -80,10 +80,15 @@ class TrialRun:
         """Says whether the last launches all ended where the ones before had come to."""
         status = self._process.poll() if self._process is not None else None
         was_killed = status is not None and status < 0
-        return self.launches_in_vain >= (MOST_KILLED if was_killed else MOST_LAUNCHES)
+        return self._in_vain >= (MOST_KILLED if was_killed else MOST_LAUNCHES)
 
     @property
-    def launches_in_vain(self) -> int:
+    def failure(self) -> str:
+        """Says how a training that goes nowhere ended."""
+        return f"{self._in_vain} launches came no further; the last: {self._last_words()}"
+
+    @property
+    def _in_vain(self) -> int:
         """Counts the last launches that ended where they had begun."""
         steps = self._steps()
         return sum(1 for _ in takewhile(steps.__eq__, reversed(self._reached)))
@@ -121,7 +126,7 @@ class TrialRun:
             self._asked = True
         return self._asked
 
-    def last_words(self) -> str:
+    def _last_words(self) -> str:
         """Returns the line of the training's output that says why it ended."""
         lines = tail(self.folder / LOG) if (self.folder / LOG).exists() else []
         said = [line for line in lines if "error" in line.lower()] or lines

@@ -13,11 +13,11 @@ from tests.distributed.ranks import FORKSERVER
 
 
 class RayError(Exception):
-    """What Ray raises."""
+    """Stands for the error that Ray raises."""
 
 
 class TaskCancelledError(RayError):
-    """What it raises of a task that was cancelled."""
+    """Stands for that of a task that was cancelled."""
 
 
 @dataclass

@@ -197,8 +197,13 @@ def test_the_launcher_is_the_users_choice(monkeypatch: pytest.MonkeyPatch) -> No
     own = make_launcher(1, "env A=1 python")
     assert own.command(["a=1"]) == ["env", "A=1", "python", str(TRAIN), "a=1"]
     assert own.environment()["SLURM_STEP_NUM_TASKS"] == "4"
-    for bad in ("", "env 'python", "no-such-program python"):
-        with pytest.raises(InputError, match="--launcher"):
+    complaints = {
+        "": "--launcher: name a command",
+        "env 'python": "is no command",
+        "no-such-program python": "no such program no-such-program",
+    }
+    for bad, said in complaints.items():
+        with pytest.raises(InputError, match=said):
             make_launcher(1, bad)
 
 

@@ -1,4 +1,4 @@
-"""What a population can be trained with."""
+"""Checks of the settings that a population can be trained with."""
 
 from pathlib import Path
 

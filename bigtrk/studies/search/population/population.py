@@ -242,8 +242,7 @@ class PopulationSearcher:
             case "ended":
                 self._end(task, self._measured(task))
             case "idle" if task.run.goes_nowhere:
-                said = f"{task.run.launches_in_vain} launches came no further; the last: "
-                self._end(task, ValueRecord(value=None, reason=said + task.run.last_words()))
+                self._end(task, ValueRecord(value=None, reason=task.run.failure))
             case "idle":
                 with suppress(HeldError):  # what a searcher before had started has come to life
                     task.run.launch()
