@@ -1,4 +1,4 @@
-"""What is said of GPUs that cannot be used well, without one."""
+"""GPUs that cannot be used well are named, by stand-ins for them."""
 
 import socket
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the data sheets of GPUs promise, and where the work of a kernel stands on their rooflines.
+"""The data sheets of GPUs, and where the work of a kernel stands on their rooflines.
 
 Sources: NVIDIA's data sheets of the A100 (40 and 80 GB), the H100 (PCIe in the first, SXM and NVL
 in later ones), the H200 and the GH200 Grace Hopper Superchip. Products are dense, of which the

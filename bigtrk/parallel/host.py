@@ -24,7 +24,7 @@ def configure_process(ranks: Ranks) -> None:
     Call it before the first tensor is made.
     """
     torch.set_num_threads(cores_of_rank(ranks, len(os.sched_getaffinity(0))))
-    use_huge_pages()
+    configure_allocator()
 
 
 def cores_of_rank(
@@ -58,7 +58,7 @@ def _omp_threads(ranks: Ranks, environment: Mapping[str, str]) -> int | None:
     return None if by_torchrun else threads or None
 
 
-def use_huge_pages() -> None:
+def configure_allocator() -> None:
     """Makes tensors of a huge page or more come from the system and go back to it when freed.
 
     By default glibc keeps freed blocks below 32 MiB, in pieces that later blocks do not fill, and

@@ -10,7 +10,7 @@ from bigtrk.cost.event_size import EventSize, event_size
 
 @dataclass(frozen=True)
 class Crossing:
-    """What a sector exchanges with other hosts, at most: the share of its halo rows that comes from
+    """The most that a sector exchanges with other hosts: the share of its halo rows that comes from
     them, and the messages to them.
     """
 

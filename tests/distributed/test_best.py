@@ -141,7 +141,7 @@ def test_a_file_of_weights_is_evaluated(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """As it is where these are the weights that a run ended with."""
+    """Holds where these are the weights that a run ended with."""
 
     def evaluated(model: Path) -> dict[str, Any]:
         command = ["bigtrk", "evaluate", str(model), str(done[1] / "graphs"), "--json"]

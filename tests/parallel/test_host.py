@@ -1,4 +1,4 @@
-"""Where tensors of a training lie: large ones on huge pages, small ones in memory that is kept."""
+"""Large tensors of a training lie on huge pages, small ones in memory that is kept."""
 
 import os
 import subprocess

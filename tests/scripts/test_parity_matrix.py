@@ -1,4 +1,4 @@
-"""What the script of the parity matrix writes beside its cases."""
+"""The script of the parity matrix writes how long its cases took."""
 
 import sys
 import time

@@ -57,7 +57,7 @@ def shown(card: str) -> str:
 
 
 def ended(**changes: Any) -> dict[str, Any]:
-    """What a record says once the training has ended."""
+    """Returns the entries of a record whose training has ended."""
     return {"ended": "epochs", "finished": FINISHED, **changes}
 
 
@@ -210,7 +210,7 @@ def test_names_are_no_markup(make_run: MakeRun) -> None:
 
 @pytest.mark.parametrize("text", ["http://evil.org", "HTTPS://evil.org", "www.evil.org", "a@b.org"])
 def test_addresses_are_no_links(text: str) -> None:
-    """What GitHub would make a link of is written so that it does not."""
+    """Text that GitHub would make a link of is written so that it does not."""
     assert not re.search(r"://|www\.|@", escaped(text), re.IGNORECASE)
     assert shown(escaped(text)).strip() == text
 
