@@ -21,7 +21,9 @@ def torchrun(ranks: int, script: Path, *arguments: str, quiet: bool = False) -> 
     """
     command = torchrun_command(ranks, script, arguments)
     output = subprocess.DEVNULL if quiet else None
-    subprocess.run(command, check=True, env=torchrun_environment(), stdout=output, stderr=output)
+    subprocess.run(
+        command, check=True, env=torchrun_environment(ranks), stdout=output, stderr=output
+    )
 
 
 def measured(ranks: int, script: str, *arguments: str) -> dict[str, Any]:

@@ -223,7 +223,7 @@ def test_ctrl_c_under_torchrun_saves_once_for_all(tmp_path: Path, graphs: Path) 
     settings = [f"data.train=[{graphs}]", f"run.folder={run}", *SMALL]
     with subprocess.Popen(
         torchrun_command(2, Path(program), settings),
-        env=torchrun_environment(),
+        env=torchrun_environment(2),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

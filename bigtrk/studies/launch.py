@@ -28,9 +28,14 @@ def torchrun_command(ranks: int, script: Path, arguments: Sequence[str]) -> list
     return [*command, f"--nproc-per-node={ranks}", str(script), *arguments]
 
 
-def torchrun_environment() -> dict[str, str]:
-    """Sets OMP_NUM_THREADS only to keep torchrun from warning: each rank sets its own threads."""
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
+def torchrun_environment(ranks: int) -> dict[str, str]:
+    """Returns an environment in which torchrun does not warn that it sets OMP_NUM_THREADS to 1,
+    which it does for several ranks where the user has not; each rank sets its own threads then.
+
+    One rank would take a 1 for the user's choice, and compute on one core.
+    """
+    quiet = {"OMP_NUM_THREADS": "1"} if ranks > 1 else {}
+    return {**quiet, **os.environ}
 
 
 @contextmanager
@@ -65,13 +70,9 @@ def ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def train_logged(
-    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
-) -> None:
+def train_logged(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
     """Runs a training; its output goes to the end of `log`, its epochs are also shown. Ctrl-C and
     SIGTERM reach it, and it may save before this returns.
-
-    environment: that for torchrun by default.
 
     Raises:
         InputError: the training failed; the end of its output is on stderr by then. Or `log` is a
@@ -83,7 +84,7 @@ def train_logged(
         ended_by_sigterm(),
         subprocess.Popen(
             command,
-            env=torchrun_environment() if environment is None else environment,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -104,14 +105,14 @@ def train_logged(
         )
 
 
-def train_quietly(command: Sequence[str], log: Path) -> int:
-    """Runs torchrun's `command`, its output in `log` alone; returns its status. An exception in
-    this process, such as Ctrl-C, ends it first.
+def train_quietly(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+    """Runs a training, its output in `log` alone; returns its status. An exception in this process,
+    such as Ctrl-C, ends it first.
     """
     with (
         log.open("w") as output,
         subprocess.Popen(
-            command, env=torchrun_environment(), stdout=output, stderr=subprocess.STDOUT
+            command, env=environment, stdout=output, stderr=subprocess.STDOUT
         ) as training,
         _ended_with_block(training),
     ):

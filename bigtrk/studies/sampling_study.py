@@ -12,7 +12,7 @@ from bigtrk.graphs.storage.manifest import read_manifest
 from bigtrk.planning.command import split_arguments
 from bigtrk.records.run_folder import read_run
 from bigtrk.reports.study import StudyReport
-from bigtrk.studies.launch import torchrun_command, train_logged
+from bigtrk.studies.launch import torchrun_command, torchrun_environment, train_logged
 from bigtrk.studies.scaling.run_series import LOG, TRAIN
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.run_folder import WEIGHTS, remove_run
@@ -89,7 +89,8 @@ class SamplingStudy:
             remove_run(run)
         say(f"{shown}: {self.minutes:g} minutes of training")
         arguments = [str(self.settings), *overrides]
-        train_logged(torchrun_command(self.ranks, TRAIN, arguments), run / LOG)
+        command = torchrun_command(self.ranks, TRAIN, arguments)
+        train_logged(command, run / LOG, torchrun_environment(self.ranks))
 
 
 def plan_study(

@@ -21,7 +21,13 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of, write_manifest
 from bigtrk.planning.choice import Given, Trial, training_arguments
 from bigtrk.records.run_folder import read_run
-from bigtrk.studies.launch import ended_by_sigterm, tail, torchrun_command, train_quietly
+from bigtrk.studies.launch import (
+    ended_by_sigterm,
+    tail,
+    torchrun_command,
+    torchrun_environment,
+    train_quietly,
+)
 from bigtrk.training.automatic.candidates import Candidate
 from bigtrk.training.automatic.choice import Choice, said
 from bigtrk.training.automatic.margin import Limit
@@ -174,7 +180,7 @@ class _Bench:
         own = [*_ALL_STEPS, f"training.epochs={self._epochs(one)}", f"run.folder={run}"]
         script = Path(bigtrk.__file__).parent / "train.py"
         program = torchrun_command(self.task.world, script, [*arguments, *own])
-        if train_quietly(program, log):
+        if train_quietly(program, log, torchrun_environment(self.task.world)):
             failure = " / ".join(tail(log)[-1:])
             complain(f"trial of {said(one)}: failed: {failure}")
             return Trial(one, None, None, failure)

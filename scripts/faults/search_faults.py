@@ -12,6 +12,7 @@ read by other code than the search's.
 
 import argparse
 import json
+import os
 import random
 import re
 import signal
@@ -31,7 +32,7 @@ from uuid import uuid4
 from bigtrk.console import exit_on_bad_input, say
 from bigtrk.errors import InputError
 from bigtrk.events.simulation.production import simulate_folder
-from bigtrk.studies.launch import show_end, torchrun_environment
+from bigtrk.studies.launch import show_end
 from scripts.faults.fault_rounds import run_quietly
 from scripts.faults.training_process import MARK, carrying, send
 from scripts.results import Results, add_options
@@ -81,7 +82,7 @@ class SearchProcess:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._folder,
-                env={**torchrun_environment(), name: value},
+                env={**os.environ, name: value},
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

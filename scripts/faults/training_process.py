@@ -33,7 +33,7 @@ class Launch:
         with log.open("w") as written:
             self._launcher = subprocess.Popen(
                 torchrun_command(ranks, script, arguments),
-                env={**torchrun_environment(), **environment, MARK: self._mark},
+                env={**torchrun_environment(ranks), **environment, MARK: self._mark},
                 stdout=written,
                 stderr=subprocess.STDOUT,
             )

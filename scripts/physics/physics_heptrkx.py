@@ -63,7 +63,7 @@ def trained(model: Sequence[str], seed: int, graphs: Path, folder: Path) -> Run:
         data = [f"data.train=[{graphs}]", f"data.validation={VALIDATION}"]
         own = [f"training.seed={seed}", f"run.folder={folder}"]
         path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
-        here = {**torchrun_environment(), "PYTHONPATH": path}
+        here = {**torchrun_environment(1), "PYTHONPATH": path}
         train_logged(torchrun_command(1, TRAIN, [*data, *model, *own]), folder / LOG, here)
     return read_run(folder)
 

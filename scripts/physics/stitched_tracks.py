@@ -85,7 +85,7 @@ def make_tracks(
         words = ["reconstruct", pipeline, events, folder, "--precision", precision, "--json"]
         done = subprocess.run(
             torchrun_command(ranks, CHECKOUT / "bigtrk/__main__.py", [*map(str, words), *limit]),
-            env=torchrun_environment(),
+            env=torchrun_environment(ranks),
             stdout=subprocess.PIPE,
             text=True,
             check=False,

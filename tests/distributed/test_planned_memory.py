@@ -69,7 +69,7 @@ def test_a_wide_model_takes_the_memory_that_is_planned(
     command = torchrun_command(ranks, CHECKOUT / "bigtrk" / "train.py", settings)
     done = subprocess.run(
         command,
-        env=torchrun_environment(),
+        env=torchrun_environment(ranks),
         capture_output=True,
         text=True,
         timeout=300,

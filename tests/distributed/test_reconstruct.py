@@ -276,7 +276,7 @@ def test_torchrun_starts_it(folder: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, "-m", "bigtrk", *words],
         cwd=tmp_path,
-        env=torchrun_environment(),
+        env=torchrun_environment(2),
         capture_output=True,
         text=True,
         check=False,

@@ -52,7 +52,7 @@ def test_two_ranks_submit_what_one_does(
     done = subprocess.run(
         [*ranks, "-m", "bigtrk", "submit", "pipeline", "hits", "both.parquet"],
         cwd=home,
-        env={**torchrun_environment(), "PYTHONPATH": str(CHECKOUT)},
+        env={**torchrun_environment(2), "PYTHONPATH": str(CHECKOUT)},
         capture_output=True,
         text=True,
         timeout=300,

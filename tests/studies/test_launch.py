@@ -1,5 +1,6 @@
 """Trainings as programs of their own."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from bigtrk.studies.launch import torchrun_command, torchrun_environment, train_quietly
 
 # Stands for a training, which saves when SIGTERM comes.
 TRAINING = """
@@ -20,15 +23,15 @@ pathlib.Path("started").touch()
 time.sleep(300)
 """
 LOGGED = """
-import pathlib, sys
+import os, pathlib, sys
 from bigtrk.studies.launch import train_logged
-train_logged([sys.executable, "-c", sys.argv[1]], pathlib.Path("logs/log"))
+train_logged([sys.executable, "-c", sys.argv[1]], pathlib.Path("logs/log"), os.environ)
 """
 QUIET = """
-import pathlib, sys
+import os, pathlib, sys
 from bigtrk.studies.launch import ended_by_sigterm, train_quietly
 with ended_by_sigterm():
-    train_quietly([sys.executable, "-c", sys.argv[1]], pathlib.Path("log"))
+    train_quietly([sys.executable, "-c", sys.argv[1]], pathlib.Path("log"), os.environ)
 """
 
 
@@ -44,3 +47,29 @@ def test_sigterm_is_passed_on_and_the_training_may_save(tmp_path: Path, program:
     finally:
         launch.kill()
     assert (tmp_path / "saved").exists()
+
+
+THREADS = """
+import torch
+from bigtrk.parallel.host import configure_process
+from bigtrk.parallel.ranks import discover
+configure_process(discover())
+print(f"threads {torch.get_num_threads()}", flush=True)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_ranks_share_all_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
+    """One rank alone computes on all of them, as it does without a launcher."""
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    script, log = tmp_path / "threads.py", tmp_path / "log"
+    script.write_text(THREADS)
+    environment = torchrun_environment(ranks)
+    assert train_quietly(torchrun_command(ranks, script, ()), log, environment) == 0
+    share = max(1, len(os.sched_getaffinity(0)) // ranks)
+    assert log.read_text().splitlines() == ranks * [f"threads {share}"]
+
+
+def test_the_threads_that_a_user_chose_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert [torchrun_environment(ranks)["OMP_NUM_THREADS"] for ranks in (1, 2)] == ["3", "3"]

@@ -5,7 +5,13 @@ from pathlib import Path
 
 import bigtrk
 from bigtrk.console import console, say
-from bigtrk.studies.launch import on_cores, resumable, torchrun_command, train_logged
+from bigtrk.studies.launch import (
+    on_cores,
+    resumable,
+    torchrun_command,
+    torchrun_environment,
+    train_logged,
+)
 from bigtrk.studies.scaling.plan_series import PlannedRun, ScalingSeries, open_series
 from bigtrk.studies.scaling.report import SeriesReport
 from bigtrk.training.run_folder import WEIGHTS, remove_run
@@ -49,5 +55,6 @@ def _train(run: PlannedRun, name: str) -> None:
         remove_run(run.folder)
     say(f"{name}: {run.ranks} rank{'s' if run.ranks > 1 else ''}, seed {run.seed}{how}")
     start = time.perf_counter()
-    train_logged(torchrun_command(run.ranks, TRAIN, arguments), run.folder / LOG)
+    command = torchrun_command(run.ranks, TRAIN, arguments)
+    train_logged(command, run.folder / LOG, torchrun_environment(run.ranks))
     say(f"{name}: done in {time.perf_counter() - start:.0f} s")

@@ -21,11 +21,12 @@ _PLACES = ("RANK", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 @dataclass(frozen=True)
 class Launcher:
     """The words of a command before a training's arguments; kind: what it starts them by, "python"
-    being a plain process.
+    being a plain process; ranks: how many torchrun starts.
     """
 
     words: tuple[str, ...]
     kind: Literal["python", "torchrun", "other"]
+    ranks: int = 1
 
     def command(self, arguments: Sequence[str]) -> list[str]:
         """Returns the command that trains with these arguments."""
@@ -34,7 +35,7 @@ class Launcher:
     def environment(self) -> dict[str, str]:
         """Returns the environment of a launch."""
         if self.kind == "torchrun":
-            return torchrun_environment()
+            return torchrun_environment(self.ranks)
         dropped = _PLACES if self.kind == "python" else ()
         return {name: value for name, value in os.environ.items() if name not in dropped}
 
@@ -49,7 +50,7 @@ def make_launcher(ranks: int, command: str | None) -> Launcher:
     if command is None and ranks == 1:
         return Launcher((sys.executable, str(TRAIN)), "python")
     if command is None:
-        return Launcher(tuple(torchrun_command(ranks, TRAIN, [])), "torchrun")
+        return Launcher(tuple(torchrun_command(ranks, TRAIN, [])), "torchrun", ranks)
     try:
         words = shlex.split(command)
     except ValueError as error:

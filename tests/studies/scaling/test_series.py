@@ -199,7 +199,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The arguments of each training, which is not run; nor is there a report."""
     seen: list[str] = []
 
-    def note(command: Sequence[str], log: Path) -> None:
+    def note(command: Sequence[str], log: Path, _: object) -> None:
         assert log.name == "train.log"
         seen.append(" ".join(command).partition("train.py ")[2])
 
@@ -284,7 +284,7 @@ def test_failed_training_shows_the_end_of_its_log(
     log = tmp_path / "ranks0002-1" / "train.log"
     said = "print(*range(20), 'the cause', sep='\\n'); import sys; sys.exit(3)"
     with pytest.raises(InputError) as raised:
-        train_logged([sys.executable, "-c", said], log)
+        train_logged([sys.executable, "-c", said], log, os.environ)
     message = str(raised.value)
     assert message.startswith("ranks0002-1: the training ended with status 3; above is the end of")
     assert str(log) in message
@@ -297,7 +297,7 @@ def test_tail_ends_before_torchruns_own_report(tmp_path: Path) -> None:
     script, log = tmp_path / "fails.py", tmp_path / "log"
     script.write_text("raise SystemExit('lower optimizer.lr')\n")
     with pytest.raises(InputError):
-        train_logged(torchrun_command(1, script, ()), log)
+        train_logged(torchrun_command(1, script, ()), log, os.environ)
     assert "ChildFailedError" in log.read_text()
     assert tail(log)[-1] == "lower optimizer.lr"
 
@@ -308,13 +308,13 @@ def test_a_log_is_not_written_through_a_link(tmp_path: Path, linked: str) -> Non
     (series / linked).parent.mkdir(parents=True)
     (series / linked).symlink_to(outside)
     with pytest.raises(InputError, match=f"{linked}: is a symbolic link"):
-        train_logged(["true"], series / "ranks0002-1" / "train.log")
+        train_logged(["true"], series / "ranks0002-1" / "train.log", os.environ)
     assert not outside.exists()
 
 
 def test_epochs_are_shown_as_they_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = "epoch 1/2: 3/8\\nepoch 1/2  train loss 0.5  5.0 s\\nother"
-    train_logged([sys.executable, "-c", f"print('{lines}')"], tmp_path / "log")
+    train_logged([sys.executable, "-c", f"print('{lines}')"], tmp_path / "log", os.environ)
     assert capsys.readouterr().out == "  epoch 1/2  train loss 0.5  5.0 s\n"
     assert "other" in (tmp_path / "log").read_text()
 
