@@ -93,8 +93,8 @@ def test_the_table_is_short_and_the_commands_stand_below_it(
 def test_folders_are_cut_and_trained_side_by_side(
     graphs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # What is recomputed is said: with less, more sectors of a rank would fit, too. Half of an event of
-    # hidden 64 would save less than what the heap keeps between tensors of sectors.
+    # What is recomputed is said: with less, more sectors of a rank would fit, too. With hidden 64
+    # half an event would save less than what the heap keeps between tensors of sectors.
     wide = ["model.hidden=256", "model.layers=2", "model.recompute=chunk", "--machine", "cpu"]
     wide += ["data.train=[elsewhere]", "training.routing=automatic"]
     # Of whole events the budget holds none.
