@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -53,8 +53,18 @@ _PREDICTED, _MOST, _ALIKE, _CLOSE = 1.6, 8, 3, 1.25
 # Where none of them fits, tried are so many that are predicted to need least memory.
 _SMALLEST = 3
 
+# Trains on so many ranks of this host with these arguments, its output in a log; returns a status.
+Launch = Callable[[int, Sequence[str], Path], int]
 
-def try_out(choice: Choice, task: Task, given: Given) -> list[Trial]:
+
+def by_torchrun(ranks: int, arguments: Sequence[str], log: Path) -> int:
+    """Trains as users do."""
+    script = Path(bigtrk.__file__).parent / "train.py"
+    command = torchrun_command(ranks, script, arguments)
+    return train_quietly(command, log, torchrun_environment(ranks))
+
+
+def try_out(choice: Choice, task: Task, given: Given, launch: Launch = by_torchrun) -> list[Trial]:
     """Trains the candidates that are predicted fastest on the same few events, one after another,
     with all ranks on this host.
 
@@ -69,7 +79,7 @@ def try_out(choice: Choice, task: Task, given: Given) -> list[Trial]:
             f"{task.world} ranks; leave --try out, or raise --ranks-per-node"
         )
     with ended_by_sigterm(), tempfile.TemporaryDirectory(prefix="bigtrk-trials-") as folder:
-        bench = _Bench(Path(folder), task, given, _some_events(given.folders, task))
+        bench = _Bench(Path(folder), task, given, _some_events(given.folders, task), launch)
         tried: list[Trial] = []
         for one in follow(shortlist(choice, tried, task.limit), _MOST, "trials"):
             trial = bench.train(one)
@@ -169,6 +179,7 @@ class _Bench:
     task: Task
     given: Given
     events: list[EventSource]
+    launch: Launch
 
     def run(self, candidates: Sequence[Prediction]) -> list[Trial]:
         return [self.train(one) for one in follow(candidates, len(candidates), "trials")]
@@ -178,9 +189,7 @@ class _Bench:
         shutil.rmtree(run, ignore_errors=True)
         arguments = training_arguments(one, self.task, self.given, self._data(one.sectors))
         own = [*_ALL_STEPS, f"training.epochs={self._epochs(one)}", f"run.folder={run}"]
-        script = Path(bigtrk.__file__).parent / "train.py"
-        program = torchrun_command(self.task.world, script, [*arguments, *own])
-        if train_quietly(program, log, torchrun_environment(self.task.world)):
+        if self.launch(self.task.world, [*arguments, *own], log):
             failure = " / ".join(tail(log)[-1:])
             complain(f"trial of {said(one)}: failed: {failure}")
             return Trial(one, None, None, failure)

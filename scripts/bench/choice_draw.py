@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from bigtrk.training.costs import load_constants, make_cost
 from bigtrk.training.named_code import users_configuration
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import FittingCuts
+from scripts.bench.forked_ranks import ForkedRanks
 from scripts.large_events.limited_ranks import Outcome, train_within
 from scripts.results import CHECKOUT
 
@@ -111,12 +112,23 @@ RIVALS = (
 
 
 @dataclass(frozen=True)
+class Forks:
+    """How trainings are started that are many: as forks of `ranks`, which are not charged for
+    `modules` bytes of what they import.
+    """
+
+    ranks: ForkedRanks
+    modules: int
+
+
+@dataclass(frozen=True)
 class Bench:
     """A draw's data in a folder of its own, and how its runs are started and remembered."""
 
     draw: Draw
     folder: Path
     calibration: Path
+    forks: Forks
 
     def prepare(self) -> None:
         """Makes the events in all numbers of sectors, once, and a folder for files."""
@@ -153,7 +165,7 @@ class Bench:
     @cached_property
     def answer(self) -> dict[str, Any]:
         """Returns what `bigtrk plan --choose --try --json` prints."""
-        return self._ask(self.limit_gib, try_out)
+        return self._ask(self.limit_gib, partial(try_out, launch=self.forks.ranks.train))
 
     def _ask(self, gib: float, tried: TryOut | None = None) -> dict[str, Any]:
         ranks, machine = self.draw.ranks, str(self.calibration)
@@ -180,13 +192,20 @@ class Bench:
         return [alike[0] for alike in distinct.values() if not any(map(self._is_chosen, alike))]
 
     def run(self, name: str, settings: Sequence[str], again: bool = False) -> Outcome:
-        """Trains within the limit, or returns what is known of it; `again`: a second time."""
+        """Trains within the limit, or returns what is known of it. The choice and what is run
+        `again` are programs of their own, as a user's trainings are.
+        """
         known = self.folder / f"{name}{' again' if again else ''}.json"
         if known.exists():
             return Outcome(**read_json(known))
         folder, ranks = self.folder / "run", self.draw.ranks
         shutil.rmtree(folder, ignore_errors=True)
-        outcome = train_within(int(self.limit_gib * GIB), ranks, settings, folder)
+        limit = int(self.limit_gib * GIB)
+        if name == CHOICE or again:
+            outcome = train_within(limit, ranks, settings, folder)
+        else:
+            free = limit - self.forks.modules
+            outcome = train_within(free, ranks, settings, folder, self.forks.ranks.train_in)
         write_json(known, asdict(outcome))
         return outcome
 

@@ -175,7 +175,7 @@ def test_the_memory_of_events_that_were_not_tried_counts(graphs: Path) -> None:
     sizes = [EventSize(300, 2_000), EventSize(300_000, 2_000_000)]
     configuration = Configuration.model_validate({"model": {"hidden": 8, "layers": 1}})
     task = Task(configuration, sizes, 1, 1, CPU, LIMIT)
-    bench = trials._Bench(Path(), task, given, open_events([graphs]))
+    bench = trials._Bench(Path(), task, given, open_events([graphs]), trials.by_torchrun)
     [one] = [one for one in choose(task).considered if one.sectors == 1][:1]
     more = bench._excess_of_all(one)
     alone = make_cost(one.candidate.configured(configuration), 1, 1, CPU, events=3)
