@@ -31,10 +31,11 @@ _EDGE_BYTES_ON_DEVICE = 16 + 8
 # What merging stored sectors takes of an edge beside the sectors and what they become: rows, ends,
 # their owners and orders, and joined features.
 _MERGED_EDGE_BYTES = 100
-# What the C library's heap keeps between the small tensors of sectors, at most: 18 to 100 MiB in 10
-# of 14 runs, nothing in those of hidden 16. With tensors of 128 KiB and more from the system there
-# would be less of it or none, but steps would take up to 1.6 times as long.
-_HEAP_PIECES = 30 * 2**20
+# What the C library's heap keeps between the small tensors of sectors, at most, and as a share of
+# what a pass needs: 18 to 100 MiB in 10 of 14 runs, nothing in those of hidden 16. With tensors of
+# 128 KiB and more from the system there would be less of it or none, but steps would take up to 1.6
+# times as long.
+_HEAP_PIECES, _HEAP_SHARE = 30 * 2**20, 0.25
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
 # oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch keep so many, of so
@@ -143,7 +144,7 @@ class CostModel:
         held = self.sharding.held(count.weights, self.machine.shared)
         without = max(BYTES * held.after, self._checkpoint_bytes(count))
         in_heap = parts > 1 and self.machine.shared
-        pieces = min(_HEAP_PIECES, peak) if in_heap else 0.0
+        pieces = min(_HEAP_PIECES, _HEAP_SHARE * peak) if in_heap else 0.0
         return Memory(
             process=self._process_bytes(),
             parameters=BYTES * held.parameters,
