@@ -32,9 +32,9 @@ _EDGE_BYTES_ON_DEVICE = 16 + 8
 # their owners and orders, and joined features.
 _MERGED_EDGE_BYTES = 100
 # What the C library's heap keeps between the small tensors of sectors, at most, and as a share of
-# what a pass needs: 18 to 100 MiB in 10 of 14 runs, nothing in those of hidden 16. With tensors of
-# 128 KiB and more from the system there would be less of it or none, but steps would take up to 1.6
-# times as long.
+# what a pass needs: 20 to 92 MiB in 7 runs of hidden 48 and 64, nothing in those of hidden 16. With
+# tensors of 128 KiB and more from the system there would be less of it or none, but steps would
+# take up to 1.6 times as long.
 _HEAP_PIECES, _HEAP_SHARE = 30 * 2**20, 0.25
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
@@ -151,7 +151,7 @@ class CostModel:
             gradients=BYTES * held.gradients,
             optimizer=BYTES * (held.optimizer + self.averages * count.weights.total / self.world),
             buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
-            inputs=self._batches(parts, ranks) * self._input_bytes(size)
+            inputs=self._batches(parts, ranks) * self._input_bytes(size, event.stored > parts)
             + self._merging_bytes(event, size, parts),
             saved=saved,
             working=peak - saved + pieces,
@@ -222,6 +222,7 @@ class CostModel:
             "fresh": self._fresh_bytes(count, sizes),
             "operations": self._operations(count, sizes),
             "batch": size.edges,
+            "passes": 1.0,
         }
 
     def _fresh_bytes(self, count: Footprint, sizes: Columns) -> float:
@@ -332,13 +333,16 @@ class CostModel:
         merged = event.stored > parts and self.reads_ahead and self.machine.shared
         return _MERGED_EDGE_BYTES * size.edges if merged else 0.0
 
-    def _input_bytes(self, size: SectorSize) -> float:
-        """Returns the bytes of a batch where memory counts: on the device, or in all on a CPU."""
+    def _input_bytes(self, size: SectorSize, merged: bool) -> float:
+        """Returns the bytes of a batch where memory counts: on the device, or in all on a CPU.
+
+        There features as stored are beside the normalised ones: in the file, if not `merged`.
+        """
         edge, node = BYTES * self.n_edge_features, BYTES * self.n_node_features
         if not self.machine.shared:
             return (edge + _EDGE_BYTES_ON_DEVICE) * size.edges + node * size.nodes
-        # Features are held as stored and as normalised.
-        return (2 * edge + _EDGE_BYTES) * size.edges + (2 * node + _NODE_BYTES) * size.nodes
+        held = 2 if merged else 1
+        return (held * edge + _EDGE_BYTES) * size.edges + (held * node + _NODE_BYTES) * size.nodes
 
     @property
     def _sharers(self) -> int:

@@ -1,4 +1,4 @@
-"""A rank's view of the job: itself, its groups, its stopwatch."""
+"""A rank's view of the job: itself, its groups, what it measures."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from bigtrk.parallel.groups import BlockGroups
+from bigtrk.parallel.peak_memory import PeakMemory
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
 
@@ -14,13 +15,14 @@ from bigtrk.parallel.stopwatch import Stopwatch
 class World:
     """A rank's view of the others, for all that trains or scores.
 
-    groups: those of the ranks that hold the sectors of one event. stopwatch: that of this rank.
-    overlaps: layers that can do so compute while halo rows travel.
+    groups: those of the ranks that hold the sectors of one event. stopwatch and memory: those of
+    this rank. overlaps: layers that can do so compute while halo rows travel.
     """
 
     ranks: Ranks
     groups: BlockGroups
     stopwatch: Stopwatch
+    memory: PeakMemory
     overlaps: bool = False
 
     @property
@@ -34,4 +36,5 @@ def make_world(ranks: Ranks, num_ranks: Iterable[int] = (), overlaps: bool = Fal
 
     Without any, events are taken whole.
     """
-    return World(ranks, BlockGroups(ranks, num_ranks), Stopwatch(ranks.device), overlaps)
+    groups, device = BlockGroups(ranks, num_ranks), ranks.device
+    return World(ranks, groups, Stopwatch(device), PeakMemory(device), overlaps)

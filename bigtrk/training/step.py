@@ -113,6 +113,7 @@ class StepRunner:
                 self.engine.discard()
             else:
                 self.engine.step(lr)
+        self.world.memory.look()  # the events are still mapped
         return StepResult(
             loss=total,
             pt_loss=of_pt if self.settings.pt_weight else None,

@@ -68,16 +68,14 @@ def gib_for(
     fitting: Cut,
     failing: Cut,
     events: int = 5,
-    failing_in: str = "sectors",
+    stored: str = "sectors",
 ) -> float:
-    """A budget that holds the large of so many events in one cut, and not in the other, which may
-    be one of the graph that is not stored in sectors.
+    """A budget that holds the large of so many events, as it is `stored`, in one cut, and not in
+    the other.
     """
     cost = make_cost(configuration, world, 4, find_machine(None), events=events)
-    fits, fails = (
-        cost.memory(open_events([data / folder])[-1].size, *cut).total
-        for folder, cut in (("sectors", fitting), (failing_in, failing))
-    )
+    source = open_events([data / stored])[-1]
+    fits, fails = (cost.memory(source.size, *cut).total for cut in (fitting, failing))
     assert fits < fails
     return (fits + fails) / 2 / 2**30
 
@@ -154,7 +152,7 @@ def in_several(data: Path, run: Path) -> Configuration:
 
 
 def halved_gib(data: Path) -> float:
-    return gib_for(settings(data, data), data, 2, Cut(2, 2), WHOLE, failing_in="graphs")
+    return gib_for(settings(data, data), data, 2, Cut(2, 2), WHOLE, stored="graphs")
 
 
 def whole_gib(data: Path) -> float:

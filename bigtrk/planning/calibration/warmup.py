@@ -28,7 +28,7 @@ from bigtrk.parallel.host import configure_process
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.routing import as_stored
-from bigtrk.parallel.world import make_world
+from bigtrk.parallel.world import World, make_world
 from bigtrk.planning.calibration.fitting import Sample
 from bigtrk.planning.calibration.network import measure_links
 from bigtrk.planning.calibration.synthetic import synthetic_graph
@@ -38,7 +38,6 @@ from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
-from bigtrk.training.monitoring.usage import peak_memory
 from bigtrk.training.step import StepRunner
 
 _NAME = "synthetic"
@@ -136,21 +135,23 @@ def measure(cases: Sequence[Case], ranks: Ranks, folder: Path) -> list[Sample]:
     """Measures all cases in turn, in rounds, so that what else runs for a while meets few steps of
     each. Collective.
     """
-    rounds = [[_train(case, ranks, folder) for case in cases] for _ in range(_ROUNDS)]
+    world = make_world(ranks)
+    rounds = [[_train(case, world, folder) for case in cases] for _ in range(_ROUNDS)]
     samples = []
     for case, *steps in zip(cases, *rounds, strict=True):
         mine = float(np.median(np.concatenate(steps)))  # as of a run, of which it is predicted
-        found = gather_items((mine, peak_memory(ranks.device)))
+        found = gather_items((mine, world.memory.n_bytes))
         slowest, peak = (max(one) for one in zip(*found, strict=True))
         samples.append(Sample(case, ranks.world_size, float(slowest), int(peak)))
     return samples
 
 
-def _train(case: Case, ranks: Ranks, folder: Path) -> list[float]:
+def _train(case: Case, world: World, folder: Path) -> list[float]:
     """Trains as a run does, with the same files, loader, engine and step; returns the seconds of
     all steps but the first. Collective.
     """
-    configuration, world = case.configuration(ranks.world_size), make_world(ranks)
+    ranks = world.ranks
+    configuration = case.configuration(ranks.world_size)
     source = on_first_rank(lambda: _written(case, folder))
     stopwatch, numbers = world.stopwatch, list(range(configuration.training.events_per_step))
     model = build_model(configuration).to(ranks.device)

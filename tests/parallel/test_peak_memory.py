@@ -1,0 +1,66 @@
+"""The largest memory of a process: without the pages of files that it maps."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bigtrk.parallel.peak_memory import PeakMemory
+
+CPU = torch.device("cpu")
+SIZE = 100 * 2**20
+# Maps a file of SIZE bytes and reads a byte of each page, or holds as many bytes of its own, or
+# both at once, looks, and lets them go.
+GROWS = """
+import mmap, sys, torch
+from pathlib import Path
+from bigtrk.parallel.peak_memory import PeakMemory
+way, path, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
+memory = PeakMemory(torch.device("cpu"))
+before = memory.n_bytes
+if way != "own":
+    with open(path, "rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    assert sum(mapped[place] for place in range(0, size, mmap.PAGESIZE)) == 0
+    status = Path("/proc/self/status").read_text()
+    resident = int(next(l for l in status.splitlines() if "RssFile" in l).split()[1])
+    assert resident * 1024 > size
+if way != "file":
+    held = b"1" * size
+    del held
+memory.look()
+if way != "own":
+    mapped.close()
+print(memory.n_bytes - before)
+"""
+
+
+@pytest.mark.parametrize("way", ["file", "own", "both"])
+def test_pages_of_files_do_not_count_and_what_was_freed_does(tmp_path: Path, way: str) -> None:
+    path = tmp_path / "zeros"
+    with path.open("wb") as file:
+        file.truncate(SIZE)
+    command = [sys.executable, "-c", GROWS, way, str(path), str(SIZE)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    grown = int(ended.stdout) / SIZE
+    assert grown == pytest.approx(float(way != "file"), abs=0.03)
+
+
+def test_a_peak_stays_while_more_of_a_file_is_mapped(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    memory = PeakMemory(CPU, status)
+    for highest, file, own in ((5000, 2000, 3000), (5000, 3000, 3000), (5500, 3000, 3000)):
+        status.write_text(f"VmHWM:\t  {highest} kB\nRssFile:\t  {file} kB\n")
+        assert memory.n_bytes == own * 1024
+    status.write_text("VmHWM:\t  7000 kB\nRssFile:\t  3000 kB\n")
+    assert memory.n_bytes == 4000 * 1024
+
+
+def test_where_the_system_does_not_tell_them_apart_both_count(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    status.write_text("Name:\tpython\nVmRSS:\t  300000 kB\n")
+    assert PeakMemory(CPU, status).n_bytes > PeakMemory(CPU).n_bytes
+    status.write_text("Name:\tVmHWM: python\nVmHWM:\t  5000 kB\nRssFile:\t  2000 kB\n")
+    assert PeakMemory(CPU, status).n_bytes == 3000 * 1024
