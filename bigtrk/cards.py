@@ -23,9 +23,9 @@ class Card(NamedTuple):
     memory_bytes: int
 
 
-def problems(several_hosts: bool = False) -> dict[str, str]:
+def problems(several_hosts: bool | None = None) -> dict[str, str]:
     """Returns a line for each problem of the GPUs that torch sees, or of the driver where it sees
-    none, by its topic; several_hosts: ranks of other hosts take part.
+    none, by its topic; several_hosts: ranks of other hosts take part, if that is known.
     """
     if not torch.cuda.is_available():
         version = getattr(torch._C, "_cuda_getDriverVersion", lambda: 0)
@@ -87,19 +87,22 @@ def old_driver(version: int, cuda: str | None) -> str | None:
     )
 
 
-def no_network(chosen: str | None, interfaces: Sequence[str], several_hosts: bool) -> str | None:
+def no_network(
+    chosen: str | None, interfaces: Sequence[str], several_hosts: bool | None
+) -> str | None:
     """Says that NCCL finds no network among `interfaces`; chosen: NCCL_SOCKET_IFNAME."""
     if chosen and not any(_matches(chosen, name) for name in interfaces):
         return (
             f"NCCL_SOCKET_IFNAME={chosen} names no network interface of this host, which has "
             f"{', '.join(interfaces)}: unset it, or name one of these"
         )
-    if several_hosts and set(interfaces) <= {_LOOPBACK}:
-        return (
-            "this host has no network interface but the loopback, so NCCL does not reach the other "
-            "hosts: give the job or the container the host's network"
-        )
-    return None
+    if several_hosts is False or set(interfaces) - {_LOOPBACK}:
+        return None
+    missed = "does not reach the" if several_hosts else "would not reach ranks of"
+    return (
+        f"this host has no network interface but the loopback, so NCCL {missed} other hosts: give "
+        f"the job or the container the host's network"
+    )
 
 
 def _is_other() -> bool:

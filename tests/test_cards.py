@@ -200,7 +200,9 @@ def test_a_driver_older_than_torch(version: int, cuda: str | None, said: str | N
     [
         (None, ["lo", "eth0"], True, None),
         (None, ["lo"], False, None),
-        (None, ["lo"], True, "no network interface but the loopback"),
+        (None, ["lo"], True, "but the loopback, so NCCL does not reach the other hosts"),
+        (None, ["lo"], None, "but the loopback, so NCCL would not reach ranks of other hosts"),
+        (None, ["lo", "eth0"], None, None),
         ("eth", ["lo", "eth0"], True, None),
         ("=eth", ["lo", "eth0"], False, "NCCL_SOCKET_IFNAME==eth names no network interface"),
         ("ib0,hsn", ["lo", "eth0"], False, "which has lo, eth0"),
@@ -210,7 +212,7 @@ def test_a_driver_older_than_torch(version: int, cuda: str | None, said: str | N
     ],
 )
 def test_nccl_without_a_network(
-    chosen: str | None, interfaces: list[str], several_hosts: bool, said: str | None
+    chosen: str | None, interfaces: list[str], several_hosts: bool | None, said: str | None
 ) -> None:
     found = no_network(chosen, interfaces, several_hosts)
     assert found is None if said is None else found is not None and said in found

@@ -1,4 +1,4 @@
-"""The file systems that folders lie on: whether others share them, and how much is free."""
+"""The file systems that folders lie on: where their files are, and how much is free."""
 
 import os
 from pathlib import Path
@@ -8,12 +8,19 @@ MOUNTS = Path("/proc/self/mountinfo")
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p"}
 _NETWORK |= {"glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "fuse.sshfs", "fuse.ceph"}
 _NETWORK |= {"fuse.glusterfs", "fuse.beegfs", "fuse.s3fs", "fuse.gcsfuse"}
+_MEMORY = {"tmpfs", "ramfs"}
 
 
 def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
     """Returns the type of the file system of `folder` if that lies on other machines, else None."""
     kind = _type_of(folder.resolve(), mounts)
     return kind if kind in _NETWORK else None
+
+
+def memory_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
+    """Returns the type of the file system of `folder` if its files lie in memory, else None."""
+    kind = _type_of(folder.resolve(), mounts)
+    return kind if kind in _MEMORY else None
 
 
 def free_bytes(folder: Path) -> int:

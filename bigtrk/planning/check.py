@@ -1,5 +1,6 @@
 """The cost model's predictions for runs that were measured: `bigtrk plan --check`."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ from bigtrk.planning.prediction import Predicted, predict_mini_batches, predict_
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import RUN, Run, read_run
 from bigtrk.reports.scaling import time_run
-from bigtrk.training.costs import make_cost
+from bigtrk.training.costs import make_cost, with_files
 from bigtrk.training.data.event_source import open_events, split_validation
 from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.routers import GIB
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,10 @@ def _cost(
     run: Run, machine: MachineConstants, ranks_per_node: int | None, shares: int = 1
 ) -> CostModel:
     configuration, world = _configuration(run), run.record.world_size
-    return make_cost(configuration, world, ranks_per_node or world, machine, shares)
+    events, gib = run.record.data.train_events or math.inf, configuration.training.memory_gib
+    cost = make_cost(configuration, world, ranks_per_node or world, machine, shares, events)
+    # Of a run that filled what its machine had, that is not known.
+    return with_files(cost, configuration, gib and gib * GIB)
 
 
 def _configuration(run: Run) -> Configuration:

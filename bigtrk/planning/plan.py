@@ -11,7 +11,7 @@ from bigtrk.parallel.routing import WHOLE, Cut, even_cut
 from bigtrk.planning.check import Checked
 from bigtrk.planning.dry_run import strong_scaling, weak_scaling
 from bigtrk.planning.mini_batches import MiniBatches
-from bigtrk.training.costs import make_cost
+from bigtrk.training.costs import make_cost, with_files
 from bigtrk.training.settings import Configuration
 
 # The levers a user has to save memory, as changes of the model's configuration.
@@ -50,7 +50,8 @@ class Question:
         own = {key: value for key, value in levers.items() if key in type(model).model_fields}
         model = type(model).model_validate({**model.model_dump(), **own})
         changed = self.configuration.model_copy(update={"model": model})
-        return make_cost(changed, world, self.ranks_per_node, self.machine)
+        cost = make_cost(changed, world, self.ranks_per_node, self.machine)
+        return cost if self.sampled else with_files(cost, changed, self.budget)
 
     @property
     def largest(self) -> EventSize:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bigtrk.config import parse
@@ -44,6 +45,15 @@ def make_cost(
         reads_ahead=events > configuration.training.events_per_step,
         averages=configuration.training.average_decay is not None,
     )
+
+
+def with_files(cost: CostModel, configuration: Configuration, budget: float | None) -> CostModel:
+    """Returns the cost where edges beyond a `budget` of bytes go to files, if the configuration has
+    them do so; of no budget that of all in memory.
+    """
+    spills = configuration.training.spill and cost.machine.shared
+    in_chunks = (cost.model.name, cost.model.recompute) == ("interaction", "chunk")
+    return replace(cost, spills_beyond=budget) if spills and in_chunks else cost
 
 
 def operations(configuration: Configuration, sizes: Sequence[tuple[float, float]]) -> list[float]:

@@ -1,6 +1,7 @@
 """Stores of edge states: the same bits wherever the rows are, and nothing is left behind."""
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,23 @@ def test_rows_come_back_as_they_went(store: StreamedStore, n_rows: int, dtype: t
         block.made[0].copy_(values[block.rows])
     found = [block.read[0].clone() for block in store.blocks(n_rows, [kept], [])]
     assert torch.equal(torch.cat([values[:0], *found]), values)
+
+
+def test_a_file_system_may_be_unable_to_reserve_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The C library writes a byte of each page instead."""
+
+    def write(handle: int, start: int, size: int) -> None:
+        os.pwrite(handle, b"\0", start + size - 1)
+
+    monkeypatch.setattr(os, "posix_fallocate", write)
+    store, values = FileStore(tmp_path), torch.randn(3000, 7)
+    kept = store.new(3000, 7, torch.float32, CPU)
+    for block in store.blocks(3000, [], [kept]):
+        block.made[0].copy_(values[block.rows])
+    found = [block.read[0].clone() for block in store.blocks(3000, [kept], [])]
+    assert torch.equal(torch.cat(found), values)
 
 
 def test_rows_may_be_read_and_made_in_one_pass(store: StreamedStore) -> None:

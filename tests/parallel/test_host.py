@@ -41,6 +41,12 @@ print(getrusage(RUSAGE_SELF).ru_minflt - before)
 """
 
 
+ORDER = """
+import os
+print(len(os.environ["CUBLAS_WORKSPACE_CONFIG"]))
+"""
+
+
 def told(script: str, module: str, **environment: str) -> int:
     """Returns the number that `script` prints after `module` was imported."""
     program = [sys.executable, "-c", START.format(module=module) + script]
@@ -57,6 +63,11 @@ def test_large_tensors_lie_on_huge_pages(module: str) -> None:
 
 def test_small_blocks_are_not_faulted_in_again() -> None:
     assert told(FAULTS, "train") < 1000  # of 2560 pages
+
+
+def test_products_of_a_gpu_have_one_order() -> None:
+    assert told(ORDER, "train") == len(":4096:8")
+    assert told(ORDER, "train", CUBLAS_WORKSPACE_CONFIG=":16:8") == len(":16:8")
 
 
 @only_if_asked

@@ -52,8 +52,8 @@ def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
 def test_a_step_of_several_graphs_has_a_pass_for_each() -> None:
     rates = Rates(seconds={"passes": 1e-3, "steps": 1e-2})
     truth = CPU.model_copy(update={"alone": rates, "together": rates})
-    for graphs, passes in (("each", 1), ("several", 4)):
-        case = Case(500, 1_500, 32, graphs=graphs)
+    one = Case(500, 1_500, 32)
+    for case, passes in ((one, 1), (replace(one, graphs="several"), 4)):
         assert case.configuration(2).training.events_per_step == 2 * passes
         assert predicted_seconds(Sample(case, 1, 1.0, 0), truth) == pytest.approx(
             passes * 1e-3 + 1e-2

@@ -127,6 +127,27 @@ def test_a_disk_is_a_lever() -> None:
     assert not any(row["files"] for row in on_card)
 
 
+def test_files_that_are_configured_are_in_the_answer(tmp_path: Path) -> None:
+    """What memory has no room for goes there, so that whole events fit."""
+    event = EventSize(20_000, 400_000)
+    content = {**SHALLOW, "training": {"spill": str(tmp_path)}}
+    configuration = Configuration.model_validate(content)
+    bare = Question(configuration, [event], [1], 1, None, CPU)
+    in_memory = make_cost(configuration, 1, 1, CPU)
+    assert bare.cost(1) == in_memory
+    asked = replace(bare, budget=in_memory.memory(event, 1, 1).total - 1e7)
+    plan = make_plan(asked)
+    assert plan["smallest_parts"] == 1
+    of_chunks = {row["files"] for row in plan["levers"] if row["recompute"] == "chunk"}
+    spilled = replace(in_memory, spills_beyond=asked.budget).spilled_bytes(event, 1, 1)
+    assert 1e7 < spilled < max(of_chunks)
+    assert spilled in of_chunks
+    assert asked.cost(1, recompute="layer").spills_beyond is None
+    assert replace(asked, machine=A100).cost(1).spills_beyond is None
+    without = replace(asked, configuration=Configuration.model_validate(SHALLOW))
+    assert make_plan(without)["smallest_parts"] is None
+
+
 @pytest.mark.slow  # half a minute for 4,096 ranks; other tests ask for fewer
 def test_the_command_answers_for_4096_ranks(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -249,6 +270,19 @@ def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
     assert found.batch_seconds == pytest.approx(cost.seconds(event, 2, 2) + cost.step_seconds())
     assert found.recorded_batch_seconds == 0.5
     assert found.memory_error == found.peak_bytes / (512 * 2**20) - 1
+
+
+def test_files_are_in_the_prediction_of_a_run_with_a_limit(tmp_path: Path) -> None:
+    event, gib = EventSize(2000, 8500), 0.25
+    training = {"spill": str(tmp_path), "memory_gib": gib}
+    content = {"data": {"train": ["nowhere"]}, **SHALLOW, "training": training}
+    settings = Configuration.model_validate(content)
+    record = run_record(1, config=settings.model_dump(mode="json"))
+    lines: list[MetricsRecord] = [step_record(0, routes={"a": 1}), epoch_record(0)]
+    found = check(run_writer(tmp_path)("run", record=record, lines=lines), CPU, None)
+    cost = replace(make_cost(settings, 1, 1, CPU), spills_beyond=gib * 2**30)
+    assert found.peak_bytes == cost.memory(event, 1, 1).total
+    assert found.peak_bytes != make_cost(settings, 1, 1, CPU).memory(event, 1, 1).total
 
 
 def test_sectors_of_a_rank_are_in_the_prediction(tmp_path: Path) -> None:

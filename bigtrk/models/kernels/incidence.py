@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from bigtrk.errors import InputError
+
 LARGEST = 2**31 - 1  # positions of edges are int32: they are read again in every pass
 
 
@@ -45,6 +47,9 @@ def incidence_of(edge_index: Tensor, n_nodes: int) -> Incidence:
     """Returns the edges of each of `n_nodes` nodes; edge_index [2, E] must not change any more.
 
     The first call for a tensor sorts its edges.
+
+    Raises:
+        InputError: they are more than int32 numbers.
     """
     known: Incidence | None = _KNOWN.get(edge_index)
     if known is None or len(known.by_source.starts) != n_nodes + 1:
@@ -55,7 +60,11 @@ def incidence_of(edge_index: Tensor, n_nodes: int) -> Incidence:
 
 
 def _segments(end: Tensor, n_nodes: int) -> Segments:
-    assert len(end) <= LARGEST, "edges are numbered in int32"
+    if len(end) > LARGEST:
+        raise InputError(
+            f"a sector of {len(end):,} edges: sums number at most {LARGEST:,}; cut its event in "
+            f"more sectors with python -m partition"
+        )
     node, order = end.sort(stable=True)
     bounds = torch.arange(n_nodes + 1, dtype=node.dtype, device=node.device)
     starts = torch.searchsorted(node, bounds, out_int32=True)

@@ -33,7 +33,7 @@ def _is_plain(device: torch.device) -> bool:
     """Says whether a GPU has no compiled passes, once aloud."""
     plain_passes = takes_plain_passes(device)
     if plain_passes:
-        for topic, text in problems().items():
+        for topic, text in problems(several_hosts=False).items():
             warn_once(topic, text)
     return plain_passes
 

@@ -39,7 +39,15 @@ class _File:
     size: int = 0
 
     def grow(self, size: int) -> None:
-        os.posix_fallocate(self.handle, 0, size)
+        """Reserves room. Where a file system cannot, the C library writes bytes, through the cache:
+        a direct file would refuse them.
+        """
+        flags = fcntl.fcntl(self.handle, fcntl.F_GETFL)
+        fcntl.fcntl(self.handle, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+        try:
+            os.posix_fallocate(self.handle, 0, size)
+        finally:
+            fcntl.fcntl(self.handle, fcntl.F_SETFL, flags)
         self.size = size
 
     def move(self, call: Callable[..., int], pages: memoryview, start: int) -> None:

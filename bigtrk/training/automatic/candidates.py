@@ -50,26 +50,29 @@ class Candidate:
         return apply_overrides(Configuration, content, self.overrides, "the choice")
 
 
-def candidates(configuration: Configuration, world: int, allow_bf16: bool) -> list[list[Candidate]]:
+def candidates(
+    configuration: Configuration, world: int, allow_bf16: bool, on_cpu: bool
+) -> list[list[Candidate]]:
     """Lists the candidates on `world` ranks in groups: one of a later group, whose engine shards
     the model, is for a state that fits with none of an earlier one.
     """
-    levers = [_recomputations(configuration), _precisions(configuration, allow_bf16)]
+    levers = [_recomputations(configuration, on_cpu), _precisions(configuration, allow_bf16)]
     return [
         [Candidate(sum(values, ())) for values in product(*levers, engines)]
         for engines in _engines(configuration, world)
     ]
 
 
-def _recomputations(configuration: Configuration) -> Sequence[Values]:
+def _recomputations(configuration: Configuration, on_cpu: bool) -> Sequence[Values]:
     """Lists what keeps activations where they are predicted; `offload` is for a host's memory, of
-    which a rank's share is not known, and only those of `chunk` may be in files.
+    which a rank's share is not known, and only those of `chunk` on a CPU may be in files.
     """
     known = [value for value in _open_values(configuration, "recompute") if value != "offload"]
     ways: list[Values] = [(("model.recompute", value),) for value in known] or [()]
     if not configuration.training.spill or not known:
         return ways
-    return [*((*way, IN_MEMORY) for way in ways), (("model.recompute", "chunk"),)]
+    in_memory: list[Values] = [(*way, IN_MEMORY) for way in ways]
+    return [*in_memory, (("model.recompute", "chunk"),)] if on_cpu else in_memory
 
 
 def _precisions(configuration: Configuration, allow_bf16: bool) -> Sequence[Values]:

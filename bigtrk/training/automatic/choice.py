@@ -28,7 +28,8 @@ def choose(task: Task) -> Choice:
         InputError: none fits; names the memory that would do.
     """
     considered: list[Prediction] = []
-    for group in candidates(task.configuration, task.world, task.allow_bf16):
+    on_cpu = task.machine.shared
+    for group in candidates(task.configuration, task.world, task.allow_bf16, on_cpu):
         found = [predict(task, one, sectors) for sectors in task.sectors for one in group]
         found = _needed(found + _finer(task, group, found))
         considered += found

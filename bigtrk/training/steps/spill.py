@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from bigtrk.console import complain
-from bigtrk.disk.file_systems import free_bytes, network_file_system
+from bigtrk.disk.file_systems import free_bytes, memory_file_system, network_file_system
 from bigtrk.errors import InputError
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.stores.files import FileStore
@@ -208,3 +208,5 @@ def check_folder(folder: SpillFolder) -> None:
         )
     if kind:
         complain(f"{folder} lies on a network file system ({kind})")
+    if kind := memory_file_system(folder.path):
+        complain(f"{folder} lies in memory ({kind}), which it is to spare; name a folder of a disk")

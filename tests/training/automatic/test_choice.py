@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machine_constants import CPU, MachineConstants
+from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
 from bigtrk.errors import InputError
 from bigtrk.parallel.routing import Cut, even_cut, finer_cuts, merged_cuts
 from bigtrk.training.automatic.candidates import candidates
@@ -158,15 +158,17 @@ def test_precision_is_left_alone_unless_allowed() -> None:
 
 def test_models_without_recomputation_have_one_candidate() -> None:
     attention = Configuration.model_validate({"model": {"name": "attention"}})
-    values = [one.values for one in candidates(attention, 1, allow_bf16=False)[0]]
+    values = [one.values for one in candidates(attention, 1, allow_bf16=False, on_cpu=True)[0]]
     assert [dict(one)["model.recompute"] for one in values] == ["none", "layer"]
     own = Configuration.model_validate({"model": {"name": "tests.models.user_models:Simple"}})
-    assert [dict(one.values) for one in candidates(own, 1, False)[0]] == [{"engine.name": "ddp"}]
+    assert [dict(one.values) for one in candidates(own, 1, False, True)[0]] == [
+        {"engine.name": "ddp"}
+    ]
 
 
 def test_muon_is_given_no_engine_that_shards() -> None:
     asked = Configuration.model_validate({"optimizer": {"name": "muon"}})
-    [group] = candidates(asked, 4, allow_bf16=False)
+    [group] = candidates(asked, 4, allow_bf16=False, on_cpu=True)
     assert {dict(one.values)["engine.name"] for one in group} == {"ddp"}
     for one in group:
         assert one.configured(asked).optimizer.name == "muon"
@@ -230,6 +232,15 @@ def test_files_are_no_candidate_where_the_same_layout_fits_in_memory(tmp_path: P
     found = choose(task(100.0, world=1, **spilling)).considered
     assert found
     assert all(("training.spill", "null") in one.candidate.values for one in found)
+
+
+def test_files_are_no_candidate_on_a_gpu(tmp_path: Path) -> None:
+    on_card = replace(task(1e-4, world=1, training={"spill": str(tmp_path)}), machine=A100)
+    with pytest.raises(InputError, match=r"least that would do .* training\.spill=null"):
+        choose(on_card)
+    enough = replace(on_card, limit=Limit(100 * GIB))
+    considered = choose(enough).considered
+    assert all(("training.spill", "null") in one.candidate.values for one in considered)
 
 
 def test_every_event_of_many_fits() -> None:

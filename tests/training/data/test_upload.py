@@ -109,7 +109,7 @@ def test_a_step_waits_for_its_own_copies_alone(
     events = [source(seed, 1) for seed in range(EVENTS)]
     with patch.dict(os.environ), process_group(ALONE):
         plain = make_world(ALONE, [])
-        world = OnGPU(plain.ranks, plain.groups, plain.stopwatch)
+        world = OnGPU(plain.ranks, plain.groups, plain.stopwatch, plain.memory)
         monkeypatch.setattr(batch, "no_halo", lambda _: no_halo(plain))
         maker = BatchMaker(configuration, world)
         routes = [[[Assignment(event, (0,), 1, 0)]] for event in range(EVENTS)]

@@ -90,6 +90,18 @@ def test_a_network_file_system_takes_a_setting(
     assert "lies on a network file system (lustre)" in capsys.readouterr().err
 
 
+def test_a_folder_in_memory_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"31 30 0:41 / {tmp_path}/shm rw - tmpfs tmpfs rw\n")
+    assert file_systems.memory_file_system(tmp_path / "shm/me", mounts) == "tmpfs"
+    assert file_systems.memory_file_system(tmp_path, mounts) is None
+    monkeypatch.setattr(spill, "memory_file_system", lambda _: "tmpfs")
+    check_folder(SpillFolder(tmp_path))
+    assert "lies in memory (tmpfs), which it is to spare; name" in capsys.readouterr().err
+
+
 def test_what_memory_has_no_room_for_must_fit_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
