@@ -16,16 +16,14 @@ from bigtrk.config import Settings
 
 # fp32, bf16: operations of matrix products. products: bytes that these read and write. traffic:
 # bytes that other operations do. fresh: bytes of tensors for which the system is asked. operations:
-# their number. batch: edges that are read and prepared. passes: their number. weights: bytes of
-# weights that are updated. steps: their number.
+# their number. batch: edges that are read and prepared. weights: bytes of weights that are updated.
+# steps: their number.
 Amount = Literal[
-    "fp32", "bf16", "products", "traffic", "fresh", "operations", "batch", "passes", "weights",
-    "steps",
-]  # fmt: skip
+    "fp32", "bf16", "products", "traffic", "fresh", "operations", "batch", "weights", "steps"
+]
 Amounts = dict[Amount, float]
 KINDS: tuple[Amount, ...] = (
-    "fp32", "bf16", "products", "traffic", "fresh", "operations", "batch", "passes", "weights",
-    "steps",
+    "fp32", "bf16", "products", "traffic", "fresh", "operations", "batch", "weights", "steps"
 )  # fmt: skip
 # Engines that take longer for a step than DDP, however small it is: by so much for each of the
 # layers that they gather, and for each byte of weights.

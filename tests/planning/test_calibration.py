@@ -32,7 +32,7 @@ def samples(truth: MachineConstants, ranks: int) -> list[Sample]:
 def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
     def slower(rates: Rates, factor: float) -> Rates:
         seconds = {kind: factor * value for kind, value in rates.seconds.items()}
-        known = {**seconds, "products": 5e-11, "operations": 1e-5, "passes": 2e-3}
+        known = {**seconds, "products": 5e-11, "operations": 1e-5}
         return Rates(seconds=known, engines=rates.engines)
 
     truth = CPU.model_copy(
@@ -47,17 +47,6 @@ def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
             assert amounts == pytest.approx(known, rel=0.02), (name, kind)
         assert all(c.factor == pytest.approx(1.0, rel=1e-2) for c in ours.corrections)
     assert max(map(abs, found.fit["relative_errors"]["seconds"])) < 0.01
-
-
-def test_a_step_of_several_graphs_has_a_pass_for_each() -> None:
-    rates = Rates(seconds={"passes": 1e-3, "steps": 1e-2})
-    truth = CPU.model_copy(update={"alone": rates, "together": rates})
-    one = Case(500, 1_500, 32)
-    for case, passes in ((one, 1), (replace(one, graphs="several"), 4)):
-        assert case.configuration(2).training.events_per_step == 2 * passes
-        assert predicted_seconds(Sample(case, 1, 1.0, 0), truth) == pytest.approx(
-            passes * 1e-3 + 1e-2
-        )
 
 
 def test_what_counts_do_not_see_becomes_a_correction() -> None:

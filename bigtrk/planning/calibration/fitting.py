@@ -33,8 +33,8 @@ _MOST = 0.5
 
 @dataclass(frozen=True)
 class Sample:
-    """The measured median seconds of a step and peak bytes of a rank, with the graphs of a case on
-    `ranks` ranks of a host.
+    """The measured median seconds of a step and peak bytes of a rank, with one graph of a case on
+    each of `ranks` ranks of a host, or on the first alone.
     """
 
     case: Case
@@ -51,8 +51,8 @@ def sample_cost(sample: Sample, machine: MachineConstants) -> CostModel:
 
 def predicted_seconds(sample: Sample, machine: MachineConstants) -> float:
     """Predicts the seconds of a sample's step."""
-    cost, passes = sample_cost(sample, machine), sample.case.passes
-    return passes * cost.seconds(_event(sample.case), 1, 1) + cost.step_seconds(passes)
+    cost = sample_cost(sample, machine)
+    return cost.seconds(_event(sample.case), 1, 1) + cost.step_seconds()
 
 
 def predicted_peak(case: Case, machine: MachineConstants) -> float:
@@ -87,14 +87,8 @@ def _event(case: Case) -> EventSize:
 
 
 def _work(sample: Sample, machine: MachineConstants) -> Amounts:
-    return {**_passes_work(sample, machine), **sample_cost(sample, machine).step_amounts()}
-
-
-def _passes_work(sample: Sample, machine: MachineConstants) -> Amounts:
-    """Counts the work of the passes of a rank's step."""
-    case = sample.case
-    one = sample_cost(sample, machine).pass_amounts(_event(case).sector(1), 1)
-    return {kind: case.passes * amount for kind, amount in one.items()}
+    cost = sample_cost(sample, machine)
+    return {**cost.pass_amounts(_event(sample.case).sector(1), 1), **cost.step_amounts()}
 
 
 def _computing(sample: Sample, machine: MachineConstants) -> float:
@@ -119,7 +113,7 @@ def _corrections(
     found = []
     for sample in samples:
         case, cost = sample.case, sample_cost(sample, machine)
-        in_pass = rates.of(_passes_work(sample, machine))
+        in_pass = rates.of(cost.pass_amounts(_event(case).sector(1), 1))
         others = rates.of(cost.step_amounts())
         seconds = _computing(sample, machine)
         if in_pass < _MOST * (in_pass + others):

@@ -1,8 +1,8 @@
 """The cases that a calibration measures.
 
 They are a model of each kind, at widths from narrow to wide, in every way of recomputing and both
-precisions, on graphs with ten edges per node; some with one, as simulated events have; some with
-several graphs in a step; and some graphs that are smaller or larger than the others'.
+precisions, on graphs with ten edges per node; some with one, as simulated events have; and some
+graphs that are smaller or larger than the others'.
 """
 
 from dataclasses import dataclass, replace
@@ -10,14 +10,12 @@ from typing import Literal
 
 from bigtrk.training.settings import Configuration
 
-_SEVERAL = 4  # graphs that a rank trains in a step, where it has several
-
 
 @dataclass(frozen=True)
 class Case:
     """A model and a graph to train it on, in each round for `steps` steps after a warm-up step;
-    engine: "ddp", "fsdp2", or the name of a DeepSpeed file. graphs: one on each rank, several on
-    each, one after another, or one on the first, for which the others wait.
+    engine: "ddp", "fsdp2", or the name of a DeepSpeed file. graphs: that of each rank, or that of
+    the first, for which the others wait.
     """
 
     nodes: int
@@ -29,21 +27,16 @@ class Case:
     precision: str = "fp32"
     steps: int = 2
     engine: str = "ddp"
-    graphs: Literal["each", "several", "first"] = "each"
-
-    @property
-    def passes(self) -> int:
-        """Returns the number of graphs of a rank in a step."""
-        return _SEVERAL if self.graphs == "several" else 1
+    graphs: Literal["each", "first"] = "each"
 
     def configuration(self, ranks: int = 1) -> Configuration:
-        """Returns the configuration of a run whose steps have these graphs."""
+        """Returns the configuration of a run with one such graph per rank in a step."""
         names = ("name", "hidden", "recompute", "precision")
         depth = "mlp_layers" if self.name == "mlp" else "layers"
         model = {**{name: getattr(self, name) for name in names}, depth: self.layers}
         own = {"name": "deepspeed", "ds_config": self.engine}
         engine = own if self.engine.startswith("zero") else {"name": self.engine}
-        training = {"events_per_step": 1 if self.graphs == "first" else ranks * self.passes}
+        training = {"events_per_step": ranks if self.graphs == "each" else 1}
         return Configuration.model_validate(
             {"model": model, "engine": engine, "training": training}
         )
@@ -104,12 +97,6 @@ OF_DEFAULT = tuple(
     for hidden in (32, 128, 512)
     for precision in ("fp32", "bf16")
 )
-# Small graphs in which the time of a pass shows beside that of a step, of which others have one.
-SEVERAL = tuple(
-    Case(500, 1_500, 32, name, 3, recompute, precision, graphs="several")
-    for name, recompute in (("interaction", "chunk"), ("attention", "none"), ("mlp", "layer"))
-    for precision in ("fp32", "bf16")
-)
 SIZES = (
     Case(500, 1_500, 32, layers=8, steps=4),
     Case(600, 5_000, 64),
@@ -125,7 +112,7 @@ SIZES = (
     Case(20_000, 30_000, 64, name="attention", recompute="layer", precision="bf16"),
     Case(30_000, 300_000, 64, name="mlp"),
 )
-CASES = (*GRID, *SPARSE, *BETWEEN, *OF_DEFAULT, *SEVERAL, *SIZES)
+CASES = (*GRID, *SPARSE, *BETWEEN, *OF_DEFAULT, *SIZES)
 # Small graphs, in which the time of an engine shows: beside DDP's, by layers and by weights.
 ENGINES = tuple(
     Case(300, 1_000, hidden, layers=layers, steps=4, engine=engine)
