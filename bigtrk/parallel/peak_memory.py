@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 _STATUS = Path("/proc/self/status")
-_TOLD = ("VmHWM:", "RssFile:")  # in it
+_TOLD = ("VmHWM:", "RssFile:", "RssAnon:")  # in it
 
 
 class PeakMemory:
@@ -16,7 +16,8 @@ class PeakMemory:
     needs elsewhere: with them the same process took 350 to 441 MiB in one day, without 246.0 to
     246.3. The kernel tells the peak with them alone, so their bytes at that moment are to be known:
     those of the graphs that a step maps are 13 MiB of 305 with 80,000 edges, and gone at its end.
-    Where `status` does not tell (gVisor's) they are in.
+    Where the system has dropped pages of files, the process may grow by as much without a peak of
+    both: what it has at a look counts as well. Where `status` does not tell (gVisor's) they are in.
     """
 
     def __init__(self, device: torch.device, status: Path = _STATUS) -> None:
@@ -24,14 +25,16 @@ class PeakMemory:
         self._highest = self._own = 0
 
     def look(self) -> None:
-        """Notes a new peak. Call it while what was mapped at the peak still is."""
+        """Notes a new peak. Call it near it, while what was mapped then still is."""
         if self._device.type == "cuda":
             return
         lines = (line.split() for line in self._status.read_text().splitlines())
         known = {line[0]: int(line[1]) * 1024 for line in lines if line[0] in _TOLD}
         if len(known) < len(_TOLD):
             self._own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        elif known["VmHWM:"] > self._highest:
+            return
+        self._own = max(self._own, known["RssAnon:"])
+        if known["VmHWM:"] > self._highest:
             self._highest = known["VmHWM:"]
             self._own = max(self._own, self._highest - known["RssFile:"])
 

@@ -90,6 +90,7 @@ class StepRunner:
             with self.engine.micro_step(last=i == len(shares) - 1):
                 losses = self._losses(number, share, denominators, len(events))
                 loss = losses[0] + self.settings.pt_weight * losses[1]
+                self.world.memory.look()  # all that is kept for the backward pass is there
                 with traced("backward"):
                     self.engine.backward(loss * self.world.ranks.world_size)
             local += torch.stack(losses).detach().cpu()

@@ -51,16 +51,34 @@ def test_pages_of_files_do_not_count_and_what_was_freed_does(tmp_path: Path, way
 def test_a_peak_stays_while_more_of_a_file_is_mapped(tmp_path: Path) -> None:
     status = tmp_path / "status"
     memory = PeakMemory(CPU, status)
-    for highest, file, own in ((5000, 2000, 3000), (5000, 3000, 3000), (5500, 3000, 3000)):
-        status.write_text(f"VmHWM:\t  {highest} kB\nRssFile:\t  {file} kB\n")
+    for highest, file, own in (
+        (5000, 2000, 3000),
+        (5000, 3000, 3000),
+        (5500, 3000, 3000),
+        (7000, 3000, 4000),
+    ):
+        status.write_text(told(highest, file, 1500))
         assert memory.n_bytes == own * 1024
-    status.write_text("VmHWM:\t  7000 kB\nRssFile:\t  3000 kB\n")
-    assert memory.n_bytes == 4000 * 1024
+
+
+def test_what_grows_while_pages_of_files_are_dropped_counts(tmp_path: Path) -> None:
+    """Both together then have no new peak."""
+    status = tmp_path / "status"
+    memory = PeakMemory(CPU, status)
+    for file, own in ((2000, 3000), (600, 4400), (2000, 1000)):
+        status.write_text(told(5000, file, own))
+        memory.look()
+    assert memory.n_bytes == 4400 * 1024
+
+
+def told(highest: int, file: int, own: int) -> str:
+    """The lines of the kernel, of so many KiB."""
+    return f"VmHWM:\t  {highest} kB\nRssAnon:\t  {own} kB\nRssFile:\t  {file} kB\n"
 
 
 def test_where_the_system_does_not_tell_them_apart_both_count(tmp_path: Path) -> None:
     status = tmp_path / "status"
     status.write_text("Name:\tpython\nVmRSS:\t  300000 kB\n")
     assert PeakMemory(CPU, status).n_bytes > PeakMemory(CPU).n_bytes
-    status.write_text("Name:\tVmHWM: python\nVmHWM:\t  5000 kB\nRssFile:\t  2000 kB\n")
+    status.write_text("Name:\tVmHWM: python\n" + told(5000, 2000, 1500))
     assert PeakMemory(CPU, status).n_bytes == 3000 * 1024
