@@ -10,6 +10,7 @@ from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
+from bigtrk.parallel.host import FILLED
 from bigtrk.parallel.routing import Cut
 from bigtrk.planning.dry_run import predict_step
 from bigtrk.planning.mini_batches import mini_batches
@@ -97,10 +98,17 @@ def _cost(
     run: Run, machine: MachineConstants, ranks_per_node: int | None, shares: int = 1
 ) -> CostModel:
     configuration, world = _configuration(run), run.record.world_size
-    events, gib = run.record.data.train_events or math.inf, configuration.training.memory_gib
-    cost = make_cost(configuration, world, ranks_per_node or world, machine, shares, events)
-    # Of a run that filled what its machine had, that is not known.
-    return with_files(cost, configuration, gib and gib * GIB)
+    on_host, events = ranks_per_node or world, run.record.data.train_events or math.inf
+    cost = make_cost(configuration, world, on_host, machine, shares, events)
+    return with_files(cost, configuration, _memory(run, configuration, on_host))
+
+
+def _memory(run: Run, configuration: Configuration, on_host: int) -> float | None:
+    """Returns the bytes that a rank filled before edges went to files, if that is known."""
+    if gib := configuration.training.memory_gib:
+        return gib * GIB
+    of_host = run.record.machine.memory_bytes
+    return FILLED * of_host / min(on_host, run.record.world_size) if of_host else None
 
 
 def _configuration(run: Run) -> Configuration:

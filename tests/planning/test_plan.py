@@ -128,7 +128,7 @@ def test_a_disk_is_a_lever() -> None:
 
 
 def test_files_that_are_configured_are_in_the_answer(tmp_path: Path) -> None:
-    """What memory has no room for goes there, so that whole events fit."""
+    """Whole events fit, since edges that memory has no room for go there."""
     event = EventSize(20_000, 400_000)
     content = {**SHALLOW, "training": {"spill": str(tmp_path)}}
     configuration = Configuration.model_validate(content)
@@ -272,12 +272,14 @@ def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
     assert found.memory_error == found.peak_bytes / (512 * 2**20) - 1
 
 
-def test_files_are_in_the_prediction_of_a_run_with_a_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", ["configured", "of the host"])
+def test_files_are_in_the_prediction_of_a_run(tmp_path: Path, limit: str) -> None:
     event, gib = EventSize(2000, 8500), 0.25
-    training = {"spill": str(tmp_path), "memory_gib": gib}
+    training = {"spill": str(tmp_path), "memory_gib": gib if limit == "configured" else None}
     content = {"data": {"train": ["nowhere"]}, **SHALLOW, "training": training}
     settings = Configuration.model_validate(content)
-    record = run_record(1, config=settings.model_dump(mode="json"))
+    host = {"memory_bytes": None if limit == "configured" else round(gib * 2**30 / 0.9)}
+    record = run_record(1, config=settings.model_dump(mode="json"), machine=host)
     lines: list[MetricsRecord] = [step_record(0, routes={"a": 1}), epoch_record(0)]
     found = check(run_writer(tmp_path)("run", record=record, lines=lines), CPU, None)
     cost = replace(make_cost(settings, 1, 1, CPU), spills_beyond=gib * 2**30)

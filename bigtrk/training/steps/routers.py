@@ -23,7 +23,7 @@ from bigtrk.parallel.routing import (
     merged_cuts,
     usable_parts,
 )
-from bigtrk.training.costs import find_machine, make_cost
+from bigtrk.training.costs import find_machine, make_cost, with_files
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.settings import Configuration
 
@@ -105,9 +105,8 @@ class FittingCuts:
     @property
     def spilling(self) -> CostModel | None:
         """Returns the cost of edges in files, if they may be there."""
-        if not self.configuration.training.spill:
-            return None
-        return replace(self.cost, spills_beyond=self.budget)
+        cost = with_files(self.cost, self.configuration, self.budget)
+        return None if cost.spills_beyond is None else cost
 
     def would_spill(self, size: EventSize) -> bool:
         """Says whether an event would fit if its edges were in files, and they are not yet."""
