@@ -17,7 +17,7 @@ NEW, OLD = Card("NVIDIA H200", (9, 0), 141 * 2**30), Card("Tesla V100", (7, 0), 
 
 
 class Properties(NamedTuple):
-    """What torch tells of a device."""
+    """Holds what torch tells of a device."""
 
     name: str
     major: int

@@ -32,9 +32,9 @@ _EDGE_BYTES_ON_DEVICE = 16 + 8
 # their owners and orders, and joined features.
 _MERGED_EDGE_BYTES = 100
 # What the C library's heap keeps between the small tensors of sectors, at most, and as a share of
-# what a pass needs: 20 to 92 MiB in 7 runs of hidden 48 and 64, nothing in those of hidden 16. With
-# tensors of 128 KiB and more from the system there would be less of it or none, but steps would
-# take up to 1.6 times as long.
+# what a pass needs, which was not fitted: 7 runs of hidden 48 and 64 took 20 to 92 MiB more than is
+# counted, those of hidden 16 nothing. With tensors of 128 KiB and more from the system there would
+# be less of it (13 of 87 MiB were left, and 6 of 64), but steps would take up to 1.6 times as long.
 _HEAP_PIECES, _HEAP_SHARE = 30 * 2**20, 0.25
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
@@ -222,7 +222,6 @@ class CostModel:
             "fresh": self._fresh_bytes(count, sizes),
             "operations": self._operations(count, sizes),
             "batch": size.edges,
-            "passes": 1.0,
         }
 
     def _fresh_bytes(self, count: Footprint, sizes: Columns) -> float:

@@ -30,7 +30,7 @@ def test_the_edges_of_each_node_ascend(n_edges: int) -> None:
 
 @pytest.mark.parametrize("n_edges", [0, 1, 50])
 def test_each_sum_has_its_turn_where_its_edges_are(n_edges: int) -> None:
-    """By the middle one of its edges; nodes without edges come last."""
+    """A sum's place is that of the middle one of its edges; nodes without edges come last."""
     edge_index = torch.randint(7, (2, n_edges), generator=torch.Generator().manual_seed(3))
     found = incidence_of(edge_index, 9)
     middles = []

@@ -209,4 +209,4 @@ def check_folder(folder: SpillFolder) -> None:
     if kind:
         complain(f"{folder} lies on a network file system ({kind})")
     if kind := memory_file_system(folder.path):
-        complain(f"{folder} lies in memory ({kind}), which it is to spare; name a folder of a disk")
+        complain(f"{folder} lies in memory ({kind}), where files spare none; name a disk's folder")

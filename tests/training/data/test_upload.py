@@ -1,5 +1,5 @@
-"""What is read ahead travels beside the computation, in the right order: on a GPU that only notes
-what it is asked.
+"""Batches that are read ahead travel beside the computation, in the right order: on a GPU that only
+notes what it is asked.
 """
 
 import os

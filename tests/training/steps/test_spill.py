@@ -99,7 +99,7 @@ def test_a_folder_in_memory_is_said(
     assert file_systems.memory_file_system(tmp_path, mounts) is None
     monkeypatch.setattr(spill, "memory_file_system", lambda _: "tmpfs")
     check_folder(SpillFolder(tmp_path))
-    assert "lies in memory (tmpfs), which it is to spare; name" in capsys.readouterr().err
+    assert "lies in memory (tmpfs), where files spare none; name" in capsys.readouterr().err
 
 
 def test_what_memory_has_no_room_for_must_fit_the_disk(
