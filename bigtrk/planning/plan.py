@@ -9,7 +9,7 @@ from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.model import CostModel
 from bigtrk.parallel.routing import WHOLE, Cut, even_cut
 from bigtrk.planning.check import Checked
-from bigtrk.planning.dry_run import strong_scaling, weak_scaling
+from bigtrk.planning.dry_run import MakeCost, strong_scaling, weak_scaling
 from bigtrk.planning.mini_batches import MiniBatches
 from bigtrk.training.costs import make_cost, with_files
 from bigtrk.training.settings import Configuration
@@ -50,8 +50,11 @@ class Question:
         own = {key: value for key, value in levers.items() if key in type(model).model_fields}
         model = type(model).model_validate({**model.model_dump(), **own})
         changed = self.configuration.model_copy(update={"model": model})
-        cost = make_cost(changed, world, self.ranks_per_node, self.machine)
-        return cost if self.sampled else with_files(cost, changed, self.budget)
+        return make_cost(changed, world, self.ranks_per_node, self.machine)
+
+    def cost_with_files(self, world: int) -> CostModel:
+        """Returns the cost model on `world` ranks, with edges in files if that is configured."""
+        return with_files(self.cost(world), self.configuration, self.budget)
 
     @property
     def largest(self) -> EventSize:
@@ -61,12 +64,11 @@ class Question:
 def make_plan(question: Question) -> dict[str, Any]:
     """Makes all predictions, JSON-able, in bytes and seconds."""
     largest, world = question.largest, max(question.ranks)
-    cost = question.cost(world)
-    fits = _smallest_cut(cost, question)
-    parts = fits.ranks if fits else 1
-    weak = weak_scaling(question.cost, question.sizes, question.ranks, parts, question.seed)
+    make, fits = _answer(question, world)
+    cost, parts = make(world), fits.ranks if fits else 1
+    weak = weak_scaling(make, question.sizes, question.ranks, parts, question.seed)
     strong = strong_scaling(
-        question.cost,
+        make,
         question.sizes,
         question.ranks,
         parts,
@@ -88,6 +90,7 @@ def make_plan(question: Question) -> dict[str, Any]:
         "budget_bytes": question.budget,
         "smallest_parts": fits.parts if fits else None,
         "sectors_per_rank": fits.most_on_a_rank if fits else None,
+        "in_files": cost.spills_beyond is not None,
         "levers": _lever_rows(question, world),
         "sectors": [
             _sectors(cost, largest, cut)
@@ -97,6 +100,17 @@ def make_plan(question: Question) -> dict[str, Any]:
         "weak_scaling": [asdict(point) for point in weak],
         "strong_scaling": [asdict(point) for point in strong],
     }
+
+
+def _answer(question: Question, world: int) -> tuple[MakeCost, Cut | None]:
+    """Returns the cut that fits, and the cost: with all in memory or, where nothing fits so and it
+    is configured, with edges in files, as a training routes.
+    """
+    for make in (question.cost, question.cost_with_files):
+        fits = _smallest_cut(make(world), question)
+        if fits:
+            return make, fits
+    return question.cost, None
 
 
 def check_summary(checked: Sequence[Checked]) -> list[dict[str, Any]]:

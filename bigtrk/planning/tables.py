@@ -98,7 +98,8 @@ def _facts(plan: Row) -> dict[str, str]:
     answer = "give --memory to learn how many sectors fit"
     if budget is not None:
         fits = f"fits in {parts} sector(s){_several(plan)}" if parts else "does not fit these ranks"
-        answer = f"the largest event {fits} of {figures.memory(budget)} per rank"
+        files = ", with edges in files" if plan["in_files"] else ""
+        answer = f"the largest event {fits} of {figures.memory(budget)} per rank{files}"
     return {
         "machine": plan["machine"]["name"],
         **({} if plan["calibrated"] else {"not calibrated": _doubt(plan["machine"])}),

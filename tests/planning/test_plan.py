@@ -127,25 +127,35 @@ def test_a_disk_is_a_lever() -> None:
     assert not any(row["files"] for row in on_card)
 
 
-def test_files_that_are_configured_are_in_the_answer(tmp_path: Path) -> None:
-    """Whole events fit, since edges that memory has no room for go there."""
-    event = EventSize(20_000, 400_000)
+def test_files_are_in_the_answer_where_memory_alone_does_not_do(tmp_path: Path) -> None:
+    """A training routes so, too: a small event in files takes more than in memory."""
+    event = EventSize(200_000, 4_000_000)
     content = {**SHALLOW, "training": {"spill": str(tmp_path)}}
     configuration = Configuration.model_validate(content)
-    bare = Question(configuration, [event], [1], 1, None, CPU)
-    in_memory = make_cost(configuration, 1, 1, CPU)
-    assert bare.cost(1) == in_memory
-    asked = replace(bare, budget=in_memory.memory(event, 1, 1).total - 1e7)
-    plan = make_plan(asked)
-    assert plan["smallest_parts"] == 1
-    of_chunks = {row["files"] for row in plan["levers"] if row["recompute"] == "chunk"}
-    spilled = replace(in_memory, spills_beyond=asked.budget).spilled_bytes(event, 1, 1)
-    assert 1e7 < spilled < max(of_chunks)
-    assert spilled in of_chunks
-    assert asked.cost(1, recompute="layer").spills_beyond is None
-    assert replace(asked, machine=A100).cost(1).spills_beyond is None
-    without = replace(asked, configuration=Configuration.model_validate(SHALLOW))
-    assert make_plan(without)["smallest_parts"] is None
+    cost = make_cost(configuration, 1, 1, CPU)
+    enough, *cut = (cost.memory(event, parts, 1).total for parts in (1, 2, 4))
+    least = min(enough, *cut)
+    asked = Question(configuration, [event], [1], 1, enough, CPU)
+    in_memory = make_plan(asked)
+    assert (in_memory["smallest_parts"], in_memory["in_files"]) == (1, False)
+    assert make_plan(replace(asked, budget=None))["in_files"] is False
+    assert make_plan(replace(asked, budget=1e6))["in_files"] is False
+    little = replace(asked, budget=least - 1e7)
+    in_files = make_plan(little)
+    assert (in_files["smallest_parts"], in_files["in_files"]) == (1, True)
+    spilled = replace(cost, spills_beyond=little.budget)
+    assert in_files["sectors"][0]["total"] == spilled.memory(event, 1, 1).total <= least - 1e7
+    assert in_files["levers"] == [
+        {**row, "smallest_parts": new["smallest_parts"]}
+        for row, new in zip(in_memory["levers"], in_files["levers"], strict=True)
+    ]
+    for other in (replace(little, machine=A100), replace(little, configuration=bare())):
+        assert other.cost_with_files(1).spills_beyond is None
+    assert make_plan(replace(little, configuration=bare()))["smallest_parts"] is None
+
+
+def bare() -> Configuration:
+    return Configuration.model_validate(SHALLOW)
 
 
 @pytest.mark.slow  # half a minute for 4,096 ranks; other tests ask for fewer
