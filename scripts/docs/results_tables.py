@@ -83,6 +83,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "physics_losses": ("physics_full", training_tables.physics_losses),
     "pipeline_targets": ("pipeline", stage_tables.targets),
     "plan_accuracy": ("plan_accuracy", cost_tables.plan_accuracy),
+    "plan_choice": ("plan_choice", cost_tables.plan_choice),
     "reconstruct": ("reconstruct", cost_tables.reconstruct),
     "rehearsals": ("rehearsals", parallel_tables.rehearsals),
     "sampling": ("sampling", training_tables.sampling),

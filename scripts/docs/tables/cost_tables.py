@@ -111,6 +111,35 @@ def plan_accuracy(found: Any) -> Table:
     return Table(columns, rows)
 
 
+def plan_choice(found: Any) -> Table:
+    """Lists what was chosen in each draw, and its time over that of the fastest rival that fitted;
+    the number of rivals, and of those that fitted.
+    """
+    rows = []
+    for draw in found["draws"]:
+        rivals = [run for name, run in draw["runs"].items() if name != "choice"]
+        fitted = sum(run["seconds"] is not None for run in rivals)
+        chosen = draw["choice"]["settings"]
+        files = "" if chosen.get("training.spill") == "null" else ", files"
+        rows.append(
+            [
+                f"{draw['edges']:,}",
+                str(draw["hidden"]),
+                str(draw["ranks"]),
+                f"{draw['limit_gib']:.2f} GiB",
+                f"`{chosen['model.recompute']}`{files}, {draw['choice']['parts']}",
+                "" if draw["seconds"] is None else f"{draw['seconds']:.2f} s",
+                "out of memory" if draw["ratio"] is None else f"{draw['ratio']:.2f}",
+                f"{fitted} of {len(rivals)}",
+            ]
+        )
+    columns = (
+        "edges", "hidden", "ranks", "memory of each", "chosen, sectors", "step",
+        "over the fastest", "rivals that fitted",
+    )  # fmt: skip
+    return Table(columns, rows, texts=0)
+
+
 def reconstruct(found: Any) -> Table:
     """Lists the edges, seconds and memory from hits to tracks, by size of event."""
     edges, stages = (list(found["rows"][0][key]) for key in ("edges", "seconds"))
