@@ -180,14 +180,15 @@ def test_errors_of_predictions_are_shown_with_a_calibration_and_without() -> Non
 def test_choices_are_shown_beside_their_rivals() -> None:
     """The rows that plan_choice.py writes: one fitted, one did not."""
     killed = {"seconds": None, "peak_bytes": 9, "out_of_memory": True}
-    draw = {"edges": 40_123, "hidden": 16, "ranks": 2, "limit_gib": 0.304, "seconds": 0.256}
+    size = {"number": 6, "edges": 40_123, "hidden": 16}
+    draw = {**size, "ranks": 2, "limit_gib": 0.304, "seconds": 0.256}
     settings = {"model.recompute": "layer", "training.spill": "null", "engine.name": "ddp"}
     runs = {"choice": {"seconds": 0.256}, "a": {"seconds": 0.25}, "b": killed}
     first = {**draw, "choice": {"settings": settings, "parts": 4}, "ratio": 1.024, "runs": runs}
     files = {"settings": {"model.recompute": "chunk"}, "parts": 1}
     none = {**draw, "choice": files, "seconds": None, "ratio": None, "runs": {"choice": killed}}
     found = cost_tables.plan_choice({"draws": [first, none]})
-    began = ["40,123", "16", "2", "0.30 GiB"]
+    began = ["7", "40,123", "16", "2", "0.30 GiB"]
     assert found.rows == [
         [*began, "`layer`, 4", "0.26 s", "1.02", "1 of 2"],
         [*began, "`chunk`, files, 1", "", "out of memory", "0 of 0"],

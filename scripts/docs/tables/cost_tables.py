@@ -123,6 +123,7 @@ def plan_choice(found: Any) -> Table:
         files = "" if chosen.get("training.spill") == "null" else ", files"
         rows.append(
             [
+                str(draw["number"] + 1),
                 f"{draw['edges']:,}",
                 str(draw["hidden"]),
                 str(draw["ranks"]),
@@ -134,7 +135,7 @@ def plan_choice(found: Any) -> Table:
             ]
         )
     columns = (
-        "edges", "hidden", "ranks", "memory of each", "chosen, sectors", "step",
+        "draw", "edges", "hidden", "ranks", "memory of each", "chosen, sectors", "step",
         "over the fastest", "rivals that fitted",
     )  # fmt: skip
     return Table(columns, rows, texts=0)
