@@ -19,6 +19,7 @@ _ONE_ORDER = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 _HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 # Of mallopt(3), with the variable that sets the same: glibc alone knows what a user's says.
 _LIMITS = {"MALLOC_MMAP_THRESHOLD_": (-3, HUGE_PAGE), "MALLOC_TRIM_THRESHOLD_": (-1, HEAP_KEPT)}
+_ARENA_MAX = -8
 
 
 def configure_process(ranks: Ranks) -> None:
@@ -79,10 +80,24 @@ def configure_allocator() -> None:
     Settings in the user's environment win.
     """
     os.environ.setdefault(_HUGE_PAGES, "1")  # torch reads it at its first allocation
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     for variable, (parameter, n_bytes) in _LIMITS.items():
-        if mallopt is not None and variable not in os.environ:
-            mallopt(parameter, n_bytes)
+        _tune_heap(variable, parameter, n_bytes)
+
+
+def share_heap() -> None:
+    """Has all threads take small tensors from one heap: of its own each would keep what it freed.
+
+    After 30 steps on 24 to 103 k edges, whole and in sectors, the peak was 2 to 8 % lower, and the
+    steps took 0.91 to 1.03 times as long. ShaDow's took 1.1 times as long, whose samplers wait for
+    each other then: do not call it there. MALLOC_ARENA_MAX in the user's environment wins.
+    """
+    _tune_heap("MALLOC_ARENA_MAX", _ARENA_MAX, 1)
+
+
+def _tune_heap(variable: str, parameter: int, value: int) -> None:
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None and variable not in os.environ:
+        mallopt(parameter, value)
 
 
 def memory_of_rank(ranks: Ranks) -> float:

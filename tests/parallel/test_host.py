@@ -40,6 +40,30 @@ for _ in range(2):
 print(getrusage(RUSAGE_SELF).ru_minflt - before)
 """
 
+# Of four threads that hold a small block each.
+HEAPS = """
+import ctypes, tempfile, threading
+from bigtrk.parallel.host import share_heap
+share_heap()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+all_hold = threading.Barrier(4)
+
+def hold():
+    libc.malloc(ctypes.c_size_t(1000))
+    all_hold.wait()
+
+threads = [threading.Thread(target=hold) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+with tempfile.NamedTemporaryFile() as file:
+    stream = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
+    libc.malloc_info(0, stream)
+    libc.fclose(stream)
+    print(file.read().decode().count("<heap nr="))
+"""
 
 # Of ":4096:8", which is bigtrk's, and of ":16:8".
 ORDER = """
@@ -64,6 +88,11 @@ def test_large_tensors_lie_on_huge_pages(module: str) -> None:
 
 def test_small_blocks_are_not_faulted_in_again() -> None:
     assert told(FAULTS, "train") < 1000  # of 2560 pages
+
+
+def test_threads_share_one_heap() -> None:
+    assert told(HEAPS, "train") == 1
+    assert told(HEAPS, "train", MALLOC_ARENA_MAX="8") > 1
 
 
 def test_products_of_a_gpu_have_one_order() -> None:

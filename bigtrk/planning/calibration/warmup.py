@@ -24,7 +24,7 @@ from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.collectives import gather_items, on_first_rank
 from bigtrk.parallel.engines.build import make_engine
-from bigtrk.parallel.host import configure_process
+from bigtrk.parallel.host import configure_process, share_heap
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.routing import as_stored
@@ -185,6 +185,7 @@ def main() -> None:
     task, output = Path(sys.argv[1]), Path(sys.argv[2])
     cases, ranks = [Case(**case) for case in read_json(task)], discover()
     configure_process(ranks)
+    share_heap()
     # A run's imports are part of its memory: its own modules, and those that predict its costs.
     import bigtrk.training.run  # noqa: F401
 
