@@ -74,9 +74,9 @@ class CostModel:
     number of shares that the cores of a CPU host are split into, one for a rank, if more than it
     has ranks. events_per_step: a rank holds all of its own at once, and if it `reads_ahead`, since
     an epoch has several steps, the next step's. spills_beyond: bytes of a rank's memory that edges
-    between layers fill before they go to files; None where they never do. in_a_row: the ranks of a
-    host follow each other, so that sectors near each other share it. averages: an average of the
-    weights is kept, which all ranks hold together.
+    between layers fill before they, and their inputs, go to files; None where they never do.
+    in_a_row: the ranks of a host follow each other, so that sectors near each other share it.
+    averages: an average of the weights is kept, which all ranks hold together.
     """
 
     model: ModelConfig
@@ -112,22 +112,36 @@ class CostModel:
         ones, on `ranks` ranks: inputs and what is saved of them all, and what a layer takes that
         computes one after another. A model that is not layered has them merged.
         """
-        memory = self._without_edges_away(event, parts, ranks)
         if self.spills_beyond is None:
-            return memory
+            return self._without_edges_away(event, parts, ranks)
+        if self.fits_without_files(event, parts, ranks):
+            return self._in_memory(event, parts, ranks)
+        memory = self._without_edges_away(event, parts, ranks, inputs_away=True)
         kept = self.away_bytes(event, parts, ranks) - self.spilled_bytes(event, parts, ranks)
         return replace(memory, saved=memory.saved + kept)
 
+    def fits_without_files(self, event: EventSize, parts: int, ranks: int) -> bool:
+        """Says whether nothing of an event goes to files, where edges may."""
+        assert self.spills_beyond is not None
+        return self._in_memory(event, parts, ranks).total <= self.spills_beyond
+
+    def _in_memory(self, event: EventSize, parts: int, ranks: int) -> Memory:
+        """Returns the memory with all in it that might be in files."""
+        memory = self._without_edges_away(event, parts, ranks)
+        return replace(memory, saved=memory.saved + self.away_bytes(event, parts, ranks))
+
     def spilled_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges that a rank has in files."""
-        if self.spills_beyond is None:
+        if self.spills_beyond is None or self.fits_without_files(event, parts, ranks):
             return 0.0
         # All in all it is at most the whole bytes of the limit: shares of ranks may be fractions.
-        without = self._without_edges_away(event, parts, ranks).total + 1
+        without = self._without_edges_away(event, parts, ranks, inputs_away=True).total + 1
         room = math.floor(self.spills_beyond) - without
         return max(0.0, self.away_bytes(event, parts, ranks) - max(0.0, room))
 
-    def _without_edges_away(self, event: EventSize, parts: int, ranks: int) -> Memory:
+    def _without_edges_away(
+        self, event: EventSize, parts: int, ranks: int, inputs_away: bool = False
+    ) -> Memory:
         count = self.footprint(cut=parts > 1)
         if not count.layered:
             parts = min(parts, ranks)
@@ -151,12 +165,16 @@ class CostModel:
             gradients=BYTES * held.gradients,
             optimizer=BYTES * (held.optimizer + self.averages * count.weights.total / self.world),
             buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
-            inputs=self._batches(parts, ranks) * self._input_bytes(size, event.stored > parts)
-            + self._merging_bytes(event, size, parts),
+            inputs=self._input_bytes(event, parts, ranks, inputs_away),
             saved=saved,
             working=peak - saved + pieces,
             halo=halo,
         )
+
+    def input_file_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
+        """Returns the bytes of edges' inputs that a rank has in files, where edges are there."""
+        of_batch = self._edge_input_bytes(event.sector(parts), event.stored > parts)
+        return self._batches(parts, ranks) * of_batch
 
     def away_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges that a rank keeps off its device: on its host, or in files."""
@@ -332,16 +350,36 @@ class CostModel:
         merged = event.stored > parts and self.reads_ahead and self.machine.shared
         return _MERGED_EDGE_BYTES * size.edges if merged else 0.0
 
-    def _input_bytes(self, size: SectorSize, merged: bool) -> float:
-        """Returns the bytes of a batch where memory counts: on the device, or in all on a CPU.
+    def _input_bytes(self, event: EventSize, parts: int, ranks: int, away: bool) -> float:
+        """Returns the bytes of a rank's batches, and of merging stored sectors for the next ones;
+        `away`: edges' inputs go to files, on the way to which those of one event are in memory.
+        """
+        size, merged, batches = (
+            event.sector(parts),
+            event.stored > parts,
+            self._batches(parts, ranks),
+        )
+        held = math.ceil(parts / ranks) if away else batches
+        edges = held * self._edge_input_bytes(size, merged)
+        nodes = batches * self._node_input_bytes(size, merged)
+        return edges + nodes + self._merging_bytes(event, size, parts)
+
+    def _edge_input_bytes(self, size: SectorSize, merged: bool) -> float:
+        """Returns the bytes of a batch's edges where memory counts: on the device, or on a CPU.
 
         There features as stored are beside the normalised ones: in the file, if not `merged`.
         """
-        edge, node = BYTES * self.n_edge_features, BYTES * self.n_node_features
+        features = BYTES * self.n_edge_features
         if not self.machine.shared:
-            return (edge + _EDGE_BYTES_ON_DEVICE) * size.edges + node * size.nodes
-        held = 2 if merged else 1
-        return (held * edge + _EDGE_BYTES) * size.edges + (held * node + _NODE_BYTES) * size.nodes
+            return (features + _EDGE_BYTES_ON_DEVICE) * size.edges
+        return ((2 if merged else 1) * features + _EDGE_BYTES) * size.edges
+
+    def _node_input_bytes(self, size: SectorSize, merged: bool) -> float:
+        """Returns the bytes of a batch's nodes, as _edge_input_bytes those of its edges."""
+        features = BYTES * self.n_node_features
+        if not self.machine.shared:
+            return features * size.nodes
+        return ((2 if merged else 1) * features + _NODE_BYTES) * size.nodes
 
     @property
     def _sharers(self) -> int:

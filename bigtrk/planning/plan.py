@@ -154,13 +154,13 @@ def _lever_rows(question: Question, world: int) -> list[dict[str, Any]]:
 def _lever(cost: CostModel, lever: dict[str, str], question: Question) -> dict[str, Any]:
     largest = question.largest
     memory, smallest = cost.memory(largest, *WHOLE), _smallest_cut(cost, question)
-    files = cost.spilled_bytes(largest, *WHOLE)
+    edges = cost.spilled_bytes(largest, *WHOLE)
     return {
         **lever,
         **asdict(memory),
         "total": memory.total,
-        "host": cost.away_bytes(largest, *WHOLE) - files,
-        "files": files,
+        "host": cost.away_bytes(largest, *WHOLE) - edges,
+        "files": edges + cost.input_file_bytes(largest, *WHOLE) if edges else 0.0,
         "smallest_parts": smallest.parts if smallest else None,
     }
 

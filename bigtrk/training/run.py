@@ -42,6 +42,7 @@ from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.data_record import data_record
 from bigtrk.training.data.degree_histogram import with_degrees
 from bigtrk.training.data.events import Events
+from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.losses.loss_check import check_loss
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
 from bigtrk.training.monitoring.loggers import check_loggers, open_logger
@@ -111,14 +112,14 @@ def _fit(
     with traced("building the model"):
         model = first_model(configuration, ranks, resume)
     together(lambda: _check(configuration, ranks, events))
-    steps = _steps(configuration, ranks, events, model)
+    steps, files = _steps(configuration, ranks, events, model)
     if found:
         check_place(found, steps.per_epoch)
     world = _world(configuration, ranks, steps, events)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = first_scales(configuration, ranks, events, resume)
     described = together(lambda: described_model(configuration, events, measured))
-    maker = together(lambda: BatchMaker(configuration, world, measured))
+    maker = together(lambda: BatchMaker(configuration, world, measured, files))
     with traced("making the engine"):
         engine, engine_name = _engine(configuration, model, world.stopwatch)
     record = _record(
@@ -218,16 +219,17 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
 
 def _steps(
     configuration: Configuration, ranks: Ranks, events: Events, model: nn.Module
-) -> EpochSteps:
+) -> tuple[EpochSteps, InputFiles | None]:
     """Chooses the steps of an epoch; where edges are spilled, `model` is told how they are laid
-    over ranks.
+    over ranks, and the files for their inputs are returned.
     """
     with traced("choosing the steps"):
         steps = choose_steps(configuration, ranks, events.train)
-    if configuration.training.spill:
-        assert isinstance(steps, EventSteps), "the configuration says so"
-        spill_edges(model, configuration, ranks, events.train, steps.router, events.validation)
-    return steps
+    if not configuration.training.spill:
+        return steps, None
+    assert isinstance(steps, EventSteps), "the configuration says so"
+    train, scored = events.train, events.validation
+    return steps, spill_edges(model, configuration, ranks, train, steps.router, scored)
 
 
 def _world(configuration: Configuration, ranks: Ranks, steps: EpochSteps, events: Events) -> World:

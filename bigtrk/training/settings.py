@@ -118,9 +118,9 @@ class TrainingSettings(Settings):
     backward pass computes anew, the engine (`ddp`, unless the model's state does not fit) and
     `memory_gib`. None of these changes what is learnt. The run's record has what was chosen."""
     spill: Path | None = None
-    """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, in
-    files that are gone with the process, however it ends; an event may then be as large as the disk
-    allows. For model.name=interaction with model.recompute=chunk."""
+    """Folder of a local disk for what `memory_gib` has no room for of the edges between layers, and
+    then for their inputs, in files that are gone with the process, however it ends; an event may
+    then be as large as the disk allows. For model.name=interaction with model.recompute=chunk."""
     spill_to_network: bool = False
     """Allow a folder on a network file system for `spill`, which is slower, and shared."""
     minutes: float | None = Field(None, gt=0)

@@ -227,7 +227,8 @@ class Bench:
         cuts, largest = self._cuts(rival, self.answer["budget_bytes"])
         assert cuts.spilling is not None
         layout = next(iter(cuts.fitting(largest)), None)
-        return layout if layout and cuts.spilling.spilled_bytes(largest, *layout) else None
+        fits = layout is None or cuts.spilling.fits_without_files(largest, *layout)
+        return None if fits else layout
 
     def _cuts(self, rival: Rival, budget: float) -> tuple[FittingCuts, EventSize]:
         """Returns the cuts of a rival's events, and the size of the largest."""

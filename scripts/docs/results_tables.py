@@ -67,6 +67,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "gradient_same": ("gradient_audit", audit_tables.gradient_same),
     "gradient_ways": ("gradient_audit", audit_tables.gradient_ways),
     "graph_builders": ("graph_builders", stage_tables.graph_builders),
+    "heap_growth": ("heap_growth", cost_tables.heap_growth),
     "hot_path": ("hot_path", cost_tables.hot_path),
     "hot_path_sizes": ("hot_path", cost_tables.hot_path_sizes),
     "interop": ("interop", event_tables.interop),

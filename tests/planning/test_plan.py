@@ -118,11 +118,14 @@ def test_a_disk_is_a_lever() -> None:
     chunks = [row for row in levers if row["recompute"] == "chunk"]
     kept = {row["precision"]: row for row in chunks if not row["files"]}
     assert spilled.keys() == {"fp32", "bf16"}
-    assert spilled["fp32"]["files"] == pytest.approx(2 * spilled["bf16"]["files"], rel=0.01)
+    of_edges = {}
     for precision, row in spilled.items():
         away = replace(asked.cost(1, precision=precision), spills_beyond=0.0)
         assert row["total"] == away.memory(event, 1, 1).total < kept[precision]["total"]
-        assert row["files"] == away.away_bytes(event, 1, 1)
+        edges, inputs = away.away_bytes(event, 1, 1), away.input_file_bytes(event, 1, 1)
+        assert row["files"] == edges + inputs
+        of_edges[precision] = edges
+    assert of_edges["fp32"] == pytest.approx(2 * of_edges["bf16"], rel=0.01)
     on_card = make_plan(replace(asked, machine=A100))["levers"]
     assert not any(row["files"] for row in on_card)
 

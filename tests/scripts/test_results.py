@@ -22,6 +22,7 @@ SCRIPTS = {
     "bench.bench_checkpoint": [],
     "bench.bench_hot_path": [],
     "bench.gpu_suite": [],
+    "bench.heap_growth": [],
     "bench.kernel_traffic": [],
     "bench.measure_sharding": [],
     "bench.plan_accuracy": [],

@@ -195,6 +195,16 @@ def test_choices_are_shown_beside_their_rivals() -> None:
     ]
 
 
+def test_peaks_are_shown_with_one_heap_and_with_several() -> None:
+    """The row that heap_growth.py writes."""
+    case = {"particles": 5400, "hidden": 16, "layers": 3, "recompute": "layer", "sectors": 2}
+    one = {"first": 1e8, "last": 1.05e8, "seconds": 0.9}
+    several = {"first": 1.01e8, "last": 1.2e8, "seconds": 1.0}
+    found = cost_tables.heap_growth({"cases": [{**case, "one": one, "several": several}]})
+    numbers = ["5,400", "100 MB", "105 MB", "101 MB", "120 MB", "0.88", "0.90"]
+    assert found.rows == [["`layer`, hidden 16, 2 sectors", *numbers]]
+
+
 def test_checkpoints_are_shown_by_engine() -> None:
     """The row that bench_checkpoint.py writes."""
     seconds = {"none": [0.0, 0.1], "thread": [0.01, 0.2], "synchronous": [0.04, 0.3]}

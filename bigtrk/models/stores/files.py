@@ -29,7 +29,7 @@ _PAGE = 4096
 
 
 @dataclass
-class _File:
+class SpillFile:
     """An open file without a name, of `size` bytes that are its own; direct: its reads and writes
     pass the file system's cache by.
     """
@@ -66,7 +66,7 @@ class _File:
 class FilePlace(Place):
     """Rows in a file."""
 
-    file: _File = field(compare=False)
+    file: SpillFile = field(compare=False)
 
 
 class FileStore(StreamedStore):
@@ -77,7 +77,7 @@ class FileStore(StreamedStore):
     def __init__(self, folder: Path, memory: float = 0.0, option: str = "training.spill") -> None:
         super().__init__(BLOCK_BYTES)
         self.folder, self._memory, self._option = folder, memory, option
-        self._unused: list[_File] = []
+        self._unused: list[SpillFile] = []
 
     def new(
         self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device
@@ -90,7 +90,7 @@ class FileStore(StreamedStore):
         if n_rows * width * dtype.itemsize <= self._memory:
             return self._in_memory(torch.empty(n_rows, width, dtype=dtype, device=device))
         with self._errors("no room for the edges there"):
-            file = self._file(_padded(n_rows * width * dtype.itemsize))
+            file = self._file(padded(n_rows * width * dtype.itemsize))
         place = FilePlace(n_rows, width, dtype, device, file)
         weakref.finalize(place, self._unused.append, file)
         return place
@@ -104,13 +104,13 @@ class FileStore(StreamedStore):
     def _give_back(self, n_bytes: int) -> None:
         self._memory += n_bytes
 
-    def _file(self, size: int) -> _File:
+    def _file(self, size: int) -> SpillFile:
         """Takes the smallest unused file that is large enough, or else the largest, and enlarges
         it.
         """
         self._unused.sort(key=lambda file: file.size)
         fitting = [file for file in self._unused if file.size >= size]
-        file = (fitting or self._unused[-1:] or [_open(self.folder)])[0]
+        file = (fitting or self._unused[-1:] or [open_unnamed(self.folder)])[0]
         if file.size < size:
             file.grow(size)
         if file in self._unused:
@@ -118,7 +118,7 @@ class FileStore(StreamedStore):
         return file
 
     def buffer(self, place: Place, n_rows: int) -> Tensor:
-        memory = mmap.mmap(-1, max(_padded(n_rows * place.row_bytes), _PAGE))
+        memory = mmap.mmap(-1, max(padded(n_rows * place.row_bytes), _PAGE))
         memory.madvise(mmap.MADV_HUGEPAGE)
         rows = torch.frombuffer(memory, dtype=place.dtype)
         return rows[: n_rows * place.width].view(n_rows, place.width)
@@ -136,7 +136,7 @@ class FileStore(StreamedStore):
         out: bool,
     ) -> None:
         assert isinstance(place, FilePlace)
-        start, length = rows.start * place.row_bytes, _padded(block.nbytes)
+        start, length = rows.start * place.row_bytes, padded(block.nbytes)
         # Whole pages: the buffer and the file have room for those of the last block.
         pages = memoryview((ctypes.c_char * length).from_address(block.data_ptr()))
         with self._errors("edges cannot be written" if out else "edges cannot be read"):
@@ -153,10 +153,11 @@ class FileStore(StreamedStore):
             ) from None
 
 
-def _open(folder: Path) -> _File:
+def open_unnamed(folder: Path) -> SpillFile:
+    """Opens a new file without a name in `folder`."""
     with tempfile.TemporaryFile(dir=folder, buffering=0) as opened:
         handle = os.dup(opened.fileno())
-    file = _File(handle, _set_direct(handle))
+    file = SpillFile(handle, _set_direct(handle))
     weakref.finalize(file, os.close, handle)
     return file
 
@@ -170,5 +171,6 @@ def _set_direct(handle: int) -> bool:
     return True
 
 
-def _padded(n_bytes: int) -> int:
+def padded(n_bytes: int) -> int:
+    """Returns the bytes of the whole pages that so many bytes take."""
     return -(-n_bytes // _PAGE) * _PAGE

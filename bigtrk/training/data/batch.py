@@ -17,6 +17,7 @@ from bigtrk.parallel.routing import Assignment
 from bigtrk.parallel.world import World
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.data.model_features import NOTHING_MEASURED, load_features
 from bigtrk.training.data.share import Batch, Share
 from bigtrk.training.data.upload import uploaded
@@ -28,7 +29,8 @@ from bigtrk.user_code import names_code
 class BatchMaker:
     """Reads events, or a rank's share of them, and makes batches on the device of `world`.
 
-    measured: the scales of features that have none of their own.
+    measured: the scales of features that have none of their own. files: where batches are kept; in
+    memory if None.
 
     Raises:
         InputError: a function of the user's own cannot be imported.
@@ -39,8 +41,10 @@ class BatchMaker:
         configuration: Configuration,
         world: World,
         measured: MeasuredScales = NOTHING_MEASURED,
+        files: InputFiles | None = None,
     ) -> None:
         self.world = world
+        self._files = files
         self._data = configuration.data
         self._features = load_features(configuration.data, measured)
         self._target = configuration.target
@@ -120,7 +124,7 @@ class BatchMaker:
             truth = replace(truth, target=is_target, pt=pt)
         features = self._features
         read = features.computed.of(sector)
-        return Batch(
+        batch = Batch(
             event=event,
             sector=sector,
             x=uploaded(features.of_nodes(read)[:n_nodes], device),
@@ -132,6 +136,7 @@ class BatchMaker:
             truth=truth.to(device),
             pt=self._pt(sector, counted) if self._has_pt else None,
         )
+        return self._files.moved(batch) if self._files else batch
 
     def _truth(self, y: Tensor, weights: Tensor, counted: Tensor, n_nodes: int) -> EdgeTruth:
         """Derives the truth; to an embedding the false pairs that will be drawn are negatives."""

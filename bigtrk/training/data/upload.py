@@ -46,19 +46,19 @@ class Lane:
         if read.there is not None:
             current = torch.cuda.current_stream(self._device)
             current.wait_event(read.there)
-            for tensor in _tensors(read.found):
+            for tensor in tensors_in(read.found):
                 if tensor.is_cuda:  # its memory is this lane's, which must know who else reads it
                     tensor.record_stream(current)
         return read.found
 
 
-def _tensors(found: Any) -> Iterator[Tensor]:
+def tensors_in(found: Any) -> Iterator[Tensor]:
     """Yields the tensors in dataclasses and sequences."""
     if isinstance(found, Tensor):
         yield found
     elif is_dataclass(found):
         for field in fields(found):
-            yield from _tensors(getattr(found, field.name))
+            yield from tensors_in(getattr(found, field.name))
     elif isinstance(found, Sequence) and not isinstance(found, str):
         for item in found:
-            yield from _tensors(item)
+            yield from tensors_in(item)

@@ -1,5 +1,6 @@
 """Edges between layers in files of a local disk, where a rank's memory has no room for them."""
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from bigtrk.console import complain
+from bigtrk.cost.model import CostModel
 from bigtrk.disk.file_systems import free_bytes, memory_file_system, network_file_system
 from bigtrk.errors import InputError
 from bigtrk.models.interaction_gnn import InteractionGNN
@@ -18,6 +20,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Cut, Router
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps.routers import memory_budget, scoring_router
 
@@ -42,18 +45,19 @@ class SpillFolder:
 @dataclass(frozen=True)
 class Need:
     """The bytes that an event takes of a rank: of memory without its edges between layers, of
-    these, and of each tensor of them.
+    these, and of each tensor of them. inputs: those of edges that go to files, whatever the room.
     """
 
     event: str
     memory: float
     edges: float
     tensor: float
+    inputs: float = 0.0
 
     def spilled(self, room: float) -> float:
-        """Returns the bytes of edges in files where memory has `room` bytes for whole tensors."""
+        """Returns the bytes in files where memory has `room` bytes for whole tensors."""
         kept = room - room % self.tensor if self.tensor else 0.0
-        return max(0.0, self.edges - kept)
+        return max(0.0, self.edges - kept) + self.inputs
 
 
 def spill_edges(
@@ -63,9 +67,11 @@ def spill_edges(
     sources: Sequence[EventSource],
     router: Router,
     scored: Sequence[EventSource],
-) -> None:
+) -> InputFiles | None:
     """Has the edges of a training on `sources`, laid over ranks by `router`, and of its validation
     on those that are `scored`, kept in files where memory has no room for them. Collective.
+
+    Returns where the inputs of edges are to be kept; None if all fits the memory.
 
     Raises:
         InputError: as open_spill.
@@ -79,20 +85,35 @@ def spill_edges(
         find_machine(None),
         events=len(sources),
     )
-    cost = replace(cost, spills_beyond=0.0)
-
-    def need(source: EventSource, cut: Cut, trains: bool) -> Need:
-        tensor = _tensor_bytes(model, source.size.sector(cut.parts).edges)
-        trained = cost.away_bytes(source.size, *cut)
-        edges = trained if trains else _scored_tensors(model) * tensor
-        return Need(source.name, cost.memory(source.size, *cut).total, edges, tensor)
-
-    needs = [
-        *(need(*one, trains=True) for one in _cuts(sources, router)),
-        *(need(*one, trains=False) for one in _scored_cuts(scored, ranks)),
-    ]
     folder, budget = _folder_of(configuration.training), memory_budget(configuration, ranks)
+    laid = [
+        *((source, cut, True) for source, cut in _cuts(sources, router)),
+        *((source, cut, False) for source, cut in _scored_cuts(scored, ranks)),
+    ]
+    needs = [_need(model, cost, *one, inputs_away=False) for one in laid]
+    short = any(need.memory + need.edges > budget for need in needs)
+    if short:
+        needs = [_need(model, cost, *one, inputs_away=True) for one in laid]
     model.keep_edges_in(together(lambda: open_spill(folder, ranks, needs, budget)))
+    return InputFiles(folder.path, folder.option) if short else None
+
+
+def _need(
+    model: InteractionGNN,
+    cost: CostModel,
+    source: EventSource,
+    cut: Cut,
+    trains: bool,
+    inputs_away: bool,
+) -> Need:
+    """Returns what an event takes to be trained or scored, with edges' inputs in files or not."""
+    cost = replace(cost, spills_beyond=0.0 if inputs_away else math.inf)
+    tensor = _tensor_bytes(model, source.size.sector(cut.parts).edges)
+    away, memory = cost.away_bytes(source.size, *cut), cost.memory(source.size, *cut).total
+    edges = away if trains else _scored_tensors(model) * tensor
+    if inputs_away:
+        return Need(source.name, memory, edges, tensor, cost.input_file_bytes(source.size, *cut))
+    return Need(source.name, memory - away, edges, tensor)
 
 
 def _folder_of(settings: TrainingSettings) -> SpillFolder:

@@ -141,6 +141,25 @@ def plan_choice(found: Any) -> Table:
     return Table(columns, rows, texts=0)
 
 
+def heap_growth(found: Any) -> Table:
+    """Lists the peaks of the first steps and of all, with one heap and with several, and what one
+    heap saves and costs.
+    """
+    rows = []
+    for case in found["cases"]:
+        one, several = case["one"], case["several"]
+        sides = [side[name] for side in (one, several) for name in ("first", "last")]
+        peaks = (f"{n_bytes / 1e6:.0f} MB" for n_bytes in sides)
+        ratios = (f"{one[name] / several[name]:.2f}" for name in ("last", "seconds"))
+        trained = f"`{case['recompute']}`, hidden {case['hidden']}, {case['sectors']} sectors"
+        rows.append([trained, f"{case['particles']:,}", *peaks, *ratios])
+    columns = (
+        "training", "particles", "one heap: 3 steps", "30 steps", "several: 3 steps", "30 steps",
+        "memory", "time",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
 def reconstruct(found: Any) -> Table:
     """Lists the edges, seconds and memory from hits to tracks, by size of event."""
     edges, stages = (list(found["rows"][0][key]) for key in ("edges", "seconds"))

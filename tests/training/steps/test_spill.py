@@ -1,6 +1,7 @@
 """The folder that edges are spilled to: what is refused before a training, and what is said."""
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.parallel.routing import WHOLE, Router
 from bigtrk.training.costs import make_cost
+from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import routers, spill
 from bigtrk.training.steps.spill import (
@@ -115,6 +117,7 @@ def test_what_memory_has_no_room_for_must_fit_the_disk(
     assert "up to 9.5 GiB of edges go to" in capsys.readouterr().err
     assert store._memory == 5 * GIB
     assert large.spilled(100 * GIB) == 0
+    assert replace(large, inputs=GIB).spilled(100 * GIB) == GIB
     assert large.spilled(0) == large.edges
 
 
@@ -146,6 +149,18 @@ def test_the_space_for_validation_is_checked_before_the_training(
         spill_edges(model, configuration, ranks, [small], router, [])
         with pytest.raises(InputError, match=r"0\.2 GiB free, and the edges of large need"):
             spill_edges(model, configuration, ranks, [small], router, [large])
+
+
+@pytest.mark.parametrize(("gib", "short"), [(0.6, True), (6, False)])
+def test_inputs_go_to_files_where_memory_is_short(tmp_path: Path, gib: float, short: bool) -> None:
+    configuration = Configuration.model_validate(
+        {"model": {"hidden": 16}, "training": {"spill": tmp_path, "memory_gib": gib}}
+    )
+    source: Any = SimpleNamespace(name="event", parts=1, size=EventSize(20_000, 500_000))
+    model, router = configuration.model.build(4, 6, pt_head=False), Router([{WHOLE: 1.0}], 1)
+    with process_group(ALONE):
+        files = spill_edges(model, configuration, ALONE, [source], router, [])
+    assert isinstance(files, InputFiles) is short
 
 
 def test_training_on_a_network_takes_a_setting(

@@ -1,0 +1,100 @@
+"""Inputs of edges in files of a local disk, for events whose edges exceed the memory.
+
+The files are mapped, as those of graphs are: memory has the pages in use, and the system takes them
+back when it is short. They have no names, so they are gone with the process, however it ends.
+"""
+
+import ctypes
+import mmap
+import os
+import weakref
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from bigtrk.errors import RankError, reason
+from bigtrk.models.stores.files import SpillFile, open_unnamed, padded
+from bigtrk.training.data.upload import tensors_in
+
+Item = TypeVar("Item")
+# Smaller tensors stay in memory: the inputs of 40,000 edges take as much as one block of edges.
+_LEAST_BYTES = 2**21
+_WRITTEN_BYTES = 2**24  # at a time
+
+
+class InputFiles:
+    """Files of a `folder`, which an `option` named; freed ones are used again."""
+
+    def __init__(self, folder: Path, option: str) -> None:
+        self._folder, self._option = folder, option
+        self._unused: list[SpillFile] = []
+
+    def moved(self, item: Item) -> Item:
+        """Returns a dataclass whose large tensors lie in one file; those that already lie in a
+        file, as a graph's, are left there.
+
+        Raises:
+            RankError: the folder is full, or is no folder to write in.
+        """
+        large = {
+            memory.data_ptr(): memory
+            for memory in (rows.untyped_storage() for rows in tensors_in(item))
+            # Memory that is not torch's own, such as a mapped file, cannot be resized.
+            if memory.nbytes() >= _LEAST_BYTES and memory.resizable()
+        }
+        if not large:
+            return item
+        starts, size = dict[int, int](), 0
+        for address, memory in large.items():
+            starts[address], size = size, size + padded(memory.nbytes())
+        found: Item = _in_pages(item, self._written(large, starts, size), starts)
+        return found
+
+    def _written(
+        self, memories: dict[int, torch.UntypedStorage], starts: dict[int, int], size: int
+    ) -> torch.UntypedStorage:
+        """Writes what is in memory to a file of `size` bytes, and maps it."""
+        try:
+            file = self._unused.pop() if self._unused else open_unnamed(self._folder)
+            if file.size < size:
+                file.grow(size)
+            for address, memory in memories.items():
+                _write(memory, file, starts[address])
+            # Private: what is written to a tensor stays in this process.
+            pages = mmap.mmap(file.handle, size, access=mmap.ACCESS_COPY)
+        except OSError as error:
+            raise RankError(
+                f"{self._option}={self._folder}: the inputs of edges cannot be written "
+                f"({reason(error)}); name a folder of a local disk with more free space"
+            ) from None
+        weakref.finalize(pages, self._unused.append, file)
+        return torch.frombuffer(pages, dtype=torch.uint8).untyped_storage()
+
+
+def _write(memory: torch.UntypedStorage, file: SpillFile, start: int) -> None:
+    """Writes whole pages from a buffer that begins with one: files may insist on that."""
+    content = memoryview((ctypes.c_char * memory.nbytes()).from_address(memory.data_ptr()))
+    buffer = mmap.mmap(-1, min(_WRITTEN_BYTES, padded(memory.nbytes())))
+    for done in range(0, len(content), len(buffer)):
+        part = content[done : done + len(buffer)]
+        buffer[: len(part)] = part
+        file.move(os.pwritev, memoryview(buffer)[: padded(len(part))], start + done)
+
+
+def _in_pages(item: Any, pages: torch.UntypedStorage, starts: dict[int, int]) -> Any:
+    """Replaces the tensors whose memory was written to `pages`: starts at a byte, by address."""
+    if isinstance(item, Tensor):
+        start = starts.get(item.untyped_storage().data_ptr())
+        if start is None:
+            return item
+        offset = start // item.itemsize + item.storage_offset()
+        return torch.empty(0, dtype=item.dtype).set_(pages, offset, item.shape, item.stride())
+    if is_dataclass(item) and not isinstance(item, type):
+        names = [one.name for one in fields(item)]
+        return replace(
+            item, **{name: _in_pages(getattr(item, name), pages, starts) for name in names}
+        )
+    return item
