@@ -14,7 +14,6 @@ from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
-from bigtrk.parallel.host import share_heap
 from bigtrk.parallel.liveness import flight_record
 from bigtrk.parallel.liveness.stalls import listening
 from bigtrk.parallel.ranks import Ranks
@@ -105,8 +104,6 @@ def _fit(
     lock: FolderLock,
     stop: StopRequest,
 ) -> Path:
-    if configuration.sampling.method == "none":
-        share_heap()
     with traced("finding the checkpoint"):
         found = find_checkpoint(configuration, ranks, events, resume) if resume else None
     with traced("building the model"):
