@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import run_in_one
+
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 only_if_asked = pytest.mark.skipif(
     not ENABLED.exists() or "[madvise]" not in ENABLED.read_text(),
@@ -40,13 +42,23 @@ for _ in range(2):
 print(getrusage(RUSAGE_SELF).ru_minflt - before)
 """
 
+COUNTED = """
+import ctypes, tempfile
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+with tempfile.NamedTemporaryFile() as file:
+    stream = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
+    libc.malloc_info(0, stream)
+    libc.fclose(stream)
+    print(file.read().decode().count("<heap nr="))
+"""
 # Of four threads that hold a small block each.
 HEAPS = """
-import ctypes, tempfile, threading
+import ctypes, threading
 from bigtrk.parallel.host import share_heap
 share_heap()
 libc = ctypes.CDLL(None)
-libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
+libc.malloc.restype = ctypes.c_void_p
 all_hold = threading.Barrier(4)
 
 def hold():
@@ -58,11 +70,6 @@ for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-with tempfile.NamedTemporaryFile() as file:
-    stream = ctypes.c_void_p(libc.fopen(file.name.encode(), b"w"))
-    libc.malloc_info(0, stream)
-    libc.fclose(stream)
-    print(file.read().decode().count("<heap nr="))
 """
 
 # Of ":4096:8", which is bigtrk's, and of ":16:8".
@@ -91,8 +98,31 @@ def test_small_blocks_are_not_faulted_in_again() -> None:
 
 
 def test_threads_share_one_heap() -> None:
-    assert told(HEAPS, "train") == 1
-    assert told(HEAPS, "train", MALLOC_ARENA_MAX="8") > 1
+    assert told(HEAPS + COUNTED, "train") == 1
+    assert told(HEAPS + COUNTED, "train", MALLOC_ARENA_MAX="8") > 1
+
+
+TRAINED = """
+import contextlib, sys
+import bigtrk
+settings = ["data.train=[{graphs}]", "model.hidden=8", "training.epochs=1", "run.folder={run}"]
+with contextlib.redirect_stdout(sys.stderr):
+    bigtrk.train(bigtrk.configure(*settings, {more!r}))
+"""
+
+
+def test_threads_of_a_training_share_a_heap(tmp_path: Path) -> None:
+    """But for ShaDow's, whose samplers would wait for each other."""
+    made = ["bigtrk simulate events --events 3 --particles 60", "bigtrk build events graphs"]
+    run_in_one(made, tmp_path)
+
+    def heaps(method: str) -> int:
+        places = {"graphs": tmp_path / "graphs", "run": tmp_path / method}
+        trained = TRAINED.format(**places, more=f"sampling.method={method}")
+        return told(trained + COUNTED, "train")
+
+    # Making the configuration takes a second one before it is known whether to share.
+    assert heaps("none") <= 2 < heaps("shadow")
 
 
 def test_products_of_a_gpu_have_one_order() -> None:
