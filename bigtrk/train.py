@@ -117,7 +117,7 @@ def run_configured(
     # This comes before the ranks meet: it says how long they wait; what is wrong is said after.
     configured = attempted(configured_by)
     if not configured.exception() and configured.result().sampling.method == "none":
-        share_heap()  # before there are threads: those that have a heap keep it
+        share_heap()
     settings = RunSettings() if configured.exception() else configured.result().run
     with process_group(ranks, settings.patience):
         configuration = together(configured.result)

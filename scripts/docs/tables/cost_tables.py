@@ -151,7 +151,8 @@ def heap_growth(found: Any) -> Table:
         sides = [side[name] for side in (one, several) for name in ("first", "last")]
         peaks = (f"{n_bytes / 1e6:.0f} MB" for n_bytes in sides)
         ratios = (f"{one[name] / several[name]:.2f}" for name in ("last", "seconds"))
-        trained = f"`{case['recompute']}`, hidden {case['hidden']}, {case['sectors']} sectors"
+        sectors = f"{case['sectors']} sectors" if case["sectors"] > 1 else "whole"
+        trained = f"`{case['recompute']}`, hidden {case['hidden']}, {sectors}"
         rows.append([trained, f"{case['particles']:,}", *peaks, *ratios])
     columns = (
         "training", "particles", "one heap: 3 steps", "30 steps", "several: 3 steps", "30 steps",
