@@ -114,8 +114,9 @@ class CostModel:
         """
         if self.spills_beyond is None:
             return self._without_edges_away(event, parts, ranks)
-        if self.fits_without_files(event, parts, ranks):
-            return self._in_memory(event, parts, ranks)
+        memory = self._in_memory(event, parts, ranks)
+        if memory.total <= self.spills_beyond:
+            return memory
         memory = self._without_edges_away(event, parts, ranks, inputs_away=True)
         kept = self.away_bytes(event, parts, ranks) - self.spilled_bytes(event, parts, ranks)
         return replace(memory, saved=memory.saved + kept)
@@ -354,11 +355,8 @@ class CostModel:
         """Returns the bytes of a rank's batches, and of merging stored sectors for the next ones;
         `away`: edges' inputs go to files, on the way to which those of one event are in memory.
         """
-        size, merged, batches = (
-            event.sector(parts),
-            event.stored > parts,
-            self._batches(parts, ranks),
-        )
+        size, merged = event.sector(parts), event.stored > parts
+        batches = self._batches(parts, ranks)
         held = math.ceil(parts / ranks) if away else batches
         edges = held * self._edge_input_bytes(size, merged)
         nodes = batches * self._node_input_bytes(size, merged)

@@ -88,9 +88,9 @@ def share_heap() -> None:
     """Has all threads take small tensors from one heap: of its own each would keep what it freed.
 
     After 30 steps in sectors the peak was 3 to 4 % lower, of whole events as high, and steps took
-    0.97 to 1.07 times as long (scripts/bench/heap_growth.py). ShaDow's took some 1.1 times as long,
-    whose samplers wait for each other then: do not call it there. Call it before there are threads:
-    those that have a heap keep it. MALLOC_ARENA_MAX in the user's environment wins.
+    0.97 to 1.07 times as long (scripts/bench/heap_growth.py). ShaDow's took some 1.1 times as long
+    (by hand), whose samplers wait for each other then: do not call it there. Call it before there
+    are threads: those that have a heap keep it. MALLOC_ARENA_MAX in the user's environment wins.
     """
     _tune_heap("MALLOC_ARENA_MAX", _ARENA_MAX, 1)
 

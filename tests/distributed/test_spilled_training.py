@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bigtrk.models.stores.files import FileStore
+from bigtrk.disk.unnamed_files import UnnamedFiles
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data import input_files
@@ -47,15 +47,15 @@ def train_noting_files(ranks: Ranks, configuration: Configuration) -> tuple[int,
         return write(files, memories, starts, size)
 
     InputFiles._written = noted_inputs  # type: ignore[assignment,method-assign]
-    take = FileStore._file
+    take = UnnamedFiles.take
 
-    def noted(store: FileStore, size: int) -> Any:
+    def noted(files: UnnamedFiles, size: int) -> Any:
         taken.append(size)
-        return take(store, size)
+        return take(files, size)
 
-    FileStore._file = noted  # type: ignore[assignment,method-assign]
+    UnnamedFiles.take = noted  # type: ignore[assignment,method-assign]
     train(ranks, configuration)
-    return len(taken), len(written)
+    return len(taken) - len(written), len(written)
 
 
 @pytest.mark.parametrize(

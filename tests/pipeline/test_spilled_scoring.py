@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from bigtrk.disk.unnamed_files import UnnamedFiles
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
-from bigtrk.models.stores.files import FileStore
 from bigtrk.parallel import host
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
@@ -68,13 +68,13 @@ def test_what_is_found_is_the_same_with_edges_in_files(
     expected = typed(command)[1]
     shutil.rmtree("tracks", ignore_errors=True)
     sizes: list[int] = []
-    take = FileStore._file
+    take = UnnamedFiles.take
 
-    def noted(store: FileStore, size: int) -> Any:
+    def noted(files: UnnamedFiles, size: int) -> Any:
         sizes.append(size)
-        return take(store, size)
+        return take(files, size)
 
-    monkeypatch.setattr(FileStore, "_file", noted)
+    monkeypatch.setattr(UnnamedFiles, "take", noted)
     spilling = f"{command} --spill edges"
     assert typed(spilling)[1] == expected
     assert not sizes, "memory has room"

@@ -7,7 +7,6 @@ back when it is short. They have no names, so they are gone with the process, ho
 import ctypes
 import mmap
 import os
-import weakref
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,26 +14,24 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from bigtrk.errors import RankError, reason
-from bigtrk.models.stores.files import SpillFile, open_unnamed, padded
+from bigtrk.disk.unnamed_files import UnnamedFile, UnnamedFiles, padded
 from bigtrk.training.data.upload import tensors_in
 
 Item = TypeVar("Item")
-# Smaller tensors stay in memory: the inputs of 40,000 edges take as much as one block of edges.
+# Smaller tensors stay in memory: the blocks of edges that pass through it take more.
 _LEAST_BYTES = 2**21
 _WRITTEN_BYTES = 2**24  # at a time
 
 
 class InputFiles:
-    """Files of a `folder`, which an `option` named; freed ones are used again."""
+    """Keeps inputs in files of a `folder`, which an `option` named."""
 
     def __init__(self, folder: Path, option: str) -> None:
-        self._folder, self._option = folder, option
-        self._unused: list[SpillFile] = []
+        self._files = UnnamedFiles(folder, option)
 
     def moved(self, item: Item) -> Item:
-        """Returns a dataclass whose large tensors lie in one file; those that already lie in a
-        file, as a graph's, are left there.
+        """Returns a tensor, or a dataclass of them, of which the large ones lie in one file; those
+        that already lie in a file, as a graph's, are left there.
 
         Raises:
             RankError: the folder is full, or is no folder to write in.
@@ -57,24 +54,17 @@ class InputFiles:
         self, memories: dict[int, torch.UntypedStorage], starts: dict[int, int], size: int
     ) -> torch.UntypedStorage:
         """Writes what is in memory to a file of `size` bytes, and maps it."""
-        try:
-            file = self._unused.pop() if self._unused else open_unnamed(self._folder)
-            if file.size < size:
-                file.grow(size)
+        with self._files.errors("the inputs of edges cannot be written"):
+            file = self._files.take(size)
             for address, memory in memories.items():
                 _write(memory, file, starts[address])
             # Private: what is written to a tensor stays in this process.
             pages = mmap.mmap(file.handle, size, access=mmap.ACCESS_COPY)
-        except OSError as error:
-            raise RankError(
-                f"{self._option}={self._folder}: the inputs of edges cannot be written "
-                f"({reason(error)}); name a folder of a local disk with more free space"
-            ) from None
-        weakref.finalize(pages, self._unused.append, file)
+        self._files.take_back_after(pages, file)
         return torch.frombuffer(pages, dtype=torch.uint8).untyped_storage()
 
 
-def _write(memory: torch.UntypedStorage, file: SpillFile, start: int) -> None:
+def _write(memory: torch.UntypedStorage, file: UnnamedFile, start: int) -> None:
     """Writes whole pages from a buffer that begins with one: files may insist on that."""
     content = memoryview((ctypes.c_char * memory.nbytes()).from_address(memory.data_ptr()))
     buffer = mmap.mmap(-1, min(_WRITTEN_BYTES, padded(memory.nbytes())))

@@ -1,0 +1,124 @@
+"""Files of a local disk without a name, so that they are gone with the process, however it ends.
+
+They are read and written past the file system's cache where it allows that: pages there would count
+as memory of a job, and push out what it needs.
+"""
+
+import fcntl
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bigtrk.errors import RankError, reason
+
+# Direct reads and writes begin and end at multiples of this.
+PAGE = 4096
+
+
+@dataclass
+class UnnamedFile:
+    """An open file without a name, of `size` bytes that are its own; direct: its reads and writes
+    pass the file system's cache by.
+    """
+
+    handle: int
+    direct: bool
+    size: int = 0
+
+    def grow(self, size: int) -> None:
+        """Reserves room. Where a file system cannot, the C library writes bytes, through the cache:
+        a direct file would refuse them.
+        """
+        flags = fcntl.fcntl(self.handle, fcntl.F_GETFL)
+        fcntl.fcntl(self.handle, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+        try:
+            os.posix_fallocate(self.handle, 0, size)
+        finally:
+            fcntl.fcntl(self.handle, fcntl.F_SETFL, flags)
+        self.size = size
+
+    def move(self, call: Callable[..., int], pages: memoryview, start: int) -> None:
+        """Reads or writes whole pages from byte `start` on, by a `call` that may do a part."""
+        done = 0
+        while done < len(pages):
+            moved = call(self.handle, [pages[done:]], start + done)
+            if moved == 0:
+                raise OSError("the file ends early")
+            done += moved
+        if not self.direct:
+            os.posix_fadvise(self.handle, start, len(pages), os.POSIX_FADV_DONTNEED)
+
+
+class UnnamedFiles:
+    """Files of a `folder`, which an `option` named; freed ones are used again."""
+
+    def __init__(self, folder: Path, option: str) -> None:
+        self.folder, self._option = folder, option
+        self._unused: list[UnnamedFile] = []
+
+    def take(self, size: int) -> UnnamedFile:
+        """Takes the smallest unused file that is large enough, or else the largest, and enlarges
+        it; a new one if there is none.
+
+        Raises:
+            OSError: the folder is full, or is no folder to write in.
+        """
+        # Other threads free files meanwhile.
+        unused = sorted(self._unused, key=lambda file: file.size)
+        fitting = [file for file in unused if file.size >= size]
+        file = (fitting or unused[-1:] or [_open(self.folder)])[0]
+        if file.size < size:
+            file.grow(size)
+        if file in unused:
+            self._unused.remove(file)
+        return file
+
+    def take_back_after(self, user: object, file: UnnamedFile) -> None:
+        """Has a file unused once its `user` is gone."""
+        weakref.finalize(user, self._unused.append, file)
+
+    @property
+    def unused_bytes(self) -> int:
+        """Counts the bytes of unused files."""
+        return sum(file.size for file in self._unused)
+
+    @contextmanager
+    def errors(self, what: str) -> Iterator[None]:
+        """Says what an error of the disk prevents, and the remedy.
+
+        Raises:
+            RankError: there is one.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise RankError(
+                f"{self._option}={self.folder}: {what} ({reason(error)}); name a folder of a local "
+                f"disk with more free space"
+            ) from None
+
+
+def _open(folder: Path) -> UnnamedFile:
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as opened:
+        handle = os.dup(opened.fileno())
+    file = UnnamedFile(handle, _set_direct(handle))
+    weakref.finalize(file, os.close, handle)
+    return file
+
+
+def _set_direct(handle: int) -> bool:
+    """Has reads and writes pass the cache by, where the file system knows how (tmpfs does not)."""
+    try:
+        fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | os.O_DIRECT)
+    except OSError:
+        return False
+    return True
+
+
+def padded(n_bytes: int) -> int:
+    """Returns the bytes of the whole pages that so many bytes take."""
+    return -(-n_bytes // PAGE) * PAGE
