@@ -176,7 +176,8 @@ def _in_files(levers: Sequence[Row]) -> list[str]:
     ]
     if not kept:
         return []
-    return [f"spill: chunk with all edges in files of training.spill, {', '.join(kept)}."]
+    sizes = ", ".join(kept)
+    return [f"spill: chunk with all edges and their inputs in files of training.spill, {sizes}."]
 
 
 def _sectors(plan: Row) -> Table:
