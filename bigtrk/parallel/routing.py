@@ -199,14 +199,23 @@ def even_cut(parts: int, world_size: int) -> Cut:
 
 
 def as_stored(
-    sizes: Iterable[tuple[int, float]], world_size: int, lockstep: bool = False
+    sizes: Iterable[tuple[int, float]],
+    world_size: int,
+    lockstep: bool = False,
+    several: bool = False,
 ) -> Router:
-    """Makes a router of events, given by (stored sectors, edges), over as many ranks as possible,
-    each with one sector.
+    """Makes a router of events, given by (stored sectors, edges), over as many ranks as possible.
+
+    several: a rank holds several sectors where there are more of them than ranks; otherwise they
+    are merged into one for it.
     """
-    known = [(usable_parts(stored, world_size), edges) for stored, edges in sizes]
-    seconds = [{Cut(parts, parts): edges / parts} for parts, edges in known]
-    return Router(seconds, world_size, lockstep)
+
+    def cut(stored: int) -> Cut:
+        merged = usable_parts(stored, world_size)
+        return even_cut(stored, world_size) if several else Cut(merged, merged)
+
+    known = [(cut(stored), edges) for stored, edges in sizes]
+    return Router([{cut: edges / cut.ranks} for cut, edges in known], world_size, lockstep)
 
 
 def lay_out(tasks: Iterable[RoutedEvent], world_size: int, lockstep: bool = False) -> Layout:

@@ -18,6 +18,7 @@ from bigtrk.parallel.liveness import flight_record
 from bigtrk.parallel.liveness.stalls import listening
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.stopwatch import Stopwatch
+from bigtrk.parallel.routing import Router
 from bigtrk.parallel.world import World, make_world
 from bigtrk.records.best import BEST_WEIGHTS
 from bigtrk.records.live.stall import clear_stall
@@ -64,8 +65,8 @@ from bigtrk.training.start.begin import described_model, first_model, first_scal
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
 from bigtrk.training.steps.routed_step import RoutedStep
-from bigtrk.training.steps.routers import scoring_router
-from bigtrk.training.steps.spill import spill_edges
+from bigtrk.training.steps.routers import scoring_router, takes_several
+from bigtrk.training.steps.spill import LaidEvents, spill_edges
 from bigtrk.training.stop_request import StopRequest
 from bigtrk.training.trainer import Trainer
 
@@ -109,10 +110,12 @@ def _fit(
     with traced("building the model"):
         model = first_model(configuration, ranks, resume)
     together(lambda: _check(configuration, ranks, events))
-    steps, files = _steps(configuration, ranks, events, model)
+    several = takes_several(model, configuration)
+    scoring = scoring_router(events.validation, ranks.world_size, several)
+    steps, files = _steps(configuration, ranks, events, model, scoring)
     if found:
         check_place(found, steps.per_epoch)
-    world = _world(configuration, ranks, steps, events)
+    world = _world(configuration, ranks, steps, events, scoring)
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     measured = first_scales(configuration, ranks, events, resume)
     described = together(lambda: described_model(configuration, events, measured))
@@ -135,6 +138,7 @@ def _fit(
             world=world,
             events=events,
             epoch_steps=steps,
+            scoring=scoring,
             engine=engine,
             maker=maker,
             schedule=_schedule(configuration, steps),
@@ -215,7 +219,11 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
 
 
 def _steps(
-    configuration: Configuration, ranks: Ranks, events: Events, model: nn.Module
+    configuration: Configuration,
+    ranks: Ranks,
+    events: Events,
+    model: nn.Module,
+    scoring: Router,
 ) -> tuple[EpochSteps, InputFiles | None]:
     """Chooses the steps of an epoch; where edges are spilled, `model` is told how they are laid
     over ranks, and the files for their inputs are returned.
@@ -225,22 +233,26 @@ def _steps(
     if not configuration.training.spill:
         return steps, None
     assert isinstance(steps, EventSteps), "the configuration says so"
-    train, scored = events.train, events.validation
-    return steps, spill_edges(model, configuration, ranks, train, steps.router, scored)
+    trained = LaidEvents(events.train, steps.router)
+    scored = LaidEvents(events.validation, scoring)
+    return steps, spill_edges(model, configuration, ranks, trained, scored)
 
 
-def _world(configuration: Configuration, ranks: Ranks, steps: EpochSteps, events: Events) -> World:
-    num_ranks, sizes = _num_ranks(steps, events, ranks), [source.size for source in events.train]
+def _world(
+    configuration: Configuration,
+    ranks: Ranks,
+    steps: EpochSteps,
+    events: Events,
+    scoring: Router,
+) -> World:
+    # Groups of all numbers of ranks that share an event in training or validation.
+    num_ranks = [*steps.num_ranks, *scoring.num_ranks]
+    sizes = [source.size for source in events.train]
     # Hosts may have been calibrated apart, and ranks must do alike.
     hides = on_first_rank(lambda: hides_exchange(configuration, ranks, sizes, steps.num_ranks))
     if hides and ranks.is_first:
         say("halo rows travel while layers compute edges that read none of them")
     return make_world(ranks, num_ranks, overlaps=hides)
-
-
-def _num_ranks(steps: EpochSteps, events: Events, ranks: Ranks) -> list[int]:
-    """Lists all numbers of ranks that share an event in training or validation."""
-    return [*steps.num_ranks, *scoring_router(events.validation, ranks.world_size).num_ranks]
 
 
 def _schedule(configuration: Configuration, steps: EpochSteps) -> Schedule:

@@ -10,6 +10,7 @@ from bigtrk.console import follow
 from bigtrk.errors import InputError
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
+from bigtrk.parallel.routing import Router
 from bigtrk.parallel.world import World
 from bigtrk.records.metrics import (
     AverageRecord,
@@ -46,12 +47,16 @@ from bigtrk.training.stop_request import StopRequest
 
 @dataclass
 class Trainer:
-    """Trains epoch by epoch; every step and epoch becomes a record for `log`."""
+    """Trains epoch by epoch; every step and epoch becomes a record for `log`.
+
+    scoring: lays the events of validation over the ranks.
+    """
 
     configuration: Configuration
     world: World
     engine: Engine
     epoch_steps: EpochSteps
+    scoring: Router
     schedule: Schedule
     events: Events
     maker: BatchMaker
@@ -209,7 +214,7 @@ class Trainer:
             return None
         model, training = self.engine.model, self.configuration.training
         with traced("validation"):
-            return validate(model, self.maker, self.events.validation, training)
+            return validate(model, self.maker, self.events.validation, self.scoring, training)
 
     def _validate_hits(self) -> EmbeddingMetrics | None:
         if self._pairs is None or not self.events.validation:

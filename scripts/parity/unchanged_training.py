@@ -47,6 +47,7 @@ from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.settings import Configuration
 from bigtrk.training.step import StepRunner
 from bigtrk.training.steps.batching import step_items
+from bigtrk.training.steps.routers import scoring_router
 from scripts.results import Results, add_options
 from tests.oracle.interaction_gnn import ReferenceGNN
 
@@ -180,10 +181,11 @@ class Trial:
         n_steps = self.study.train * self.study.epochs
         self.train(engines, [self.study.peak_lr * (1 - i / n_steps) for i in range(n_steps)])
         _, held = self.events
-        maker = BatchMaker(self.common, make_world(self.ranks))
+        router = scoring_router(held, self.ranks.world_size)
+        maker = BatchMaker(self.common, make_world(self.ranks, router.num_ranks))
         found = {}
         for side, engine in engines.items():
-            auc = validate(engine.model, maker, held, self.common.training).auc
+            auc = validate(engine.model, maker, held, router, self.common.training).auc
             assert auc is not None, "validation events have target edges and others"
             found[side] = auc
         return found

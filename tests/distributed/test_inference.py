@@ -18,7 +18,6 @@ from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder, write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.routing import usable_parts
 from bigtrk.parallel.world import make_world
 from bigtrk.records.evaluation import EvaluationRecord
 from bigtrk.records.evaluations import read_evaluations
@@ -34,6 +33,7 @@ from bigtrk.training.evaluation.validation import validate
 from bigtrk.training.model_files import build_model, describe
 from bigtrk.training.run_folder import save_model
 from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.routers import scoring_router
 from partition.one_event import CutSettings, cut_event
 from partition.partitioners import Method
 from tests.distributed.ranks import Done, run_all
@@ -92,12 +92,12 @@ def without_truth(folder: Path) -> Path:
     return folder
 
 
-def scores(ranks: Ranks, data: Path) -> dict[str, torch.Tensor]:
+def scores(ranks: Ranks, data: Path, several: bool = False) -> dict[str, torch.Tensor]:
     configuration = Configuration.model_validate({"model": MODEL})
     sources = open_events([data])
-    world = make_world(ranks, [usable_parts(s.parts, ranks.world_size) for s in sources])
-    maker = BatchMaker(configuration, world)
-    scored = score_events(build_model(configuration), maker, sources)
+    router = scoring_router(sources, ranks.world_size, several)
+    maker = BatchMaker(configuration, make_world(ranks, router.num_ranks))
+    scored = score_events(build_model(configuration), maker, sources, router)
     return {sources[event.event].name: event.logits for event in scored}
 
 
@@ -125,8 +125,9 @@ def read(ranks: Ranks, folder: Path) -> list[tuple[str, int, int]]:
 def validated(ranks: Ranks, folder: Path, data: str) -> MeanEdgeMetrics:
     configuration = Configuration.model_validate({"model": MODEL})
     sources = open_events([folder / data])
-    maker = BatchMaker(configuration, make_world(ranks))
-    return validate(build_model(configuration), maker, sources, configuration.training)
+    router = scoring_router(sources, ranks.world_size)
+    maker = BatchMaker(configuration, make_world(ranks, router.num_ranks))
+    return validate(build_model(configuration), maker, sources, router, configuration.training)
 
 
 @pytest.fixture(scope="module")
@@ -141,8 +142,15 @@ def done(without_truth: Path) -> Done:
             "walk": (evaluated, (folder, "graphs", BuilderName.WALK)),
             "fakes": (evaluated, (folder, "fakes")),
             "validated fakes": (validated, (folder, "fakes")),
+            "several": (scores, (folder / "sectors", True)),
+            "sectors": (evaluated, (folder, "sectors")),
         },
-        2: {"scores": (scores, (folder / "sectors",))},
+        2: {
+            "scores": (scores, (folder / "sectors",)),
+            "several": (scores, (folder / "sectors", True)),
+            "evaluated": (evaluated, (folder, "sectors")),
+            "read": (read, (folder,)),
+        },
         3: {
             "scores": (scores, (folder / "sectors",)),
             "evaluated": (evaluated, (folder, "sectors")),
@@ -156,8 +164,8 @@ def done(without_truth: Path) -> Done:
 
 def test_stitched_scores_are_those_of_the_whole_graph(done: Done) -> None:
     [whole] = done.of[1]["scores"]
-    for world_size in (2, 3):
-        parts = done.of[world_size]["scores"]
+    for world_size, way in ((2, "scores"), (3, "scores"), (1, "several"), (2, "several")):
+        parts = done.of[world_size][way]
         stitched = {name: logits for part in parts for name, logits in part.items()}
         assert stitched.keys() == whole.keys()
         for name, logits in whole.items():
@@ -168,7 +176,8 @@ def test_tracks_from_sectors_are_those_of_the_whole_graph(done: Done) -> None:
     [whole] = done.of[1]["evaluated"]
     assert whole.tracks.matching[0].n_tracks > 0
     expected = whole.edge_metrics.model_dump(exclude={"log_pt_error", "cuts"})
-    for result in (*done.of[3]["evaluated"], *done.of[4]["evaluated"]):
+    several = (*done.of[1]["sectors"], *done.of[2]["evaluated"])
+    for result in (*several, *done.of[3]["evaluated"], *done.of[4]["evaluated"]):
         assert result.tracks == whole.tracks
         assert result.edge_metrics.log_pt_error is None, "no head"
         found = result.edge_metrics.model_dump(exclude={"log_pt_error", "cuts"})
@@ -187,8 +196,9 @@ def test_a_walk_through_sectors_is_that_through_the_whole_graph(done: Done) -> N
         assert result.tracks == whole.tracks
 
 
-def test_every_sector_is_read_once(done: Done) -> None:
-    seen = [sector for sectors in done.of[3]["read"] for sector in sectors]
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_every_sector_is_read_once_and_as_it_is_stored(done: Done, world_size: int) -> None:
+    seen = [sector for sectors in done.of[world_size]["read"] for sector in sectors]
     names = {source.name for source in open_events([done.folder / "sectors"])}
     assert sorted(seen) == sorted((name, part, 3) for name in names for part in range(3))
 

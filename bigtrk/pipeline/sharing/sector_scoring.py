@@ -58,4 +58,4 @@ def score_in_sectors(
     sector: Sector = received[0]
     plan = halo_plan([sector], sector.parts, world)
     scores = scorer.scores(scorer.inputs(sector), lambda owned: plan([owned])[0])
-    return stitched(sector, [scores], world.groups)[:, 0]
+    return stitched([sector], [[scores]], sector.parts, world.groups)[:, 0]

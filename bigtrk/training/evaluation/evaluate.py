@@ -37,8 +37,8 @@ from bigtrk.training.evaluation.validation import EventMetrics, measure, summary
 from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.run_folder import run_of
 from bigtrk.training.settings import TrainingSettings
-from bigtrk.training.steps.routers import scoring_router
-from bigtrk.training.steps.spill import SpillFolder, scored_edges, spill_scoring
+from bigtrk.training.steps.routers import scoring_router, takes_several
+from bigtrk.training.steps.spill import LaidEvents, SpillFolder, scored_edges, spill_scoring
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,18 @@ def evaluate_run(
     found = open_events([data])
     sources, seen = _unseen(found, evaluated.trained_on)
     left_out = len(found) - len(sources)
+    several = takes_several(evaluated.model, configuration)
+    router = scoring_router(sources, ranks.world_size, several)
     if spill:
-        edges = scored_edges(sources, ranks)
+        edges = scored_edges(LaidEvents(sources, router))
         together(lambda: spill_scoring(evaluated.model, spill, ranks, edges))
-    world = make_world(ranks, scoring_router(sources, ranks.world_size).num_ranks)
+    world = make_world(ranks, router.num_ranks)
     maker = together(lambda: BatchMaker(configuration, world, evaluated.measured))
     loss = together(lambda: make_loss(configuration.training))
     # Only the model's memory asks for sectors: the graph itself fits the host.
-    scored = score_events(evaluated.model, maker, sources, _progress(ranks), whole=True)
+    scored = score_events(
+        evaluated.model, maker, sources, router, _progress(ranks), whole=True
+    )
     mine = [_evaluated(event, configuration.training, loss, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)
@@ -139,7 +143,8 @@ def _evaluated(
     loss: EdgeLoss,
     options: TrackOptions | None,
 ) -> _Evaluated:
-    whole = scored.sector
+    whole = scored.whole
+    assert whole is not None, "it was asked for"
     scores = torch.sigmoid(scored.logits)[whole.edge_id]
     return _Evaluated(
         measure(scored, settings, loss),

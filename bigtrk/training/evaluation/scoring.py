@@ -16,12 +16,11 @@ from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.sector_merge import merge
 from bigtrk.parallel.collectives import collective_device, gather_rows, together
 from bigtrk.parallel.groups import BlockGroups
-from bigtrk.parallel.routing import MicroStep
+from bigtrk.parallel.routing import MicroStep, Router
 from bigtrk.tracing import waiting
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.share import Batch, EdgePrediction, Share, compute
-from bigtrk.training.steps.routers import scoring_router
 
 
 @dataclass(frozen=True)
@@ -30,29 +29,31 @@ class ScoredEvent:
 
     logits [E] float64, y [E] bool, is_target [E] bool, weights [E] float64 (in the loss), pt [E]
     float64 (GeV, NaN where not known; None where the loss does not read it), log_pt_error [E]
-    float64 (absolute, NaN where the pT is not known; None from a model without it); `sector` is
-    this rank's part of the event, or all of it where that was asked for.
+    float64 (absolute, NaN where the pT is not known; None from a model without it); whole: the
+    event's graph with truth, where it was asked for.
     """
 
     event: int
+    name: str
     logits: Tensor
     y: Tensor
     is_target: Tensor
     weights: Tensor
     pt: Tensor | None
     log_pt_error: Tensor | None
-    sector: Sector
+    whole: Sector | None
 
 
 def score_events(
     model: nn.Module,
     maker: BatchMaker,
     sources: list[EventSource],
+    router: Router,
     follow: Callable[[list[MicroStep]], Iterable[MicroStep]] = iter,
     whole: bool = False,
 ) -> Iterator[ScoredEvent]:
-    """Scores every event; each comes out on one rank, the first of those that share it, which also
-    gets the others' sectors of it if it is to be `whole`.
+    """Scores every event, laid over ranks by `router`; each comes out on one rank, the first of
+    those that share it, with its graph if that is to be `whole`.
 
     Collective: all ranks must exhaust the iterator. `follow` wraps the micro-steps to show
     progress.
@@ -61,53 +62,69 @@ def score_events(
         InputError: on all ranks, an event cannot be read.
     """
     world = maker.world
-    router = scoring_router(sources, world.ranks.world_size)
     model.eval()
     for micro_step in follow(router.route(range(len(sources)))):
         assignment = micro_step[world.ranks.rank]
         share = together(partial(maker.make, assignment, sources))
-        [batch] = share.batches
-        edges = _stitch(batch, _predicted(model, share), world.groups)
-        sector, has_pt = batch.sector, batch.truth.pt is not None
-        del share, batch  # what the model read is as large as the graph
-        sector = _joined(sector, world.groups) if whole else sector
+        n_ranks = assignment.ranks if assignment else 1
+        edges = _stitch(share.batches, _predicted(model, share), n_ranks, world.groups)
+        sectors = [batch.sector for batch in share.batches]
+        has_pt = share.batches[0].truth.pt is not None
+        del share  # what the model read is as large as the graph
+        joined = _joined(sectors, n_ranks, world.groups) if whole else None
         if assignment is not None and assignment.part == 0:
             logits, truth, weights, *others = edges.unbind(1)
             pt = others.pop(0) if has_pt else None
             yield ScoredEvent(
                 event=assignment.event,
+                name=sectors[0].event,
                 logits=logits,
                 y=truth > 0,
                 is_target=truth > 1,
                 weights=weights,
                 pt=pt,
                 log_pt_error=others[0] if others else None,
-                sector=sector,
+                whole=joined,
             )
     model.train()
 
 
-def _joined(sector: Sector, groups: BlockGroups) -> Sector:
-    """Gives the first of the ranks that share an event all of it, the others their own sector."""
-    if sector.parts == 1:
-        return sector
-    sectors: list[Any] | None = [None] * sector.parts if sector.part == 0 else None
+def _joined(sectors: list[Sector], n_ranks: int, groups: BlockGroups) -> Sector | None:
+    """Gives the first of the ranks that share an event all of it, the others nothing."""
+    if sectors[0].parts == 1:
+        return sectors[0]
+    if n_ranks == 1:
+        return merge(sectors, part=0, parts=1)
+    gathered: list[Any] | None = [None] * n_ranks if sectors[0].part == 0 else None
     with waiting():
         # They are sent, not read again: a rank that alone fails to read would leave others waiting.
-        dist.gather_object(sector, sectors, group=groups.of_size(sector.parts), group_dst=0)
-    return sector if sectors is None else merge(sectors, part=0, parts=1)
+        dist.gather_object(sectors, gathered, group=groups.of_size(n_ranks), group_dst=0)
+    if gathered is None:
+        return None
+    return merge([sector for held in gathered for sector in held], part=0, parts=1)
 
 
 @torch.no_grad()
-def _predicted(model: nn.Module, share: Share) -> EdgePrediction:
-    return compute(model, share)[0]
+def _predicted(model: nn.Module, share: Share) -> list[EdgePrediction]:
+    return compute(model, share)
 
 
-def _stitch(batch: Batch, predicted: EdgePrediction, groups: BlockGroups) -> Tensor:
+def _stitch(
+    batches: Sequence[Batch],
+    predicted: Sequence[EdgePrediction],
+    n_ranks: int,
+    groups: BlockGroups,
+) -> Tensor:
     """Returns logit, truth (0 false, 1 true, 2 target), weight and, if the loss reads it, pT and,
     if it is predicted, the error of its log, of every edge of the event by edge id: [E, 3 to 5]
     float64.
     """
+    columns = [_columns(*one) for one in zip(batches, predicted, strict=True)]
+    return stitched([batch.sector for batch in batches], columns, n_ranks, groups)
+
+
+def _columns(batch: Batch, predicted: EdgePrediction) -> list[Tensor]:
+    """Returns what is stitched of a sector's edges, each [edges of the sector]."""
     sector, logits = batch.sector, predicted.logits
     assert sector.y is not None
     truth = sector.y.int() + batch.is_target.int()
@@ -117,19 +134,31 @@ def _stitch(batch: Batch, predicted: EdgePrediction, groups: BlockGroups) -> Ten
     if predicted.log_pt is not None and batch.pt is not None:
         error = (predicted.log_pt - batch.pt.log_pt).abs()
         columns.append(torch.where(batch.pt.known, error, torch.nan))
-    return stitched(sector, columns, groups)
+    return columns
 
 
-def stitched(sector: Sector, columns: Sequence[Tensor], groups: BlockGroups) -> Tensor:
-    """Joins `columns` [edges of the sector] of the ranks that share an event: those of all its
-    edges by edge id, [E, len(columns)] float64. Collective among these ranks.
+def stitched(
+    sectors: Sequence[Sector],
+    columns: Sequence[Sequence[Tensor]],
+    n_ranks: int,
+    groups: BlockGroups,
+) -> Tensor:
+    """Joins the columns, of each sector a few [edges of the sector], of the `n_ranks` ranks that
+    share an event: those of all its edges by edge id, [E, a few] float64. Collective among these.
     """
-    ids, values = sector.edge_id, [column.cpu() for column in columns]
-    if sector.parts > 1:
-        group = groups.of_size(sector.parts)
-        rows = torch.stack([column.double() for column in (ids, *values)], dim=1)[sector.owns_edge]
-        ids, *values = gather_rows(rows.to(collective_device(group)), group).cpu().unbind(1)
-    edges = torch.empty(sector.event_edges, len(columns), dtype=torch.float64)
-    for column, value in zip(edges.unbind(1), values, strict=True):
-        column[ids.long()] = value.double()
+    known = [_owned(*one) for one in zip(sectors, columns, strict=True)]
+    if n_ranks > 1:
+        group = groups.of_size(n_ranks)
+        rows = torch.cat([torch.stack([c.double() for c in owned], dim=1) for owned in known])
+        known = [gather_rows(rows.to(collective_device(group)), group).cpu().unbind(1)]
+    edges = torch.empty(sectors[0].event_edges, len(columns[0]), dtype=torch.float64)
+    for ids, *values in known:
+        for column, value in zip(edges.unbind(1), values, strict=True):
+            column[ids.long()] = value.double()
     return edges
+
+
+def _owned(sector: Sector, columns: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Returns ids and columns, on the CPU, of the edges that a sector owns."""
+    known = [sector.edge_id, *(column.cpu() for column in columns)]
+    return known if sector.parts == 1 else [column[sector.owns_edge] for column in known]

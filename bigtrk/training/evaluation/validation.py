@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bigtrk.errors import RankError
 from bigtrk.parallel.collectives import gather_items
+from bigtrk.parallel.routing import Router
 from bigtrk.records.metrics import MeanEdgeMetrics
 from bigtrk.tracks.edge_metrics import EdgeMetrics, edge_metrics, score_cuts, summarise_edges
 from bigtrk.training.data.batch import BatchMaker
@@ -43,7 +44,7 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
     """
     if not scored.logits.isfinite().all():
         raise RankError(
-            f"rank {dist.get_rank()}: the scores of {scored.sector.event} are not finite, as some "
+            f"rank {dist.get_rank()}: the scores of {scored.name} are not finite, as some "
             f"weights are not: lower optimizer.lr or set optimizer.gradient_clipping and resume "
             f"from the last checkpoint"
         )
@@ -81,11 +82,15 @@ def validate(
     model: nn.Module,
     maker: BatchMaker,
     sources: list[EventSource],
+    router: Router,
     settings: TrainingSettings,
 ) -> MeanEdgeMetrics:
-    """Returns mean loss and metrics over `sources`; the same on all ranks. Collective."""
+    """Returns mean loss and metrics over `sources`, laid over ranks by `router`; the same on all
+    ranks. Collective.
+    """
     loss = make_loss(settings)
-    mine = [measure(scored, settings, loss) for scored in score_events(model, maker, sources)]
+    scored = score_events(model, maker, sources, router)
+    mine = [measure(event, settings, loss) for event in scored]
     events = [event for events in gather_items(mine) for event in events]
     # They are sorted, so that the sum does not depend on which rank had which event.
     return summary(sorted(events, key=lambda event: event.event))

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
+from torch import nn
+
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
+from bigtrk.models.protocol import LayeredModel
 from bigtrk.parallel.collectives import all_max, on_first_rank
 from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
@@ -34,9 +37,21 @@ _NAMED = 5
 _MOST_PARTS = 4096
 
 
-def scoring_router(sources: Sequence[EventSource], world_size: int) -> Router:
-    """Makes a router that scores each event in as many of its sectors as there are ranks for."""
-    return as_stored([(source.parts, source.record["edges"]) for source in sources], world_size)
+def takes_several(model: nn.Module, configuration: Configuration) -> bool:
+    """Says whether a rank may compute several sectors of an event together."""
+    return isinstance(model, LayeredModel) and configuration.data.sectors == "halo"
+
+
+def scoring_router(
+    sources: Sequence[EventSource], world_size: int, several: bool = False
+) -> Router:
+    """Makes a router that scores each event in its sectors, over as many ranks as there are.
+
+    several: a rank may compute more than one of them, so that none are merged, which would take
+    memory that no plan counts.
+    """
+    sizes = [(source.parts, source.record["edges"]) for source in sources]
+    return as_stored(sizes, world_size, several=several)
 
 
 def training_router(

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from torch import nn
 
@@ -22,7 +23,7 @@ from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.steps.routers import memory_budget, scoring_router
+from bigtrk.training.steps.routers import memory_budget
 
 GIB = 2**30
 
@@ -60,16 +61,28 @@ class Need:
         return max(0.0, self.edges - kept) + self.inputs
 
 
+class LaidEvents(NamedTuple):
+    """Events and the router that lays them over ranks."""
+
+    sources: Sequence[EventSource]
+    router: Router
+
+    def cuts(self) -> Iterator[tuple[EventSource, Cut]]:
+        """Yields the events in each of their cuts."""
+        for source, choices in zip(self.sources, self.router.seconds, strict=True):
+            for cut in choices:
+                yield source, cut
+
+
 def spill_edges(
     model: nn.Module,
     configuration: Configuration,
     ranks: Ranks,
-    sources: Sequence[EventSource],
-    router: Router,
-    scored: Sequence[EventSource],
+    trained: LaidEvents,
+    scored: LaidEvents,
 ) -> InputFiles | None:
-    """Has the edges of a training on `sources`, laid over ranks by `router`, and of its validation
-    on those that are `scored`, kept in files where memory has no room for them. Collective.
+    """Has the edges of events that are trained, and of those that are scored in validation, kept in
+    files where memory has no room for them. Collective.
 
     Returns where the inputs of edges are to be kept; None if all fits the memory.
 
@@ -83,12 +96,12 @@ def spill_edges(
         ranks.world_size,
         ranks.local_size,
         find_machine(None),
-        events=len(sources),
+        events=len(trained.sources),
     )
     folder, budget = _folder_of(configuration.training), memory_budget(configuration, ranks)
     laid = [
-        *((source, cut, True) for source, cut in _cuts(sources, router)),
-        *((source, cut, False) for source, cut in _scored_cuts(scored, ranks)),
+        *((source, cut, True) for source, cut in trained.cuts()),
+        *((source, cut, False) for source, cut in scored.cuts()),
     ]
     needs = [_need(model, cost, *one, inputs_away=False) for one in laid]
     short = any(need.memory + need.edges > budget for need in needs)
@@ -110,7 +123,7 @@ def _need(
     cost = replace(cost, spills_beyond=0.0 if inputs_away else math.inf)
     tensor = _tensor_bytes(model, source.size.sector(cut.parts).edges)
     away, memory = cost.away_bytes(source.size, *cut), cost.memory(source.size, *cut).total
-    edges = away if trains else _scored_tensors(model) * tensor
+    edges = away if trains else cut.most_on_a_rank * _scored_tensors(model) * tensor
     if inputs_away:
         return Need(source.name, memory, edges, tensor, cost.input_file_bytes(source.size, *cut))
     return Need(source.name, memory - away, edges, tensor)
@@ -122,22 +135,12 @@ def _folder_of(settings: TrainingSettings) -> SpillFolder:
     return SpillFolder(settings.spill, settings.spill_to_network, "training.spill", allowance)
 
 
-def _cuts(sources: Sequence[EventSource], router: Router) -> Iterator[tuple[EventSource, Cut]]:
-    """Yields the events in each of their cuts."""
-    for source, choices in zip(sources, router.seconds, strict=True):
-        for cut in choices:
-            yield source, cut
-
-
-def _scored_cuts(sources: Sequence[EventSource], ranks: Ranks) -> Iterator[tuple[EventSource, Cut]]:
-    """Yields the events in the cut that they are scored in, with one sector on a rank."""
-    return _cuts(sources, scoring_router(sources, ranks.world_size))
-
-
-def scored_edges(sources: Sequence[EventSource], ranks: Ranks) -> dict[str, float]:
+def scored_edges(events: LaidEvents) -> dict[str, float]:
     """Returns the most edges of each event that a rank scores, by the event's name."""
-    cuts = _scored_cuts(sources, ranks)
-    return {source.name: source.size.sector(cut.parts).edges for source, cut in cuts}
+    return {
+        source.name: cut.most_on_a_rank * source.size.sector(cut.parts).edges
+        for source, cut in events.cuts()
+    }
 
 
 def spill_scoring(

@@ -25,6 +25,7 @@ from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import routers, spill
 from bigtrk.training.steps.spill import (
+    LaidEvents,
     Need,
     SpillFolder,
     check_folder,
@@ -38,6 +39,7 @@ from tests.mounts import mounted
 from tests.open_files import open_files
 
 GIB = 2**30
+NONE = LaidEvents([], Router([], 1))
 
 
 def test_a_folder_must_be_there(tmp_path: Path) -> None:
@@ -140,15 +142,13 @@ def test_the_space_for_validation_is_checked_before_the_training(
         {"model": {"hidden": 64}, "training": {"spill": tmp_path, "memory_gib": 6}}
     )
     small: Any = SimpleNamespace(name="small", parts=1, size=EventSize(100, 1_000))
-    record = {"edges": 10_000_000}
-    size = EventSize(100_000, record["edges"])
-    large: Any = SimpleNamespace(name="large", parts=1, size=size, record=record)
-    model, ranks = configuration.model.build(4, 6, pt_head=False), ALONE
-    router = Router([{WHOLE: 1.0}], 1)
-    with process_group(ranks):
-        spill_edges(model, configuration, ranks, [small], router, [])
+    large: Any = SimpleNamespace(name="large", parts=1, size=EventSize(100_000, 10_000_000))
+    model, router = configuration.model.build(4, 6, pt_head=False), Router([{WHOLE: 1.0}], 1)
+    trained, scored = LaidEvents([small], router), LaidEvents([large], router)
+    with process_group(ALONE):
+        spill_edges(model, configuration, ALONE, trained, NONE)
         with pytest.raises(InputError, match=r"0\.2 GiB free, and the edges of large need"):
-            spill_edges(model, configuration, ranks, [small], router, [large])
+            spill_edges(model, configuration, ALONE, trained, scored)
 
 
 @pytest.mark.parametrize(("gib", "short"), [(0.6, True), (6, False)])
@@ -159,7 +159,7 @@ def test_inputs_go_to_files_where_memory_is_short(tmp_path: Path, gib: float, sh
     source: Any = SimpleNamespace(name="event", parts=1, size=EventSize(20_000, 500_000))
     model, router = configuration.model.build(4, 6, pt_head=False), Router([{WHOLE: 1.0}], 1)
     with process_group(ALONE):
-        files = spill_edges(model, configuration, ALONE, [source], router, [])
+        files = spill_edges(model, configuration, ALONE, LaidEvents([source], router), NONE)
     assert isinstance(files, InputFiles) is short
 
 
@@ -174,7 +174,7 @@ def test_training_on_a_network_takes_a_setting(
         training = {"spill": tmp_path, **allowed}
         configuration = Configuration.model_validate({"training": training})
         model = configuration.model.build(4, 6, pt_head=False)
-        spill_edges(model, configuration, ranks, [source], router, [])
+        spill_edges(model, configuration, ranks, LaidEvents([source], router), NONE)
 
     with process_group(ranks):
         with pytest.raises(InputError, match=r"or set training\.spill_to_network=true"):
@@ -195,7 +195,7 @@ def test_accelerators_are_told_of_their_host_s_memory(tmp_path: Path) -> None:
         spill_scoring(model, SpillFolder(tmp_path), ranks, {"event": 1000})
     configuration = Configuration.model_validate({"training": {"spill": tmp_path}})
     with pytest.raises(InputError, match=rf"training\.spill: .*{told}"):
-        spill_edges(model, configuration, ranks, [], Router([], 1), [])
+        spill_edges(model, configuration, ranks, NONE, NONE)
 
 
 @pytest.mark.parametrize(
