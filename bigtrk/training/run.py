@@ -17,8 +17,8 @@ from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.liveness import flight_record
 from bigtrk.parallel.liveness.stalls import listening
 from bigtrk.parallel.ranks import Ranks
-from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.routing import Router
+from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import World, make_world
 from bigtrk.records.best import BEST_WEIGHTS
 from bigtrk.records.live.stall import clear_stall

@@ -172,8 +172,9 @@ def score(ranks: Ranks, infinite: bool) -> str | None:
     model = build_model(settings)
     if infinite and ranks.rank == 1:
         next(model.parameters()).data.fill_(torch.inf)
-    maker = BatchMaker(settings, make_world(ranks))
-    return message(lambda: validate(model, maker, events, settings.training))
+    router = scoring_router(events, ranks.world_size)
+    maker = BatchMaker(settings, make_world(ranks, router.num_ranks))
+    return message(lambda: validate(model, maker, events, router, settings.training))
 
 
 def test_a_rank_that_cannot_read_what_it_scores_stops_all() -> None:

@@ -116,9 +116,9 @@ def validation_scores(ranks: Ranks, **weights: float) -> dict[str, Any]:
     settings = configuration(pt_weight=0.3)
     target = Target(pt_min=1.0, **weights)
     settings, events = settings.model_copy(update={"target": target}), sources()
-    world = make_world(ranks, scoring_router(events, ranks.world_size).num_ranks)
-    maker = BatchMaker(settings, world)
-    scores = validate(build_model(settings), maker, events, settings.training).model_dump()
+    router = scoring_router(events, ranks.world_size)
+    maker = BatchMaker(settings, make_world(ranks, router.num_ranks))
+    scores = validate(build_model(settings), maker, events, router, settings.training).model_dump()
     cuts = scores.pop("cuts")
     return {**scores, **cuts}
 

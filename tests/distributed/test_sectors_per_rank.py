@@ -15,7 +15,7 @@ from bigtrk.user_code import allow_code
 from tests.distributed.graphs import random_graph, source
 from tests.distributed.parity import Oracle, stitched, worst
 from tests.distributed.ranks import Done, run_all
-from tests.distributed.runs import fit_all, losses, write_in_sectors
+from tests.distributed.runs import ENGINES, fit_all, losses, write_in_sectors
 from tests.distributed.test_parity import configuration, sector_step
 from tests.models import user_models
 
@@ -102,10 +102,22 @@ def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
             "on": (fit_all, (halted, on)),
             **{form: (cuts, (of_form(data, form), data)) for form in ("Layered", "Simple")},
         },
-        3: {"on": (fit_all, (settings(data, on), on)), "naive": run("naive 3", **NAIVE)},
+        3: {
+            "on": (fit_all, (settings(data, on), on)),
+            "naive": run("naive 3", **NAIVE),
+            "fsdp2": run("fsdp2", engine=ENGINES["FSDP2"]),
+            "zero3": run("zero3", engine=ENGINES["zero3"]),
+            "automatic": run("automatic", training={"routing": "automatic"}),
+        },
     }
     of_all = {n: {"steps": (steps, ()), "stored": run(f"stored {n}")} for n in works}
     return Done({n: run_all(n, {**of_all[n], **own}) for n, own in works.items()}, folder)
+
+
+def validation(run: Path) -> list[float]:
+    """Returns the validation loss and AUC of a run's epochs."""
+    found = [epoch.validation for epoch in read_run(run).epochs]
+    return [value for one in found if one for value in (one.loss, one.auc) if value is not None]
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +148,19 @@ def test_a_run_in_all_stored_sectors_is_that_on_whole_graphs(
     run = done.folder / f"stored {world_size}"
     assert losses(run) == pytest.approx(whole, rel=1e-5)
     assert len(whole) == 6
+    assert validation(run) == pytest.approx(validation(done.folder / "whole"), rel=1e-5)
     for step in read_run(run).steps:
         assert set(step.routes.values()) == {PARTS}
         assert set(step.ranks.values()) == {world_size}
+
+
+@pytest.mark.parametrize("name", ["fsdp2", "zero3", "automatic"])
+def test_three_ranks_that_score_one_or_two_of_five_sectors_score_the_whole_graph(
+    done: Done, whole: list[float], name: str
+) -> None:
+    run = done.folder / name
+    assert losses(run) == pytest.approx(whole, rel=1e-4)
+    assert validation(run) == pytest.approx(validation(done.folder / "whole"), rel=1e-4)
 
 
 def test_it_goes_on_in_mid_epoch_on_other_ranks(done: Done, whole: list[float]) -> None:

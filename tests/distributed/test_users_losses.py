@@ -92,9 +92,9 @@ def loss_settings(name: str) -> Configuration:
 
 def validated(ranks: Ranks, settings: Configuration) -> float:
     events = sources()
-    world = make_world(ranks, scoring_router(events, ranks.world_size).num_ranks)
-    model, maker = build_model(settings), BatchMaker(settings, world)
-    loss = validate(model, maker, events, settings.training).loss
+    router = scoring_router(events, ranks.world_size)
+    maker = BatchMaker(settings, make_world(ranks, router.num_ranks))
+    loss = validate(build_model(settings), maker, events, router, settings.training).loss
     assert loss is not None
     return loss
 

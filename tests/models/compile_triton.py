@@ -3,7 +3,7 @@
     python -m tests.models.compile_triton CASES
 
 A program of its own, since the tests have chosen the interpreter. CASES is JSON: a list of [kernel,
-hidden, layers, options, type of the rows, compute capability].
+hidden, layers, options, type of the rows, compute capability, other options of the launch].
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import io
 import json
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from bigtrk.models.kernels import (
     triton_kernels,
     triton_partials,
     triton_sums,
+    tuning,
 )
 from tests.models.ptx import atomics
 
@@ -111,15 +113,25 @@ def launch_options(name: str, hidden: int, rows: str) -> dict[str, int]:
         return {"num_warps": schedule.FEATURE_WARPS}
     if MODULES[name] is not triton_edges:
         return {"num_warps": schedule.SUM_WARPS}
-    warps = schedule.tile(hidden, TYPES[rows]).warps
-    stages = {"num_stages": schedule.BACKWARD_STAGES} if name == "backward" else {}
-    return {"num_warps": warps, "maxnreg": schedule.REGISTERS, **stages}
+    return {
+        "num_warps": schedule.tile(hidden, TYPES[rows]).warps,
+        "num_stages": schedule.BACKWARD_STAGES if name == "backward" else tuning.STAGES[0],
+        "maxnreg": schedule.REGISTERS,
+    }
 
 
 def compiled(
-    name: str, hidden: int, layers: int, options: list[str], rows: str, capability: int
+    name: str,
+    hidden: int,
+    layers: int,
+    options: list[str],
+    rows: str,
+    capability: int,
+    launched: dict[str, int],
 ) -> dict[str, Any]:
-    """Counts atomics in a kernel's PTX, and registers, spills and memory of its machine code."""
+    """Counts atomics in a kernel's PTX, and registers, spills and memory of its machine code; lists
+    how its sums and products lay numbers on threads, which fixes their order.
+    """
     kernel = getattr(MODULES[name], name)
     constants = constants_of(name, kernel.arg_names, hidden, layers, options, rows)
     types: dict[str, str] = dict.fromkeys(FLOAT32, "*fp32") | dict.fromkeys(COUNTS, "i32")
@@ -136,7 +148,8 @@ def compiled(
     source = ASTSource(kernel, signature, constants, aligned)
     log, target = io.StringIO(), GPUTarget("cuda", capability, 32)
     with contextlib.redirect_stdout(log):
-        made = compile_source(source, target=target, options=launch_options(name, hidden, rows))
+        launch = launch_options(name, hidden, rows) | launched
+        made = compile_source(source, target=target, options=launch)
     said = log.getvalue()
     return {
         "kernel": name,
@@ -145,11 +158,27 @@ def compiled(
         "options": options,
         "rows": rows,
         "capability": capability,
+        "launched": launched,
+        "sums": sorted(set(_sums(made.asm["ttgir"]))),
         "atomics": atomics(made.asm["ptx"]),
         "registers": _number(r"Used (\d+) registers", said),
         "spilled": _number(r"(\d+) bytes spill stores", said),
         "shared": made.metadata.shared,
     }
+
+
+def _sums(code: str) -> Iterator[str]:
+    """Yields each sum and product of a kernel with the layouts of what it reads and makes."""
+    code = re.sub(r" loc\(.*$", "", code, flags=re.MULTILINE)  # of the source
+    layouts = dict(re.findall(r"^(#\w+) = (.*)$", code, re.MULTILINE))
+    # A sum has its operation in braces before its types, on lines of its own.
+    for pattern in (
+        r'"(tt\.reduce)"\(.*?\}\)[^\n]*? : (\([^\n]*)',
+        r"(tt\w*\.\w*dot\w*) [^\n]* : ([^\n]*)",
+    ):
+        for operation, types in re.findall(pattern, code, re.DOTALL):
+            named = re.sub(r"#\w+", lambda found: layouts.get(found[0], found[0]), types)
+            yield f"{operation} {named}"
 
 
 def _number(pattern: str, said: str) -> int:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from bigtrk.models.kernels import tuning
 from tests.programs import CHECKOUT
 
 CAPABILITIES = 80, 90, 100
@@ -31,17 +32,22 @@ OPTIONS: list[tuple[str, list[str]]] = [
     ("backward", ["encoded"]),
     ("backward", []),
     ("backward", ["encoded", "decoded"]),
+    ("backward", ["decoded"]),
 ]
+TUNED = [{"num_stages": stages} for stages in tuning.STAGES]  # of the forward pass
 WITH_LAYERS = "sum_partials", "forward", "backward"
-Case = tuple[str, int, int, list[str], str, int]
+# Kernel, hidden, layers, options, type of the rows, compute capability, and other options of its
+# launch.
+Case = tuple[str, int, int, list[str], str, int, dict[str, int]]
 
 
 def every_case(hidden: int, capability: int) -> list[Case]:
     """Lists every kernel and option at a width, for GPUs of a compute capability."""
     return [
-        (name, hidden, layers, options, rows, capability)
+        (name, hidden, layers, options, rows, capability, launched)
         for (name, options), layers, rows in itertools.product(OPTIONS, (1, 2, 3), ROWS)
         if name in WITH_LAYERS or layers == 2
+        for launched in (TUNED if name == "forward" else [{}])
     ]
 
 

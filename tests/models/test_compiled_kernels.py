@@ -12,7 +12,15 @@ import torch
 
 from bigtrk.models.kernels import triton_passes
 from tests.models import fused
-from tests.models.compiled import CAPABILITIES, OPTIONS, ROWS, Case, compiled, every_case
+from tests.models.compiled import (
+    CAPABILITIES,
+    OPTIONS,
+    ROWS,
+    TUNED,
+    Case,
+    compiled,
+    every_case,
+)
 from tests.models.test_kernels import CALLS
 
 pytest.importorskip("triton")
@@ -32,9 +40,22 @@ def assert_good(found: list[dict[str, Any]], n: int) -> None:
 
 @pytest.mark.parametrize("rows", ROWS)
 def test_kernels_compile_without_atomics_and_spills(tmp_path: Path, rows: str) -> None:
-    cases: list[Case] = [("backward", 128, 2, ["encoded"], rows, 90)]
-    cases += [(name, 64, 2, options, rows, 80) for name, options in OPTIONS]
+    cases: list[Case] = [("backward", 128, 2, ["encoded"], rows, 90, {})]
+    cases += [(name, 64, 2, options, rows, 80, {}) for name, options in OPTIONS]
     assert_good(compiled(cases, tmp_path), len(cases))
+
+
+@pytest.mark.parametrize("rows", ROWS)
+def test_what_is_tuned_fixes_no_order(tmp_path: Path, rows: str) -> None:
+    """With loads ahead, threads sum the same numbers in the same order; with more warps not."""
+    ways = [*TUNED, {"num_warps": 8}]
+    cases: list[Case] = [("forward", 64, 2, ["encoded"], rows, 90, way) for way in ways]
+    *tuned, wider = compiled(cases, tmp_path)
+    assert_good(tuned, len(TUNED))
+    assert {one.split()[0] for one in tuned[0]["sums"]} == {"tt.reduce", "tt.dot"}
+    assert all("tensor<" in one for one in tuned[0]["sums"])
+    assert all(one["sums"] == tuned[0]["sums"] for one in tuned)
+    assert wider["sums"] != tuned[0]["sums"]
 
 
 # Slow: it compiles a thousand kernels.

@@ -70,12 +70,19 @@ def test_many_edges_between_few_nodes(n_edges: int, n_nodes: int) -> None:
     assert max(errors.values()) < 1e-5, errors
 
 
+# Slow: so much is interpreted.
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
     "case",
     [
-        Case(hidden, n_edges=200, layers=layers, dtype=torch.bfloat16)
-        for hidden, layers in ((32, 1), (32, 2), (32, 3), (20, 2))
+        *(
+            Case(hidden, n_edges=200, layers=layers, dtype=torch.bfloat16)
+            for hidden, layers in ((32, 1), (32, 2), (32, 3), (20, 2))
+        ),
+        *(
+            pytest.param(Case(wide, n_edges=200, dtype=torch.bfloat16), marks=pytest.mark.slow)
+            for wide in (64, 128)
+        ),
     ],
     ids=str,
 )

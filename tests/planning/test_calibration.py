@@ -1,6 +1,7 @@
 """The fit finds constants again that made its samples; one real warm-up."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from bigtrk.errors import InputError
 from bigtrk.planning.calibration import calibrate as calibration
 from bigtrk.planning.calibration.calibrate import fit
 from bigtrk.planning.calibration.fitting import Sample, predicted_seconds
-from bigtrk.planning.calibration.warmup import measure_apart
+from bigtrk.planning.calibration.warmup import Measured, measure_apart
 from bigtrk.planning.calibration.warmup_cases import CASES, ENGINES, Case
 from bigtrk.training.costs import find_machine
 from tests.answers import NO_HOME, Place
@@ -166,3 +167,21 @@ def test_warm_ups_measure_ranks_of_their_own_and_their_link() -> None:
     assert found.link is not None
     assert found.link.latency < 0.1
     assert measure_apart([small]).link is None
+
+
+def test_ranks_that_take_turns_are_compared_with_the_same_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In seconds that no rates tell: the host may be slower than when these were measured."""
+    seconds = {("each", 2): 3.0, ("first", 2): 2.4, ("each", 4): 6.9}
+
+    def as_measured(cases: Sequence[Case], ranks: int) -> Measured:
+        own = [seconds[case.graphs, ranks] * case.hidden * case.layers for case in cases]
+        pairs = zip(cases, own, strict=True)
+        return Measured([Sample(case, ranks, took, 2**29) for case, took in pairs], None)
+
+    monkeypatch.setattr(calibration, "measure_apart", as_measured)
+    assert calibration._sharing(2, crowded=True) == pytest.approx(
+        {"waited_for": 0.8, "crowding": 1.15}
+    )
+    assert calibration._sharing(2, crowded=False) == pytest.approx({"waited_for": 0.8})

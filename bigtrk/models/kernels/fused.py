@@ -25,6 +25,7 @@ from bigtrk.models.kernels.schedule import (
     rows_of_program,
     tile,
 )
+from bigtrk.models.kernels.tuning import forward_stages
 from bigtrk.models.kernels.work import (
     SOURCES_AGAIN_BACKWARD,
     SOURCES_AGAIN_FORWARD,
@@ -70,7 +71,8 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
     size = tile(hidden, made.dtype)
     height = forward_rows(hidden, made.dtype)
     first, others = weights[0].detach(), _others(weights)
-    with torch.cuda.device_of(made):
+
+    def launch(n_rows: int, made: Tensor, stages: int) -> None:
         triton_edges.forward[(-(-n_rows // height),)](
             *_inputs(inputs),
             *ends[:4],
@@ -85,8 +87,12 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
             height=height,
             depth=size.depth,
             num_warps=size.warps,
+            num_stages=stages,
             maxnreg=REGISTERS,
         )
+
+    with torch.cuda.device_of(made):
+        launch(n_rows, made, forward_stages(_shape(inputs, weights), made, launch))
 
 
 def backward(

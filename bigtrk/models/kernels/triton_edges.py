@@ -7,7 +7,8 @@ weights and biases are the parameters, float32. The first weight's rows have `fi
 those of the state, then those of the encoded edges, then those of nodes.
 
 Loops over rows keep what does not change within them (disable_licm): addresses that were computed
-before would stay in registers, of which there are too few.
+before would stay in registers, of which there are too few. All numbers of edges have one compiled
+form (do_not_specialize), so that what is timed is what is launched.
 """
 
 import triton
@@ -25,7 +26,7 @@ from bigtrk.models.kernels.triton_tiles import (
 )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def forward(
     state,
     encoded,
@@ -69,7 +70,7 @@ def forward(
     put(made, rows, exists, positive(values), hidden, width)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def backward(
     state,
     encoded,

@@ -120,7 +120,11 @@ ENGINES = tuple(
     for hidden, layers in ((32, 2), (32, 8), (256, 4))
 )
 # Ranks that are more than the cores.
-CROWD = (GRID[0], GRID[8], GRID[12])
+CROWD = tuple(
+    _case(name, 64, recompute, precision)
+    for name, recompute in (("interaction", "chunk"), ("attention", "layer"), ("mlp", "none"))
+    for precision in ("fp32", "bf16")
+)
 # One rank for which the others wait.
 WAITED_FOR = tuple(replace(case, graphs="first") for case in CROWD)
 # What a process takes is measured in one of its own.

@@ -62,7 +62,7 @@ def evaluate_run(
 
     Edges between layers that the memory has no room for are in files of `spill`, if it is given.
     Events that the run trained on are left out, unless no others are there. Events in sectors are
-    scored by as many ranks, and stitched. Collective.
+    scored in these, over all ranks, and stitched. Collective.
 
     Raises:
         InputError: the run has neither a model nor a checkpoint, what it trained on is not known,
@@ -81,15 +81,13 @@ def evaluate_run(
     several = takes_several(evaluated.model, configuration)
     router = scoring_router(sources, ranks.world_size, several)
     if spill:
-        edges = scored_edges(LaidEvents(sources, router))
-        together(lambda: spill_scoring(evaluated.model, spill, ranks, edges))
+        sizes = scored_edges(LaidEvents(sources, router))
+        together(lambda: spill_scoring(evaluated.model, spill, ranks, sizes))
     world = make_world(ranks, router.num_ranks)
     maker = together(lambda: BatchMaker(configuration, world, evaluated.measured))
     loss = together(lambda: make_loss(configuration.training))
     # Only the model's memory asks for sectors: the graph itself fits the host.
-    scored = score_events(
-        evaluated.model, maker, sources, router, _progress(ranks), whole=True
-    )
+    scored = score_events(evaluated.model, maker, sources, router, _progress(ranks), whole=True)
     mine = [_evaluated(event, configuration.training, loss, options) for event in scored]
     gathered = [event for events in gather_items(mine) for event in events]
     events = sorted(gathered, key=lambda event: event.edges.event)

@@ -69,15 +69,16 @@ def score_events(
         n_ranks = assignment.ranks if assignment else 1
         edges = _stitch(share.batches, _predicted(model, share), n_ranks, world.groups)
         sectors = [batch.sector for batch in share.batches]
-        has_pt = share.batches[0].truth.pt is not None
-        del share  # what the model read is as large as the graph
+        name, has_pt = sectors[0].event, share.batches[0].truth.pt is not None
+        del share  # what the model read is as large as the graph, and so are its sectors
         joined = _joined(sectors, n_ranks, world.groups) if whole else None
+        del sectors
         if assignment is not None and assignment.part == 0:
             logits, truth, weights, *others = edges.unbind(1)
             pt = others.pop(0) if has_pt else None
             yield ScoredEvent(
                 event=assignment.event,
-                name=sectors[0].event,
+                name=name,
                 logits=logits,
                 y=truth > 0,
                 is_target=truth > 1,

@@ -135,21 +135,28 @@ def _folder_of(settings: TrainingSettings) -> SpillFolder:
     return SpillFolder(settings.spill, settings.spill_to_network, "training.spill", allowance)
 
 
-def scored_edges(events: LaidEvents) -> dict[str, float]:
-    """Returns the most edges of each event that a rank scores, by the event's name."""
+class Scored(NamedTuple):
+    """What a rank scores of an event at once: so many sectors of at most so many edges."""
+
+    edges: float
+    sectors: int = 1
+
+
+def scored_edges(events: LaidEvents) -> dict[str, Scored]:
+    """Returns the most that a rank scores of each event, by the event's name."""
     return {
-        source.name: cut.most_on_a_rank * source.size.sector(cut.parts).edges
+        source.name: Scored(source.size.sector(cut.parts).edges, cut.most_on_a_rank)
         for source, cut in events.cuts()
     }
 
 
 def spill_scoring(
-    model: nn.Module, folder: SpillFolder, ranks: Ranks, edges: Mapping[str, float]
+    model: nn.Module, folder: SpillFolder, ranks: Ranks, scored: Mapping[str, Scored]
 ) -> None:
     """Has the edges of a model that scores kept in files of `folder` where half of the rank's
     memory has no room for them: the scored graph is beside.
 
-    edges: by event, the most that a rank scores at once.
+    scored: by event, the most that a rank scores at once.
 
     Raises:
         InputError: the model keeps none, or as open_spill.
@@ -159,9 +166,10 @@ def spill_scoring(
             f"{folder.option}: only the Interaction GNN keeps edges between layers; leave it out"
         )
     _check_device(folder.option, ranks)
-    tensors = {event: _tensor_bytes(model, n_edges) for event, n_edges in edges.items()}
-    kept = _scored_tensors(model)
-    needs = [Need(event, 0.0, kept * tensor, tensor) for event, tensor in tensors.items()]
+    needs = []
+    for event, (n_edges, sectors) in scored.items():
+        tensor = _tensor_bytes(model, n_edges)
+        needs.append(Need(event, 0.0, sectors * _scored_tensors(model) * tensor, tensor))
     model.keep_edges_in(open_spill(folder, ranks, needs, 0.5 * memory_of_rank(ranks)))
 
 
