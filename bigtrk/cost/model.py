@@ -137,8 +137,14 @@ class CostModel:
             return 0.0
         # All in all it is at most the whole bytes of the limit: shares of ranks may be fractions.
         without = self._without_edges_away(event, parts, ranks, inputs_away=True).total + 1
-        room = math.floor(self.spills_beyond) - without
-        return max(0.0, self.away_bytes(event, parts, ranks) - max(0.0, room))
+        room = max(0.0, math.floor(self.spills_beyond) - without)
+        tensor = self._row_bytes(self.footprint(cut=parts > 1)) * event.sector(parts).edges
+        kept = room - room % tensor  # a tensor is in memory or in a file
+        return max(0.0, self.away_bytes(event, parts, ranks) - kept)
+
+    def _row_bytes(self, count: Footprint) -> int:
+        """Returns the bytes of an edge, or a node, between layers."""
+        return count.width * (2 if self.model.precision == "bf16" else BYTES)
 
     def _without_edges_away(
         self, event: EventSize, parts: int, ranks: int, inputs_away: bool = False
@@ -245,8 +251,8 @@ class CostModel:
 
     def _fresh_bytes(self, count: Footprint, sizes: Columns) -> float:
         """Counts the bytes of tensors that are large enough to come from the system."""
-        row = count.width * (2 if self.model.precision == "bf16" else 4)
-        return float((count.fresh * sizes)[:3] @ (sizes[:3] * row >= HUGE_PAGE))
+        is_large = sizes[:3] * self._row_bytes(count) >= HUGE_PAGE
+        return float((count.fresh * sizes)[:3] @ is_large)
 
     def _operations(self, count: Footprint, sizes: Columns) -> float:
         """Counts operations; the last chunk of rows starts as many as a full one."""

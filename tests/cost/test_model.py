@@ -1,5 +1,6 @@
 """The cost model against closed formulas and small hand-made cases."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -40,13 +41,17 @@ def named(engine: str, world: int) -> Sharding:
 
 @pytest.mark.parametrize(("parts", "ranks"), [(1, 1), (4, 2)])
 def test_edges_fill_the_memory_before_they_go_to_files(parts: int, ranks: int) -> None:
-    """Files have what there is no room for, and no other byte is counted twice or not at all."""
+    """Files have the tensors for which there is no room, and no other byte is counted twice or not
+    at all.
+    """
     model = replace(cost(world=2, machine=CPU), spills_beyond=0.0)
     without, edges = model.memory(EVENT, parts, ranks).total, model.away_bytes(EVENT, parts, ranks)
-    assert edges > 0
-    for share in (0.0, 0.3, 1.0):
-        room = replace(model, spills_beyond=without + share * edges)
-        kept = min(share, 1.0) * edges
+    tensor = 4 * 64 * EVENT.sector(parts).edges
+    assert edges > 3 * tensor
+    assert edges % tensor == pytest.approx(0, abs=1) or edges % tensor == pytest.approx(tensor)
+    for tensors in (0.0, 0.9, 1.001, 2.5):
+        room = replace(model, spills_beyond=without + tensors * tensor)
+        kept = math.floor(tensors) * tensor
         assert room.memory(EVENT, parts, ranks).total == pytest.approx(without + kept)
         assert room.spilled_bytes(EVENT, parts, ranks) == pytest.approx(edges - kept, abs=2)
     roomy = replace(model, spills_beyond=without + 2 * edges)
@@ -69,14 +74,14 @@ def test_what_fills_a_limit_fits_it_whatever_its_fractions_add_up_to(world: int)
     }
     cost = make_cost(Configuration.model_validate(settings), world, world, CPU)
     nothing_kept = replace(cost, spills_beyond=0.0)
-    least = nothing_kept.memory(event, 1, 1).total
+    least, tensor = nothing_kept.memory(event, 1, 1).total, 2 * 24 * event.edges
     all_kept = least + nothing_kept.away_bytes(event, 1, 1)
     for thousandths in range(1400, 1950, 3):
         limit = thousandths * 2**30 / 1000
         filled = replace(cost, spills_beyond=limit)
         # Beyond, the rest of the limit is too little for inputs, which stay in files.
         assert (filled.spilled_bytes(event, 1, 1) > 0) is (limit < all_kept)
-        assert min(limit - 3, all_kept - 3) < filled.memory(event, 1, 1).total <= limit
+        assert min(limit, all_kept) - tensor - 3 < filled.memory(event, 1, 1).total <= limit
 
 
 def test_small_sectors_of_a_rank_keep_what_the_whole_event_keeps() -> None:
@@ -106,8 +111,9 @@ def test_a_slow_disk_is_waited_for() -> None:
     edges, moved = model.away_bytes(EVENT, 1, 1), model.footprint(cut=False).moved
     seconds = float(moved @ [EVENT.edges, EVENT.nodes, EVENT.nodes, 1]) / 1e6
     assert model.seconds(EVENT, 1, 1) == pytest.approx(seconds)
-    half = replace(model, spills_beyond=model.memory(EVENT, 1, 1).total + edges / 2)
-    assert half.seconds(EVENT, 1, 1) == pytest.approx(seconds / 2)
+    tensor = 4 * 64 * EVENT.edges
+    fewer = replace(model, spills_beyond=model.memory(EVENT, 1, 1).total + 1.5 * tensor)
+    assert fewer.seconds(EVENT, 1, 1) == pytest.approx(seconds * (1 - tensor / edges))
     all_kept = replace(model, spills_beyond=1e15)
     assert all_kept.seconds(EVENT, 1, 1) == all_kept.compute_seconds(EVENT.sector(1), 1)
 

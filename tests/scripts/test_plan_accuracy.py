@@ -102,7 +102,9 @@ def test_a_run_has_files_where_its_edges_exceed_the_memory(events: Events, spill
     assert (job.memory_gib is not None) == spills
     if job.memory_gib:
         _, cost, size, cut = plan_draws._laid(job, events)
-        assert cost.memory(size, *cut).total == pytest.approx(job.memory_gib * 2**30, rel=0.01)
+        without = replace(cost, spills_beyond=0.0).memory(size, *cut).total
+        limit, tensor = job.memory_gib * 2**30, 4 * 128 * size.sector(cut.parts).edges
+        assert max(without, 0.99 * limit - tensor) <= cost.memory(size, *cut).total <= limit
         assert cost.spilled_bytes(size, *cut) > 0.2 * job.memory_gib * 2**30
 
 
