@@ -7,7 +7,7 @@ One command for a machine with a card, on which nothing else is to be made. Each
 of its own that takes less than 10 minutes; what it found is kept in FOLDER, and a suite that is
 started again at the same commit goes on with the parts that are not there. The parts: the tests,
 trainings repeated bit by bit, steps at hidden 64 and 128 beside PyG's network, eager and compiled,
-on event 1000's 3.0 M edges and at CTD size (6.9 M), ShaDow sampling and radius search on the
+on event 1000's 3.0 M edges and at CTD size (6.8 M), ShaDow sampling and radius search on the
 device, ZeRO-3 with its state on the host. Times are medians, by the device's clock.
 
 Without a card nothing is measured or written: --dry-run walks through every part on a CPU, in small
@@ -93,7 +93,10 @@ def run_apart(name: str, extent: Extent) -> Row:
             f"goes on with --work {extent.work}"
         ) from None
     except subprocess.TimeoutExpired:
-        raise InputError(f"part {name} took longer than {SECONDS // 60} minutes") from None
+        raise InputError(
+            f"part {name} took longer than {SECONDS // 60} minutes; what came before it is kept in "
+            f"{extent.work}, from where this goes on with --work {extent.work}"
+        ) from None
     found: Row = read_json(output)
     output.unlink()
     return found

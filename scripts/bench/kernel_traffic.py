@@ -4,14 +4,15 @@
         [--quick | --publish]
 
 The graphs are event 1000's by windows learnt above 0.3 GeV (3.0 M edges) and a simulated one of the
-size of Tripathy et al.'s CTD (0.33 M nodes, 6.9 M edges); they are kept under --work. Bytes are
+size of Tripathy et al.'s CTD (0.33 M nodes, 6.8 M edges); they are kept under --work. Bytes are
 counted from the kernels' own schedule (bigtrk/models/kernels/work.py), of the default model, with
 the L2 of an A100, the smallest of the three GPUs' (scripts/bench/memory_reads.py). Launches are
 those of a step in Triton's interpreter, beside which the operations of the node network and of the
 decoder are counted; atomics and spilled registers those of every kernel and option up to hidden
 128, compiled for compute capabilities 8.0, 9.0 and 10.0. Nothing is timed. The last line is one
 JSON object: the most launches of a layer's pass over its edges, the largest ratio of the bytes
-moved to those that must move, the atomic operations, the bytes spilled at hidden 128.
+moved to those that must move, the atomic operations, the bytes spilled at hidden 128. Other widths
+have their largest ratios in the result file (`other_widths`).
 """
 
 import argparse
@@ -21,6 +22,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -46,6 +49,10 @@ GRAPHS = (
 )
 QUICK = (Case("simulated, 2,000 hits", 200),)
 HIDDEN, TYPES = (64, 128), {"bf16": torch.bfloat16, "fp32": torch.float32}
+OTHER_WIDTHS = (
+    32,
+    256,
+)  # of which an L2 does not hold what programs of the backward pass use again
 COMPILED = (32, 64, 100, 128)
 Row = dict[str, Any]
 
@@ -74,12 +81,17 @@ def launches(graph: Graph, shape: Shape, at_work: int, l2_bytes: float) -> dict[
     }
 
 
-def rows_of(name: str, graph: Graph, registers: dict[tuple[int, str], int]) -> list[Row]:
+def rows_of(
+    name: str,
+    graph: Graph,
+    registers: dict[tuple[int, str], int],
+    widths: Sequence[int] = HIDDEN,
+) -> list[Row]:
     """Counts all launches on a graph. registers: those of a thread of the backward pass, by width
     and precision.
     """
     rows = []
-    for hidden, (precision, dtype) in itertools.product(HIDDEN, TYPES.items()):
+    for hidden, (precision, dtype) in itertools.product(widths, TYPES.items()):
         shape, warps = shape_of(hidden, dtype), schedule.tile(hidden, dtype).warps
         used = registers[hidden, precision]
         at_work = {sheet.name: sheet.programs_at_work(warps, used) for sheet in WHOLE_SHEETS}
@@ -145,13 +157,14 @@ def beside(parts: dict[str, list[str]]) -> dict[str, int]:
 
 def kernels(quick: bool) -> list[Row]:
     """Compiles every kernel and option up to hidden 128, or few of them."""
-    asked = itertools.product(
-        HIDDEN[-1:] if quick else COMPILED, CAPABILITIES[:1] if quick else CAPABILITIES
-    )
-    found: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="bigtrk-kernels-") as folder:
-        for hidden, capability in follow(list(asked), 1 if quick else 12, "compiled"):
-            found += compiled(every_case(hidden, capability), Path(folder))
+    widths, capabilities = (HIDDEN[-1:], CAPABILITIES[:1]) if quick else (COMPILED, CAPABILITIES)
+    asked = [every_case(*one) for one in itertools.product(widths, capabilities)]
+    with (
+        tempfile.TemporaryDirectory(prefix="bigtrk-kernels-") as folder,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        groups = pool.map(lambda cases: compiled(cases, Path(folder)), asked)
+        found = [one for group in follow(groups, len(asked), "compiled") for one in group]
     return [{key: value for key, value in one.items() if key != "sums"} for one in found]
 
 
@@ -160,7 +173,8 @@ def registers_of(found: list[Row]) -> dict[tuple[int, str], int]:
     these most programs are at work.
     """
     known: dict[tuple[int, str], int] = {}
-    for hidden, (precision, rows) in itertools.product(HIDDEN, zip(TYPES, ROWS, strict=True)):
+    widths = (*HIDDEN, *OTHER_WIDTHS)
+    for hidden, (precision, rows) in itertools.product(widths, zip(TYPES, ROWS, strict=True)):
         own = [
             one["registers"]
             for one in found
@@ -170,6 +184,15 @@ def registers_of(found: list[Row]) -> dict[tuple[int, str], int]:
         ]
         known[hidden, precision] = min(own, default=schedule.REGISTERS)
     return known
+
+
+def worst_ratios(rows: Sequence[Row]) -> dict[str, float]:
+    """Returns the largest ratio of any launch at each width and precision, as "fp32_h32"."""
+    found: dict[str, float] = {}
+    for row in rows:
+        name = f"{row['precision']}_h{row['hidden']}"
+        found[name] = max(row["ratio"], found.get(name, 0.0))
+    return found
 
 
 def table(rows: list[Row]) -> Table:
@@ -208,12 +231,14 @@ def main() -> None:
     results = Results("kernels", arguments)
     steps, found = started(), kernels(arguments.quick)
     rows: list[Row] = []
+    others: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bigtrk-traffic-") as folder:
         work = (arguments.work or Path(folder)).resolve()
         for case in QUICK if arguments.quick else GRAPHS:
             graph = graph_of(case, work)
             say(f"{case.name}: {graph.n_nodes:,} nodes, {graph.n_edges:,} edges")
             rows += rows_of(case.name, graph, registers_of(found))
+            others += rows_of(case.name, graph, registers_of(found), OTHER_WIDTHS)
     Screen(width=150).print(table(rows))
     results.write(
         summary(rows, steps, found),
@@ -221,6 +246,7 @@ def main() -> None:
         l2_megabytes=A100.l2_bytes / 1e6,
         data_sheets=[asdict(sheet) for sheet in WHOLE_SHEETS],
         rows=rows,
+        other_widths=worst_ratios(others),
         launches=[
             {"options": options, "edges": n, "ranges": of_edges(parts), "beside": beside(parts)}
             for options, n, parts in steps

@@ -42,6 +42,7 @@ def assert_good(found: list[dict[str, Any]], n: int) -> None:
 def test_kernels_compile_without_atomics_and_spills(tmp_path: Path, rows: str) -> None:
     cases: list[Case] = [("backward", 128, 2, ["encoded"], rows, 90, {})]
     cases += [(name, 64, 2, options, rows, 80, {}) for name, options in OPTIONS]
+    cases += [(name, 64, 3, ["encoded"], rows, 100, {}) for name in ("forward", "backward")]
     assert_good(compiled(cases, tmp_path), len(cases))
 
 
@@ -64,7 +65,13 @@ def test_what_is_tuned_fixes_no_order(tmp_path: Path, rows: str) -> None:
 @pytest.mark.parametrize("hidden", [32, 64, 100, 128, 256])
 def test_every_kernel_and_option(tmp_path: Path, hidden: int, capability: int) -> None:
     cases = every_case(hidden, capability)
-    assert_good(compiled(cases, tmp_path), len(cases))
+    found = compiled(cases, tmp_path)
+    assert_good(found, len(cases))
+    sums: dict[str, set[str]] = {}
+    for kernel in found:
+        one = str([kernel[key] for key in ("kernel", "layers", "options", "rows")])
+        sums.setdefault(one, set()).add(str(kernel["sums"]))
+    assert all(len(orders) == 1 for orders in sums.values()), "what is tuned fixes an order"
 
 
 class Noting:

@@ -113,6 +113,7 @@ def test_layers_wait_no_sooner_than_they_must(
     assert all(computed > 1 for computed in before) or recompute == "layer"
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are interpreted without a GPU")
 # Slow: the order is the same in both, and another takes another 15 s.
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("interpreted_bf16")

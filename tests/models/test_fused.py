@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("interpreted_bf16")]
 CASES = [
     *(Case(layers=layers, encoded=encoded) for layers in (1, 2, 3) for encoded in (True, False)),
     *(Case(hidden=hidden) for hidden in (6, 16, 33)),
+    Case(hidden=100, n_edges=17),
     *(Case(n_edges=n_edges, layers=3) for n_edges in (0, 1, 16, 17)),
     Case(n_edges=0, layers=1),
 ]
@@ -79,6 +80,7 @@ def test_many_edges_between_few_nodes(n_edges: int, n_nodes: int) -> None:
             Case(hidden, n_edges=200, layers=layers, dtype=torch.bfloat16)
             for hidden, layers in ((32, 1), (32, 2), (32, 3), (20, 2))
         ),
+        Case(16, n_edges=800, n_nodes=3, dtype=torch.bfloat16),
         *(
             pytest.param(Case(wide, n_edges=200, dtype=torch.bfloat16), marks=pytest.mark.slow)
             for wide in (64, 128)

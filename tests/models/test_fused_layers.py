@@ -131,21 +131,43 @@ def test_more_linear_layers_than_kernels_have_take_the_chunks(fused_everywhere: 
     assert max(found.errors(wanted).values()) <= FLOAT32
 
 
-@pytest.mark.parametrize("options", [{}, {"in_out": False, "concatenate": False}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"in_out": False, "concatenate": False},
+        {"pt_head": True, "shared_weights": True},
+    ],
+    ids=str,
+)
 def test_sectors_with_halo_have_the_whole_graphs_logits_and_gradients(
     fused_everywhere: list[str], options: dict[str, Any]
 ) -> None:
     graph = make_graph()
     whole = make_model(**options).double()
     wanted = results_of(whole, whole(*graph, len(graph[0]), no_exchange))
-    cut, model = Cut(graph), make_model(**options).to(DEVICE)
+    found = in_sectors(graph, make_model(**options))
+    assert max(found.errors(wanted).values()) <= FLOAT32
+    assert "backward" in fused_everywhere
+
+
+def test_sectors_in_bfloat16_are_at_most_twice_as_far_off_as_the_whole_graph() -> None:
+    graph, whole = make_graph(40, 300), make_model(hidden=20).double()
+    wanted = results_of(whole, whole(*graph, len(graph[0]), no_exchange))
+    at_once = results(make_model(hidden=20, precision="bf16"), torch.float32, 40, 300)
+    found = in_sectors(graph, make_model(hidden=20, precision="bf16"))
+    off, of_whole = (fsum(made.errors(wanted).values()) for made in (found, at_once))
+    assert 0 < off <= 2 * of_whole
+
+
+def in_sectors(graph: tuple[Tensor, Tensor, Tensor], model: InteractionGNN) -> Results:
+    """Computes a graph in the sectors of a cut."""
+    cut, model = Cut(graph), model.to(DEVICE)
     sectors = [
         SectorInputs(x.float().to(DEVICE), features.float().to(DEVICE), ends.to(DEVICE), n_owned)
         for x, features, ends, n_owned in cut.sectors
     ]
-    found = results_of(model, cut.merged(model(sectors, cut.exchange)))
-    assert max(found.errors(wanted).values()) <= FLOAT32
-    assert "backward" in fused_everywhere
+    return results_of(model, cut.merged(model(sectors, cut.exchange)))
 
 
 @pytest.mark.parametrize("n_nodes", [0, 5])

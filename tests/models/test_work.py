@@ -76,6 +76,18 @@ def test_programs_write_and_read_their_parts_of_the_gradients() -> None:
     assert backward.moved - backward.least == parts + kept - (3 * 64 + 1) * 64 * 4
 
 
+@pytest.mark.parametrize(("hidden", "stays"), [(64, True), (128, True), (129, False), (256, False)])
+def test_what_an_l2_does_not_hold_is_moved_each_time(hidden: int, stays: bool) -> None:
+    """Each weight's gradient reads both of its factors once for each 64 rows of its squares."""
+    n_edges, row = 3_000_000, hidden * 2
+    backward = Shape(hidden, 2, 2, torch.bfloat16).backward(
+        n_edges, Ends(Reads(0, 0), Reads(0, 0)), given=True
+    )
+    factors = n_edges * 3 * 2 * -(-hidden // 64) * row
+    assert (backward.again > factors) is stays
+    assert (backward.moved - backward.least > factors) is not stays
+
+
 @pytest.mark.parametrize("hidden", [16, 32, 64, 100, 128, 256])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_blocks_are_whole_tiles(hidden: int, dtype: torch.dtype) -> None:

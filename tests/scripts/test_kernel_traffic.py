@@ -13,7 +13,7 @@ from bigtrk.disk.files import read_json
 from bigtrk.models.kernels import schedule
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Reads
-from scripts.bench.kernel_traffic import beside, rows_of, summary
+from scripts.bench.kernel_traffic import beside, rows_of, summary, worst_ratios
 from scripts.bench.memory_reads import Graph, reads, shape_of
 from scripts.docs.tables import gpu_tables
 from scripts.results import CHECKOUT, RESULTS
@@ -89,6 +89,9 @@ def test_no_launch_moves_less_than_it_must() -> None:
     registers = {(hidden, name): 255 for hidden in (64, 128) for name in ("bf16", "fp32")}
     rows = rows_of("drawn", graph(), registers)
     assert len(rows) == 4 * 5
+    known = {f"{name}_h{hidden}" for hidden, name in registers}
+    assert worst_ratios(rows).keys() == known
+    assert max(worst_ratios(rows).values()) == max(row["ratio"] for row in rows)
     assert all(row["ratio_half_the_l2"] >= row["ratio"] >= 1 for row in rows)
     compiled = [
         {"hidden": 128, "spilled": 3, "atomics": ["atom.add.f32"]},
@@ -110,6 +113,13 @@ def test_no_launch_moves_less_than_it_must() -> None:
     table = gpu_tables.kernels({"rows": rows, "data_sheets": [{"name": "A100"}]})
     assert len(table.rows) == 10
     assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_the_published_counts_are_within_their_bounds() -> None:
+    found = read_json(CHECKOUT / RESULTS / "kernels.json")["summary"]
+    assert found["launches_per_layer_and_pass"] <= 4
+    assert 1 <= found["traffic_ratio"] <= 1.5
+    assert found["float_atomics"] == found["spills_h128"] == 0
 
 
 def test_the_published_data_sheets_are_those_of_the_code() -> None:

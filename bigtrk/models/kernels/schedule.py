@@ -10,9 +10,10 @@ import torch
 
 WIDEST, MOST_LAYERS = 256, 3
 # Of a stream of edges in a block of the backward pass, whose program reads and writes it several
-# times: up to hidden 128 the L2 of an A100 and of an H100 holds what all programs at work so use
-# (docs/results/kernels.json), which are the more the narrower the rows.
-BLOCK_BYTES, BLOCK_ROWS = 2**15, 128
+# times: with two layers of hidden 64 or 128 the L2 of an A100 and of an H100 holds what programs at
+# work so use, which are the more the narrower the rows (docs/results/kernels.json, which has other
+# widths, too).
+BLOCK_BYTES, BLOCK_ROWS, WIDEST_IN_L2 = 2**15, 128, 128
 # Their programs times the rows' width: enough for every GPU of today, and their partial sums of
 # the weights' gradients stay a few hundred MB.
 PROGRAMS = 2**16

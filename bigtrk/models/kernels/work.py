@@ -4,7 +4,7 @@ Three counts of bytes: `least` has each stream of edges, index, row of a node, w
 once. `moved` has what programs read from memory and write to it: rows of nodes as their blocks read
 them (`Reads`), and partial sums. `again` is what a program reads and writes of its own block after
 the first time. That stays in a GPU's L2 where this holds the blocks of all programs at work
-(`block_bytes`), and is moved too where it does not.
+(`block_bytes`); of rows too wide for that it is among what is moved.
 
 Operations are those of matrix products at the rows' own width, though programs compute them up to
 the next power of two.
@@ -120,13 +120,12 @@ class Shape:
         # At the end the L2 writes back what programs kept of their last blocks.
         scratch = programs * (self.weights + min(block, n_edges) * kept * (self.row + _SUM))
         products = given + self.inputs + max(0, self.layers - 2) + 2 * kept + self.inputs
-        return self._work(
-            "backward",
-            n_edges * products,
-            streams + self.weights + tables * ends.distinct * self.row,
-            streams + scratch + tables * ends.moved * self.row,
-            self._again(n_edges, programs, block),
-        )
+        least = streams + self.weights + tables * ends.distinct * self.row
+        moved = streams + scratch + tables * ends.moved * self.row
+        again = self._again(n_edges, programs, block)
+        if self.hidden > schedule.WIDEST_IN_L2:
+            moved, again = moved + again, 0.0
+        return self._work("backward", n_edges * products, least, moved, again)
 
     def _again(self, n_edges: int, programs: int, block: int) -> float:
         """Counts what programs read and write of their blocks after the first time."""
