@@ -31,9 +31,10 @@ _EDGE_BYTES_ON_DEVICE = 16 + 8
 # What merging stored sectors takes of an edge beside the sectors and what they become: rows, ends,
 # their owners and orders, and joined features.
 _MERGED_EDGE_BYTES = 100
-# What the C library's heap keeps between the small tensors of sectors, at most, and as a share of
-# what a pass needs, which was not fitted: 7 runs of hidden 48 and 64 took 20 to 92 MiB more than is
-# counted, those of hidden 16 nothing. With tensors of 128 KiB and more from the system there would
+# What the C library's heap keeps between the small tensors of sectors, and of events whose edges
+# make no tensor that comes from the system, at most, and as a share of what a pass needs, which was
+# not fitted: 7 runs of hidden 48 and 64 took 20 to 92 MiB more than is counted, those of hidden 16
+# nothing. With tensors of 128 KiB and more from the system there would
 # be less of it (13 of 87 MiB were left, and 6 of 64), but steps would take up to 1.6 times as long.
 _HEAP_PIECES, _HEAP_SHARE = 30 * 2**20, 0.25
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
@@ -164,7 +165,8 @@ class CostModel:
             saved = min(saved, peak)
         held = self.sharding.held(count.weights, self.machine.shared)
         without = max(BYTES * held.after, self._checkpoint_bytes(count))
-        in_heap = parts > 1 and self.machine.shared
+        is_small = self._row_bytes(count) * size.edges < HUGE_PAGE
+        in_heap = self.machine.shared and (parts > 1 or is_small)
         pieces = min(_HEAP_PIECES, _HEAP_SHARE * peak) if in_heap else 0.0
         return Memory(
             process=self._process_bytes(),
