@@ -203,6 +203,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         assert log.name == "train.log"
         seen.append(" ".join(command).partition("train.py ")[2])
 
+    monkeypatch.setattr(user_code, "_allowed", set())  # other tests of this process name code
     monkeypatch.setattr(running, "train_logged", note)
     monkeypatch.setattr(running, "SeriesReport", lambda _: Report())
     return seen
@@ -226,10 +227,7 @@ def checkpoint(run: Path, epochs_done: int, ended: End | None = None) -> None:
     commit(root, written)
 
 
-def test_series_is_taken_up_where_it_ended(
-    plan: Plan, tmp_path: Path, commands: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(user_code, "_allowed", set())  # other tests of this process name code
+def test_series_is_taken_up_where_it_ended(plan: Plan, tmp_path: Path, commands: list[str]) -> None:
     series = plan(ranks="1,2,3")
     open_series(series)
     done, begun, lost = (tmp_path / "out" / f"ranks000{n}-1" for n in (1, 2, 3))
