@@ -15,6 +15,7 @@ import torch
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, read_manifest
+from bigtrk.heap import keep_freed_memory
 from partition.metis import check_parts
 from partition.one_event import CutSettings, check_size, cut_event, is_done
 
@@ -86,6 +87,7 @@ def cut_events(
     if workers > 1:
         yield from _in_processes(graphs, out, events, settings, workers)
         return
+    keep_freed_memory()
     for event in events:
         with _one_thread():
             yield _tried(event, partial(cut_event, graphs, out, event, settings))
@@ -107,8 +109,7 @@ def _in_processes(
     pool = ProcessPoolExecutor(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=torch.set_num_threads,
-        initargs=(1,),
+        initializer=_start_worker,
     )
     jobs: dict[Any, str] = {
         pool.submit(cut_event, graphs, out, event, settings): event for event in events
@@ -123,6 +124,11 @@ def _in_processes(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _start_worker() -> None:
+    torch.set_num_threads(1)
+    keep_freed_memory()
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """A rank's part of its host: cores and memory."""
 
-import ctypes
 import os
 from collections.abc import Mapping
 
 import torch
 
+from bigtrk.heap import tune_heap
 from bigtrk.machine import memory_bytes
 from bigtrk.parallel.ranks import Ranks
 
@@ -17,7 +17,7 @@ HEAP_KEPT = 256 * 2**20  # bytes freed at the heap's end that are kept for small
 # deterministic mode.
 _ONE_ORDER = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 _HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
-# Of mallopt(3), with the variable that sets the same: glibc alone knows what a user's says.
+# Parameters of mallopt(3), by the variable that sets the same.
 _LIMITS = {"MALLOC_MMAP_THRESHOLD_": (-3, HUGE_PAGE), "MALLOC_TRIM_THRESHOLD_": (-1, HEAP_KEPT)}
 _ARENA_MAX = -8
 
@@ -81,7 +81,7 @@ def configure_allocator() -> None:
     """
     os.environ.setdefault(_HUGE_PAGES, "1")  # torch reads it at its first allocation
     for variable, (parameter, n_bytes) in _LIMITS.items():
-        _tune_heap(variable, parameter, n_bytes)
+        tune_heap(variable, parameter, n_bytes)
 
 
 def share_heap() -> None:
@@ -92,13 +92,7 @@ def share_heap() -> None:
     (by hand), whose samplers wait for each other then: do not call it there. Call it before there
     are threads: those that have a heap keep it. MALLOC_ARENA_MAX in the user's environment wins.
     """
-    _tune_heap("MALLOC_ARENA_MAX", _ARENA_MAX, 1)
-
-
-def _tune_heap(variable: str, parameter: int, value: int) -> None:
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and variable not in os.environ:
-        mallopt(parameter, value)
+    tune_heap("MALLOC_ARENA_MAX", _ARENA_MAX, 1)
 
 
 def memory_of_rank(ranks: Ranks) -> float:
