@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import torch
 
-from bigtrk.heap import tune_heap
+from bigtrk.heap import ARENAS, MMAP, TRIM, tune_heap
 from bigtrk.machine import memory_bytes
 from bigtrk.parallel.ranks import Ranks
 
@@ -17,9 +17,6 @@ HEAP_KEPT = 256 * 2**20  # bytes freed at the heap's end that are kept for small
 # deterministic mode.
 _ONE_ORDER = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 _HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
-# Parameters of mallopt(3), by the variable that sets the same.
-_LIMITS = {"MALLOC_MMAP_THRESHOLD_": (-3, HUGE_PAGE), "MALLOC_TRIM_THRESHOLD_": (-1, HEAP_KEPT)}
-_ARENA_MAX = -8
 
 
 def configure_process(ranks: Ranks) -> None:
@@ -80,8 +77,8 @@ def configure_allocator() -> None:
     Settings in the user's environment win.
     """
     os.environ.setdefault(_HUGE_PAGES, "1")  # torch reads it at its first allocation
-    for variable, (parameter, n_bytes) in _LIMITS.items():
-        tune_heap(variable, parameter, n_bytes)
+    tune_heap(MMAP, HUGE_PAGE)
+    tune_heap(TRIM, HEAP_KEPT)
 
 
 def share_heap() -> None:
@@ -92,7 +89,7 @@ def share_heap() -> None:
     (by hand), whose samplers wait for each other then: do not call it there. Call it before there
     are threads: those that have a heap keep it. MALLOC_ARENA_MAX in the user's environment wins.
     """
-    tune_heap("MALLOC_ARENA_MAX", _ARENA_MAX, 1)
+    tune_heap(ARENAS, 1)
 
 
 def memory_of_rank(ranks: Ranks) -> float:

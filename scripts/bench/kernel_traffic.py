@@ -49,10 +49,8 @@ GRAPHS = (
 )
 QUICK = (Case("simulated, 2,000 hits", 200),)
 HIDDEN, TYPES = (64, 128), {"bf16": torch.bfloat16, "fp32": torch.float32}
-OTHER_WIDTHS = (
-    32,
-    256,
-)  # of which an L2 does not hold what programs of the backward pass use again
+# Widths at which an L2 may not hold what programs of the backward pass use again.
+OTHER_WIDTHS = (32, 256)
 COMPILED = (32, 64, 100, 128)
 Row = dict[str, Any]
 
@@ -170,7 +168,7 @@ def kernels(quick: bool) -> list[Row]:
 
 def registers_of(found: list[Row]) -> dict[tuple[int, str], int]:
     """Returns the fewest registers of a thread of the backward pass, by width and precision: with
-    these most programs are at work.
+    these most programs are at work. Of widths that are not compiled it is all that a thread has.
     """
     known: dict[tuple[int, str], int] = {}
     widths = (*HIDDEN, *OTHER_WIDTHS)

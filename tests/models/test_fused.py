@@ -71,7 +71,6 @@ def test_many_edges_between_few_nodes(n_edges: int, n_nodes: int) -> None:
     assert max(errors.values()) < 1e-5, errors
 
 
-# Slow: so much is interpreted.
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
     "case",
@@ -81,7 +80,7 @@ def test_many_edges_between_few_nodes(n_edges: int, n_nodes: int) -> None:
             for hidden, layers in ((32, 1), (32, 2), (32, 3), (20, 2))
         ),
         Case(16, n_edges=800, n_nodes=3, dtype=torch.bfloat16),
-        *(
+        *(  # slow: so much is interpreted
             pytest.param(Case(wide, n_edges=200, dtype=torch.bfloat16), marks=pytest.mark.slow)
             for wide in (64, 128)
         ),

@@ -119,7 +119,8 @@ ENGINES = tuple(
     for engine in ("ddp", "fsdp2", "zero1", "zero3")
     for hidden, layers in ((32, 2), (32, 8), (256, 4))
 )
-# Ranks that are more than the cores.
+# Measured with as many ranks as cores (at most 4), and with twice as many where these are more than
+# the cores.
 CROWD = tuple(
     _case(name, 64, recompute, precision)
     for name, recompute in (("interaction", "chunk"), ("attention", "layer"), ("mlp", "none"))
