@@ -34,8 +34,8 @@ _MERGED_EDGE_BYTES = 100
 # What the C library's heap keeps between the small tensors of sectors, and of events whose edges
 # make no tensor that comes from the system, at most, and as a share of what a pass needs, which was
 # not fitted: 7 runs of hidden 48 and 64 took 20 to 92 MiB more than is counted, those of hidden 16
-# nothing. With tensors of 128 KiB and more from the system there would
-# be less of it (13 of 87 MiB were left, and 6 of 64), but steps would take up to 1.6 times as long.
+# nothing. With tensors of 128 KiB and more from the system there would be less of it (13 of 87 MiB
+# were left, and 6 of 64), but steps would take up to 1.6 times as long.
 _HEAP_PIECES, _HEAP_SHARE = 30 * 2**20, 0.25
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
@@ -140,8 +140,8 @@ class CostModel:
         without = self._without_edges_away(event, parts, ranks, inputs_away=True).total + 1
         room = max(0.0, math.floor(self.spills_beyond) - without)
         tensor = self._row_bytes(self.footprint(cut=parts > 1)) * event.sector(parts).edges
-        kept = room - room % tensor  # a tensor is in memory or in a file
-        return max(0.0, self.away_bytes(event, parts, ranks) - kept)
+        # A tensor is in memory or in a file.
+        return max(0.0, self.away_bytes(event, parts, ranks) - (room - room % tensor))
 
     def _row_bytes(self, count: Footprint) -> int:
         """Returns the bytes of an edge, or a node, between layers."""
@@ -165,9 +165,8 @@ class CostModel:
             saved = min(saved, peak)
         held = self.sharding.held(count.weights, self.machine.shared)
         without = max(BYTES * held.after, self._checkpoint_bytes(count))
-        is_small = self._row_bytes(count) * size.edges < HUGE_PAGE
-        in_heap = self.machine.shared and (parts > 1 or is_small)
-        pieces = min(_HEAP_PIECES, _HEAP_SHARE * peak) if in_heap else 0.0
+        small = parts > 1 or self._row_bytes(count) * size.edges < HUGE_PAGE
+        pieces = self.machine.shared * small * min(_HEAP_PIECES, _HEAP_SHARE * peak)
         return Memory(
             process=self._process_bytes(),
             parameters=BYTES * held.parameters,
@@ -253,8 +252,7 @@ class CostModel:
 
     def _fresh_bytes(self, count: Footprint, sizes: Columns) -> float:
         """Counts the bytes of tensors that are large enough to come from the system."""
-        is_large = sizes[:3] * self._row_bytes(count) >= HUGE_PAGE
-        return float((count.fresh * sizes)[:3] @ is_large)
+        return float((count.fresh * sizes)[:3] @ (sizes[:3] * self._row_bytes(count) >= HUGE_PAGE))
 
     def _operations(self, count: Footprint, sizes: Columns) -> float:
         """Counts operations; the last chunk of rows starts as many as a full one."""

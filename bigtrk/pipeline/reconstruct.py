@@ -19,7 +19,7 @@ from bigtrk.pipeline.sharing.track_making import TrackMaker
 from bigtrk.pipeline.stages import load_pipeline
 from bigtrk.pipeline.tracks_folder import TracksMade
 from bigtrk.tracks.builders.builder import TrackBuilder
-from bigtrk.training.steps.spill import Scored, SpillFolder, spill_scoring
+from bigtrk.training.steps.spill import HeldSectors, SpillFolder, spill_scoring
 
 
 def reconstruct_folder(
@@ -101,7 +101,7 @@ def infer_folder(
     records = {name: folder.record(name) for name in folder.events}
     if spill and records:
         most = options.max_edges or math.inf
-        scored = {name: Scored(min(one["edges"], most)) for name, one in records.items()}
+        scored = {name: HeldSectors(min(one["edges"], most)) for name, one in records.items()}
         together(lambda: spill_scoring(scorer.model, spill, ranks, scored))
     sizes = {name: record["nodes"] + record["edges"] for name, record in records.items()}
     return fill_tracks(out, sizes, maker, "making tracks", ranks)

@@ -110,8 +110,7 @@ def _fit(
     with traced("building the model"):
         model = first_model(configuration, ranks, resume)
     together(lambda: _check(configuration, ranks, events))
-    several = takes_several(model, configuration)
-    scoring = scoring_router(events.validation, ranks.world_size, several)
+    scoring = _scoring(configuration, ranks, events, model)
     steps, files = _steps(configuration, ranks, events, model, scoring)
     if found:
         check_place(found, steps.per_epoch)
@@ -152,14 +151,31 @@ def _fit(
         )
         _begin(trainer, found)
         _train_within_memory(trainer, folder, record)
+    _check_ended(trainer, stop, folder)
+    with traced("writing the model"):
+        _save_model(trainer, folder, lock, described)
+    return folder
+
+
+def _scoring(
+    configuration: Configuration, ranks: Ranks, events: Events, model: nn.Module
+) -> Router:
+    """Makes the router of validation."""
+    several = takes_several(model, configuration)
+    return scoring_router(events.validation, ranks.world_size, several)
+
+
+def _check_ended(trainer: Trainer, stop: StopRequest, folder: Path) -> None:
+    """Says how to go on with a training that was stopped.
+
+    Raises:
+        StoppedError: it was.
+    """
     if trainer.stopped:
         raise StoppedError(
             f"{stop.agreed_reason()}: stopped after step {trainer.step}, saved; continue with "
             f"--resume {folder}"
         )
-    with traced("writing the model"):
-        _save_model(trainer, folder, lock, described)
-    return folder
 
 
 def _check(configuration: Configuration, ranks: Ranks, events: Events) -> None:

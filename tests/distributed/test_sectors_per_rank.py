@@ -115,9 +115,13 @@ def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
 
 
 def validation(run: Path) -> list[float]:
-    """Returns the validation loss and AUC of a run's epochs."""
-    found = [epoch.validation for epoch in read_run(run).epochs]
-    return [value for one in found if one for value in (one.loss, one.auc) if value is not None]
+    """Returns the validation losses of a run's three epochs. Its AUC counts pairs of edges: with
+    ZeRO-3 rounding turned one of them, which is 6e-5 of it.
+    """
+    found = [epoch.validation.loss for epoch in read_run(run).epochs if epoch.validation]
+    known = [loss for loss in found if loss is not None]
+    assert len(known) == 3
+    return known
 
 
 @pytest.fixture(scope="module")
@@ -158,9 +162,9 @@ def test_a_run_in_all_stored_sectors_is_that_on_whole_graphs(
 def test_three_ranks_that_score_one_or_two_of_five_sectors_score_the_whole_graph(
     done: Done, whole: list[float], name: str
 ) -> None:
-    run = done.folder / name
-    assert losses(run) == pytest.approx(whole, rel=1e-4)
-    assert validation(run) == pytest.approx(validation(done.folder / "whole"), rel=1e-4)
+    run, wanted = done.folder / name, done.folder / "whole"
+    assert losses(run) == pytest.approx(whole, rel=1e-5)
+    assert validation(run) == pytest.approx(validation(wanted), rel=1e-5)
 
 
 def test_it_goes_on_in_mid_epoch_on_other_ranks(done: Done, whole: list[float]) -> None:

@@ -1,4 +1,4 @@
-"""What the Triton kernels become when they are compiled for GPUs, without one."""
+"""Compiles the Triton kernels for GPUs, without one, and says what they become."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What launches are said to compute and move, against the tensors and products of plain passes."""
+"""Launches compute and move what the tensors and products of plain passes tell."""
 
 import pytest
 import torch

@@ -172,7 +172,7 @@ def test_warm_ups_measure_ranks_of_their_own_and_their_link() -> None:
 def test_ranks_that_take_turns_are_compared_with_the_same_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In seconds that no rates tell: the host may be slower than when these were measured."""
+    """Whatever the rates tell: the host may be slower than when these were measured."""
     seconds = {("each", 2): 3.0, ("first", 2): 2.4, ("each", 4): 6.9}
 
     def as_measured(cases: Sequence[Case], ranks: int) -> Measured:

@@ -1,4 +1,4 @@
-"""What a launch of each fused kernel computes and moves, counted from its own schedule.
+"""Counts what a launch of each fused kernel computes and moves, from its own schedule.
 
 Three counts of bytes: `least` has each stream of edges, index, row of a node, weight and result
 once. `moved` has what programs read from memory and write to it: rows of nodes as their blocks read

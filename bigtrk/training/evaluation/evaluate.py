@@ -38,7 +38,7 @@ from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.run_folder import run_of
 from bigtrk.training.settings import TrainingSettings
 from bigtrk.training.steps.routers import scoring_router, takes_several
-from bigtrk.training.steps.spill import LaidEvents, SpillFolder, scored_edges, spill_scoring
+from bigtrk.training.steps.spill import LaidEvents, SpillFolder, held_sectors, spill_scoring
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def evaluate_run(
     several = takes_several(evaluated.model, configuration)
     router = scoring_router(sources, ranks.world_size, several)
     if spill:
-        sizes = scored_edges(LaidEvents(sources, router))
+        sizes = held_sectors(LaidEvents(sources, router))
         together(lambda: spill_scoring(evaluated.model, spill, ranks, sizes))
     world = make_world(ranks, router.num_ranks)
     maker = together(lambda: BatchMaker(configuration, world, evaluated.measured))

@@ -135,23 +135,23 @@ def _folder_of(settings: TrainingSettings) -> SpillFolder:
     return SpillFolder(settings.spill, settings.spill_to_network, "training.spill", allowance)
 
 
-class Scored(NamedTuple):
-    """What a rank scores of an event at once: so many sectors of at most so many edges."""
+class HeldSectors(NamedTuple):
+    """Counts the sectors of an event that a rank scores at once, and the most edges of one."""
 
     edges: float
     sectors: int = 1
 
 
-def scored_edges(events: LaidEvents) -> dict[str, Scored]:
+def held_sectors(events: LaidEvents) -> dict[str, HeldSectors]:
     """Returns the most that a rank scores of each event, by the event's name."""
     return {
-        source.name: Scored(source.size.sector(cut.parts).edges, cut.most_on_a_rank)
+        source.name: HeldSectors(source.size.sector(cut.parts).edges, cut.most_on_a_rank)
         for source, cut in events.cuts()
     }
 
 
 def spill_scoring(
-    model: nn.Module, folder: SpillFolder, ranks: Ranks, scored: Mapping[str, Scored]
+    model: nn.Module, folder: SpillFolder, ranks: Ranks, scored: Mapping[str, HeldSectors]
 ) -> None:
     """Has the edges of a model that scores kept in files of `folder` where half of the rank's
     memory has no room for them: the scored graph is beside.

@@ -25,13 +25,13 @@ from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import routers, spill
 from bigtrk.training.steps.spill import (
+    HeldSectors,
     LaidEvents,
     Need,
-    Scored,
     SpillFolder,
     check_folder,
+    held_sectors,
     open_spill,
-    scored_edges,
     spill_edges,
     spill_scoring,
 )
@@ -159,8 +159,8 @@ def test_a_rank_has_the_edges_of_all_its_sectors_in_files(
     source: Any = SimpleNamespace(name="event", parts=4, size=EventSize(1_000, 40_000, stored=4))
     edges = source.size.sector(4).edges
     routers = [Router([{Cut(4, ranks): 1.0}], ranks) for ranks in (4, 3, 2, 1)]
-    scored = [scored_edges(LaidEvents([source], router)) for router in routers]
-    assert [one["event"] for one in scored] == [Scored(edges, n) for n in (1, 2, 2, 4)]
+    scored = [held_sectors(LaidEvents([source], router)) for router in routers]
+    assert [one["event"] for one in scored] == [HeldSectors(edges, n) for n in (1, 2, 2, 4)]
     model = InteractionGNNConfig(hidden=64).build(4, 6, pt_head=False)
     tensor, asked = edges * 64 * 4, (SpillFolder(tmp_path), discover())
     monkeypatch.setattr(spill, "memory_of_rank", lambda _: 2 * 1.5 * tensor)  # room for one
@@ -207,14 +207,14 @@ def test_training_on_a_network_takes_a_setting(
 def test_only_models_that_keep_edges_score_with_files(tmp_path: Path) -> None:
     model = EdgeMLPConfig().build(4, 6, pt_head=False)
     with pytest.raises(InputError, match="--spill: only the Interaction GNN keeps edges"):
-        spill_scoring(model, SpillFolder(tmp_path), discover(), {"event": Scored(1000)})
+        spill_scoring(model, SpillFolder(tmp_path), discover(), {"event": HeldSectors(1000)})
 
 
 def test_accelerators_are_told_of_their_host_s_memory(tmp_path: Path) -> None:
     ranks: Any = SimpleNamespace(device=torch.device("cuda"))
     model, told = InteractionGNNConfig().build(4, 6, pt_head=False), "not of cuda; .*=offload"
     with pytest.raises(InputError, match=f"--spill: .*{told}"):
-        spill_scoring(model, SpillFolder(tmp_path), ranks, {"event": Scored(1000)})
+        spill_scoring(model, SpillFolder(tmp_path), ranks, {"event": HeldSectors(1000)})
     configuration = Configuration.model_validate({"training": {"spill": tmp_path}})
     with pytest.raises(InputError, match=rf"training\.spill: .*{told}"):
         spill_edges(model, configuration, ranks, NONE, NONE)
@@ -234,7 +234,7 @@ def test_scores_are_the_same_with_edges_in_just_the_space_that_is_asked_for(
     given = x.float(), edge_features.float(), edge_index, len(x), no_exchange
     # Half of it has room for one tensor in bfloat16, and for none in float32.
     monkeypatch.setattr(spill, "memory_of_rank", lambda _: 2 * 400_000.0)
-    asked = SpillFolder(tmp_path), discover(), {"event": Scored(n_edges)}
+    asked = SpillFolder(tmp_path), discover(), {"event": HeldSectors(n_edges)}
     with torch.no_grad():
         expected = model(*given)
         spill_scoring(model, *asked)
