@@ -40,6 +40,9 @@ WAYS = ("model.recompute=none", "model.recompute=layer", "model.recompute=chunk"
 # and candidates differ by less of it than has to be left free.
 FEWEST, MOST = 2_000, 6_000
 DOUBTLESS = 1.5  # times the limit: no prediction was ever that far off
+# Layouts that are predicted to fit the least limit: the choice, the eight rivals that a draw has at
+# least, and one more, which may not fit after all.
+FITTING = 10
 AS_STORED = "training.routing=stored"
 # A rival that keeps all in memory is trained, whatever is predicted of its memory.
 IN_MEMORY = ("training.spill=null", "training.memory_gib=1000")
@@ -154,12 +157,15 @@ class Bench:
 
     @cached_property
     def limit_gib(self) -> float:
-        """Returns the memory of each rank."""
+        """Returns the memory of each rank, between what FITTING layouts need and the most that any
+        does.
+        """
         answer = self._ask(1000.0)
-        share = answer["budget_bytes"] / answer["memory_bytes"]
-        needed = [row["memory"] for row in answer["candidates"]]
-        enough = Limit(0.0, share)
-        low, high = (np.log(enough.enough_gib(n_bytes)) for n_bytes in (min(needed), max(needed)))
+        enough = Limit(0.0, answer["budget_bytes"] / answer["memory_bytes"])
+        laid = {(one.way, *self._laid(one)) for one in RIVALS if not one.spills}
+        least = sorted(n_bytes for *_, n_bytes in laid)[:FITTING][-1]
+        most = max(least, *(row["memory"] for row in answer["candidates"]))
+        low, high = (np.log(enough.enough_gib(n_bytes)) for n_bytes in (least, most))
         return round(float(np.exp(low + self.draw.place * (high - low))) + 0.001, 3)
 
     @cached_property
@@ -211,16 +217,23 @@ class Bench:
 
     def _settings(self, rival: Rival) -> list[str]:
         data = f"data.train=[{self.stored(rival.sectors)}]"
-        budget_gib = self.answer["budget_bytes"] / GIB
-        files = (f"training.spill={self.files}", f"training.memory_gib={budget_gib}")
-        memory = files if rival.spills else IN_MEMORY
+        memory = self._with_files() if rival.spills else IN_MEMORY
         return [*self.draw.settings, data, rival.way, AS_STORED, *memory]
+
+    def _with_files(self) -> tuple[str, str]:
+        budget_gib = self.answer["budget_bytes"] / GIB
+        return f"training.spill={self.files}", f"training.memory_gib={budget_gib}"
 
     def _layout(self, rival: Rival) -> Cut | None:
         """Returns how a rival lays out its largest event, unless it surely does not fit."""
+        layout, n_bytes = self._laid(rival)
+        return layout if n_bytes <= DOUBTLESS * self.limit_gib * GIB else None
+
+    def _laid(self, rival: Rival) -> tuple[Cut, float]:
+        """Returns how a rival lays out its largest event in memory, and the bytes it then needs."""
         cuts, largest = self._cuts(rival, float("inf"))
         layout = next(iter(cuts.fitting(largest)))
-        return layout if cuts.needed(largest, layout) <= DOUBTLESS * self.limit_gib * GIB else None
+        return layout, cuts.needed(largest, layout)
 
     def _spilled_layout(self, rival: Rival) -> Cut | None:
         """Returns how a rival lays out its largest event, if it fits with edges in files alone."""

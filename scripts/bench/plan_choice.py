@@ -4,19 +4,20 @@
         [--output FILE] [--publish]
 
 Each draw is of simulated events (25 k to 140 k edges), 1 to 4 ranks, a model, a number of events
-per step, and a limit of memory between what the predictions need least and most. The command that
-is chosen trains three steps, and so does every rival: each recomputation, and `chunk` with edges in
-files beyond that memory, with the events stored in 1, 2, 4 and 8 sectors. Each rank of a run is in
-a control group of its own with the limit. Rivals that lay out an event alike are run once; those
-that are predicted to take more than 1.5 times the limit, and what is the choice itself, are not.
-The seconds of a run are those of its median step after the first. Rivals, and what the choice
-tries, are forks of a process that has imported what a training needs (forked_ranks.py), by whose
-memory the limit is lower for them. Where a rival was faster by more than a tenth, it and the choice
-are run once more as programs of their own, and the smaller seconds of each count, if it fits.
+per step, and a limit of memory within which at least eight rivals are predicted to fit beside the
+choice. The command that is chosen trains three steps, and so does every rival: each recomputation,
+and `chunk` with edges in files beyond that memory, with the events stored in 1, 2, 4 and 8 sectors.
+Each rank of a run is in a control group of its own with the limit. Rivals that lay out an event
+alike are run once; those that are predicted to take more than 1.5 times the limit, and what is the
+choice itself, are not. The seconds of a run are those of its median step after the first. Rivals,
+and what the choice tries, are forks of a process that has imported what a training needs
+(forked_ranks.py), by whose memory the limit is lower for them. Where a rival was faster by more
+than a tenth, it and the choice are run once more as programs of their own, and the smaller seconds
+of each count, if it fits.
 
 With --work what was measured is kept, and a script that is started again goes on from there. The
 last line is one JSON object: the number of draws, how often the choice ran out of memory, and how
-often it was within 10 % of the fastest.
+often it was within 10 % of the fastest. `fewest_rivals` of the file is how many fitted at least.
 """
 
 import argparse
@@ -103,16 +104,21 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
     }
 
 
+def fitted(row: dict[str, Any]) -> int:
+    """Counts the rivals of a draw that fitted."""
+    return sum(not run["out_of_memory"] for name, run in row["runs"].items() if name != CHOICE)
+
+
 def told(row: dict[str, Any]) -> str:
     """Writes a row as one line."""
     outcome = "out of memory" if row["seconds"] is None else f"{row['seconds']:.2f} s a step"
     ratio = "" if row["ratio"] is None else f", {row['ratio']:.2f} times the fastest"
     settings = " ".join(f"{key}={value}" for key, value in row["choice"]["settings"].items())
-    fitted = sum(not run["out_of_memory"] for run in row["runs"].values())
     return (
         f"draw {row['number'] + 1}: {row['edges']:,} edges, hidden {row['hidden']}, "
         f"{row['ranks']} rank(s) of {row['limit_gib']:.2f} GiB: {settings} in "
-        f"{row['choice']['parts']} sectors: {outcome}{ratio}; {fitted} of {len(row['runs'])} fitted"
+        f"{row['choice']['parts']} sectors: {outcome}{ratio}; "
+        f"{fitted(row)} of {len(row['runs']) - 1} rivals fitted"
     )
 
 
@@ -156,9 +162,9 @@ def measure(arguments: argparse.Namespace) -> None:
             bench = Bench(draw, work / f"draw-{draw.number}", calibration, forks)
             rows.append(measured_draw(bench))
             say(told(rows[-1]))
-    results.write(
-        summary(rows), seed=arguments.seed, load=load, modules_bytes=forks.modules, draws=rows
-    )
+    facts = {"seed": arguments.seed, "load": load, "modules_bytes": forks.modules}
+    facts["fewest_rivals"] = min(map(fitted, rows))
+    results.write(summary(rows), **facts, draws=rows)
 
 
 def main() -> None:
