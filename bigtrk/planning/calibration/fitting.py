@@ -19,6 +19,7 @@ from bigtrk.cost.rates import (
     Rates,
 )
 from bigtrk.planning.calibration.least_squares import non_negative
+from bigtrk.planning.calibration.smoothing import smoothed
 from bigtrk.planning.calibration.warmup_cases import Case
 from bigtrk.training.costs import make_cost
 
@@ -65,7 +66,7 @@ def fit_rates(samples: Sequence[Sample], machine: MachineConstants) -> Rates:
     """Fits rates to samples that all have as many ranks, whose links are those of `machine`.
 
     Seconds are linear in the seconds per amount: non-negative least squares of relative errors,
-    large ones counting less. What is left of a model is its correction.
+    large ones counting less. What is left of a model, smoothed, is its correction.
     """
     plain = [sample for sample in samples if sample.case.engine == "ddp"]
     work = [_work(sample, machine) for sample in plain]
@@ -76,7 +77,7 @@ def fit_rates(samples: Sequence[Sample], machine: MachineConstants) -> Rates:
     rates = Rates(seconds={kind: value for kind, value in known if value})
     return rates.model_copy(
         update={
-            "corrections": _corrections(plain, machine, rates),
+            "corrections": smoothed(_corrections(plain, machine, rates)),
             "engines": _engines(samples, machine),
         }
     )

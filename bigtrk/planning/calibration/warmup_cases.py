@@ -1,7 +1,7 @@
 """The cases that a calibration measures.
 
 They are a model of each kind, at widths from narrow to wide, in every way of recomputing and both
-precisions, on graphs with ten edges per node; some with one, as simulated events have; and some
+precisions, on graphs with ten edges per node and with one, as simulated events have; and some
 graphs that are smaller or larger than the others'.
 """
 
@@ -25,7 +25,7 @@ class Case:
     layers: int = 3
     recompute: str = "chunk"
     precision: str = "fp32"
-    steps: int = 2
+    steps: int = 4
     engine: str = "ddp"
     graphs: Literal["each", "first"] = "each"
 
@@ -61,6 +61,7 @@ _EDGES = {
     512: 3_000,
 }
 _MORE = {"interaction": 1, "attention": 2, "mlp": 3}
+_PRECISIONS = ("fp32", "bf16")
 
 
 def _case(name: str, hidden: int, recompute: str, precision: str) -> Case:
@@ -68,37 +69,36 @@ def _case(name: str, hidden: int, recompute: str, precision: str) -> Case:
     return Case(max(300, edges // 10), edges, hidden, name, 3, recompute, precision)
 
 
+def _sparse(case: Case) -> Case:
+    """Returns the case with as many nodes as edges: a third, since nodes are computed, too."""
+    return replace(case, nodes=case.edges // 3, edges=case.edges // 3)
+
+
 GRID = tuple(
     _case(name, hidden, recompute, precision)
     for hidden in (64, 16, 256)
     for name, ways in _WAYS.items()
     for recompute in ways
-    for precision in ("fp32", "bf16")
+    for precision in _PRECISIONS
 )
-SPARSE = tuple(
-    replace(_case(name, hidden, recompute, precision), nodes=edges, edges=edges)
-    for hidden, edges in ((64, 7_000), (16, 14_000))
+# Other widths, and above all those between powers of two, which fill no whole tiles of products:
+# steps took 1.3 times as long as the widths beside them told. Smoothing tells other ways by these.
+WIDTHS = tuple(
+    _case(name, hidden, ways[0], precision)
+    for hidden in (24, 48, 96, 128)
     for name, ways in _WAYS.items()
-    for recompute in ways
-    for precision in ("fp32", "bf16")
+    for precision in _PRECISIONS
 )
-# Widths between powers of two fill no whole tiles of products: steps took 1.3 times as long as the
-# widths beside them told.
-BETWEEN = tuple(
-    _case(name, hidden, recompute, precision)
-    for hidden in (24, 48, 96)
-    for name, ways in _WAYS.items()
-    for recompute in ways
-    for precision in ("fp32", "bf16")
-)
-# The default model has closer ones.
+# The default model has more of them.
 OF_DEFAULT = tuple(
     _case("interaction", hidden, "chunk", precision)
-    for hidden in (32, 128, 512)
-    for precision in ("fp32", "bf16")
+    for hidden in (32, 512)
+    for precision in _PRECISIONS
 )
+DENSE = (*GRID, *WIDTHS, *OF_DEFAULT)
+SPARSE = tuple(map(_sparse, DENSE))
 SIZES = (
-    Case(500, 1_500, 32, layers=8, steps=4),
+    Case(500, 1_500, 32, layers=8, steps=10),
     Case(600, 5_000, 64),
     Case(600, 5_000, 64, recompute="layer"),
     Case(2_000, 5_000, 64, name="mlp"),
@@ -112,10 +112,10 @@ SIZES = (
     Case(20_000, 30_000, 64, name="attention", recompute="layer", precision="bf16"),
     Case(30_000, 300_000, 64, name="mlp"),
 )
-CASES = (*GRID, *SPARSE, *BETWEEN, *OF_DEFAULT, *SIZES)
+CASES = (*DENSE, *SPARSE, *SIZES)
 # Small graphs, in which the time of an engine shows: beside DDP's, by layers and by weights.
 ENGINES = tuple(
-    Case(300, 1_000, hidden, layers=layers, steps=4, engine=engine)
+    Case(300, 1_000, hidden, layers=layers, steps=10, engine=engine)
     for engine in ("ddp", "fsdp2", "zero1", "zero3")
     for hidden, layers in ((32, 2), (32, 8), (256, 4))
 )
@@ -124,7 +124,7 @@ ENGINES = tuple(
 CROWD = tuple(
     _case(name, 64, recompute, precision)
     for name, recompute in (("interaction", "chunk"), ("attention", "layer"), ("mlp", "none"))
-    for precision in ("fp32", "bf16")
+    for precision in _PRECISIONS
 )
 # One rank for which the others wait.
 WAITED_FOR = tuple(replace(case, graphs="first") for case in CROWD)
