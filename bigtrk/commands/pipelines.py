@@ -83,6 +83,8 @@ def reconstruct(
     ] = None,
     max_edges: MaxEdges = None,
     precision: Precise = None,
+    spill: Spill = None,
+    spill_to_network: SpillToNetwork = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -94,8 +96,10 @@ def reconstruct(
 
     allow_code(code or ())
     options = MakingOptions(min_hits, max_edges, precision)
+    edges = spill_folder(spill, spill_to_network)
     _make_tracks(
-        lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold), as_json
+        lambda ranks: reconstruct_folder(folder, events, out, options, ranks, threshold, edges),
+        as_json,
     )
 
 

@@ -7,7 +7,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 # Types whose files lie on other machines, as Linux names them.
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "afs", "9p"}
 _NETWORK |= {"glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "fuse.sshfs", "fuse.ceph"}
-_NETWORK |= {"fuse.glusterfs", "fuse.beegfs", "fuse.s3fs", "fuse.gcsfuse"}
+_NETWORK |= {"fuse.glusterfs", "fuse.beegfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.juicefs"}
 _MEMORY = {"tmpfs", "ramfs"}
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bigtrk.disk.file_systems import free_bytes
 from bigtrk.errors import RankError, reason
 
 # Direct reads and writes begin and end at multiples of this.
@@ -72,7 +73,7 @@ class UnnamedFiles:
         fitting = [file for file in unused if file.size >= size]
         file = (fitting or unused[-1:] or [_open(self.folder)])[0]
         if file.size < size:
-            file.grow(size)
+            _enlarge(file, size, self.folder)
         if file in unused:
             self._unused.remove(file)
         return file
@@ -100,6 +101,22 @@ class UnnamedFiles:
                 f"{self._option}={self.folder}: {what} ({reason(error)}); name a folder of a local "
                 f"disk with more free space"
             ) from None
+
+
+def _enlarge(file: UnnamedFile, size: int, folder: Path) -> None:
+    """Reserves room.
+
+    Raises:
+        OSError: there is none; it says how much was asked for, and how much is free.
+    """
+    try:
+        file.grow(size)
+    except OSError as error:
+        asked, free = (n_bytes / 2**30 for n_bytes in (size - file.size, free_bytes(folder)))
+        said = (
+            f"{os.strerror(error.errno or 0)}: {asked:.3f} GiB are needed, and {free:.3f} free"
+        )
+        raise OSError(error.errno, said) from None
 
 
 def _open(folder: Path) -> UnnamedFile:

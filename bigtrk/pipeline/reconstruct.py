@@ -29,14 +29,17 @@ def reconstruct_folder(
     options: MakingOptions,
     ranks: Ranks,
     threshold: float | None = None,
+    spill: SpillFolder | None = None,
 ) -> TracksMade:
     """Sends each event of `events` through the pipeline in `folder`, and writes their tracks to
     `out`, as `fill_tracks`. threshold: of the quality of tracks; the pipeline's own without it.
-    Collective.
+    Edges between the classifier's layers that the memory has no room for are in files of `spill`,
+    if it is given. Collective.
 
     Raises:
         InputError: on all ranks, the threshold is not between 0 and 1, the pipeline or the folder
-            of events cannot be read, ranks find different pipelines, or as of `fill_tracks`.
+            of events cannot be read, ranks find different pipelines, edges are spilled though no
+            limit says how many a graph has, or as of `spill_scoring` or `fill_tracks`.
     """
     _check_apart(out, events, folder)
     pipeline = together(lambda: load_pipeline(folder, ranks.device, options.precision))
@@ -44,6 +47,10 @@ def reconstruct_folder(
         pipeline = pipeline.with_threshold(threshold)
     check_agreement({f"{stage} in {folder}": one for stage, one in pipeline.digests.items()})
     described = together(lambda: described_modules(events))
+    if spill:
+        most = _most_edges(options, spill)
+        scored = {f"a graph at --max-edges {most}": HeldSectors(most)}
+        together(lambda: spill_scoring(pipeline.classifier.model, spill, ranks, scored))
 
     def graph(name: str) -> tuple[EventGraph, Passage]:
         event = read_event(events, name, with_truth=False)
@@ -55,6 +62,16 @@ def reconstruct_folder(
     maker = TrackMaker(graph, pipeline.classifier, pipeline.builder, options, world)
     sizes = on_first_rank(lambda: event_sizes(events))
     return fill_tracks(out, sizes, maker, "reconstructing", ranks)
+
+
+def _most_edges(options: MakingOptions, spill: SpillFolder) -> int:
+    """Returns the edges that the classifier is given at once, for which a folder needs space."""
+    if options.max_edges is None:
+        raise InputError(
+            f"{spill}: how many edges a pipeline makes is not known beforehand; add --max-edges N: "
+            f"space is checked for that many, and a graph with more on a rank is refused"
+        )
+    return options.max_edges
 
 
 def _check_apart(out: Path, given: Path, trained: Path) -> None:

@@ -13,6 +13,7 @@ from bigtrk.planning.dry_run import MakeCost, strong_scaling, weak_scaling
 from bigtrk.planning.mini_batches import MiniBatches
 from bigtrk.training.costs import make_cost, with_files
 from bigtrk.training.settings import Configuration
+from bigtrk.training.steps.routers import MOST_PARTS
 
 # The levers a user has to save memory, as changes of the model's configuration.
 LEVERS: tuple[dict[str, str], ...] = (
@@ -24,7 +25,7 @@ LEVERS: tuple[dict[str, str], ...] = (
     {"recompute": "offload", "precision": "fp32"},
     {"recompute": "offload", "precision": "bf16"},
 )
-# Predicted at most: sectors of a rank, with each of which its memory falls by less, and of a table.
+# Shown at most: sectors of a rank, with each of which its memory falls by less, and of an event.
 _ON_A_RANK, _IN_A_TABLE = 4, 64
 
 
@@ -95,7 +96,7 @@ def make_plan(question: Question) -> dict[str, Any]:
         "sectors": [
             _sectors(cost, largest, cut)
             for cut in _cuts(cost, question)
-            if cut.parts <= _IN_A_TABLE
+            if cut.parts <= _IN_A_TABLE and cut.most_on_a_rank <= _ON_A_RANK
         ],
         "weak_scaling": [asdict(point) for point in weak],
         "strong_scaling": [asdict(point) for point in strong],
@@ -183,8 +184,9 @@ def _cuts(cost: CostModel, question: Question) -> list[Cut]:
     """
     if question.sampled:
         return [WHOLE]
-    several = _ON_A_RANK if cost.footprint(cut=False).layered else 1
-    powers = (1 << i for i in range((several * cost.world).bit_length()))
+    layered = cost.footprint(cut=False).layered
+    most = max(MOST_PARTS, _ON_A_RANK * cost.world) if layered else cost.world
+    powers = (1 << i for i in range(most.bit_length()))
     return [even_cut(parts, cost.world) for parts in powers]
 
 

@@ -175,8 +175,18 @@ def audit_summary(record: AuditRecord) -> dict[str, Any]:
 
 def _summary_of(point: AuditedWeights) -> dict[str, Any]:
     drawn = {way.way: _way_summary(way) for way in point.drawn}
-    same = {found.way: {"worst": found.worst, "exact": found.exact} for found in point.same}
+    same = {found.way: _same_summary(found) for found in point.same}
     return {"step": point.step, "loss": point.loss, "norm": point.norm, **drawn, **same}
+
+
+def _same_summary(found: SameGradient) -> dict[str, float | bool | None]:
+    """Gives the bias of the mean gradient; it is the same each time, so that it has no noise."""
+    return {
+        "bias": found.difference,
+        "cosine": found.cosine,
+        "worst": found.worst,
+        "exact": found.exact,
+    }
 
 
 def _way_summary(way: DrawnWay) -> dict[str, float | None]:

@@ -64,6 +64,7 @@ from bigtrk.training.settings import Configuration
 from bigtrk.training.start.begin import described_model, first_model, first_scales
 from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
+from bigtrk.training.steps.host_memory import check_host_memory
 from bigtrk.training.steps.routed_step import RoutedStep
 from bigtrk.training.steps.routers import scoring_router, takes_several
 from bigtrk.training.steps.spill import LaidEvents, spill_edges
@@ -246,10 +247,12 @@ def _steps(
     """
     with traced("choosing the steps"):
         steps = choose_steps(configuration, ranks, events.train)
+    if not isinstance(steps, EventSteps):
+        return steps, None
+    trained = LaidEvents(events.train, steps.router)
+    check_host_memory(configuration, ranks, trained)
     if not configuration.training.spill:
         return steps, None
-    assert isinstance(steps, EventSteps), "the configuration says so"
-    trained = LaidEvents(events.train, steps.router)
     scored = LaidEvents(events.validation, scoring)
     return steps, spill_edges(model, configuration, ranks, trained, scored)
 

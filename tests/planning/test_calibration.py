@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from bigtrk.cost.rates import Rates
 from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
 from bigtrk.planning.calibration import calibrate as calibration
+from bigtrk.planning.calibration import fitting
 from bigtrk.planning.calibration.calibrate import fit
 from bigtrk.planning.calibration.fitting import Sample, predicted_seconds
 from bigtrk.planning.calibration.warmup import Measured, measure_apart
@@ -24,6 +26,12 @@ from tests.programs import run_here
 
 FIND = "from bigtrk.training.costs import find_machine\nprint(find_machine(None).name)\n"
 DEFAULT_NAMES = {machine.name for machine in DEFAULTS.values()}
+
+
+@cache
+def by_default(ranks: int) -> list[Sample]:
+    """Returns what a machine of the default constants would measure."""
+    return samples(CPU, ranks)
 
 
 def samples(truth: MachineConstants, ranks: int) -> list[Sample]:
@@ -68,8 +76,8 @@ def ratio(asked: Case, found: MachineConstants) -> float:
 
 def test_what_counts_do_not_see_becomes_a_correction() -> None:
     """A model that takes 1.5 times as long at one width does so in the prediction, too."""
-    slow = slowed(samples(CPU, 1), lambda case: (case.name, case.hidden) == ("attention", 64))
-    found = fit(slow, samples(CPU, 2), CPU)
+    slow = slowed(by_default(1), lambda case: (case.name, case.hidden) == ("attention", 64))
+    found = fit(slow, by_default(2), CPU)
     for recompute in ("none", "layer"):
         asked = Case(6_000, 90_000, 64, "attention", 4, recompute)
         assert ratio(asked, found) == pytest.approx(1.5, rel=0.08), recompute
@@ -82,7 +90,7 @@ def test_what_counts_do_not_see_of_sparse_graphs_alone_is_corrected_on_them_alon
     def is_slow(case: Case) -> bool:
         return (case.name, case.hidden) == ("attention", 64) and case.edges < 3 * case.nodes
 
-    found = fit(slowed(samples(CPU, 1), is_slow), samples(CPU, 2), CPU)
+    found = fit(slowed(by_default(1), is_slow), by_default(2), CPU)
     for nodes, slower in ((20_000, 1.5), (2_000, 1.0)):
         asked = Case(nodes, 20_000, 64, "attention", 4, "layer")
         assert ratio(asked, found) == pytest.approx(slower, rel=0.1), nodes
@@ -90,10 +98,10 @@ def test_what_counts_do_not_see_of_sparse_graphs_alone_is_corrected_on_them_alon
 
 def test_widths_that_were_measured_in_one_way_tell_the_others() -> None:
     """`chunk` alone is measured at 96."""
-    slow = slowed(samples(CPU, 1), lambda case: (case.name, case.hidden) == ("interaction", 96))
+    slow = slowed(by_default(1), lambda case: (case.name, case.hidden) == ("interaction", 96))
     asked = Case(2_000, 20_000, 96, recompute="layer")
     assert asked not in [one.case for one in slow]
-    assert 1.3 < ratio(asked, fit(slow, samples(CPU, 2), CPU)) < 1.5
+    assert 1.3 < ratio(asked, fit(slow, by_default(2), CPU)) < 1.5
 
 
 def test_the_noise_of_single_steps_is_not_taken_for_a_correction() -> None:
@@ -101,9 +109,9 @@ def test_the_noise_of_single_steps_is_not_taken_for_a_correction() -> None:
     noise = np.random.default_rng(0)
     measured = [
         replace(one, seconds=one.seconds * float(np.exp(noise.normal(0, 0.1))))
-        for one in samples(CPU, 1)
+        for one in by_default(1)
     ]
-    found = fit(measured, samples(CPU, 2), CPU)
+    found = fit(measured, by_default(2), CPU)
     left = [math.log(ratio(case, found)) for case in GRID]
     assert np.std(left) < 0.065
     raw = [math.log(one.seconds / predicted_seconds(one, CPU)) for one in measured]
@@ -111,8 +119,9 @@ def test_the_noise_of_single_steps_is_not_taken_for_a_correction() -> None:
 
 
 def test_narrow_models_are_corrected_though_much_of_a_step_is_not_their_pass() -> None:
-    found = fit(samples(CPU, 1), samples(CPU, 2), CPU)
-    corrected = {(c.model, c.recompute, c.precision, c.hidden) for c in found.together.corrections}
+    plain = [one for one in by_default(2) if one.case.engine == "ddp"]
+    found = fitting._corrections(plain, CPU, CPU.together)
+    corrected = {(c.model, c.recompute, c.precision, c.hidden) for c in found}
     for recompute in ("none", "layer", "chunk"):
         assert ("interaction", recompute, "bf16", 16) in corrected
 

@@ -59,12 +59,12 @@ OWN = Link(latency=0.5, bandwidth=2e9)  # of ranks that a calibration starts its
 LATE = 0.01  # s, by which what goes between hosts comes later
 
 
-def late(hosts: str, collective: Callable[..., Any]) -> Callable[..., Any]:
-    """Has a collective of ranks on different hosts take longer."""
+def late(hosts: str, late_rank: int, collective: Callable[..., Any]) -> Callable[..., Any]:
+    """Has a collective of ranks on different hosts take longer, if the late one is among them."""
 
     def called(*tensors: Tensor, group: dist.ProcessGroup | None = None, **options: Any) -> Any:
         members = dist.get_process_group_ranks(group) if group else []
-        if len({hosts[rank] for rank in members}) > 1:
+        if len({hosts[rank] for rank in members}) > 1 and late_rank in members:
             time.sleep(LATE)
         return collective(*tensors, group=group, **options)
 
@@ -77,7 +77,7 @@ def as_measured(cases: Sequence[Case], ranks: int = 1) -> Measured:
     return Measured(samples, OWN if ranks > 1 else None)
 
 
-def calibrate_on(hosts: str, rank: int, port: int, path: Path) -> None:
+def calibrate_on(hosts: str, late_rank: int, rank: int, port: int, path: Path) -> None:
     """Types the command as a rank whose host bears its letter of `hosts`."""
     place = {"RANK": rank, "WORLD_SIZE": len(hosts), "LOCAL_RANK": hosts[:rank].count(hosts[rank])}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
@@ -87,21 +87,21 @@ def calibrate_on(hosts: str, rank: int, port: int, path: Path) -> None:
     with (
         redirect_stdout(io.StringIO()),
         patch.object(platform, "node", lambda: hosts[rank]),
-        patch.object(dist, "all_reduce", late(hosts, dist.all_reduce)),
-        patch.object(dist, "all_to_all_single", late(hosts, dist.all_to_all_single)),
+        patch.object(dist, "all_reduce", late(hosts, late_rank, dist.all_reduce)),
+        patch.object(dist, "all_to_all_single", late(hosts, late_rank, dist.all_to_all_single)),
         patch.object(calibrate, "measure_apart", as_measured),
         patch.object(calibrate, "fit", lambda alone, together, start: start),  # noqa: ARG005
     ):
         cli.main()
 
 
-@pytest.mark.parametrize("hosts", ["ab", "aab"])
+@pytest.mark.parametrize(("hosts", "late_rank"), [("ab", 0), ("aab", 0), ("aabb", 1)])
 def test_a_calibration_on_several_hosts_stores_the_links_between_them(
-    tmp_path: Path, hosts: str
+    tmp_path: Path, hosts: str, late_rank: int
 ) -> None:
     port, path = free_port(), tmp_path / "calibration.json"
     ranks = [
-        FORKSERVER.Process(target=calibrate_on, args=(hosts, rank, port, path))
+        FORKSERVER.Process(target=calibrate_on, args=(hosts, late_rank, rank, port, path))
         for rank in range(len(hosts))
     ]
     for rank in ranks:

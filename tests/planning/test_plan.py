@@ -106,7 +106,8 @@ def test_fewest_sectors_are_one_on_a_rank_and_then_several() -> None:
         plan = make_plan(replace(asked, budget=row["total"]))
         assert (plan["smallest_parts"], plan["sectors_per_rank"]) == (row["parts"], per_rank)
     plan = make_plan(replace(asked, budget=rows[-1]["total"] - 1))
-    assert plan["smallest_parts"] is None
+    assert (plan["smallest_parts"], plan["sectors_per_rank"]) == (16, 8)
+    assert make_plan(replace(asked, budget=1e6))["smallest_parts"] is None
 
 
 def test_a_disk_is_a_lever() -> None:

@@ -99,5 +99,7 @@ def test_the_line_of_json() -> None:
     assert found["shadow"]["bias_error"] == pytest.approx(0.01)
     assert found["shadow"]["noise_scale_events"] == 2.5
     assert (found["wedges"]["bias"], found["wedges"]["noise_scale_events"]) == (0.0, None)
-    assert found["exchange in float64"] == {"worst": 3e-15, "exact": True}
-    assert found["bf16"] == {"worst": 0.2, "exact": None}
+    exact, bf16 = found["exchange in float64"], found["bf16"]
+    assert (exact["worst"], exact["exact"]) == (3e-15, True)
+    assert (bf16["worst"], bf16["exact"]) == (0.2, None)
+    assert (bf16["bias"], bf16["cosine"]) == (0.1, 0.9)

@@ -49,22 +49,27 @@ def incidence_of(edge_index: Tensor, n_nodes: int) -> Incidence:
     The first call for a tensor sorts its edges.
 
     Raises:
-        InputError: they are more than int32 numbers.
+        InputError: edges, or the ends of nodes, are more than int32 numbers.
     """
     known: Incidence | None = _KNOWN.get(edge_index)
     if known is None or len(known.by_source.starts) != n_nodes + 1:
+        _check_size(edge_index.shape[1], n_nodes)
         source, destination = (_segments(end, n_nodes) for end in edge_index)
         known = Incidence(source, destination, _turns([source, destination]))
         _KNOWN[edge_index] = known
     return known
 
 
-def _segments(end: Tensor, n_nodes: int) -> Segments:
-    if len(end) > LARGEST:
+def _check_size(n_edges: int, n_nodes: int) -> None:
+    if max(n_edges, 2 * n_nodes) > LARGEST:
         raise InputError(
-            f"a sector of {len(end):,} edges: sums number at most {LARGEST:,}; cut its event in "
-            f"more sectors with python -m partition"
+            f"a sector of {n_edges:,} edges and {n_nodes:,} nodes: a GPU's sums number at "
+            f"most {LARGEST:,} edges, and half as many nodes; cut its event in more sectors with "
+            f"python -m partition"
         )
+
+
+def _segments(end: Tensor, n_nodes: int) -> Segments:
     node, order = end.sort(stable=True)
     bounds = torch.arange(n_nodes + 1, dtype=node.dtype, device=node.device)
     starts = torch.searchsorted(node, bounds, out_int32=True)

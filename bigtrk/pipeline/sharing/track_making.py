@@ -20,8 +20,11 @@ from bigtrk.tracks.builders.builder import TrackBuilder
 from bigtrk.tracks.overlaps import Ids
 from bigtrk.training.out_of_memory import report_out_of_memory
 
-_FOR_AN_EVENT = "give --max-edges N, below its edges after the filter, and start more ranks"
-_FOR_ALL = "start more ranks, so that each holds fewer edges"
+_FOR_AN_EVENT = (
+    "give --max-edges N, below its edges after the filter, and start more ranks; on CPUs --spill "
+    "FOLDER keeps edges between layers in files"
+)
+_FOR_ALL = "start more ranks, so that each holds fewer edges, or on CPUs add --spill FOLDER"
 # Makes the graph of an event by its name, which the classifier scores.
 MakeGraph = Callable[[str], tuple[EventGraph, Passage]]
 

@@ -43,7 +43,8 @@ class Timed:
 
 
 def measure_links(ranks: Ranks) -> Links:
-    """Measures the links of a rank's host, and those between the first ranks of all hosts.
+    """Measures the links of a rank's host, and those between hosts, which all of a host's ranks
+    share: the first of each host swap, and so do the second ones meanwhile, and so on.
 
     Collective: the results are the same on all ranks, those of the slowest.
     """
@@ -51,7 +52,11 @@ def measure_links(ranks: Ranks) -> Links:
     for rank, host in enumerate(gather_items(platform.node())):
         hosts.setdefault(host, []).append(rank)
     within = _measure_groups(ranks, list(hosts.values()))
-    return Links(within, _measure_groups(ranks, [[on_host[0] for on_host in hosts.values()]]))
+    across = [
+        [on_host[i] for on_host in hosts.values() if i < len(on_host)]
+        for i in range(max(map(len, hosts.values())))
+    ]
+    return Links(within, _measure_groups(ranks, across))
 
 
 def _measure_groups(ranks: Ranks, groups: Sequence[Sequence[int]]) -> Link | None:

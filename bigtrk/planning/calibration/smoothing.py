@@ -1,12 +1,12 @@
 """Corrections without the noise of single steps.
 
-A calibration trains each case for a few steps, and the same case took up to 18 % more or less an
-hour later (nine in ten of 318). Three calibrations of one host told how corrections vary: with the
-model's width, with the edges per node at that width, with its precision there, and with how it
-recomputes. What a single case differed by beyond these was noise: 10 % of its seconds, and nothing
-of its own. So each correction is the most likely one, given those of all cases of its model (the
-mean of a Gaussian process), which predicts another calibration's better than its own case does: to
-10.5 % instead of 12 %.
+A calibration trains each case for a few steps; an hour later nine in ten of 318 cases took the same
+time to within 18 %. Three calibrations of one host told how corrections vary: with the model's
+width, with the edges per node at that width, with its precision there, and with how it recomputes.
+What a single case differed by beyond these was noise: 10 % of its seconds, and nothing of its own.
+So each correction is the most likely one, given those of all cases of its model (the mean of a
+Gaussian process). It predicts that of another calibration to 10.5 %, where the same case alone does
+to 12 %.
 """
 
 import math

@@ -21,8 +21,8 @@ def choose(task: Task) -> Choice:
     """Chooses the candidate that is predicted to end a step soonest, of those that fit; of equally
     fast ones that with fewest sectors.
 
-    Where events may still be cut, several sectors on a rank are candidates even if fewer fit: on a
-    CPU steps of small ones took up to a fifth less time.
+    Where events are in sectors, or may still be cut, several sectors on a rank are candidates even
+    if fewer fit: on a CPU steps of small ones took up to a fifth less time.
 
     Raises:
         InputError: none fits; names the memory that would do.
@@ -43,7 +43,8 @@ def _finer(
     task: Task, group: Sequence[Candidate], routed: Sequence[Prediction]
 ) -> list[Prediction]:
     """Predicts several sectors on a rank where routing would merge them."""
-    if not task.cuttable or "routing" in task.configuration.training.model_fields_set:
+    in_sectors = task.cuttable or any(size.stored > 1 for size in task.sizes)
+    if not in_sectors or "routing" in task.configuration.training.model_fields_set:
         return []
     known = {(one.candidate, one.cut) for one in routed}
     found = [predict(task, one.as_stored, sectors) for sectors in task.sectors for one in group]
@@ -69,16 +70,24 @@ def _needed(found: Sequence[Prediction]) -> list[Prediction]:
 
 def _too_little(task: Task, considered: list[Prediction]) -> str:
     least, limit = min(considered, key=lambda one: one.memory), task.limit
-    model, training = task.configuration.model, task.configuration.training
-    may_spill = model.name == "interaction" and task.machine.shared and not training.spill
-    files = "set training.spill=FOLDER of a local disk, " if may_spill else ""
+    away = _edges_away(task)
     filled = f", of which {limit.share:.0%} may be filled" if limit.share < 1 else ""
     return (
         f"no settings that may be chosen fit all events in the {limit.memory / GIB:.2f} GiB of a "
         f"rank{filled}; the least that would do is {limit.enough_gib(least.memory):.3f} GiB, with "
-        f"{said(least)}: {files}give as much, add ranks, cut the events in more sectors or lower "
+        f"{said(least)}: {away}give as much, add ranks, cut the events in more sectors or lower "
         f"model.hidden"
     )
+
+
+def _edges_away(task: Task) -> str:
+    """Says which setting, not in force, keeps edges in files or, an accelerator's, on its host."""
+    model, training = task.configuration.model, task.configuration.training
+    if model.name != "interaction":
+        return ""
+    if task.machine.shared:
+        return "" if training.spill else "set training.spill=FOLDER of a local disk, "
+    return "" if model.recompute == "offload" else "set model.recompute=offload, "
 
 
 def said(prediction: Prediction) -> str:

@@ -23,8 +23,8 @@ def settle(
 ) -> Configuration:
     """Returns the configuration with what its user has left open chosen by rank 0. Collective.
 
-    The sectors of each event are routing's choice, as in every training, within the same memory,
-    which `training.memory_gib` then is.
+    Where `training.routing` stays automatic, the sectors of each event are routing's choice, within
+    the same memory, which `training.memory_gib` then is.
 
     Raises:
         InputError: an event fits a rank's memory with no settings that may be chosen, or the
@@ -40,7 +40,15 @@ def _choose(
 ) -> Candidate:
     machine = find_machine(None)
     sizes, limit = [source.size for source in sources], _limit(configuration, machine, available)
-    task = Task(configuration, sizes, ranks.world_size, ranks.local_size, machine, limit)
+    task = Task(
+        configuration,
+        sizes,
+        ranks.world_size,
+        ranks.local_size,
+        machine,
+        limit,
+        allow_bf16=configuration.training.auto_bf16,
+    )
     try:
         found = choose(task).chosen
     except InputError as error:

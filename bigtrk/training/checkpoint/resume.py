@@ -34,6 +34,7 @@ CHANGEABLE = (
     "training.best.patience",
     "training.checkpoint_every",
     "training.memory_gib",
+    "training.routing",
     "training.spill",
     "training.spike_",
     "optimizer.",

@@ -34,7 +34,7 @@ GIB = 2**30
 # Events named in a message; the others are counted.
 _NAMED = 5
 # Sectors beyond which cutting an event further is no remedy.
-_MOST_PARTS = 4096
+MOST_PARTS = 4096
 
 
 def takes_several(model: nn.Module, configuration: Configuration) -> bool:
@@ -123,14 +123,25 @@ class FittingCuts:
         cost = with_files(self.cost, self.configuration, self.budget)
         return None if cost.spills_beyond is None else cost
 
-    def would_spill(self, size: EventSize) -> bool:
-        """Says whether an event would fit if its edges were in files, and they are not yet."""
+    def setting_that_fits(self, size: EventSize) -> str | None:
+        """Returns the setting by which an event would fit, its edges in files or, those of an
+        accelerator, on its host; None if it is in force or does not help.
+        """
         model = self.configuration.model
-        if self.spilling or model.name != "interaction" or model.recompute != "chunk":
-            return False
-        cost = replace(self.cost, spills_beyond=0.0)
+        if model.name != "interaction":
+            return None
+        if not self.cost.machine.shared:
+            away = model.model_copy(update={"recompute": "offload"})
+            setting, cost = "model.recompute=offload", replace(self.cost, model=away)
+        elif not self.spilling and model.recompute == "chunk":
+            setting = "training.spill=FOLDER of a local disk"
+            cost = replace(self.cost, spills_beyond=0.0)
+        else:
+            return None
         cuts = chain(*self.cuts(size.stored))
-        return any(cost.memory(size, *cut).total <= self.budget for cut in cuts)
+        return (
+            setting if any(cost.memory(size, *cut).total <= self.budget for cut in cuts) else None
+        )
 
     def needed(self, size: EventSize, cut: Cut) -> float:
         """Returns the least bytes of memory that a cut takes."""
@@ -162,9 +173,16 @@ class FittingCuts:
         """Lists the bytes that an event takes of the present ranks in powers of two of sectors,
         into which it may have to be cut first.
         """
-        numbers, world = [1 << i for i in range(_MOST_PARTS.bit_length())], self.cost.world
-        cuts = [Cut(n, n if self.apart else usable_parts(n, world)) for n in numbers]
+        cuts = [self._over_ranks(1 << i) for i in range(MOST_PARTS.bit_length())]
         return [(self.needed(size, cut), cut) for cut in cuts]
+
+    def _over_ranks(self, parts: int) -> Cut:
+        """Returns the cut of so many sectors that takes least memory of a rank."""
+        if self.apart:
+            return Cut(parts, parts)
+        world = self.cost.world
+        layered = self.cost.footprint(cut=False).layered
+        return even_cut(parts, world) if layered else Cut(parts, usable_parts(parts, world))
 
 
 def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCuts) -> str:
@@ -190,10 +208,11 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
     needed = cuts.by_parts(size)
     fitting = [cut.parts for n_bytes, cut in needed if n_bytes <= cuts.budget]
     if not fitting:
-        spill = "training.spill=FOLDER of a local disk, " if cuts.would_spill(size) else ""
+        setting = cuts.setting_that_fits(size)
+        away = f"{setting}, " if setting else ""
         return (
             f"no number of sectors helps on {cuts.cost.world} rank(s), the least is "
-            f"{_told(*min(cuts.least(size), *needed))}: set {spill}model.precision=bf16, lower "
+            f"{_told(*min(cuts.least(size), *needed))}: set {away}model.precision=bf16, lower "
             f"model.hidden, or add ranks"
         )
     parts = fitting[0]

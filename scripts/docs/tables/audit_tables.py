@@ -1,7 +1,7 @@
 """Tables of gradients: the mini-batches' beside the exact one, and what they predict."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from scripts.docs.table import Table, percent
@@ -78,11 +78,14 @@ def _noise_scale(signal: Any) -> Iterator[str]:
 
 
 def gradient_same(found: Any) -> Table:
-    """Lists how far the same gradient is in other arithmetic, of an event at worst."""
+    """Lists how far the same gradient is in other arithmetic, of an event at worst; of bf16 also
+    the bias of the mean gradient, and the least cosine of an event's.
+    """
     rows = [
-        [DATA[name], one["way"], *(f"{_worst(point, one['way']):.1e}" for point in of_data)]
+        [DATA[name], label, *(write(point) for point in of_data)]
         for name, of_data in found["points"].items()
         for one in of_data[0]["same"]
+        for label, write in _same_rows(one["way"])
     ]
     # All data have as many points; what they are called differs.
     points = max((len(of_data) for of_data in found["points"].values()), default=0)
@@ -90,8 +93,15 @@ def gradient_same(found: Any) -> Table:
     return Table(columns, rows, texts=2)
 
 
-def _worst(point: Any, way: str) -> float:
-    return next(float(one["worst"]) for one in point["same"] if one["way"] == way)
+def _same_rows(way: str) -> Iterator[tuple[str, Callable[[Any], str]]]:
+    yield way, lambda point: f"{_same(point, way)['worst']:.1e}"
+    if way == "bf16":
+        yield f"{way}, bias", lambda point: f"{_same(point, way)['difference']:.1e}"
+        yield f"{way}, least cosine", lambda point: f"{_same(point, way)['cosine']:.4f}"
+
+
+def _same(point: Any, way: str) -> Any:
+    return next(one for one in point["same"] if one["way"] == way)
 
 
 def gradient_prediction(found: Any) -> Table:

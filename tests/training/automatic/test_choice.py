@@ -19,6 +19,7 @@ from bigtrk.training.settings import Configuration
 
 EVENT = EventSize(20_000, 400_000)
 WORLD = 4
+STAY = ("training.routing", "stored")
 STORED = [1 << i for i in range(9)]  # the numbers of sectors that whole events may be cut in
 
 
@@ -206,6 +207,18 @@ def test_stored_sectors_are_merged_and_never_cut_further() -> None:
     assert {found.cut.parts for found in choose(whole).considered} == {1}
 
 
+def test_stored_sectors_may_stay_apart() -> None:
+    """Also of a training that starts, whose events are cut already."""
+    asked = replace(task(8, 1), sizes=[replace(EVENT, stored=8)], cuttable=False)
+    found = choose(asked)
+    stored = {one.cut for one in found.considered if STAY in one.candidate.values}
+    routed = {one.cut for one in found.considered if STAY not in one.candidate.values}
+    assert (stored, routed) == ({Cut(8, 1)}, {Cut(1, 1)})
+    assert found.chosen.seconds == min(one.seconds or 0.0 for one in found.considered)
+    merging = replace(asked, configuration=task(8, training={"routing": "automatic"}).configuration)
+    assert all(STAY not in one.candidate.values for one in choose(merging).considered)
+
+
 def test_sectors_are_as_few_as_are_as_fast() -> None:
     chosen = choose(task(8)).chosen
     assert chosen.sectors == chosen.cut.parts
@@ -221,6 +234,9 @@ def test_files_are_chosen_where_memory_alone_does_not_do(tmp_path: Path) -> None
     assert found.seconds == choose(task(enough, world=1)).chosen.seconds
     with pytest.raises(InputError, match=r"fit all events .* set training\.spill=FOLDER"):
         choose(task(too_little, world=1))
+    on_card = replace(task(0.01, world=1), machine=A100)
+    with pytest.raises(InputError, match=r"fit all events .* set model\.recompute=offload, give"):
+        choose(on_card)
     spilled = choose(task(too_little, world=1, **spilling)).chosen
     assert spilled.candidate.values[0] == ("model.recompute", "chunk")
     assert ("training.spill", "null") not in spilled.candidate.values

@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machine_constants import CPU
+from bigtrk.cost.machine_constants import A100, CPU
 from bigtrk.disk import file_systems
 from bigtrk.errors import InputError
 from bigtrk.models.protocol import no_exchange
@@ -24,6 +25,7 @@ from bigtrk.training.costs import make_cost
 from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps import routers, spill
+from bigtrk.training.steps.host_memory import check_room, edges_on_host
 from bigtrk.training.steps.spill import (
     HeldSectors,
     LaidEvents,
@@ -264,6 +266,53 @@ def test_files_are_a_remedy_where_they_would_do(recompute: str, helps: bool) -> 
     if helps:
         spilling = Configuration.model_validate({"model": model, "training": {"spill": "/scratch"}})
         assert list(routers.FittingCuts(spilling, cost, choice.budget).fitting(size)) == [(1, 1)]
+
+
+def test_a_host_s_memory_is_a_remedy_for_an_accelerator() -> None:
+    model = {"layers": 8, "recompute": "chunk"}
+    configuration = Configuration.model_validate({"model": model})
+    cost, size = make_cost(configuration, 1, 1, A100), EventSize(100_000, 3_000_000)
+    source: Any = SimpleNamespace(name="event", folder=SimpleNamespace(path="graphs"), size=size)
+    choice = routers.FittingCuts(configuration, cost, budget=2 * GIB)
+    told = routers._remedy([(source, size)], choice)
+    assert "on 1 rank(s), the least is " in told
+    assert ": set model.recompute=offload, model.precision=bf16" in told
+    offloading = Configuration.model_validate({"model": {**model, "recompute": "offload"}})
+    cost = make_cost(offloading, 1, 1, A100)
+    fitting = routers.FittingCuts(offloading, cost, choice.budget).fitting(size)
+    assert list(fitting) == [(1, 1)]
+
+
+def test_a_host_has_room_for_the_edges_of_its_ranks() -> None:
+    configuration = Configuration.model_validate({"model": {"recompute": "offload"}})
+    cost, size = make_cost(configuration, 4, 4, A100), EventSize(100_000, 3_000_000, stored=4)
+    source: Any = SimpleNamespace(name="event", size=size)
+    cuts = [Cut(1, 1), Cut(4, 4)]
+    laid: Any = SimpleNamespace(cuts=lambda: [(source, cut) for cut in cuts])
+    whole, cut = cost.away_bytes(size, 1, 1), cost.away_bytes(size, 4, 4)
+    assert whole > 3 * cut > 0
+    # A step of one event keeps one rank at work with it whole, one of two keeps two.
+    assert edges_on_host(cost, laid, 4, 1) == {"event": (min(whole, 4 * cut), max(whole, 4 * cut))}
+    needed = edges_on_host(cost, laid, 4, 2)
+    assert needed == {"event": (4 * cut, 2 * whole)}
+    assert edges_on_host(cost, laid, 1, 2) == {"event": (cut, whole)}
+    check_room(needed, 4 * cut)
+    with pytest.raises(InputError, match=r"offload: the edges of event need .* at least, and may"):
+        check_room(needed, 4 * cut - 1)
+
+
+@pytest.mark.parametrize(("parts", "most"), [(2, 1), (4, 2), (8, 3)])
+def test_what_three_ranks_would_need_is_that_of_all_of_them(parts: int, most: int) -> None:
+    """Routing gives 8 sectors to 3 ranks as 3, 3 and 2, not as 4 and 4 to two of them."""
+    configuration = Configuration.model_validate({"model": {"recompute": "layer"}})
+    cost, size = make_cost(configuration, 3, 3, CPU), EventSize(100_000, 3_000_000)
+    choice = routers.FittingCuts(configuration, cost, budget=3 * GIB)
+    needed = {cut.parts: (n_bytes, cut) for n_bytes, cut in choice.by_parts(size)}
+    n_bytes, cut = needed[parts]
+    assert cut.most_on_a_rank == most
+    stored = replace(size, stored=parts)
+    routed = [one for one in chain(*choice.cuts(parts)) if one.parts == parts]
+    assert n_bytes == pytest.approx(min(choice.needed(stored, one) for one in routed))
 
 
 def test_only_edges_that_are_kept_can_be_spilled(tmp_path: Path) -> None:
