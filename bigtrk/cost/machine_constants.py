@@ -117,7 +117,7 @@ A100 = MachineConstants(
     ),
 )
 # Fitted on two idle cores of an AMD EPYC, without corrections; the link between hosts is assumed.
-# exceeded: by the runs of docs/results/plan_accuracy.json, rounded up.
+# exceeded: by the runs of the two newest rounds of scripts/bench/plan_accuracy.py, rounded up.
 CPU = MachineConstants(
     name="default: two CPU cores",
     accelerator="cpu",
@@ -167,6 +167,6 @@ CPU = MachineConstants(
         within=Link(latency=1.2e-4, bandwidth=1.7e9),
         between=Link(latency=5e-4, bandwidth=1e9),
     ),
-    exceeded={"memory": 1.5, "seconds": 1.9},
+    exceeded={"memory": 1.5, "seconds": 2.5},
 )
 DEFAULTS = {"cpu": CPU, "A100": A100}
