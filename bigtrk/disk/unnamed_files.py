@@ -113,9 +113,7 @@ def _enlarge(file: UnnamedFile, size: int, folder: Path) -> None:
         file.grow(size)
     except OSError as error:
         asked, free = (n_bytes / 2**30 for n_bytes in (size - file.size, free_bytes(folder)))
-        said = (
-            f"{os.strerror(error.errno or 0)}: {asked:.3f} GiB are needed, and {free:.3f} free"
-        )
+        said = f"{os.strerror(error.errno or 0)}: {asked:.3f} GiB are needed, and {free:.3f} free"
         raise OSError(error.errno, said) from None
 
 
