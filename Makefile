@@ -39,7 +39,7 @@ types: $(INSTALLED)
 
 # The jobs of this make are nothing to those that tests start.
 tests: $(INSTALLED)
-	MAKEFLAGS= $(VENV)/bin/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder $(SELECTED)
+	MAKEFLAGS= $(VENV)/bin/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(SELECTED)
 
 # A link or an anchor that leads nowhere ends it; mkdocs overlooks both when told to be --quiet.
 docs: $(DOCUMENTED)

@@ -23,13 +23,13 @@ def memory_file_system(folder: Path, mounts: Path = MOUNTS) -> str | None:
     return kind if kind in _MEMORY else None
 
 
-def free_bytes(folder: Path) -> int:
-    """Returns the bytes that this user may still fill.
+def free_bytes(place: Path | int) -> int:
+    """Returns the bytes that this user may still fill where a folder, or an open file, lies.
 
     Raises:
         OSError: there is no such folder.
     """
-    found = os.statvfs(folder)
+    found = os.statvfs(place)
     return found.f_bavail * found.f_frsize
 
 

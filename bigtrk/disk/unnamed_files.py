@@ -73,7 +73,7 @@ class UnnamedFiles:
         fitting = [file for file in unused if file.size >= size]
         file = (fitting or unused[-1:] or [_open(self.folder)])[0]
         if file.size < size:
-            _enlarge(file, size, self.folder)
+            _enlarge(file, size)
         if file in unused:
             self._unused.remove(file)
         return file
@@ -103,7 +103,7 @@ class UnnamedFiles:
             ) from None
 
 
-def _enlarge(file: UnnamedFile, size: int, folder: Path) -> None:
+def _enlarge(file: UnnamedFile, size: int) -> None:
     """Reserves room.
 
     Raises:
@@ -112,7 +112,7 @@ def _enlarge(file: UnnamedFile, size: int, folder: Path) -> None:
     try:
         file.grow(size)
     except OSError as error:
-        asked, free = (n_bytes / 2**30 for n_bytes in (size - file.size, free_bytes(folder)))
+        asked, free = (n_bytes / 2**30 for n_bytes in (size - file.size, free_bytes(file.handle)))
         said = f"{os.strerror(error.errno or 0)}: {asked:.3f} GiB are needed, and {free:.3f} free"
         raise OSError(error.errno, said) from None
 

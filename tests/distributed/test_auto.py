@@ -121,7 +121,7 @@ def test_parts_of_events_are_refused(data: Path, tmp_path: Path) -> None:
 
 
 def test_the_precision_is_chosen_where_that_is_allowed(data: Path, tmp_path: Path) -> None:
-    """By the defaults a CPU's products are faster in bf16, of models that are wide."""
+    """A wide model's products are faster in bf16 by a CPU's defaults."""
     wide, allowed = {"hidden": 256}, {"auto_bf16": True}
     free = settings(data, tmp_path, model=wide, training=allowed)
     kept = settings(data, tmp_path, model={**wide, "precision": "fp32"}, training=allowed)

@@ -99,7 +99,7 @@ def two_cut(alone: TracksMade) -> MakingOptions:
 
 @pytest.fixture(scope="module")
 def of_three(folder: Path, alone: TracksMade, tmp_path_factory: pytest.TempPathFactory) -> Done:
-    """What three ranks make of the events, whole and cut, and where some are damaged."""
+    """Has three ranks make tracks of the events, whole and cut, and where some are damaged."""
     out = tmp_path_factory.mktemp("three")
     spoilt(folder, out / "spoilt")
     works: Works = {

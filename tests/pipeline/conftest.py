@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bigtrk.disk.unnamed_files import UnnamedFile, UnnamedFiles
 from tests.pipeline.small_pipeline import Typed, make_pipeline
 from tests.programs import run_here
 
@@ -29,6 +30,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.rmtree(folder, ignore_errors=True)  # another process may have failed at it
             make_pipeline(folder)
     return folder
+
+
+@pytest.fixture
+def file_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Lists the sizes of the files without a name that are taken from now on."""
+    sizes: list[int] = []
+    take = UnnamedFiles.take
+
+    def noted(files: UnnamedFiles, size: int) -> UnnamedFile:
+        sizes.append(size)
+        return take(files, size)
+
+    monkeypatch.setattr(UnnamedFiles, "take", noted)
+    return sizes
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from bigtrk.disk.unnamed_files import UnnamedFiles
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.events.writer import write_event
 from bigtrk.parallel import host
@@ -43,23 +42,15 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_tracks_are_the_same_with_edges_in_files(
-    typed: Any, monkeypatch: pytest.MonkeyPatch
+    typed: Any, file_sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status, expected, _ = typed("in_memory")
     assert status == 0
     assert len(expected) > 2
-    sizes: list[int] = []
-    take = UnnamedFiles.take
-
-    def noted(files: UnnamedFiles, size: int) -> Any:
-        sizes.append(size)
-        return take(files, size)
-
-    monkeypatch.setattr(UnnamedFiles, "take", noted)
     monkeypatch.setattr(host, "memory_bytes", lambda: 1000)
     status, found, said = typed("in_files", f"--spill edges --spill-to-network --max-edges {MOST}")
     assert (status, found) == (0, expected)
-    assert len(sizes) == 4, "two tensors of each event"
+    assert len(file_sizes) == 4, "two tensors of each event"
     assert "GiB of edges go to edges, which has" in said
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from bigtrk.disk.unnamed_files import UnnamedFiles
 from bigtrk.events.simulation.simulate import simulate_event
 from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
 from bigtrk.graphs.builders.windows import builtin_windows
@@ -63,25 +62,17 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_what_is_found_is_the_same_with_edges_in_files(
-    command: str, typed: Any, monkeypatch: pytest.MonkeyPatch
+    command: str, typed: Any, file_sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = typed(command)[1]
     shutil.rmtree("tracks", ignore_errors=True)
-    sizes: list[int] = []
-    take = UnnamedFiles.take
-
-    def noted(files: UnnamedFiles, size: int) -> Any:
-        sizes.append(size)
-        return take(files, size)
-
-    monkeypatch.setattr(UnnamedFiles, "take", noted)
     spilling = f"{command} --spill edges"
     assert typed(spilling)[1] == expected
-    assert not sizes, "memory has room"
+    assert not file_sizes, "memory has room"
     monkeypatch.setattr(host, "memory_bytes", lambda: 1000)
     status, found, said = typed(spilling)
     assert (status, found) == (0, expected)
-    assert len(sizes) == 2
+    assert len(file_sizes) == 2
     assert "GiB of edges go to edges, which has" in said
 
 

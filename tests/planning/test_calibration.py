@@ -19,7 +19,7 @@ from bigtrk.planning.calibration import fitting
 from bigtrk.planning.calibration.calibrate import fit
 from bigtrk.planning.calibration.fitting import Sample, predicted_seconds
 from bigtrk.planning.calibration.warmup import Measured, measure_apart
-from bigtrk.planning.calibration.warmup_cases import CASES, ENGINES, GRID, SHALLOW, Case
+from bigtrk.planning.calibration.warmup_cases import CASES, ENGINES, GRID, Case
 from bigtrk.training.costs import find_machine
 from tests.answers import NO_HOME, Place
 from tests.programs import run_here
@@ -105,14 +105,14 @@ def test_widths_that_were_measured_in_one_way_tell_the_others() -> None:
 
 
 def test_the_noise_of_single_steps_is_not_taken_for_a_correction() -> None:
-    """Of 10 % in each case little more than half is left in what is predicted."""
+    """Little more than half of 10 % in each case is left in what is predicted."""
     noise = np.random.default_rng(0)
     measured = [
         replace(one, seconds=one.seconds * float(np.exp(noise.normal(0, 0.1))))
         for one in by_default(1)
     ]
     found = fit(measured, by_default(2), CPU)
-    left = [math.log(ratio(case, found)) for case in (*GRID, *SHALLOW)]
+    left = [math.log(ratio(case, found)) for case in GRID]
     assert np.std(left) < 0.065
     raw = [math.log(one.seconds / predicted_seconds(one, CPU)) for one in measured]
     assert np.std(raw) > 0.09

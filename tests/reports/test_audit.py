@@ -99,7 +99,6 @@ def test_the_line_of_json() -> None:
     assert found["shadow"]["bias_error"] == pytest.approx(0.01)
     assert found["shadow"]["noise_scale_events"] == 2.5
     assert (found["wedges"]["bias"], found["wedges"]["noise_scale_events"]) == (0.0, None)
-    exact, bf16 = found["exchange in float64"], found["bf16"]
-    assert (exact["worst"], exact["exact"]) == (3e-15, True)
-    assert (bf16["worst"], bf16["exact"]) == (0.2, None)
-    assert (bf16["bias"], bf16["cosine"]) == (0.1, 0.9)
+    exact = {"bias": 3e-15, "cosine": 1.0, "worst": 3e-15, "exact": True}
+    assert found["exchange in float64"] == exact
+    assert found["bf16"] == {"bias": 0.1, "cosine": 0.9, "worst": 0.2, "exact": None}

@@ -33,9 +33,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [*SMALL, f"data.train=[{folder}]", "training.events_per_step=3"]
 
 
-@pytest.mark.parametrize(
-    "ranks", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_they_train_as_by_torchrun(
     forks: ForkedRanks, settings: list[str], tmp_path: Path, ranks: int
 ) -> None:
@@ -64,7 +62,7 @@ def test_one_that_fails_leaves_the_others_to_train(
 def test_one_takes_its_limit_and_is_charged_for_less(
     forks: ForkedRanks, settings: list[str], tmp_path: Path
 ) -> None:
-    """What the modules take stays with the process that imported them."""
+    """The memory of modules stays with the process that imported them."""
     gib = 2**30
     program = train_within(gib, 2, settings, tmp_path / "program", as_programs)
     fork = train_within(gib, 2, settings, tmp_path / "fork", forks.train_in)

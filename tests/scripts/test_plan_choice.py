@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from bigtrk.disk.files import read_json
+from bigtrk.cost.machine_constants import CPU
+from bigtrk.disk.files import read_json, write_json
 from scripts.bench.choice_draw import CHOICE, draws
-from scripts.bench.plan_choice import compared, summary, told
+from scripts.bench.plan_choice import compared, fitted, summary, told
 from scripts.large_events.limited_ranks import Outcome
 from tests.programs import CHECKOUT
 from tests.scripts.test_memory_limit import real
@@ -76,9 +77,11 @@ def test_the_last_line_counts() -> None:
 
 
 @real
-@pytest.mark.slow  # a minute: half of it calibrates
+@pytest.mark.slow  # some minutes
 def test_a_draw_is_measured_and_remembered(tmp_path: Path) -> None:
     output = tmp_path / "result.json"
+    calibration = tmp_path / "work/cache/bigtrk/calibration.json"  # one takes twenty minutes
+    write_json(calibration, CPU.model_dump(mode="json"))
     command = [sys.executable, "-m", "scripts.bench.plan_choice", "--draws", "1", "--seed", "3"]
     command += ["--work", str(tmp_path / "work"), "--output", str(output)]
     for _ in range(2):
@@ -89,6 +92,7 @@ def test_a_draw_is_measured_and_remembered(tmp_path: Path) -> None:
         found = read_json(output)
         assert found["summary"]["runs"] == 1
         assert found["summary"]["out_of_memory"] == 0
+        assert found["fewest_rivals"] == fitted(found["draws"][0]) >= 8
     (only,) = found["draws"]
     assert told(only) in done.stdout.replace("\n", " ")
     choice = only["runs"][CHOICE]

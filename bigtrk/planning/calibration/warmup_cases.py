@@ -112,13 +112,7 @@ SIZES = (
     Case(20_000, 30_000, 64, name="attention", recompute="layer", precision="bf16"),
     Case(30_000, 300_000, 64, name="mlp"),
 )
-# Edge MLPs of two linear layers have no square product: by them what products compute is told from
-# what they and other operations read and write. Five runs of such were predicted to take 1.4 to 1.8
-# times as long as they did.
-SHALLOW = tuple(
-    replace(case, layers=2) for case in DENSE if case.name == "mlp" and case.recompute != "none"
-)
-CASES = (*DENSE, *SPARSE, *SIZES, *SHALLOW)
+CASES = (*DENSE, *SPARSE, *SIZES)
 # Small graphs, in which the time of an engine shows: beside DDP's, by layers and by weights.
 ENGINES = tuple(
     Case(300, 1_000, hidden, layers=layers, steps=10, engine=engine)

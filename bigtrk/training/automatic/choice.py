@@ -7,6 +7,7 @@ from bigtrk.errors import InputError
 from bigtrk.training.automatic.candidates import IN_MEMORY, Candidate, candidates
 from bigtrk.training.automatic.margin import GIB
 from bigtrk.training.automatic.prediction import Prediction, Task, predict
+from bigtrk.training.steps.routers import setting_away
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def _needed(found: Sequence[Prediction]) -> list[Prediction]:
 
 def _too_little(task: Task, considered: list[Prediction]) -> str:
     least, limit = min(considered, key=lambda one: one.memory), task.limit
-    away = _edges_away(task)
+    setting = setting_away(task.configuration, task.machine.shared)
+    away = f"set {setting}, " if setting else ""
     filled = f", of which {limit.share:.0%} may be filled" if limit.share < 1 else ""
     return (
         f"no settings that may be chosen fit all events in the {limit.memory / GIB:.2f} GiB of a "
@@ -78,16 +80,6 @@ def _too_little(task: Task, considered: list[Prediction]) -> str:
         f"{said(least)}: {away}give as much, add ranks, cut the events in more sectors or lower "
         f"model.hidden"
     )
-
-
-def _edges_away(task: Task) -> str:
-    """Says which setting, not in force, keeps edges in files or, an accelerator's, on its host."""
-    model, training = task.configuration.model, task.configuration.training
-    if model.name != "interaction":
-        return ""
-    if task.machine.shared:
-        return "" if training.spill else "set training.spill=FOLDER of a local disk, "
-    return "" if model.recompute == "offload" else "set model.recompute=offload, "
 
 
 def said(prediction: Prediction) -> str:

@@ -37,6 +37,20 @@ _NAMED = 5
 MOST_PARTS = 4096
 
 
+def setting_away(configuration: Configuration, on_cpu: bool) -> str | None:
+    """Names the setting, if it is not in force, that keeps edges between layers in files or, those
+    of an accelerator, on its host; None for models that keep none.
+    """
+    model = configuration.model
+    if model.name != "interaction":
+        return None
+    if not on_cpu:
+        return None if model.recompute == "offload" else "model.recompute=offload"
+    fixed = "recompute" in model.model_fields_set and model.recompute != "chunk"
+    is_open = not configuration.training.spill and not fixed
+    return "training.spill=FOLDER of a local disk" if is_open else None
+
+
 def takes_several(model: nn.Module, configuration: Configuration) -> bool:
     """Says whether a rank may compute several sectors of an event together."""
     return isinstance(model, LayeredModel) and configuration.data.sectors == "halo"
@@ -124,24 +138,16 @@ class FittingCuts:
         return None if cost.spills_beyond is None else cost
 
     def setting_that_fits(self, size: EventSize) -> str | None:
-        """Returns the setting by which an event would fit, its edges in files or, those of an
-        accelerator, on its host; None if it is in force or does not help.
-        """
-        model = self.configuration.model
-        if model.name != "interaction":
+        """Names the setting by which an event would fit, if it is not in force."""
+        on_cpu, model = self.cost.machine.shared, self.configuration.model
+        setting = setting_away(self.configuration, on_cpu)
+        if setting is None:
             return None
-        if not self.cost.machine.shared:
-            away = model.model_copy(update={"recompute": "offload"})
-            setting, cost = "model.recompute=offload", replace(self.cost, model=away)
-        elif not self.spilling and model.recompute == "chunk":
-            setting = "training.spill=FOLDER of a local disk"
-            cost = replace(self.cost, spills_beyond=0.0)
-        else:
-            return None
+        away = model.model_copy(update={"recompute": "chunk" if on_cpu else "offload"})
+        cost = replace(self.cost, model=away, spills_beyond=0.0 if on_cpu else None)
         cuts = chain(*self.cuts(size.stored))
-        return (
-            setting if any(cost.memory(size, *cut).total <= self.budget for cut in cuts) else None
-        )
+        fits = any(cost.memory(size, *cut).total <= self.budget for cut in cuts)
+        return setting if fits else None
 
     def needed(self, size: EventSize, cut: Cut) -> float:
         """Returns the least bytes of memory that a cut takes."""
