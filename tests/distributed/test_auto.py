@@ -72,7 +72,7 @@ def test_a_choice_is_recorded_and_trained_and_kept(
     assert recorded["training"]["memory_gib"] > 0
     run_ranks(WORLD, fit_recorded, run, again)
     assert losses(again) == pytest.approx(losses(run), rel=1e-6)
-    run_ranks(1, train, settings(data, run), run)
+    run_ranks(1, train, settings(data, run), run, "training.routing=stored")
     assert "training.auto: " not in capfd.readouterr().out
     resumed = read_run_record(run).config
     assert len(losses(run)) == len(losses(again)) * 3 // 2
