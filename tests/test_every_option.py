@@ -104,6 +104,9 @@ ELSEWHERE = {
     "scale": "tests/studies/scaling/test_series.py",
     "search": "tests/studies/search",
     "study": "tests/studies/test_sampling_study.py",
+    "submit --max-edges": "tests/pipeline/test_spilled_reconstruction.py",
+    "submit --spill": "tests/pipeline/test_spilled_reconstruction.py",
+    "submit --spill-to-network": "tests/pipeline/test_spilled_reconstruction.py",
     "watch --serve": "tests/reports/live/test_server.py",
     "watch --port": "tests/reports/live/test_server.py",
 }

@@ -188,6 +188,9 @@ def submit(
             help="also name the particle of each track, by the truth of EVENTS",
         ),
     ] = False,
+    max_edges: MaxEdges = None,
+    spill: Spill = None,
+    spill_to_network: SpillToNetwork = False,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -203,11 +206,12 @@ def submit(
 
     allow_code(code or ())
     check_submission_name(out)
-    tracks = run
+    tracks, edges = run, spill_folder(spill, spill_to_network)
     if is_pipeline(run):
         tracks = out.with_name(f"{out.stem}-tracks")
+        options = MakingOptions(max_edges=max_edges)
         made = _made_together(
-            lambda ranks: reconstruct_folder(run, events, tracks, MakingOptions(), ranks)
+            lambda ranks: reconstruct_folder(run, events, tracks, options, ranks, spill=edges)
         )
         if made.failed and not discover().is_first:
             raise typer.Exit(2)
@@ -216,6 +220,10 @@ def submit(
                 f"{tracks}: {len(made.failed)} of the events have no tracks; correct them, or "
                 f"submit the others by 'bigtrk submit {tracks} {events} {out}'"
             )
+    elif max_edges or spill:
+        raise InputError(
+            f"{run}: is no trained pipeline; --max-edges and --spill are for making tracks"
+        )
     if discover().is_first:
         found = submit_tracks(tracks, events, out, majority_particles)
         print_result(found.as_json(), as_json, lambda: say(f"{out}: {found}"))

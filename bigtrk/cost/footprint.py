@@ -12,7 +12,7 @@ Shapes: T moments of the pass; the 4 columns are coefficients of (edges, nodes, 
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -48,9 +48,10 @@ class Footprint:
     tensors that are made. operations [4]: their number, counted in whole chunks; chunk: rows of
     one, None where a layer is computed at once.
     shapes: number of different shapes of bfloat16 products. exchanged: bytes of a row in each halo
-    exchange of the forward pass. width: that of nodes and edges between layers. measured: the
-    passes were of real tensors, since the model reads data that meta tensors do not have. layered:
-    the model takes several sectors at once.
+    exchange of the forward pass. called: the weights of each layer, as the forward pass calls them.
+    width: that of nodes and edges between layers. measured: the passes were of real tensors, since
+    the model reads data that meta tensors do not have. layered: the model takes several sectors at
+    once.
     """
 
     live: Columns
@@ -66,6 +67,7 @@ class Footprint:
     chunk: int | None
     shapes: int
     exchanged: tuple[int, ...]
+    called: tuple[int, ...]
     width: int
     weights: Weights
     measured: bool
@@ -167,6 +169,7 @@ def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
         chunk=chunk,
         shapes=max(len(count.work.shapes) for count in passes),
         exchanged=passes[0].exchanged,
+        called=passes[0].called,
         width=config.hidden or _most_outputs(model),
         weights=Weights(
             total=_numel(model),
@@ -186,6 +189,7 @@ class _Pass:
     moved: float
     work: Counted
     exchanged: tuple[int, ...]
+    called: tuple[int, ...]
 
 
 def _run(
@@ -208,7 +212,8 @@ def _run(
         assert isinstance(model, InteractionGNN), "no other model keeps edges"
         model.keep_edges_in(store)
     with counter, counting(counter.launched) if asked.on_gpu else nullcontext():
-        made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
+        with _Calls(model) as calls:
+            made = model(inputs, exchange.all) if inputs[1:] else [model(*inputs[0], exchange)]
         losses = [_loss(rows, label, weight) for rows in made]
         loss = sum(losses[1:], start=losses[0])
         saved = counter.alive
@@ -220,7 +225,30 @@ def _run(
         moved=store.moved,
         work=counter.work,
         exchanged=tuple(exchange.row_bytes),
+        called=tuple(calls.weights),
     )
+
+
+class _Calls:
+    """Lists the weights of a model's layers as they are called while a block runs. A layer is what
+    engines gather at once; what remains is the first, since it is gathered with the model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._units = list(units(model))
+        own = _numel(model) - sum(map(_numel, self._units))
+        self.weights = [own] if own else []
+
+    def __enter__(self) -> "_Calls":
+        self._hooks = [unit.register_forward_pre_hook(self._called) for unit in self._units]
+        return self
+
+    def _called(self, unit: nn.Module, _: Any) -> None:
+        self.weights.append(_numel(unit))
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
 
 
 def _loss(made: Tensor, label: Tensor, weight: Tensor) -> Tensor:

@@ -134,9 +134,9 @@ CPU = MachineConstants(
             "steps": 7.5e-3,
         },
         engines={
-            "fsdp2": {"layers": 1.8e-3, "weights": 2.9e-9},
+            "fsdp2": {"layers": 1.3e-3, "weights": 2.9e-9},
             "zero1": {"weights": 2.6e-9},
-            "zero3": {"layers": 5.5e-4, "weights": 3.0e-9},
+            "zero3": {"layers": 4.0e-4, "weights": 3.0e-9},
         },
     ),
     together=Rates(
@@ -152,9 +152,9 @@ CPU = MachineConstants(
             "steps": 1.5e-2,
         },
         engines={
-            "fsdp2": {"layers": 7.7e-3, "weights": 4.6e-9},
+            "fsdp2": {"layers": 5.5e-3, "weights": 4.6e-9},
             "zero1": {"weights": 2.8e-9},
-            "zero3": {"layers": 2.3e-3, "weights": 3.0e-9},
+            "zero3": {"layers": 1.7e-3, "weights": 3.0e-9},
         },
     ),
     crowding=1.07,

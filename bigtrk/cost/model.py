@@ -209,7 +209,7 @@ class CostModel:
         step's reduction.
         """
         sectors = math.ceil(parts / ranks)
-        computing = sectors * self.compute_seconds(event.sector(parts), parts)
+        computing = self.compute_seconds(event.sector(parts), parts, sectors)
         # Edges that are kept off the device travel beside the computation.
         slowest = max(computing, self._travel_seconds(event, parts, ranks))
         return slowest + self.exchange_seconds(event, ranks)
@@ -225,15 +225,18 @@ class CostModel:
             return moved / self.machine.transfer
         return moved * self.spilled_bytes(event, parts, ranks) / away / self.machine.disk
 
-    def compute_seconds(self, size: SectorSize, parts: int) -> float:
-        """Returns the seconds of a rank's forward and backward pass, and of reading its inputs."""
+    def compute_seconds(self, size: SectorSize, parts: int, sectors: int = 1) -> float:
+        """Returns the seconds of a rank's forward and backward pass over so many sectors of a size,
+        and of reading its inputs.
+        """
         count = self.footprint(cut=parts > 1)
         model, amounts = self.model, self.pass_amounts(size, parts)
         named = model.name, model.recompute, model.precision
         degree = max(size.edges, 1.0) / max(size.nodes, 1.0)
 
         def time_of(rates: Rates) -> float:
-            return rates.of(amounts) * rates.factor(*named, count.width, degree)
+            counted = sectors * rates.of(amounts)
+            return counted * rates.factor(*named, count.width, degree, counted)
 
         return self.machine.seconds(self._sharers, time_of)
 
@@ -284,8 +287,8 @@ class CostModel:
             volume = replace(volume, rows_within=0.0, messages_within=0.0)
         sizes = self.footprint(cut=True).exchanged
         # Of an edge's four products, one forward and three backward with that computed anew.
-        forward = self.compute_seconds(event.sector(parts), parts) / 4 / (len(sizes) + 1)
-        computing = math.ceil(parts / ranks) * event.interior(parts) * forward
+        passed = self.compute_seconds(event.sector(parts), parts, math.ceil(parts / ranks))
+        computing = event.interior(parts) * passed / 4 / (len(sizes) + 1)
         # A GPU starts the other edges apart.
         apart = 0.0 if machine.shared else machine.alone.seconds.get("operations", 0.0)
         travels = [exchange(machine.network, volume, n_bytes) for n_bytes in sizes]
@@ -309,14 +312,14 @@ class CostModel:
         each micro-step.
         """
         count, times = self.footprint(cut=False), micro_steps if self.sharding.lockstep else 1
-        return {"layers": times * _layers(count), "weights": times * BYTES * count.weights.total}
+        return {"layers": times * len(count.called), "weights": times * BYTES * count.weights.total}
 
     def reduction_seconds(self, micro_steps: int = 1) -> float:
         """Returns the seconds of a step's reductions and of gathering sharded state."""
         count = self.footprint(cut=False)
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
-        weights, layers = count.weights.total, _layers(count)
-        return self.sharding.seconds(link, self.world, weights, layers, micro_steps)
+        weights = count.weights.total
+        return self.sharding.seconds(link, self.world, weights, count.called, micro_steps)
 
     def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
         """Returns the bytes of so many sectors of a rank saved between forward and backward, and at
@@ -389,11 +392,6 @@ class CostModel:
     def _sharers(self) -> int:
         """Returns the number of ranks, or shares, that the cores of a host are split into."""
         return max(self.shares, min(self.world, self.ranks_per_node))
-
-
-def _layers(count: Footprint) -> int:
-    """Counts the parts of a model that engines gather one after another."""
-    return len(count.exchanged) + 1
 
 
 def _sizes(size: SectorSize) -> Columns:

@@ -1,8 +1,9 @@
 """The speed of a rank's computing: seconds per amount of each kind of work, and corrections.
 
 Amounts are counted (footprint.py), seconds per amount are fitted to measured steps, and so seconds
-are linear in them. What the counts do not see, as how well products of one width fill a core, or
-which rows caches hold, is a factor by model, width and degree, measured on the same steps.
+are linear in them. What the counts do not see, as how well products of one width fill a core, which
+rows caches hold, or how long freed memory stays at hand, is a factor by model, width, degree and
+the length of the pass, measured on the same steps.
 """
 
 import math
@@ -25,8 +26,8 @@ Amounts = dict[Amount, float]
 KINDS: tuple[Amount, ...] = (
     "fp32", "bf16", "products", "traffic", "fresh", "operations", "batch", "weights", "steps"
 )  # fmt: skip
-# Engines that take longer for a step than DDP, however small it is: by so much for each of the
-# layers that they gather, and for each byte of weights.
+# Engines that take longer for a step than DDP, however small it is: by so much for each
+# call of a layer, and for each byte of weights.
 EngineKind = Literal["fsdp2", "zero1", "zero3"]
 EngineAmount = Literal["layers", "weights"]
 EngineAmounts = dict[EngineAmount, float]
@@ -36,7 +37,7 @@ _Seconds = Annotated[float, Field(ge=0)]
 
 class Correction(Settings):
     """The measured seconds of a pass over those counted, for one model at one width, on a graph
-    with so many edges per node.
+    with so many edges per node. seconds: those counted.
     """
 
     model: str
@@ -44,12 +45,13 @@ class Correction(Settings):
     precision: str
     hidden: int = Field(ge=1)
     degree: float = Field(gt=0)
+    seconds: float = Field(gt=0)
     factor: float = Field(gt=0)
 
 
 class Rates(Settings):
     """Seconds of each amount of work, those by which engines take more than DDP, and corrections by
-    model, width and degree.
+    model, width, degree and length.
     """
 
     seconds: dict[Amount, _Seconds]
@@ -68,19 +70,24 @@ class Rates(Settings):
         return sum(known.get(amount, 0.0) * number for amount, number in amounts.items())
 
     def factor(
-        self, model: str, recompute: str, precision: str, hidden: int, degree: float
+        self, model: str, recompute: str, precision: str, hidden: int, degree: float, seconds: float
     ) -> float:
-        """Returns the correction of a model's pass: 1 for a model that was not measured, else
-        between the degrees measured at each width, and between these widths, on logarithmic scales.
+        """Returns the correction of a model's pass that is counted as so many seconds: 1 for a
+        model that was not measured, else between those measured at each width and degree, between
+        the degrees of each width, and between these widths, on logarithmic scales.
         """
         asked = (model, recompute, precision)
-        known: dict[int, list[tuple[float, float]]] = {}
-        for found in self.corrections:
-            if (found.model, found.recompute, found.precision) == asked:
-                known.setdefault(found.hidden, []).append((found.degree, found.factor))
-        if not known:
+        known: dict[int, dict[float, list[tuple[float, float]]]] = {}
+        for one in self.corrections:
+            if (one.model, one.recompute, one.precision) == asked:
+                lengths = known.setdefault(one.hidden, {}).setdefault(one.degree, [])
+                lengths.append((one.seconds, one.factor))
+        if not known or seconds <= 0:
             return 1.0
-        at_widths = [(width, _between(degree, factors)) for width, factors in known.items()]
+        at_widths = []
+        for width, degrees in known.items():
+            at_degrees = [(at, _between(seconds, lengths)) for at, lengths in degrees.items()]
+            at_widths.append((width, _between(degree, at_degrees)))
         return _between(hidden, at_widths)
 
 

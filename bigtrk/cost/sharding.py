@@ -1,5 +1,6 @@
 """The parameters, gradients and optimizer state that each engine keeps, and what it sends."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -55,9 +56,12 @@ class Sharding:
         return Held(part, part, 2 * part, buffers=whole, after=after)
 
     def seconds(
-        self, link: Link, world: int, weights: int, layers: int, micro_steps: int = 1
+        self, link: Link, world: int, weights: int, called: Sequence[int], micro_steps: int = 1
     ) -> float:
-        """Returns the seconds over `link` of a step's reductions and of gathering sharded state."""
+        """Returns the seconds over `link` of a step's reductions and of gathering sharded state.
+
+        weights: all of them. called: those of each layer, as a pass calls it.
+        """
         if self.level == "none":
             return all_reduce(link, world, BYTES * weights)
         # Gradients are scattered: by ZeRO from stage 2 on after every micro-step, else once.
@@ -66,8 +70,8 @@ class Sharding:
         # every forward and backward pass instead.
         if self.level != "parameters":
             return (scattered + 1) * all_gather(link, world, BYTES * weights)
-        gathered = 2 * micro_steps
-        return (scattered + gathered) * layers * all_gather(link, world, BYTES * weights / layers)
+        gathered = sum(all_gather(link, world, BYTES * layer) for layer in called)
+        return (scattered + 2 * micro_steps) * gathered
 
 
 def sharding(engine: EngineSettings, world: int) -> Sharding:

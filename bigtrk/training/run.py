@@ -10,6 +10,7 @@ from torch import nn
 from bigtrk.console import say
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import StoppedError
+from bigtrk.models.protocol import LayeredModel
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.build import make_engine
@@ -66,7 +67,7 @@ from bigtrk.training.steps.choose import choose_steps
 from bigtrk.training.steps.epoch_steps import EpochSteps, EventSteps
 from bigtrk.training.steps.host_memory import check_host_memory
 from bigtrk.training.steps.routed_step import RoutedStep
-from bigtrk.training.steps.routers import scoring_router, takes_several
+from bigtrk.training.steps.routers import scoring_router
 from bigtrk.training.steps.spill import LaidEvents, spill_edges
 from bigtrk.training.stop_request import StopRequest
 from bigtrk.training.trainer import Trainer
@@ -111,7 +112,8 @@ def _fit(
     with traced("building the model"):
         model = first_model(configuration, ranks, resume)
     together(lambda: _check(configuration, ranks, events))
-    scoring = _scoring(configuration, ranks, events, model)
+    several = isinstance(model, LayeredModel)
+    scoring = scoring_router(events.validation, ranks.world_size, several)
     steps, files = _steps(configuration, ranks, events, model, scoring)
     if found:
         check_place(found, steps.per_epoch)
@@ -156,14 +158,6 @@ def _fit(
     with traced("writing the model"):
         _save_model(trainer, folder, lock, described)
     return folder
-
-
-def _scoring(
-    configuration: Configuration, ranks: Ranks, events: Events, model: nn.Module
-) -> Router:
-    """Makes the router of validation."""
-    several = takes_several(model, configuration)
-    return scoring_router(events.validation, ranks.world_size, several)
 
 
 def _check_ended(trainer: Trainer, stop: StopRequest, folder: Path) -> None:

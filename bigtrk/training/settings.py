@@ -30,7 +30,7 @@ class DataSettings(Settings):
     all without it."""
     sectors: Literal["halo", "naive"] = "halo"
     """`halo` exchanges halos and trains as the whole graph does; `naive` trains each stored sector
-    alone, leaves cut edges out and scores them as false."""
+    alone, without its cut edges. Both are scored as the whole graph."""
     node_features: list[str] = Field(["r", "phi", "z", "eta"], min_length=1, max_length=64)
     """Features of a node that the model reads, of those that the graphs hold: r, phi (also as
     cos_phi and sin_phi), z, eta and, where events have cells, cluster_count, cluster_value,

@@ -7,10 +7,10 @@ It makes the events, calibrates this machine (--machine: a calibration to use in
 by the seed, writes what is predicted for them to FOLDER/predictions.json, prints the SHA-256 of
 that file, and only then trains them. What FOLDER has of all this is kept: run it again to go on.
 
-A run's time is the median of the seconds of its steps after the first; its memory is the peak of
-its largest rank. A host that is shared with others does not stay as fast as it was when it was
-calibrated: a reference is trained again and again between the runs, and `by_reference` has the
-errors of time once each run is divided by how much slower the reference was around it.
+A training's time is the median of the seconds of its steps after the first; its memory is the peak
+of its largest rank. Each run is trained twice: all of them, and then all of them again; what it
+took is the mean of both. `repeated` tells how far the best of predictions could be off on this
+host: it has the errors of time of predicting each second training by the first.
 
 The last line is one JSON object: the median and the 90th percentile of the absolute relative
 errors, and Kendall's tau of predicted against measured times over all pairs of runs on the same
@@ -27,7 +27,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -45,27 +45,33 @@ from scripts.bench.plan_draws import CHECKOUT, Job, draw, prepare
 from scripts.on_ranks import torchrun
 from scripts.results import Results, add_options
 
-# What is trained again before every so many runs, and after the last.
-REFERENCE = Job("61 k edges", False, 2, ("model.hidden=64", "model.layers=4"), steps=8)
-_EVERY = 4
+Seconds = Callable[["Compared"], float]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A job's measured memory and time beside the predictions of the calibration (`fitted`) and of
-    the defaults. drift: the reference's seconds around it, over those after the calibration.
+    """A job's measured memory and time, of its two trainings, beside the predictions of the
+    calibration (`fitted`) and of the defaults.
     """
 
     job: Job
     fitted: Predicted
     default: Predicted
-    measured: Predicted
-    drift: float
+    first: Predicted
+    second: Predicted
+
+    @property
+    def measured(self) -> Predicted:
+        """Returns the mean of both trainings."""
+        both = self.first, self.second
+        return Predicted(
+            mean(one.peak_bytes for one in both), mean(one.step_seconds for one in both)
+        )
 
     def row(self) -> dict[str, Any]:
         """Returns a row of the result file."""
         figures = {"name": self.job.name, **asdict(self.job), "recorded": asdict(self.measured)}
-        figures["drift"] = self.drift
+        figures["trained"] = [asdict(self.first), asdict(self.second)]
         ours, theirs = (self._figures(found) for found in (self.fitted, self.default))
         return {**figures, **ours, "uncalibrated": theirs}
 
@@ -129,21 +135,16 @@ def measured(run: Path) -> Predicted:
 
 def compare(jobs: Sequence[Job], work: Path, found: Sequence[dict[str, Any]]) -> list[Compared]:
     """Trains what is not trained yet, and compares."""
-    trained, seconds = [], []
-    for i, job in enumerate(follow(jobs, len(jobs), "runs")):
-        if i % _EVERY == 0:
-            seconds.append(trained_once(REFERENCE, work, f"reference-{i}").step_seconds)
-        trained.append(trained_once(job, work, f"{i}"))
-    seconds.append(trained_once(REFERENCE, work, "reference-last").step_seconds)
+    first, second = (
+        [
+            trained_once(job, work, f"{turn}-{i}")
+            for i, job in enumerate(follow(jobs, len(jobs), f"runs, {turn} time"))
+        ]
+        for turn in ("first", "second")
+    )
     return [
-        Compared(
-            job,
-            fitted=Predicted(**row["fitted"]),
-            default=Predicted(**row["default"]),
-            measured=own,
-            drift=(seconds[i // _EVERY] + seconds[i // _EVERY + 1]) / 2 / seconds[0],
-        )
-        for i, (job, row, own) in enumerate(zip(jobs, found, trained, strict=True))
+        Compared(job, Predicted(**row["fitted"]), Predicted(**row["default"]), *trained)
+        for job, row, *trained in zip(jobs, found, first, second, strict=True)
     ]
 
 
@@ -158,11 +159,20 @@ def trained_once(job: Job, work: Path, name: str) -> Predicted:
     return Predicted(**read_json(path))
 
 
-def tau(found: Sequence[Compared]) -> float:
-    """Returns Kendall's tau of the order of times, over all pairs of runs on the same events."""
+def _predicted(one: Compared) -> float:
+    return one.fitted.step_seconds
+
+
+def _taken(one: Compared) -> float:
+    return one.measured.step_seconds
+
+
+def tau(found: Sequence[Compared], by: Seconds = _predicted, of: Seconds = _taken) -> float:
+    """Returns Kendall's tau of the order of predicted times (`by`) and of those taken (`of`), over
+    all pairs of runs on the same events.
+    """
     signs = [
-        np.sign(a.fitted.step_seconds - b.fitted.step_seconds)
-        * np.sign(a.measured.step_seconds - b.measured.step_seconds)
+        np.sign(by(a) - by(b)) * np.sign(of(a) - of(b))
         for a, b in itertools.combinations(found, 2)
         if a.job.events == b.job.events
     ]
@@ -178,13 +188,15 @@ def summary(found: Sequence[Compared]) -> dict[str, float]:
     return {"runs": len(found), **{k: float(v) for k, v in figures.items()}, "tau": tau(found)}
 
 
-def by_reference(found: Sequence[Compared]) -> dict[str, float]:
-    """Returns the errors of time of a machine that had stayed as fast as when it was calibrated."""
-    errors = np.abs([(1 + one.errors(one.fitted)[1]) * one.drift - 1 for one in found])
-    drifts = [one.drift for one in found]
+def repeated(found: Sequence[Compared]) -> dict[str, float]:
+    """Returns what the last line would say of times if each second training were predicted to take
+    as long as the first.
+    """
+    seconds = np.array([(one.first.step_seconds, one.second.step_seconds) for one in found])
+    errors = np.abs(seconds[:, 0] / seconds[:, 1] - 1)
     figures = {"time_median": np.median(errors), "time_p90": np.quantile(errors, 0.9)}
-    figures |= {"least_drift": min(drifts), "largest_drift": max(drifts)}
-    return {name: float(value) for name, value in figures.items()}
+    order = tau(found, lambda one: one.first.step_seconds, lambda one: one.second.step_seconds)
+    return {**{name: float(value) for name, value in figures.items()}, "tau": order}
 
 
 def exceeded(found: Sequence[Compared]) -> dict[str, float]:
@@ -221,7 +233,7 @@ def measure(arguments: argparse.Namespace) -> None:
     found = compare(jobs, work, predicted)
     console.print(table(found))
     facts = {"seed": arguments.seed, "predictions_sha256": digest, "load": load}
-    facts |= {"by_reference": by_reference(found), "exceeded": exceeded(found)}
+    facts |= {"repeated": repeated(found), "exceeded": exceeded(found)}
     facts |= {"constants": json.loads(constants.model_dump_json())}
     results.write(summary(found), jobs=[one.row() for one in found], **facts)
 

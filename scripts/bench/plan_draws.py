@@ -73,10 +73,10 @@ class Events:
 
 
 EVENTS = (
-    Events("5 k edges", 6_800, 4_700, copies=12, runs=7, particles=700),
-    Events("14 k edges", 16_000, 14_000, copies=12, runs=7, particles=1600),
-    Events("61 k edges", 40_000, 61_000, copies=8, runs=8, particles=4000),
-    Events("336 k edges", 104_000, 336_000, copies=6, runs=8),
+    Events("5 k edges", 6_800, 4_700, copies=24, runs=7, particles=700),
+    Events("14 k edges", 16_000, 14_000, copies=24, runs=7, particles=1600),
+    Events("61 k edges", 40_000, 61_000, copies=16, runs=8, particles=4000),
+    Events("336 k edges", 104_000, 336_000, copies=8, runs=8),
     Events("3 M edges", 104_000, 2_985_000, 4, 4, build=("--learn-windows", "--pt-min", "0.3")),
 )
 

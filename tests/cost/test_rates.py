@@ -23,13 +23,15 @@ from bigtrk.parallel.host import HUGE_PAGE
 ONE = Rates(seconds={"fp32": 2.0, "steps": 5.0})
 
 
-def corrected(*found: tuple[int, float, float]) -> Rates:
+def corrected(*found: tuple[int, float, float], seconds: float = 1.0) -> Rates:
     """Makes rates with corrections: width, edges per node, factor."""
     named = {"model": "mlp", "recompute": "none", "precision": "bf16"}
     return Rates(
         seconds={},
         corrections=[
-            Correction.model_validate({**named, "hidden": h, "degree": degree, "factor": factor})
+            Correction.model_validate(
+                {**named, "hidden": h, "degree": degree, "seconds": seconds, "factor": factor}
+            )
             for h, degree, factor in found
         ],
     )
@@ -46,27 +48,49 @@ def test_seconds_are_the_sum_of_amounts() -> None:
 def test_corrections_lie_between_the_widths_measured() -> None:
     rates = corrected((16, 10, 2.0), (64, 10, 0.5))
     asked = ("mlp", "none", "bf16")
-    assert rates.factor(*asked, 16, 10) == pytest.approx(2.0)
-    assert rates.factor(*asked, 32, 10) == pytest.approx(1.0)  # half way, on logarithmic scales
-    assert rates.factor(*asked, 8, 10) == pytest.approx(2.0)
-    assert rates.factor(*asked, 1000, 3) == pytest.approx(0.5)
-    assert rates.factor("mlp", "none", "fp32", 16, 10) == 1.0
-    assert rates.factor("mine:Model", "none", "bf16", 16, 10) == 1.0
+    assert rates.factor(*asked, 16, 10, 1) == pytest.approx(2.0)
+    assert rates.factor(*asked, 32, 10, 1) == pytest.approx(1.0)  # half way, on logarithmic scales
+    assert rates.factor(*asked, 8, 10, 1) == pytest.approx(2.0)
+    assert rates.factor(*asked, 1000, 3, 1) == pytest.approx(0.5)
+    assert rates.factor("mlp", "none", "fp32", 16, 10, 1) == 1.0
+    assert rates.factor("mine:Model", "none", "bf16", 16, 10, 1) == 1.0
 
 
 def test_corrections_lie_between_the_degrees_measured_at_a_width() -> None:
     rates = corrected((16, 1, 4.0), (16, 16, 1.0), (64, 10, 1.0))
     asked = ("mlp", "none", "bf16")
-    assert rates.factor(*asked, 16, 1) == pytest.approx(4.0)
-    assert rates.factor(*asked, 16, 4) == pytest.approx(2.0)
-    assert rates.factor(*asked, 16, 0.3) == pytest.approx(4.0)
-    assert rates.factor(*asked, 32, 1) == pytest.approx(2.0)
-    assert rates.factor(*asked, 64, 1) == pytest.approx(1.0)
+    assert rates.factor(*asked, 16, 1, 1) == pytest.approx(4.0)
+    assert rates.factor(*asked, 16, 4, 1) == pytest.approx(2.0)
+    assert rates.factor(*asked, 16, 0.3, 1) == pytest.approx(4.0)
+    assert rates.factor(*asked, 32, 1, 1) == pytest.approx(2.0)
+    assert rates.factor(*asked, 64, 1, 1) == pytest.approx(1.0)
+
+
+def test_corrections_lie_between_the_lengths_measured_at_a_degree() -> None:
+    short, long = corrected((16, 10, 1.0), seconds=0.1), corrected((16, 10, 4.0), seconds=10.0)
+    rates = Rates(seconds={}, corrections=[*short.corrections, *long.corrections])
+    asked = ("mlp", "none", "bf16", 16, 10)
+    found = [rates.factor(*asked, seconds) for seconds in (0.01, 0.1, 1.0, 10.0, 100.0)]
+    assert found == pytest.approx([1.0, 1.0, 2.0, 4.0, 4.0])
+
+
+def test_the_sectors_of_a_rank_are_one_pass() -> None:
+    short, long = corrected((32, 10, 1.0), seconds=0.1), corrected((32, 10, 2.0), seconds=10.0)
+    known = [
+        one.model_copy(update={"model": "interaction", "recompute": "chunk", "precision": "fp32"})
+        for one in (*short.corrections, *long.corrections)
+    ]
+    rates = CPU.alone.model_copy(update={"corrections": known})
+    cost = on(InteractionGNNConfig(hidden=32), CPU.model_copy(update={"alone": rates}))
+    size = SectorSize(20_000, 2_000)
+    plain = on(InteractionGNNConfig(hidden=32)).compute_seconds(size, 4)
+    several = [cost.compute_seconds(size, 4, sectors) / plain / sectors for sectors in (1, 4, 400)]
+    assert several[0] < several[1] < several[2] == pytest.approx(2.0)
 
 
 def test_several_measurements_at_one_place_have_their_geometric_mean() -> None:
     rates = corrected((16, 10, 2.0), (16, 10, 8.0))
-    assert rates.factor("mlp", "none", "bf16", 16, 10) == pytest.approx(4.0)
+    assert rates.factor("mlp", "none", "bf16", 16, 10, 1) == pytest.approx(4.0)
 
 
 def test_ranks_beyond_those_measured_share_the_cores_in_turn() -> None:

@@ -9,6 +9,7 @@ from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.data.event_source import open_events
+from bigtrk.training.evaluation.evaluate import evaluate_run
 from bigtrk.training.settings import Configuration
 from bigtrk.training.steps.routers import training_router
 from bigtrk.user_code import allow_code
@@ -62,12 +63,18 @@ def settings(events: Path, run: Path, **sections: Any) -> Configuration:
         "run": {"folder": run},
     }
     for section in ("data", "training"):
-        chosen[section] |= sections.pop(section, {})
-    chosen |= sections
+        chosen[section] |= sections.get(section, {})
+    chosen |= {name: given for name, given in sections.items() if name not in ("data", "training")}
     return Configuration.model_validate(chosen)
 
 
 NAIVE: dict[str, Any] = {"data": {"sectors": "naive"}}
+ATTENTION: dict[str, Any] = {"model": {"name": "attention", "hidden": 8, "layers": 2}}
+
+
+def evaluated(ranks: Ranks, run: Path, graphs: Path) -> float | None:
+    """The loss of a run's model on the whole graph of the event that was held back."""
+    return evaluate_run(run, graphs, None, ranks).edge_metrics.loss
 
 
 def cuts(ranks: Ranks, configuration: Configuration, data: Path) -> list[list[Cut]]:
@@ -96,6 +103,11 @@ def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
         1: {
             "whole": run("whole", data={"train": [data / "graphs"]}),
             "naive": run("naive 1", **NAIVE),
+            "attention": run("naive attention 1", **NAIVE, **ATTENTION),
+            **{
+                f"{name}, whole": (evaluated, (folder / f"{name} 1", data / "graphs"))
+                for name in ("naive", "naive attention")
+            },
             "halted": (fit_all, (halted,)),
         },
         2: {
@@ -105,6 +117,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Done:
         3: {
             "on": (fit_all, (settings(data, on), on)),
             "naive": run("naive 3", **NAIVE),
+            "attention": run("naive attention 3", **NAIVE, **ATTENTION),
             "fsdp2": run("fsdp2", engine=ENGINES["FSDP2"]),
             "zero3": run("zero3", engine=ENGINES["zero3"]),
             "automatic": run("automatic", training={"routing": "automatic"}),
@@ -180,6 +193,17 @@ def test_naive_sectors_train_alike_at_every_world_size(done: Done, whole: list[f
     assert losses(runs[1]) == pytest.approx(alone, rel=1e-5)
     edges = [{step.edges for step in read_run(run).steps} for run in runs]
     assert edges[0] == edges[1]
+
+
+@pytest.mark.parametrize("name", ["naive", "naive attention"])
+def test_models_of_naive_sectors_are_validated_on_whole_graphs(done: Done, name: str) -> None:
+    """On one rank, with all sectors, and on three the loss is that of `bigtrk evaluate` on graphs
+    without sectors.
+    """
+    [on_graphs] = done.of[1][f"{name}, whole"]
+    for world_size in (1, 3):
+        last = validation(done.folder / f"{name} {world_size}")[-1]
+        assert last == pytest.approx(on_graphs, rel=1e-5), world_size
 
 
 def test_a_model_of_the_simple_form_has_the_sectors_of_a_rank_merged(done: Done) -> None:

@@ -102,6 +102,10 @@ def test_what_was_submitted_is_scored_as_the_tracks_are(
             "its name is that of one event's",
         ),
         ("bigtrk submit tracks events events", "events: is a folder; name a file in it, such as"),
+        (
+            "bigtrk submit tracks events mine.parquet --max-edges 10",
+            "tracks: is no trained pipeline; --max-edges and --spill are for making tracks",
+        ),
         ("bigtrk submit absent events mine.parquet", "absent: no such file or folder"),
         ("bigtrk submit tracks absent mine.parquet", "absent"),
         ("bigtrk submit other events mine.parquet", "tracks of event 23, which events does not"),

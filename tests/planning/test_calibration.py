@@ -19,7 +19,7 @@ from bigtrk.planning.calibration import fitting
 from bigtrk.planning.calibration.calibrate import fit
 from bigtrk.planning.calibration.fitting import Sample, predicted_seconds
 from bigtrk.planning.calibration.warmup import Measured, measure_apart
-from bigtrk.planning.calibration.warmup_cases import CASES, ENGINES, GRID, Case
+from bigtrk.planning.calibration.warmup_cases import CASES, ENGINES, GRID, LONG, Case
 from bigtrk.training.costs import find_machine
 from tests.answers import NO_HOME, Place
 from tests.programs import run_here
@@ -36,7 +36,7 @@ def by_default(ranks: int) -> list[Sample]:
 
 def samples(truth: MachineConstants, ranks: int) -> list[Sample]:
     """Returns what a machine of these constants would measure."""
-    bare = [Sample(case, ranks, 1.0, 0) for case in (*CASES, *ENGINES)]
+    bare = [Sample(case, ranks, 1.0, 0) for case in (*CASES, *LONG, *ENGINES)]
     return [replace(one, seconds=predicted_seconds(one, truth)) for one in bare]
 
 
@@ -104,6 +104,21 @@ def test_widths_that_were_measured_in_one_way_tell_the_others() -> None:
     assert 1.3 < ratio(asked, fit(slow, by_default(2), CPU)) < 1.5
 
 
+def test_long_passes_are_corrected_apart_from_short_ones() -> None:
+    """All of the long ones that keep everything take 1.5 times as long."""
+
+    def is_slow(case: Case) -> bool:
+        return case in LONG and case.recompute == "none"
+
+    found = fit(slowed(by_default(1), is_slow), by_default(2), CPU)
+    for hidden in (32, 64):
+        asked = Case(60_000, 600_000, hidden, "attention", 3, "none")
+        assert ratio(asked, found) == pytest.approx(1.5, rel=0.1), hidden
+        short = replace(asked, nodes=3_000, edges=30_000)
+        assert ratio(short, found) == pytest.approx(1.0, rel=0.05), hidden
+        assert ratio(replace(asked, recompute="layer"), found) < 1.2, hidden
+
+
 def test_the_noise_of_single_steps_is_not_taken_for_a_correction() -> None:
     """Little more than half of 10 % in each case is left in what is predicted."""
     noise = np.random.default_rng(0)
@@ -131,8 +146,11 @@ def test_an_earlier_version_s_calibration_is_to_be_made_again(tmp_path: Path) ->
     known = CPU.model_dump(mode="json")
     size = known.pop("private_bytes")
     with_libraries = {**known, "process_bytes": size}
+    named = {"model": "mlp", "recompute": "none", "precision": "fp32", "hidden": 16}
+    without_length = CPU.model_dump(mode="json")
+    without_length["alone"]["corrections"] = [{**named, "degree": 10.0, "factor": 1.0}]
     first = {"name": "fitted", "accelerator": "cpu", "traffic": 2e10, "cached": 4e10}
-    for old in (first, with_libraries):
+    for old in (first, with_libraries, without_length):
         write_json(path, old)
         with pytest.raises(InputError, match=r"old.json: .*run bigtrk plan --calibrate again"):
             find_machine(str(path))
@@ -184,6 +202,15 @@ def test_calibrating_asks_for_a_place_before_it_measures(
     monkeypatch.setattr(calibration, "calibrate", lambda _: pytest.fail("it measures"))
     status, _, said = run_here(command, monkeypatch, capsys)
     assert (status, said) == (2, f"bigtrk: error: {tmp_path}/file: is not a folder; remove it\n")
+
+
+def test_long_passes_that_would_not_fit_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    peaks = [fitting.predicted_peak(case, CPU) for case in LONG]
+    monkeypatch.setattr(calibration, "memory_bytes", lambda: 2 * max(peaks))
+    alone, both = (calibration.those_that_fit(LONG, ranks, CPU) for ranks in (1, 2))
+    assert len(alone) == len(LONG) - 1
+    assert alone[0] in both
+    assert {fitting.predicted_peak(case, CPU) < max(peaks) / 2 for case in both} == {True}
 
 
 @pytest.mark.slow  # a quarter of a minute

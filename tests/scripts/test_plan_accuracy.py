@@ -13,12 +13,11 @@ from bigtrk.errors import InputError
 from bigtrk.planning.prediction import Predicted
 from scripts.bench import plan_accuracy, plan_draws
 from scripts.bench.plan_accuracy import (
-    REFERENCE,
     Compared,
-    by_reference,
     compare,
     exceeded,
     predictions,
+    repeated,
     summary,
     tau,
 )
@@ -42,16 +41,18 @@ def job(events: str, n: int) -> Job:
 
 
 def compared(
-    events: str, fitted: list[float], measured: list[float], drift: float = 1.0
+    events: str, fitted: list[float], measured: list[float], apart: float = 0.0
 ) -> list[Compared]:
-    """Runs whose predicted and measured times these are, in seconds; memory ten times as many."""
+    """Runs whose predicted and measured times these are, in seconds; memory ten times as many. The
+    two trainings of a run lie `apart` on both sides of what they took.
+    """
     return [
         Compared(
             job(events, n),
             Predicted(10 * a, a),
             Predicted(5 * a, a / 2),
-            Predicted(10 * b, b),
-            drift,
+            Predicted(10 * b, b - apart),
+            Predicted(10 * b, b + apart),
         )
         for n, (a, b) in enumerate(zip(fitted, measured, strict=True))
     ]
@@ -148,13 +149,6 @@ def test_the_last_line_has_medians_and_ninetieth_percentiles() -> None:
         "time_p90": pytest.approx(0.9),
         "tau": 0.0,
     }
-    slower = compared("a", [1 + error for error in errors], [2.0] * 11, drift=2.0)
-    assert by_reference(slower) == {
-        "time_median": pytest.approx(0.5),
-        "time_p90": pytest.approx(0.9),
-        "least_drift": 2.0,
-        "largest_drift": 2.0,
-    }
     # The defaults predict half of that.
     assert exceeded(found) == pytest.approx({"memory": 2.0, "seconds": 2.0})
 
@@ -175,22 +169,31 @@ def test_predictions_are_written_once_and_stay_those_of_their_runs(
         predictions(jobs[:1], tmp_path, 0, CPU)
 
 
-def test_the_reference_is_trained_between_the_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It took 2 s after the calibration, and 1 s more each time."""
-    jobs, times = [job("a", n) for n in range(6)], iter(np.arange(2.0, 9.0))
+def test_every_run_is_trained_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, and then all of them again, half as fast."""
+    jobs, times = [job("a", n) for n in range(3)], iter([2.0, 2.0, 2.0, 4.0, 4.0, 4.0])
     trained: list[Job] = []
 
     def took(run: Path) -> Predicted:
         run.mkdir(parents=True)
-        return Predicted(1e9, float(next(times)) if trained[-1] == REFERENCE else 10.0)
+        return Predicted(1e9, next(times))
 
     monkeypatch.setattr(plan_accuracy, "train", lambda job, *_: trained.append(job))
     monkeypatch.setattr(plan_accuracy, "measured", took)
     rows = [{"fitted": {"peak_bytes": 1e9, "step_seconds": 5.0}}] * len(jobs)
     found = compare(jobs, tmp_path, [{**row, "default": row["fitted"]} for row in rows])
-    assert trained == [REFERENCE, *jobs[:4], REFERENCE, *jobs[4:], REFERENCE]
-    assert [one.drift for one in found] == [1.25] * 4 + [1.75] * 2
+    assert trained == [*jobs, *jobs]
+    assert [one.measured for one in found] == [Predicted(1e9, 3.0)] * 3
     assert compare(jobs, tmp_path, [{**row, "default": row["fitted"]} for row in rows]) == found
-    assert len(trained) == 9, "what was measured is kept"
+    assert len(trained) == 6, "what was measured is kept"
+
+
+def test_a_second_training_tells_how_well_any_could_be_predicted() -> None:
+    found = compared("a", [9.0, 9.0, 9.0], [3.0, 4.0, 5.0], apart=1.0)
+    assert repeated(found) == {
+        "time_median": pytest.approx(1 - 3 / 5),
+        "time_p90": pytest.approx(0.8 * (1 - 2 / 4) + 0.2 * (1 - 3 / 5)),
+        "tau": 1.0,
+    }
+    turned = [replace(one, second=Predicted(1.0, -one.first.step_seconds)) for one in found]
+    assert repeated(turned)["tau"] == -1.0

@@ -80,7 +80,7 @@ def test_the_last_line_counts() -> None:
 @pytest.mark.slow  # some minutes
 def test_a_draw_is_measured_and_remembered(tmp_path: Path) -> None:
     output = tmp_path / "result.json"
-    calibration = tmp_path / "work/cache/bigtrk/calibration.json"  # one takes twenty minutes
+    calibration = tmp_path / "work/cache/bigtrk/calibration.json"  # one takes half an hour
     write_json(calibration, CPU.model_dump(mode="json"))
     command = [sys.executable, "-m", "scripts.bench.plan_choice", "--draws", "1", "--seed", "3"]
     command += ["--work", str(tmp_path / "work"), "--output", str(output)]

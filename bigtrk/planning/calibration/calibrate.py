@@ -14,7 +14,7 @@ from bigtrk.cost.links import Link, Network
 from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
 from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.machine import machine, software
+from bigtrk.machine import machine, memory_bytes, software
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.planning.calibration.fitting import (
@@ -30,9 +30,11 @@ from bigtrk.planning.calibration.warmup_cases import (
     CASES,
     CROWD,
     ENGINES,
+    LONG,
     MEMORY,
     SMALLEST,
     WAITED_FOR,
+    Case,
     enlarged,
 )
 
@@ -81,13 +83,22 @@ def _on_cpu(links: Links) -> MachineConstants:
     several = max(2, min(cores, _MOST_TOGETHER))
     numbers = (1, several)
     constants = measure_memory(CPU)
-    found = [measure_apart(CASES, ranks) for ranks in follow(numbers, 2, "warm-ups")]
+    found = [
+        measure_apart([*CASES, *those_that_fit(LONG, ranks, constants)], ranks)
+        for ranks in follow(numbers, 2, "warm-ups")
+    ]
     engines = [_engines(ranks) for ranks in follow(numbers, 2, "engines")]
     constants = _with_network(constants, links, found[1].link)
     constants = constants.model_copy(update={"ranks_together": several})
     samples = [[*one.samples, *more] for one, more in zip(found, engines, strict=True)]
     constants = fit(samples[0], samples[1], constants)
     return constants.model_copy(update=_sharing(several, crowded=several >= cores))
+
+
+def those_that_fit(cases: Sequence[Case], ranks: int, constants: MachineConstants) -> list[Case]:
+    """Returns the cases that so many ranks train at once in half of this host's memory."""
+    most = memory_bytes() / 2 / ranks
+    return [case for case in cases if predicted_peak(case, constants) < most]
 
 
 def _on_accelerator(links: Links) -> MachineConstants:

@@ -127,6 +127,7 @@ def _corrections(
                 precision=case.precision,
                 hidden=case.hidden,
                 degree=case.edges / case.nodes,
+                seconds=in_pass,
                 factor=factor,
             )
         )

@@ -7,6 +7,9 @@ there, and with how it recomputes. What a single case differed by beyond these w
 its seconds, and nothing of its own. So each correction is the most likely one, given those of all
 cases of its model (the mean of a Gaussian process). It predicts that of another calibration to
 10.9 %, where the same case alone does to 11.8 %, most of which is the other's own noise.
+
+Long passes (LONG in warmup_cases.py) take longer than short ones tell; by how much depends on how
+they recompute.
 """
 
 import math
@@ -26,6 +29,13 @@ _VARY = (
     (0.10, ("recompute",)),
     (0.08, ("hidden", "precision")),
 )
+# Those by which long passes differ from short ones. Between them the logarithm of a correction is
+# linear in that of the seconds counted.
+_VARY_WITH_LENGTH: tuple[tuple[float, tuple[str, ...]], ...] = (
+    (0.2, ()),
+    (0.2, ("recompute",)),
+)
+_SHORT, _LONG = 0.2, 2.0
 _NOISE = 0.10
 # Edges per node of the graphs that most cases have; others count as the nearer of them.
 _DENSE, _SPARSE = 10.0, 1.0
@@ -33,7 +43,7 @@ _DENSE, _SPARSE = 10.0, 1.0
 
 def smoothed(measured: Sequence[Correction]) -> list[Correction]:
     """Returns the corrections of each model that was measured: of all its ways of recomputing and
-    precisions at all its widths, dense and sparse.
+    precisions at all its widths, dense and sparse, of short passes and of long ones.
     """
     return [found for model in _models(measured) for found in _of_model(model)]
 
@@ -48,10 +58,16 @@ def _of_model(measured: Sequence[Correction]) -> list[Correction]:
     ways = dict.fromkeys((one.recompute, one.precision) for one in known)
     places = dict.fromkeys((one.hidden, one.degree) for one in known)
     asked = [
-        known[0].model_copy(
-            update={"recompute": way, "precision": precision, "hidden": hidden, "degree": degree}
+        Correction(
+            model=known[0].model,
+            recompute=way,
+            precision=precision,
+            hidden=hidden,
+            degree=degree,
+            seconds=seconds,
+            factor=1.0,
         )
-        for (hidden, degree), (way, precision) in product(places, ways)
+        for (hidden, degree), (way, precision), seconds in product(places, ways, (_SHORT, _LONG))
     ]
     covariance = _covariance(known, known) + _NOISE**2 * np.eye(len(known))
     logarithms = np.log([one.factor for one in known])
@@ -70,8 +86,21 @@ def _covariance(rows: Sequence[Correction], columns: Sequence[Correction]) -> ND
 
 def _shared(one: Correction, other: Correction) -> float:
     """Returns the variance that two corrections of a model have in common."""
+    lengths = _length(one) * _length(other)
+    return _common(_VARY, one, other) + lengths * _common(_VARY_WITH_LENGTH, one, other)
+
+
+def _common(
+    varying: Sequence[tuple[float, tuple[str, ...]]], one: Correction, other: Correction
+) -> float:
     return sum(
         deviation**2
-        for deviation, names in _VARY
+        for deviation, names in varying
         if all(getattr(one, name) == getattr(other, name) for name in names)
     )
+
+
+def _length(one: Correction) -> float:
+    """Returns 0 for a short pass, 1 for a long one."""
+    place = math.log(one.seconds / _SHORT) / math.log(_LONG / _SHORT)
+    return min(max(place, 0.0), 1.0)

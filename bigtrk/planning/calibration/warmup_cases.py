@@ -1,8 +1,8 @@
 """The cases that a calibration measures.
 
 They are a model of each kind, at widths from narrow to wide, in every way of recomputing and both
-precisions, on graphs with ten edges per node and with one, as simulated events have; and some
-graphs that are smaller or larger than the others'.
+precisions, on graphs with ten edges per node and with one, as simulated events have; some graphs
+that are smaller or larger than the others'; and passes that take seconds.
 """
 
 from dataclasses import dataclass, replace
@@ -70,8 +70,10 @@ def _case(name: str, hidden: int, recompute: str, precision: str) -> Case:
 
 
 def _sparse(case: Case) -> Case:
-    """Returns the case with as many nodes as edges: a third, since nodes are computed, too."""
-    return replace(case, nodes=case.edges // 3, edges=case.edges // 3)
+    """Returns the case with as many nodes as edges: a third, since nodes are computed, too. Its
+    steps are shorter, and vary more.
+    """
+    return replace(case, nodes=case.edges // 3, edges=case.edges // 3, steps=6)
 
 
 GRID = tuple(
@@ -113,11 +115,25 @@ SIZES = (
     Case(30_000, 300_000, 64, name="mlp"),
 )
 CASES = (*DENSE, *SPARSE, *SIZES)
+# Passes that take seconds, in every way of recomputing, on graphs ten times as large. On a virtual
+# machine that hands freed memory back to its host every two seconds, they wait for pages that most
+# shorter ones find again.
+LONG = tuple(
+    replace(case, nodes=10 * case.nodes, edges=10 * case.edges, steps=2)
+    for case in GRID
+    if case.hidden == 64
+)
 # Small graphs, in which the time of an engine shows: beside DDP's, by layers and by weights.
 ENGINES = tuple(
-    Case(300, 1_000, hidden, layers=layers, steps=10, engine=engine)
+    Case(300, 1_000, hidden, name, layers, _WAYS[name][0], steps=10, engine=engine)
     for engine in ("ddp", "fsdp2", "zero1", "zero3")
-    for hidden, layers in ((32, 2), (32, 8), (256, 4))
+    for hidden, name, layers in (
+        (32, "interaction", 2),
+        (32, "interaction", 8),
+        (256, "interaction", 4),
+        (32, "attention", 4),
+        (32, "mlp", 3),
+    )
 )
 # Measured with as many ranks as cores (at most 4), and with twice as many where these are more than
 # the cores.

@@ -53,20 +53,34 @@ class BatchMaker:
         self._pairs = configuration.pairs if configuration.model.kind == "hit" else None
 
     def make(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
-        """Reads and prepares the `assignment` among `sources`, whose sectors exchange halos with
-        each other and with the event's others; an empty sector for no assignment.
+        """Reads and prepares the `assignment` among `sources` to train it: sectors exchange halos
+        with each other and with the event's others, unless they are naive. An empty sector for no
+        assignment.
 
         Raises:
             InputError: the event cannot be read, has no truth, features that are not finite or
                 edges that do not end at its nodes.
         """
+        if assignment is not None and self._data.sectors == "naive":
+            [part] = assignment.held
+            sector = sources[assignment.event].read(part, assignment.parts)
+            return self._alone(assignment.event, sector)
+        return self.exchanging(assignment, sources)
+
+    def exchanging(self, assignment: Assignment | None, sources: list[EventSource]) -> Share:
+        """Reads and prepares an assignment as `make`, to score it: also sectors that are trained
+        without each other exchange halos, so that the scores are those of the whole graph, on
+        however many ranks.
+
+        Raises:
+            InputError: as of `make`.
+        """
         if assignment is None:
             return self.empty()
         source = sources[assignment.event]
         sectors = source.read_several(assignment.held, assignment.parts)
-        if assignment.parts == 1 or self._data.sectors == "naive":
-            [alone] = sectors
-            return self._alone(assignment.event, alone)
+        if assignment.parts == 1:
+            return self._alone(assignment.event, sectors[0])
         plan = halo_plan(sectors, assignment.ranks, self.world)
         return Share([self._prepare(assignment.event, one, True) for one in sectors], plan)
 
@@ -115,7 +129,7 @@ class BatchMaker:
             sector.y, sector.edge_index, sector.particle_id, sector.particles, self._target
         )
         weights = edge_weights(sector.y, is_target, self._target)
-        n_nodes, n_edges = self._computed(sector)
+        n_nodes, n_edges = self._computed(sector, exchanges)
         computed = torch.arange(sector.n_edges) < n_edges
         counted = sector.owns_edge & computed
         truth = self._truth(sector.y, weights, counted, n_nodes)
@@ -151,9 +165,9 @@ class BatchMaker:
         log_pt = edge_log_pt(sector.y, sector.edge_index, sector.particle_id, sector.particles)
         return pt_truth(log_pt, counted, self.world.device)
 
-    def _computed(self, sector: Sector) -> tuple[int, int]:
+    def _computed(self, sector: Sector, exchanges: bool) -> tuple[int, int]:
         """Counts the sector's first nodes and edges that the model computes."""
-        if self._data.sectors == "halo":
+        if exchanges or self._data.sectors == "halo":
             return sector.n_nodes, sector.n_edges
         inside = (sector.edge_index < sector.n_owned).all(dim=0)
         return sector.n_owned, int(inside.sum())

@@ -20,7 +20,8 @@ class Batch:
     """A sector of a share.
 
     x [N, F], edge_features [E, G] float32 (normalised), edge_index [2, E] of the sector's first
-    nodes and edges: all of them but for naive sectors, or of the edges that were chosen to train.
+    nodes and edges: all of them but for naive sectors in training, or of the edges that were chosen
+    to train.
     `is_target` [E] and, in the loss, `weights` [E], both before masking (for metrics); `pt` is None
     without its loss; `event` numbers the event, None for an empty sector. The first `n_owned` nodes
     are updated here, the others by the share's exchange.

@@ -98,7 +98,7 @@ def validate_embedding(
     model.eval()
     for micro_step in router.route(range(len(sources))):
         assignment = micro_step[ranks.rank]
-        share = together(partial(maker.make, assignment, sources))
+        share = together(partial(maker.exchanging, assignment, sources))
         embedded = embed_event(model, share, pairs)
         if assignment is not None:
             mine.append(embedded)

@@ -12,6 +12,7 @@ import torch
 from bigtrk.console import complain, follow
 from bigtrk.disk.files import disk_errors
 from bigtrk.errors import InputError, printable
+from bigtrk.models.protocol import LayeredModel
 from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import MicroStep
@@ -37,7 +38,7 @@ from bigtrk.training.evaluation.validation import EventMetrics, measure, summary
 from bigtrk.training.losses.edge_losses import EdgeLoss, make_loss
 from bigtrk.training.run_folder import run_of
 from bigtrk.training.settings import TrainingSettings
-from bigtrk.training.steps.routers import scoring_router, takes_several
+from bigtrk.training.steps.routers import scoring_router
 from bigtrk.training.steps.spill import LaidEvents, SpillFolder, held_sectors, spill_scoring
 
 
@@ -78,7 +79,7 @@ def evaluate_run(
     found = open_events([data])
     sources, seen = _unseen(found, evaluated.trained_on)
     left_out = len(found) - len(sources)
-    several = takes_several(evaluated.model, configuration)
+    several = isinstance(evaluated.model, LayeredModel)
     router = scoring_router(sources, ranks.world_size, several)
     if spill:
         sizes = held_sectors(LaidEvents(sources, router))

@@ -65,7 +65,7 @@ def score_events(
     model.eval()
     for micro_step in follow(router.route(range(len(sources)))):
         assignment = micro_step[world.ranks.rank]
-        share = together(partial(maker.make, assignment, sources))
+        share = together(partial(maker.exchanging, assignment, sources))
         n_ranks = assignment.ranks if assignment else 1
         edges = _stitch(share.batches, _predicted(model, share), n_ranks, world.groups)
         sectors = [batch.sector for batch in share.batches]

@@ -8,12 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
-from torch import nn
-
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.model import CostModel
 from bigtrk.errors import InputError
-from bigtrk.models.protocol import LayeredModel
 from bigtrk.parallel.collectives import all_max, on_first_rank
 from bigtrk.parallel.host import memory_of_rank
 from bigtrk.parallel.ranks import Ranks
@@ -49,11 +46,6 @@ def setting_away(configuration: Configuration, on_cpu: bool) -> str | None:
     fixed = "recompute" in model.model_fields_set and model.recompute != "chunk"
     is_open = not configuration.training.spill and not fixed
     return "training.spill=FOLDER of a local disk" if is_open else None
-
-
-def takes_several(model: nn.Module, configuration: Configuration) -> bool:
-    """Says whether a rank may compute several sectors of an event together."""
-    return isinstance(model, LayeredModel) and configuration.data.sectors == "halo"
 
 
 def scoring_router(
