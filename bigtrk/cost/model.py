@@ -181,8 +181,8 @@ class CostModel:
 
     def input_file_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges' inputs that a rank has in files, where edges are there."""
-        of_batch = self._edge_input_bytes(event.sector(parts), event.stored > parts)
-        return self._batches(parts, ranks) * of_batch
+        batches = self._batches(parts, ranks) / math.ceil(parts / ranks)
+        return batches * self.inputs_on_the_way(event, parts, ranks)
 
     def away_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges that a rank keeps off its device: on its host, or in files."""
@@ -208,8 +208,7 @@ class CostModel:
         """Returns the seconds to train an event in `parts` sectors on `ranks` ranks, without a
         step's reduction.
         """
-        sectors = math.ceil(parts / ranks)
-        computing = self.compute_seconds(event.sector(parts), parts, sectors)
+        computing = self.compute_seconds(event.sector(parts), parts, math.ceil(parts / ranks))
         # Edges that are kept off the device travel beside the computation.
         slowest = max(computing, self._travel_seconds(event, parts, ranks))
         return slowest + self.exchange_seconds(event, ranks)
@@ -361,15 +360,18 @@ class CostModel:
         return _MERGED_EDGE_BYTES * size.edges if merged else 0.0
 
     def _input_bytes(self, event: EventSize, parts: int, ranks: int, away: bool) -> float:
-        """Returns the bytes of a rank's batches, and of merging stored sectors for the next ones;
-        `away`: edges' inputs go to files, on the way to which those of one event are in memory.
-        """
+        """Returns the bytes of batches and of merging; `away`: edges' inputs go to files."""
         size, merged = event.sector(parts), event.stored > parts
         batches = self._batches(parts, ranks)
-        held = math.ceil(parts / ranks) if away else batches
-        edges = held * self._edge_input_bytes(size, merged)
+        all_edges = batches * self._edge_input_bytes(size, merged)
+        edges = self.inputs_on_the_way(event, parts, ranks) if away else all_edges
         nodes = batches * self._node_input_bytes(size, merged)
         return edges + nodes + self._merging_bytes(event, size, parts)
+
+    def inputs_on_the_way(self, event: EventSize, parts: int, ranks: int) -> float:
+        """Returns the bytes of edges' inputs, those of one event, on their way to files."""
+        of_batch = self._edge_input_bytes(event.sector(parts), event.stored > parts)
+        return math.ceil(parts / ranks) * of_batch
 
     def _edge_input_bytes(self, size: SectorSize, merged: bool) -> float:
         """Returns the bytes of a batch's edges where memory counts: on the device, or on a CPU.

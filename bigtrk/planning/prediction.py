@@ -75,7 +75,7 @@ def predict_steps(cost: CostModel, steps: Sequence[Sequence[Task]]) -> Predicted
     most = max(cut.parts for _, cut in tasks)
     of_steps = [_sectors_of_ranks(cost, step) for step in steps]
     sizes = max(len(set(chain(*trained))) for trained in zip(*of_steps, strict=True))
-    peak = max(cost.memory(size, *cut).total for size, cut in tasks)
+    peak = max(_peak_bytes(cost, size, cut) for size, cut in tasks)
     compiling = _compiling(cost, of_steps, most)
     return Predicted(
         peak_bytes=peak + cost.compiled_bytes(sizes, most),
@@ -84,6 +84,17 @@ def predict_steps(cost: CostModel, steps: Sequence[Sequence[Task]]) -> Predicted
             for step, more in zip(steps, compiling, strict=True)
         ),
     )
+
+
+def _peak_bytes(cost: CostModel, size: EventSize, cut: Cut) -> float:
+    """Returns the peak memory of an event, at most that for which it is laid out: edges' inputs on
+    their way to files are gone when a pass reaches its peak.
+    """
+    memory = cost.memory(size, *cut)
+    if cost.spills_beyond is None or cost.fits_without_files(size, *cut):
+        return memory.total
+    of_pass = memory.saved + memory.working + memory.halo
+    return memory.total - min(cost.inputs_on_the_way(size, *cut), of_pass)
 
 
 def _sectors_of_ranks(cost: CostModel, step: Sequence[Task]) -> list[list[Sector]]:

@@ -1,6 +1,8 @@
 """Predicted steps: products that are compiled for new shapes, and those that are kept."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -59,3 +61,19 @@ def test_events_that_come_again_have_theirs_kept() -> None:
 
 def test_a_rank_compiles_for_each_of_its_sectors() -> None:
     assert compiled(events(3, Cut(4, 2)), world=2) == pytest.approx(2 * of_a_sector(4))
+
+
+def test_inputs_on_their_way_to_files_are_gone_at_the_peak() -> None:
+    """Events are laid out with memory for them; what is predicted to be reached is less."""
+    cost = make_cost(
+        Configuration.model_validate({"model": {"hidden": 16, "layers": 4}}), 1, 1, CPU
+    )
+    size = EventSize(20_000, 600_000)
+    all_kept = replace(cost, spills_beyond=math.inf)
+    expected = predict_steps(all_kept, [[(size, WHOLE)]])
+    assert expected.peak_bytes == all_kept.memory(size, 1, 1).total
+    spilled = replace(cost, spills_beyond=0.0)
+    reserved, on_the_way = spilled.memory(size, 1, 1), spilled.inputs_on_the_way(size, 1, 1)
+    assert 0 < on_the_way < reserved.saved + reserved.working
+    found = predict_steps(spilled, [[(size, WHOLE)]]).peak_bytes
+    assert found == pytest.approx(reserved.total - on_the_way)
