@@ -204,6 +204,18 @@ def test_calibrating_asks_for_a_place_before_it_measures(
     assert (status, said) == (2, f"bigtrk: error: {tmp_path}/file: is not a folder; remove it\n")
 
 
+def test_the_small_graphs_of_engines_correct_no_pass() -> None:
+    """No other case is of an attention network at hidden 32."""
+    slow = slowed(by_default(1), lambda case: case in ENGINES)
+    found = fit(slow, by_default(2), CPU)
+    corrected = {(one.model, one.hidden) for one in found.alone.corrections}
+    assert ("attention", 32) not in corrected
+    assert ("attention", 64) in corrected
+    assert ratio(Case(6_000, 90_000, 32, "attention", 4, "layer"), found) == pytest.approx(
+        1, rel=0.1
+    )
+
+
 def test_long_passes_that_would_not_fit_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     peaks = [fitting.predicted_peak(case, CPU) for case in LONG]
     monkeypatch.setattr(calibration, "memory_bytes", lambda: 2 * max(peaks))
