@@ -134,9 +134,9 @@ CPU = MachineConstants(
             "steps": 7.5e-3,
         },
         engines={
-            "fsdp2": {"layers": 1.3e-3, "weights": 2.9e-9},
-            "zero1": {"weights": 2.6e-9},
-            "zero3": {"layers": 4.0e-4, "weights": 3.0e-9},
+            "fsdp2": {"layers": 1.0e-3, "weights": 1.4e-9},
+            "zero1": {"layers": 1.2e-4, "weights": 1.5e-10},
+            "zero3": {"layers": 8.1e-4, "weights": 8.3e-10},
         },
     ),
     together=Rates(
@@ -152,9 +152,9 @@ CPU = MachineConstants(
             "steps": 1.5e-2,
         },
         engines={
-            "fsdp2": {"layers": 5.5e-3, "weights": 4.6e-9},
-            "zero1": {"weights": 2.8e-9},
-            "zero3": {"layers": 1.7e-3, "weights": 3.0e-9},
+            "fsdp2": {"layers": 3.5e-3, "weights": 3.3e-9},
+            "zero1": {"layers": 8.2e-4, "weights": 1.0e-9},
+            "zero3": {"layers": 5.7e-4, "weights": 2.6e-9},
         },
     ),
     crowding=1.07,

@@ -181,8 +181,8 @@ class CostModel:
 
     def input_file_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges' inputs that a rank has in files, where edges are there."""
-        batches = self._batches(parts, ranks) / math.ceil(parts / ranks)
-        return batches * self.inputs_on_the_way(event, parts, ranks)
+        of_batch = self._edge_input_bytes(event.sector(parts), event.stored > parts)
+        return self._batches(parts, ranks) * of_batch
 
     def away_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges that a rank keeps off its device: on its host, or in files."""

@@ -1,4 +1,4 @@
-"""What a model keeps and computes of an edge, against what torch saves and closed formulas."""
+"""Counts of what a model keeps and computes equal what torch saves, and closed formulas."""
 
 import itertools
 import weakref

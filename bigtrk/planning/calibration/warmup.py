@@ -41,7 +41,7 @@ from bigtrk.training.model_files import build_model
 from bigtrk.training.step import StepRunner
 
 _NAME = "synthetic"
-_WAIT = 5400  # s, for all cases of a group of processes: 900 on two cores of an AMD EPYC
+_WAIT = 5400  # s, for all cases of a group of processes: some 800 on two cores of an AMD EPYC
 _ROUNDS = 2
 
 
