@@ -16,7 +16,8 @@ class MachineConstants(Settings):
 
     alone: the rates of a rank that has its host, or an accelerator, for itself. On a CPU all ranks
     of a host share its cores; together: the rates of each of `ranks_together` that compute at once.
-    crowding: by how much more than their number the time of yet more ranks grows. waited_for: the
+    crowding: by how much more than their number the time of yet more ranks grows. crowded_exchange:
+    by how much more where these exchange rows, and wait for ranks without a core. waited_for: the
     seconds of a rank for which all others of `ranks_together` wait, over those where all compute.
 
     Measured separately: private_bytes (of a process, without the pages of files), deepspeed_bytes
@@ -35,6 +36,7 @@ class MachineConstants(Settings):
     together: Rates
     ranks_together: int = Field(2, ge=2)
     crowding: float = Field(1.0, gt=0)
+    crowded_exchange: float = Field(1.0, ge=1)
     waited_for: float = Field(1.0, gt=0, le=1)
     private_bytes: int = Field(ge=0)
     deepspeed_bytes: int = Field(ge=0)
@@ -83,6 +85,12 @@ class MachineConstants(Settings):
         # Threads of the ranks that compute have cores for themselves.
         own = math.pow(self.waited_for, 1 - math.log(busy) / math.log(most))
         return own / self._turns(ranks)
+
+    def exchanging(self, sharers: int) -> float:
+        """Returns the seconds of one of `sharers` ranks of a host that exchange rows, over those
+        of one that does not, beside those of the exchange itself.
+        """
+        return self.crowded_exchange if self.shared and sharers > self.ranks_together else 1.0
 
     def _turns(self, ranks: int) -> float:
         """Returns how many times as long as those measured together so many ranks take."""

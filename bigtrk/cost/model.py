@@ -12,6 +12,7 @@ import numpy as np
 
 from bigtrk.cost.event_size import EventSize, SectorSize
 from bigtrk.cost.footprint import Columns, Footprint, footprint
+from bigtrk.cost.heap import kept_in_gaps
 from bigtrk.cost.links import exchange
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.rates import Amounts, EngineAmounts, Rates
@@ -31,12 +32,6 @@ _EDGE_BYTES_ON_DEVICE = 16 + 8
 # What merging stored sectors takes of an edge beside the sectors and what they become: rows, ends,
 # their owners and orders, and joined features.
 _MERGED_EDGE_BYTES = 100
-# What the C library's heap keeps between the small tensors of sectors, and of events whose edges
-# make no tensor that comes from the system, at most, and as a share of what a pass needs, which was
-# not fitted: 7 runs of hidden 48 and 64 took 20 to 92 MiB more than is counted, those of hidden 16
-# nothing. With tensors of 128 KiB and more from the system there would be less of it (13 of 87 MiB
-# were left, and 6 of 64), but steps would take up to 1.6 times as long.
-_HEAP_PIECES, _HEAP_SHARE = 30 * 2**20, 0.25
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
 # oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch keep so many, of so
@@ -165,8 +160,7 @@ class CostModel:
             saved = min(saved, peak)
         held = self.sharding.held(count.weights, self.machine.shared)
         without = max(BYTES * held.after, self._checkpoint_bytes(count))
-        small = parts > 1 or self._row_bytes(count) * size.edges < HUGE_PAGE
-        pieces = self.machine.shared * small * min(_HEAP_PIECES, _HEAP_SHARE * peak)
+        gaps = self.machine.shared * kept_in_gaps(size, self._row_bytes(count), peak)
         return Memory(
             process=self._process_bytes(),
             parameters=BYTES * held.parameters,
@@ -175,7 +169,7 @@ class CostModel:
             buffers=BYTES * held.buffers + max(0.0, without - peak - halo),
             inputs=self._input_bytes(event, parts, ranks, inputs_away),
             saved=saved,
-            working=peak - saved + pieces,
+            working=peak - saved + gaps,
             halo=halo,
         )
 
@@ -209,6 +203,8 @@ class CostModel:
         step's reduction.
         """
         computing = self.compute_seconds(event.sector(parts), parts, math.ceil(parts / ranks))
+        if ranks > 1 and self.footprint(cut=True).exchanged:
+            computing *= self.machine.exchanging(self._sharers)
         # Edges that are kept off the device travel beside the computation.
         slowest = max(computing, self._travel_seconds(event, parts, ranks))
         return slowest + self.exchange_seconds(event, ranks)

@@ -68,6 +68,7 @@ def show_constants(constants: Row, path: str, console: Console) -> None:
         "one rank alone": _rates(constants["alone"]),
         f"each of {constants['ranks_together']} ranks": _rates(constants["together"]),
         "more ranks than cores": f"{constants['crowding']:.2f} times their share of the time",
+        "those that exchange rows": f"{constants['crowded_exchange']:.2f} times as long as others",
         "ranks that others wait for": f"{constants['waited_for']:.2f} times their time",
         "links": ", ".join(
             f"{name} hosts {link['latency'] * 1e6:.0f} us, {figures.count(link['bandwidth'])}byte/s"

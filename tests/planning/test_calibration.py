@@ -243,7 +243,13 @@ def test_ranks_that_take_turns_are_compared_with_the_same_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the rates tell: the host may be slower than when these were measured."""
-    seconds = {("each", 2): 3.0, ("first", 2): 2.4, ("each", 4): 6.9}
+    seconds = {
+        ("each", 2): 3.0,
+        ("first", 2): 2.4,
+        ("each", 4): 6.9,
+        ("shared", 2): 10.0,
+        ("shared", 4): 12.65,
+    }
 
     def as_measured(cases: Sequence[Case], ranks: int) -> Measured:
         own = [seconds[case.graphs, ranks] * case.hidden * case.layers for case in cases]
@@ -252,6 +258,6 @@ def test_ranks_that_take_turns_are_compared_with_the_same_steps(
 
     monkeypatch.setattr(calibration, "measure_apart", as_measured)
     assert calibration._sharing(2, crowded=True) == pytest.approx(
-        {"waited_for": 0.8, "crowding": 1.15}
+        {"waited_for": 0.8, "crowding": 1.15, "crowded_exchange": 1.1}
     )
     assert calibration._sharing(2, crowded=False) == pytest.approx({"waited_for": 0.8})

@@ -32,6 +32,7 @@ from bigtrk.planning.calibration.warmup_cases import (
     ENGINES,
     LONG,
     MEMORY,
+    SHARED,
     SMALLEST,
     WAITED_FOR,
     Case,
@@ -176,17 +177,22 @@ def _modules_bytes(alone: Sample) -> dict[str, int]:
 
 def _sharing(several: int, crowded: bool) -> dict[str, float]:
     """Measures what a rank gains where the others wait for it and, if they are `crowded`, what all
-    lose where twice as many take turns on the cores.
+    lose where twice as many take turns on the cores, and what more where they exchange rows.
 
-    Both are set against the same steps of `several` ranks just before. Against what the rates told
+    All are set against the same steps of `several` ranks just before. Against what the rates told
     crowding was 1.01 on a host that had become 4 % faster since these were measured; by steps side
     by side it was 1.06 in the next calibration, and 1.13 by hand in 16 cases.
     """
-    samples = measure_apart([*CROWD, *WAITED_FOR], several).samples
-    alike, waited_for = samples[: len(CROWD)], samples[len(CROWD) :]
+    in_sectors = [replace(case, parts=2 * several) for case in SHARED if crowded]
+    samples = measure_apart([*CROWD, *WAITED_FOR, *in_sectors], several).samples
+    alike, waited_for = samples[: len(CROWD)], samples[len(CROWD) : 2 * len(CROWD)]
     shared = {"waited_for": min(1.0, _ratio(waited_for, alike))}
     if crowded:
-        shared["crowding"] = _ratio(measure_apart(CROWD, 2 * several).samples, alike) / 2
+        more = measure_apart([*CROWD, *in_sectors], 2 * several).samples
+        shared["crowding"] = _ratio(more[: len(CROWD)], alike) / 2
+        # As many sectors, so as much to compute, but more exchange than before.
+        exchanging = _ratio(more[len(CROWD) :], samples[2 * len(CROWD) :])
+        shared["crowded_exchange"] = max(1.0, exchanging / shared["crowding"])
     return shared
 
 

@@ -27,7 +27,7 @@ from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.host import configure_process, share_heap
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
-from bigtrk.parallel.routing import as_stored
+from bigtrk.parallel.routing import as_stored, even_cut
 from bigtrk.parallel.world import World, make_world
 from bigtrk.planning.calibration.fitting import Sample
 from bigtrk.planning.calibration.network import measure_links
@@ -39,6 +39,8 @@ from bigtrk.training.data.event_source import EventSource, open_events
 from bigtrk.training.data.loader import Loader
 from bigtrk.training.model_files import build_model
 from bigtrk.training.step import StepRunner
+from partition.one_event import CutSettings, cut_event
+from partition.partitioners import Method
 
 _NAME = "synthetic"
 _WAIT = 5400  # s, for all cases of a group of processes: some 800 on two cores of an AMD EPYC
@@ -135,7 +137,8 @@ def measure(cases: Sequence[Case], ranks: Ranks, folder: Path) -> list[Sample]:
     """Measures all cases in turn, in rounds, so that what else runs for a while meets few steps of
     each. Collective.
     """
-    world = make_world(ranks)
+    shared = {even_cut(case.parts, ranks.world_size).ranks for case in cases}
+    world = make_world(ranks, shared)
     rounds = [[_train(case, world, folder) for case in cases] for _ in range(_ROUNDS)]
     samples = []
     for case, *steps in zip(cases, *rounds, strict=True):
@@ -158,7 +161,8 @@ def _train(case: Case, world: World, folder: Path) -> list[float]:
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
     runner = StepRunner(engine, configuration.training, world)
     loader = Loader(BatchMaker(configuration, world).of([source] * len(numbers)), world)
-    route = as_stored([(1, case.edges)] * len(numbers), ranks.world_size).route(numbers)
+    stored = [(case.parts, case.edges)] * len(numbers)
+    route = as_stored(stored, ranks.world_size, several=True).route(numbers)
     seconds = []
     start = stopwatch.now()
     for batches in loader.steps([route] * (case.steps + 1)):
@@ -169,7 +173,7 @@ def _train(case: Case, world: World, folder: Path) -> list[float]:
 
 
 def _written(case: Case, folder: Path) -> EventSource:
-    """Writes the graph of a case, once, and opens it."""
+    """Writes the graph of a case, or its sectors, once, and opens it."""
     path = folder / f"{case.nodes}-{case.edges}"
     if not path.exists():
         graph: EventGraph = synthetic_graph(case.nodes, case.edges, case.configuration())
@@ -177,7 +181,17 @@ def _written(case: Case, folder: Path) -> EventSource:
         counts = {"nodes": case.nodes, "edges": case.edges}
         write_graph(path, replace(graph, name=_NAME), counts)
         write_manifest(path, "graphs", {}, [_NAME])
-    return open_events([path])[0]
+    return open_events([path if case.parts == 1 else _sectors(path, case.parts)])[0]
+
+
+def _sectors(graphs: Path, parts: int) -> Path:
+    """Cuts a graph, once; returns the folder of its sectors."""
+    path = graphs.with_name(f"{graphs.name}-{parts}")
+    if not path.exists():
+        path.mkdir()
+        cut_event(graphs, path, _NAME, CutSettings(parts, None, Method.METIS, seed=0))
+        write_manifest(path, "sectors", {}, [_NAME])
+    return path
 
 
 def main() -> None:

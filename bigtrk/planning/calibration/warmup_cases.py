@@ -14,8 +14,8 @@ from bigtrk.training.settings import Configuration
 @dataclass(frozen=True)
 class Case:
     """A model and a graph to train it on, in each round for `steps` steps after a warm-up step;
-    engine: "ddp", "fsdp2", or the name of a DeepSpeed file. graphs: that of each rank, or that of
-    the first, for which the others wait.
+    engine: "ddp", "fsdp2", or the name of a DeepSpeed file. graphs: that of each rank, that of the
+    first, for which the others wait, or one in `parts` sectors that all ranks share.
     """
 
     nodes: int
@@ -27,7 +27,8 @@ class Case:
     precision: str = "fp32"
     steps: int = 4
     engine: str = "ddp"
-    graphs: Literal["each", "first"] = "each"
+    graphs: Literal["each", "first", "shared"] = "each"
+    parts: int = 1
 
     def configuration(self, ranks: int = 1) -> Configuration:
         """Returns the configuration of a run with one such graph per rank in a step."""
@@ -144,6 +145,12 @@ CROWD = tuple(
 )
 # One rank for which the others wait.
 WAITED_FOR = tuple(replace(case, graphs="first") for case in CROWD)
+# One graph that all ranks share. Twice as many train it in as many sectors, two or one on each.
+SHARED = tuple(
+    replace(case, nodes=4 * case.nodes, edges=4 * case.edges, graphs="shared")
+    for case in CROWD
+    if case.name != "mlp"
+)
 # What a process takes is measured in one of its own.
 SMALLEST = Case(500, 1_500, 32, layers=4)
 MEMORY = (SMALLEST, Case(10_000, 100_000, 64, recompute="none"))

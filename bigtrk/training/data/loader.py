@@ -4,10 +4,11 @@ What an accelerator is to compute travels there in a stream of its own (upload.p
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from bigtrk.parallel.collectives import together
+from bigtrk.parallel.host import thread_beside
 from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
 from bigtrk.training.data.share import Share
@@ -41,7 +42,7 @@ class Loader:
         def read(i: int) -> Read[list[Share]]:
             return lane.read(lambda: self.load(routes[i]))
 
-        with ThreadPoolExecutor(max_workers=1) as pool:
+        with thread_beside(self.world.device) as pool:
             ahead: Future[Read[list[Share]]] | None = None
             for i in range(len(routes)):
                 current = ahead or pool.submit(read, i)
