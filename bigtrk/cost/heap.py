@@ -3,18 +3,19 @@
 from bigtrk.cost.event_size import SectorSize
 from bigtrk.parallel.host import HUGE_PAGE
 
-# Between tensors of one size the heap keeps gaps of others, the larger the longer these are: so
-# many of the largest. Of 28 runs those with tensors of 1 to 2 MB took 43 to 96 MB more than is
-# counted without it, the median took 7 MB more; with it two took more than 43 MB more. With tensors
-# of 128 KiB and more from the system there would be less of it, but steps would take up to 1.6
-# times as long.
-_GAPS = 35.0
+# Between tensors of several sizes the heap keeps gaps, the larger the longer these are: so many of
+# the largest, as was measured and is not explained. Of runs on sectors or of attention networks
+# those with tensors of 1 to 2 MB took 43 to 96 MB more than is counted without it, others 1 to 26
+# MB. With tensors of 128 KiB and more from the system there would be less of it, but steps would
+# take up to 1.6 times as long.
+_MANY_GAPS, _FEW_GAPS = 35.0, 12.0
 
 
-def kept_in_gaps(size: SectorSize, row_bytes: int, peak: float) -> float:
+def kept_in_gaps(size: SectorSize, row_bytes: int, peak: float, many: bool) -> float:
     """Returns the bytes that a CPU's heap keeps beyond the `peak` bytes of a pass over sectors of
-    this size, with so many bytes in a row of an edge or a node: at most twice as many.
+    this size, with so many bytes in a row of an edge or a node: at most twice as many. many: of an
+    event in sectors or of an attention network, which leave more gaps than others.
     """
     tensors = (rows * row_bytes for rows in (size.edges, size.nodes))
     largest = max((n_bytes for n_bytes in tensors if n_bytes < HUGE_PAGE), default=0.0)
-    return min(_GAPS * largest, 2 * peak)
+    return min((_MANY_GAPS if many else _FEW_GAPS) * largest, 2 * peak)

@@ -160,7 +160,8 @@ class CostModel:
             saved = min(saved, peak)
         held = self.sharding.held(count.weights, self.machine.shared)
         without = max(BYTES * held.after, self._checkpoint_bytes(count))
-        gaps = self.machine.shared * kept_in_gaps(size, self._row_bytes(count), peak)
+        many = parts > 1 or self.model.name == "attention"
+        gaps = kept_in_gaps(size, self._row_bytes(count), peak, many) * self.machine.shared
         return Memory(
             process=self._process_bytes(),
             parameters=BYTES * held.parameters,

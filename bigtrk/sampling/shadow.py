@@ -13,7 +13,6 @@ in the subgraphs of several roots counts in each.
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -27,6 +26,7 @@ from bigtrk.sampling.native import take_rows
 from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.subgraphs import InEdges, Rows, Subgraphs, in_edges
 from bigtrk.sampling.walk import Sampler, Walk
+from bigtrk.threads import thread_beside
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ShaDow:
         first: int = 0,
     ) -> Iterator[Sector]:
         """Yields this rank's mini-batches of an epoch over an event from the `first` on, in CPU
-        memory; they are sampled on `device`, one bulk ahead in a thread.
+        memory; they are sampled on `device`, one bulk ahead in a thread beside (threads.py).
 
         Raises:
             InputError: batch_size is below 1.
@@ -65,7 +65,7 @@ class ShaDow:
         graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(seed, epoch)
         engine = fastest(device)
         bulks = [roots[i : i + self.bulk] for i in range(0, len(roots), self.bulk)]
-        with ThreadPoolExecutor(max_workers=1) as pool:
+        with thread_beside(device) as pool:
             ahead = [
                 pool.submit(self._sample, whole, graph, bulk, key, engine) for bulk in bulks[:1]
             ]

@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
+from bigtrk.threads import thread_beside
 from tests.programs import run_in_one
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -123,6 +126,58 @@ def test_threads_of_a_training_share_a_heap(tmp_path: Path) -> None:
 
     # Making the configuration takes a second one before it is known whether to share.
     assert heaps("none") <= 2 < heaps("shadow")
+
+
+NOTED = """
+import threading, torch
+from bigtrk.sampling import shadow
+from bigtrk.training.data.event_source import EventSource
+beside = set()
+
+def noting(call):
+    def noted(*args, **kwargs):
+        torch.ones(2**20) * 2  # is large enough for several cores
+        if threading.current_thread() is not threading.main_thread():
+            beside.add(torch.get_num_threads())
+        return call(*args, **kwargs)
+
+    return noted
+
+EventSource.read = noting(EventSource.read)
+shadow.shadow_sector = noting(shadow.shadow_sector)
+"""
+# The cores of the threads that read and sample, and then those of the thread that trains.
+CORES = """
+print(*beside, torch.get_num_threads(), sep="")
+"""
+
+
+@pytest.mark.parametrize("method", ["none", "shadow"])
+def test_what_is_read_beside_a_training_is_read_on_one_core(tmp_path: Path, method: str) -> None:
+    made = ["bigtrk simulate events --events 3 --particles 60", "bigtrk build events graphs"]
+    run_in_one(made, tmp_path)
+    places = {"graphs": tmp_path / "graphs", "run": tmp_path / "run"}
+    trained = TRAINED.format(**places, more=f"sampling.method={method}")
+    assert told(NOTED + trained + CORES, "train", OMP_NUM_THREADS="3") == 13
+
+
+def cores_of_this_thread() -> int:
+    _ = torch.ones(2**20) * 2  # is large enough for several cores
+    return torch.get_num_threads()
+
+
+@pytest.mark.parametrize(("device", "beside"), [("cpu", 1), ("cuda", 3)])
+def test_a_thread_beside_a_computation_leaves_it_its_cores(device: str, beside: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with thread_beside(torch.device(device)) as pool, ThreadPoolExecutor(1) as later:
+            found = [pool.submit(cores_of_this_thread).result() for _ in range(2)]
+            assert found == [beside, beside]
+            assert cores_of_this_thread() == 3
+            assert later.submit(cores_of_this_thread).result() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_products_of_a_gpu_have_one_order() -> None:

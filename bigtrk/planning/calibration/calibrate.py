@@ -1,11 +1,11 @@
 """Fitting a machine's constants to measured warm-ups: `bigtrk plan --calibrate`."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 import torch
 
@@ -25,7 +25,7 @@ from bigtrk.planning.calibration.fitting import (
     without_corrections,
 )
 from bigtrk.planning.calibration.network import NO_LINKS, Links, measure_links
-from bigtrk.planning.calibration.warmup import measure_apart
+from bigtrk.planning.calibration.warmup import Measured, measure_apart
 from bigtrk.planning.calibration.warmup_cases import (
     CASES,
     CROWD,
@@ -41,6 +41,7 @@ from bigtrk.planning.calibration.warmup_cases import (
 
 # More ranks at once than this are not measured: each takes the memory of a process.
 _MOST_TOGETHER = 4
+_ROUNDS = 2
 
 
 def calibrate_launched(path: Path) -> MachineConstants | None:
@@ -82,18 +83,36 @@ def _on_cpu(links: Links) -> MachineConstants:
     """Measures one rank alone, ranks that share the cores, and more of them than cores."""
     cores = len(os.sched_getaffinity(0))
     several = max(2, min(cores, _MOST_TOGETHER))
-    numbers = (1, several)
     constants = measure_memory(CPU)
-    found = [
-        measure_apart([*CASES, *those_that_fit(LONG, ranks, constants)], ranks)
-        for ranks in follow(numbers, 2, "warm-ups")
-    ]
-    engines = [_engines(ranks) for ranks in follow(numbers, 2, "engines")]
-    constants = _with_network(constants, links, found[1].link)
+    cases = {ranks: [*CASES, *those_that_fit(LONG, ranks, constants)] for ranks in (1, several)}
+    found, engines = measure_in_turns(cases, "warm-ups"), _engines([*cases])
+    constants = _with_network(constants, links, found[several].link)
     constants = constants.model_copy(update={"ranks_together": several})
-    samples = [[*one.samples, *more] for one, more in zip(found, engines, strict=True)]
-    constants = fit(samples[0], samples[1], constants)
+    samples = {ranks: [*found[ranks].samples, *engines.get(ranks, [])] for ranks in cases}
+    constants = fit(samples[1], samples[several], constants)
     return constants.model_copy(update=_sharing(several, crowded=several >= cores))
+
+
+def measure_in_turns(cases: Mapping[int, Sequence[Case]], label: str) -> dict[int, Measured]:
+    """Measures the cases of each number of ranks, in rounds in which these take turns, so that all
+    meet a host that becomes faster or slower: one rank after the other did so by 1.4 times.
+    """
+    turns = [*cases] * _ROUNDS
+    rounds = [measure_apart(cases[ranks], ranks) for ranks in follow(turns, len(turns), label)]
+    return {ranks: _mean(rounds[i :: len(cases)]) for i, ranks in enumerate(cases)}
+
+
+def _mean(rounds: Sequence[Measured]) -> Measured:
+    """Returns the mean seconds of each case in all rounds, and its largest peak."""
+    samples = [
+        replace(
+            alike[0],
+            seconds=mean(one.seconds for one in alike),
+            peak_bytes=max(one.peak_bytes for one in alike),
+        )
+        for alike in zip(*(found.samples for found in rounds), strict=True)
+    ]
+    return Measured(samples, rounds[-1].link)
 
 
 def those_that_fit(cases: Sequence[Case], ranks: int, constants: MachineConstants) -> list[Case]:
@@ -104,16 +123,17 @@ def those_that_fit(cases: Sequence[Case], ranks: int, constants: MachineConstant
 
 def _on_accelerator(links: Links) -> MachineConstants:
     """Measures one rank; the others have accelerators of their own."""
-    found = measure_apart([enlarged(case) for case in CASES])
+    found = measure_in_turns({1: [enlarged(case) for case in CASES]}, "warm-ups")[1]
     return fit(found.samples, found.samples, _with_network(A100, links, None))
 
 
-def _engines(ranks: int) -> list[Sample]:
-    """Measures steps of engines; none where an engine does not run."""
+def _engines(numbers: Sequence[int]) -> dict[int, list[Sample]]:
+    """Measures steps of engines on these numbers of ranks; none where an engine does not run."""
     try:
-        return measure_apart(ENGINES, ranks).samples
+        found = measure_in_turns(dict.fromkeys(numbers, ENGINES), "engines")
     except InputError:
-        return []
+        return {}
+    return {ranks: measured.samples for ranks, measured in found.items()}
 
 
 def fit(
@@ -183,16 +203,20 @@ def _sharing(several: int, crowded: bool) -> dict[str, float]:
     crowding was 1.01 on a host that had become 4 % faster since these were measured; by steps side
     by side it was 1.06 in the next calibration, and 1.13 by hand in 16 cases.
     """
-    in_sectors = [replace(case, parts=2 * several) for case in SHARED if crowded]
-    samples = measure_apart([*CROWD, *WAITED_FOR, *in_sectors], several).samples
-    alike, waited_for = samples[: len(CROWD)], samples[len(CROWD) : 2 * len(CROWD)]
+    in_sectors = [replace(case, parts=2 * several) for case in SHARED]
+    cases = {several: [*CROWD, *WAITED_FOR]}
+    if crowded:
+        cases = {several: [*cases[several], *in_sectors], 2 * several: [*CROWD, *in_sectors]}
+    found = measure_in_turns(cases, "shared cores")
+    number, samples = len(CROWD), found[several].samples
+    alike, waited_for = samples[:number], samples[number : 2 * number]
     shared = {"waited_for": min(1.0, _ratio(waited_for, alike))}
     if crowded:
-        more = measure_apart([*CROWD, *in_sectors], 2 * several).samples
-        shared["crowding"] = _ratio(more[: len(CROWD)], alike) / 2
+        more = found[2 * several].samples
+        shared["crowding"] = _ratio(more[:number], alike) / 2
         # As many sectors, so as much to compute, but more exchange than before.
-        exchanging = _ratio(more[len(CROWD) :], samples[2 * len(CROWD) :])
-        shared["crowded_exchange"] = max(1.0, exchanging / shared["crowding"])
+        longer = _ratio(more[number:], samples[2 * number :])
+        shared["crowded_exchange"] = max(1.0, longer / shared["crowding"])
     return shared
 
 

@@ -44,7 +44,6 @@ from partition.partitioners import Method
 
 _NAME = "synthetic"
 _WAIT = 5400  # s, for all cases of a group of processes: some 800 on two cores of an AMD EPYC
-_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -134,15 +133,13 @@ def _free_port() -> int:
 
 
 def measure(cases: Sequence[Case], ranks: Ranks, folder: Path) -> list[Sample]:
-    """Measures all cases in turn, in rounds, so that what else runs for a while meets few steps of
-    each. Collective.
-    """
+    """Measures all cases in turn. Collective."""
     shared = {even_cut(case.parts, ranks.world_size).ranks for case in cases}
     world = make_world(ranks, shared)
-    rounds = [[_train(case, world, folder) for case in cases] for _ in range(_ROUNDS)]
+    trained = [_train(case, world, folder) for case in cases]
     samples = []
-    for case, *steps in zip(cases, *rounds, strict=True):
-        mine = float(np.median(np.concatenate(steps)))  # as of a run, of which it is predicted
+    for case, steps in zip(cases, trained, strict=True):
+        mine = float(np.median(steps))  # as of a run, of which it is predicted
         found = gather_items((mine, world.memory.n_bytes))
         slowest, peak = (max(one) for one in zip(*found, strict=True))
         samples.append(Sample(case, ranks.world_size, float(slowest), int(peak)))
