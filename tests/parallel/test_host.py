@@ -131,7 +131,7 @@ def test_threads_of_a_training_share_a_heap(tmp_path: Path) -> None:
 NOTED = """
 import threading, torch
 from bigtrk.sampling import shadow
-from bigtrk.training.data.event_source import EventSource
+from bigtrk.training.data.loader import Loader
 beside = set()
 
 def noting(call):
@@ -143,7 +143,7 @@ def noting(call):
 
     return noted
 
-EventSource.read = noting(EventSource.read)
+Loader.load = noting(Loader.load)
 shadow.shadow_sector = noting(shadow.shadow_sector)
 """
 # The cores of the threads that read and sample, and then those of the thread that trains.
