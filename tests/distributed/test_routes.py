@@ -54,7 +54,7 @@ def settings(data: Path, run: Path, **training: Any) -> Configuration:
     return Configuration.model_validate(
         {
             "data": {"train": [data / "graphs", data / "sectors"], "validation": [data / "graphs"]},
-            "model": {"hidden": 8, "layers": 3},
+            "model": {"hidden": 48, "layers": 3},
             "training": {"epochs": 1, "events_per_step": 3, **training},
             "run": {"folder": run},
         }

@@ -54,6 +54,8 @@ def read_module_map(path: Path) -> ModuleMap:
     if record.features != FEATURES:
         raise InputError(f"{path}: is of other features than {', '.join(FEATURES)}; learn it again")
     joined = opened.read("map")
+    if "modules" not in joined:  # which graphs may lack
+        raise InputError(f"{path}: has no modules; learn it again")
     check_columns(joined, _MAP, {}, str(path))
     check_rows(joined["triplets"], len(joined["modules"]), f"{path}: triplets")
     sizes = {"F": len(FEATURES), "T": len(joined["triplets"])}

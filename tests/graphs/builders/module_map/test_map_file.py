@@ -51,6 +51,10 @@ def twice(sections: dict[str, Section], _: dict[str, Any]) -> None:
     sections["map"]["triplets"][1] = sections["map"]["triplets"][0]
 
 
+def without_modules(sections: dict[str, Section], _: dict[str, Any]) -> None:
+    del sections["map"]["modules"]
+
+
 def no_number(sections: dict[str, Section], _: dict[str, Any]) -> None:
     sections["sigma"]["upper"][0, 0] = torch.nan
 
@@ -67,6 +71,7 @@ def fewer(sections: dict[str, Section], _: dict[str, Any]) -> None:
         (other_features, "is of other features than z0_12, "),
         (row_outside, "triplets runs from"),
         (twice, "holds a triplet twice; learn it again"),
+        (without_modules, "has no modules; learn it again"),
         (no_number, "sigma windows are not finite"),
         (fewer, "minmax: lower has shape"),
     ],
