@@ -15,7 +15,7 @@ import torch
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, read_manifest
-from bigtrk.heap import keep_freed_memory
+from bigtrk.process.heap import keep_freed_memory
 from partition.metis import check_parts
 from partition.one_event import CutSettings, check_size, cut_event, is_done
 

@@ -9,7 +9,7 @@ PROGRAM = """
 import ctypes, resource
 ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: huge pages fault in at once
 import numpy as np
-from bigtrk.heap import keep_freed_memory
+from bigtrk.process.heap import keep_freed_memory
 keep_freed_memory()
 for _ in range(2):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import torch
 
-from bigtrk.heap import ARENAS, MMAP, TRIM, tune_heap
 from bigtrk.machine import memory_bytes
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.process.heap import ARENAS, MMAP, TRIM, tune_heap
 
 # The rest of a rank's memory is for what is not predicted: libraries, fragments, other processes.
 FILLED = 0.9

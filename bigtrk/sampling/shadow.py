@@ -20,13 +20,13 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
+from bigtrk.process.threads import thread_beside
 from bigtrk.sampling.bulk import fastest, sample_bulk
 from bigtrk.sampling.draws import Seed, epoch_key
 from bigtrk.sampling.native import take_rows
 from bigtrk.sampling.roots import epoch_roots
 from bigtrk.sampling.subgraphs import InEdges, Rows, Subgraphs, in_edges
 from bigtrk.sampling.walk import Sampler, Walk
-from bigtrk.threads import thread_beside
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ShaDow:
         first: int = 0,
     ) -> Iterator[Sector]:
         """Yields this rank's mini-batches of an epoch over an event from the `first` on, in CPU
-        memory; they are sampled on `device`, one bulk ahead in a thread beside (threads.py).
+        memory; they are sampled on `device`, one bulk ahead in a thread.
 
         Raises:
             InputError: batch_size is below 1.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bigtrk.threads import thread_beside
+from bigtrk.process.threads import thread_beside
 from tests.programs import run_in_one
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")

@@ -15,7 +15,7 @@ from bigtrk.machine import software
 from bigtrk.parallel.collectives import collective_device, gather_items, on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
-from bigtrk.threads import thread_beside
+from bigtrk.process.threads import thread_beside
 from bigtrk.training.checkpoint.files import write_shard
 from bigtrk.training.checkpoint.folder import (
     Found,

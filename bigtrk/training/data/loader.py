@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
-from bigtrk.threads import thread_beside
+from bigtrk.process.threads import thread_beside
 from bigtrk.training.data.share import Share
 from bigtrk.training.data.upload import Lane, Read
 
