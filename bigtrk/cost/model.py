@@ -12,7 +12,7 @@ import numpy as np
 
 from bigtrk.cost.event_size import EventSize, SectorSize
 from bigtrk.cost.footprint import Columns, Footprint, footprint
-from bigtrk.cost.heap import kept_in_gaps
+from bigtrk.cost.heap_gaps import kept_in_gaps
 from bigtrk.cost.links import exchange
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.rates import Amounts, EngineAmounts, Rates
@@ -176,8 +176,7 @@ class CostModel:
 
     def input_file_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges' inputs that a rank has in files, where edges are there."""
-        of_batch = self._edge_input_bytes(event.sector(parts), event.stored > parts)
-        return self._batches(parts, ranks) * of_batch
+        return self._batches(parts, ranks) * self._edge_input_bytes(event, parts)
 
     def away_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges that a rank keeps off its device: on its host, or in files."""
@@ -359,22 +358,21 @@ class CostModel:
     def _input_bytes(self, event: EventSize, parts: int, ranks: int, away: bool) -> float:
         """Returns the bytes of batches and of merging; `away`: edges' inputs go to files."""
         size, merged = event.sector(parts), event.stored > parts
-        batches = self._batches(parts, ranks)
-        all_edges = batches * self._edge_input_bytes(size, merged)
+        all_edges = self.input_file_bytes(event, parts, ranks)
         edges = self.inputs_on_the_way(event, parts, ranks) if away else all_edges
-        nodes = batches * self._node_input_bytes(size, merged)
+        nodes = self._batches(parts, ranks) * self._node_input_bytes(size, merged)
         return edges + nodes + self._merging_bytes(event, size, parts)
 
     def inputs_on_the_way(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges' inputs, those of one event, on their way to files."""
-        of_batch = self._edge_input_bytes(event.sector(parts), event.stored > parts)
-        return math.ceil(parts / ranks) * of_batch
+        return math.ceil(parts / ranks) * self._edge_input_bytes(event, parts)
 
-    def _edge_input_bytes(self, size: SectorSize, merged: bool) -> float:
+    def _edge_input_bytes(self, event: EventSize, parts: int) -> float:
         """Returns the bytes of a batch's edges where memory counts: on the device, or on a CPU.
 
-        There features as stored are beside the normalised ones: in the file, if not `merged`.
+        There features as stored are beside the normalised ones: in the file, if not merged.
         """
+        size, merged = event.sector(parts), event.stored > parts
         features = BYTES * self.n_edge_features
         if not self.machine.shared:
             return (features + _EDGE_BYTES_ON_DEVICE) * size.edges

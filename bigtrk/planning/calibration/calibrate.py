@@ -95,7 +95,8 @@ def _on_cpu(links: Links) -> MachineConstants:
 
 def measure_in_turns(cases: Mapping[int, Sequence[Case]], label: str) -> dict[int, Measured]:
     """Measures the cases of each number of ranks, in rounds in which these take turns, so that all
-    meet a host that becomes faster or slower: one rank after the other did so by 1.4 times.
+    meet a host that becomes faster or slower: measured one after the other, two ranks were then
+    predicted to take up to 1.3 times as long as they did.
     """
     turns = [*cases] * _ROUNDS
     rounds = [measure_apart(cases[ranks], ranks) for ranks in follow(turns, len(turns), label)]
@@ -199,7 +200,7 @@ def _sharing(several: int, crowded: bool) -> dict[str, float]:
     """Measures what a rank gains where the others wait for it and, if they are `crowded`, what all
     lose where twice as many take turns on the cores, and what more where they exchange rows.
 
-    All are set against the same steps of `several` ranks just before. Against what the rates told
+    All are set against the same steps of `several` ranks, in turns. Against what the rates told
     crowding was 1.01 on a host that had become 4 % faster since these were measured; by steps side
     by side it was 1.06 in the next calibration, and 1.13 by hand in 16 cases.
     """

@@ -13,7 +13,7 @@ from bigtrk.training.settings import Configuration
 
 @dataclass(frozen=True)
 class Case:
-    """A model and a graph to train it on, in each round for `steps` steps after a warm-up step;
+    """A model and a graph to train it on, for `steps` steps after a warm-up step in each round;
     engine: "ddp", "fsdp2", or the name of a DeepSpeed file. graphs: that of each rank, that of the
     first, for which the others wait, or one in `parts` sectors that all ranks share.
     """

@@ -225,19 +225,13 @@ def test_sectors_are_as_few_as_are_as_fast() -> None:
 
 
 def test_files_are_chosen_where_memory_alone_does_not_do(tmp_path: Path) -> None:
-    """A folder makes no choice slower, and where memory is ample it changes none."""
+    """The choice is the same without a folder as long as anything fits in memory."""
     spilling = {"training": {"spill": str(tmp_path)}}
     needed = [one.memory for one in choose(task(100.0, world=1)).considered]
     enough, too_little = min(needed) / GIB, (min(needed) - 1e6) / GIB
-    ample = choose(task(100.0, world=1, **spilling)).chosen
-    assert ("training.spill", "null") in ample.candidate.values
-    assert ample.seconds == choose(task(100.0, world=1)).chosen.seconds
     found = choose(task(enough, world=1, **spilling)).chosen
-    without = choose(task(enough, world=1)).chosen
-    assert found.seconds is not None
-    assert without.seconds is not None
-    assert found.seconds <= without.seconds
-    assert found.memory <= enough * GIB
+    assert ("training.spill", "null") in found.candidate.values
+    assert found.seconds == choose(task(enough, world=1)).chosen.seconds
     with pytest.raises(InputError, match=r"fit all events .* set training\.spill=FOLDER"):
         choose(task(too_little, world=1))
     on_card = replace(task(0.01, world=1), machine=A100)

@@ -1,4 +1,4 @@
-"""What the C library's heap keeps of tensors that are too small to come from the system."""
+"""Counts the gaps that the C library's heap keeps between tensors too small for the system."""
 
 from bigtrk.cost.event_size import SectorSize
 from bigtrk.parallel.host import HUGE_PAGE
