@@ -4,7 +4,7 @@ import gc
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 import torch.distributed as dist
@@ -14,13 +14,14 @@ from bigtrk.parallel.liveness.heartbeat import Patience
 from bigtrk.parallel.liveness.watchdog import Watchdog
 from bigtrk.parallel.meeting import meet
 from bigtrk.parallel.ranks import Ranks, publish
+from bigtrk.process.threads import cores_for_this_thread
 from bigtrk.tracing import traced, waiting
 
 
 @contextmanager
 def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[None]:  # noqa: B008
     """Holds the world's process group (nccl on accelerators, gloo on CPUs) while the block runs.
-    Several ranks are watched from their meeting on.
+    Several ranks are watched from their meeting on. On CPUs other threads have one core meanwhile.
 
     Raises:
         RankError: the ranks do not meet.
@@ -31,7 +32,14 @@ def process_group(ranks: Ranks, patience: Patience = Patience()) -> Iterator[Non
     else:
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.update(publish(ranks))
-    backend = "nccl" if on_cuda else "gloo"
+    # What a CPU reads and samples for a GPU has all cores.
+    with nullcontext() if on_cuda else cores_for_this_thread(), _met(ranks, patience):
+        yield
+
+
+@contextmanager
+def _met(ranks: Ranks, patience: Patience) -> Iterator[None]:
+    backend = "nccl" if ranks.device.type == "cuda" else "gloo"
     if ranks.world_size == 1:
         # It takes no port, as several single-rank runs may share a host.
         with _joined(backend, ranks, HashStore()):

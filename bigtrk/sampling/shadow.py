@@ -13,6 +13,7 @@ in the subgraphs of several roots counts in each.
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import torch
@@ -20,7 +21,6 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
-from bigtrk.process.threads import thread_beside
 from bigtrk.sampling.bulk import fastest, sample_bulk
 from bigtrk.sampling.draws import Seed, epoch_key
 from bigtrk.sampling.native import take_rows
@@ -65,7 +65,7 @@ class ShaDow:
         graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(seed, epoch)
         engine = fastest(device)
         bulks = [roots[i : i + self.bulk] for i in range(0, len(roots), self.bulk)]
-        with thread_beside(device) as pool:
+        with ThreadPoolExecutor(1) as pool:
             ahead = [
                 pool.submit(self._sample, whole, graph, bulk, key, engine) for bulk in bulks[:1]
             ]

@@ -3,13 +3,10 @@
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 
-from bigtrk.process.threads import thread_beside
 from tests.programs import run_in_one
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -161,23 +158,47 @@ def test_what_is_read_beside_a_training_is_read_on_one_core(tmp_path: Path, meth
     assert told(NOTED + trained + CORES, "train", OMP_NUM_THREADS="3") == 13
 
 
-def cores_of_this_thread() -> int:
+# The cores of this thread, and of those that start within the group and after it.
+BESIDE = """
+from concurrent.futures import ThreadPoolExecutor
+from bigtrk.parallel.process_group import process_group
+
+def cores():
     _ = torch.ones(2**20) * 2  # is large enough for several cores
     return torch.get_num_threads()
 
+def of_another():
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(cores).result()
 
-@pytest.mark.parametrize(("device", "beside"), [("cpu", 1), ("cuda", 3)])
-def test_a_thread_beside_a_computation_leaves_it_its_cores(device: str, beside: int) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        with thread_beside(torch.device(device)) as pool, ThreadPoolExecutor(1) as later:
-            found = [pool.submit(cores_of_this_thread).result() for _ in range(2)]
-            assert found == [beside, beside]
-            assert cores_of_this_thread() == 3
-            assert later.submit(cores_of_this_thread).result() == 3
-    finally:
-        torch.set_num_threads(before)
+with process_group(discover()):
+    print(cores(), of_another(), cores(), sep="", end="")
+print(cores(), of_another(), sep="")
+"""
+
+
+def test_threads_beside_a_computation_leave_it_its_cores() -> None:
+    assert told(BESIDE, "train", OMP_NUM_THREADS="3") == 31333
+
+
+# The threads that collectives start beside those of gloo: a team of OpenMP's for each of them.
+STARTED = """
+import os
+import torch.distributed as dist
+from bigtrk.parallel.process_group import process_group
+with process_group(discover()):
+    mine = torch.ones(2**20)
+    _ = mine * 2  # this thread's team
+    before = len(os.listdir("/proc/self/task"))
+    for _ in range(8):
+        dist.all_gather_into_tensor(torch.empty(2**20), mine)
+        dist.reduce_scatter_tensor(torch.empty(2**20), mine)
+    print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+def test_collectives_start_no_teams_of_threads() -> None:
+    assert told(STARTED, "train", OMP_NUM_THREADS="3") == 0
 
 
 def test_products_of_a_gpu_have_one_order() -> None:

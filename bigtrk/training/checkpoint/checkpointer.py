@@ -1,7 +1,7 @@
 """Saving and loading a run's state: training waits only for the copy to host memory."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,10 +12,9 @@ import torch.distributed as dist
 from bigtrk.console import say
 from bigtrk.errors import InputError
 from bigtrk.machine import software
-from bigtrk.parallel.collectives import collective_device, gather_items, on_first_rank, together
+from bigtrk.parallel.collectives import gather_items, on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
-from bigtrk.process.threads import thread_beside
 from bigtrk.training.checkpoint.files import write_shard
 from bigtrk.training.checkpoint.folder import (
     Found,
@@ -62,7 +61,7 @@ class Checkpointer:
         self._check_held, self._averages = check_held, averages
         # A group of its own: the thread's collectives must not mix with the training's.
         self._group = dist.new_group(backend="gloo")
-        self._pool = thread_beside(collective_device(), "checkpoint")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._saving: Future[None] | None = None
 
     def save(self, progress: Progress) -> None:

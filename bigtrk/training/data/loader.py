@@ -4,13 +4,12 @@ What an accelerator is to compute travels there in a stream of its own (upload.p
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
-from bigtrk.process.threads import thread_beside
 from bigtrk.training.data.share import Share
 from bigtrk.training.data.upload import Lane, Read
 
@@ -42,7 +41,7 @@ class Loader:
         def read(i: int) -> Read[list[Share]]:
             return lane.read(lambda: self.load(routes[i]))
 
-        with thread_beside(self.world.device) as pool:
+        with ThreadPoolExecutor(1) as pool:
             ahead: Future[Read[list[Share]]] | None = None
             for i in range(len(routes)):
                 current = ahead or pool.submit(read, i)
