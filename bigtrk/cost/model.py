@@ -289,32 +289,37 @@ class CostModel:
         travels = [exchange(machine.network, volume, n_bytes) for n_bytes in sizes]
         return sum(min(travel, computing) - apart for travel in travels)
 
-    def step_seconds(self, micro_steps: int = 1) -> float:
-        """Returns the seconds that a step adds to its events: reduction, optimizer and engine."""
-        amounts, own = self.step_amounts(), self.engine_amounts(micro_steps)
+    def step_seconds(self, micro_steps: int = 1, sectors: int = 1) -> float:
+        """Returns the seconds that a step adds to its events: reduction, optimizer and engine. A
+        rank trains so many `sectors` in turn in all micro-steps.
+        """
+        passes = max(micro_steps, sectors) if self.footprint(cut=True).layered else micro_steps
+        amounts, own = self.step_amounts(), self.engine_amounts(passes)
 
         def time_of(rates: Rates) -> float:
             return rates.of(amounts) + rates.of_engine(self.sharding.kind, own)
 
-        return self.reduction_seconds(micro_steps) + self.machine.seconds(self._sharers, time_of)
+        own_seconds = self.machine.seconds(self._sharers, time_of)
+        return self.reduction_seconds(micro_steps, passes) + own_seconds
 
     def step_amounts(self) -> Amounts:
         """Counts the work that a step adds to its events."""
         return {"weights": BYTES * self.footprint(cut=False).weights.total, "steps": 1.0}
 
-    def engine_amounts(self, micro_steps: int = 1) -> EngineAmounts:
-        """Counts what an engine handles in a step beyond DDP: layers that are gathered are so in
-        each micro-step.
-        """
-        count, times = self.footprint(cut=False), micro_steps if self.sharding.lockstep else 1
+    def engine_amounts(self, passes: int = 1) -> EngineAmounts:
+        """Counts what an engine handles in a step beyond DDP, layers it gathers in each pass."""
+        count, times = self.footprint(cut=False), passes if self.sharding.lockstep else 1
         return {"layers": times * len(count.called), "weights": times * BYTES * count.weights.total}
 
-    def reduction_seconds(self, micro_steps: int = 1) -> float:
-        """Returns the seconds of a step's reductions and of gathering sharded state."""
+    def reduction_seconds(self, micro_steps: int = 1, passes: int = 1) -> float:
+        """Returns the seconds of a step's reductions and of gathering sharded state: in so many
+        passes through the layers, at least one in each micro-step.
+        """
         count = self.footprint(cut=False)
         link = self.machine.network.slowest(self.world, self.ranks_per_node)
         weights = count.weights.total
-        return self.sharding.seconds(link, self.world, weights, count.called, micro_steps)
+        passes = max(micro_steps, passes)
+        return self.sharding.seconds(link, self.world, weights, count.called, micro_steps, passes)
 
     def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
         """Returns the bytes of so many sectors of a rank saved between forward and backward, and at

@@ -56,11 +56,18 @@ class Sharding:
         return Held(part, part, 2 * part, buffers=whole, after=after)
 
     def seconds(
-        self, link: Link, world: int, weights: int, called: Sequence[int], micro_steps: int = 1
+        self,
+        link: Link,
+        world: int,
+        weights: int,
+        called: Sequence[int],
+        micro_steps: int = 1,
+        passes: int = 1,
     ) -> float:
         """Returns the seconds over `link` of a step's reductions and of gathering sharded state.
 
-        weights: all of them. called: those of each layer, as a pass calls it.
+        weights: all of them. called: those of each layer, as a pass calls it. passes: those of all
+        micro-steps.
         """
         if self.level == "none":
             return all_reduce(link, world, BYTES * weights)
@@ -71,7 +78,7 @@ class Sharding:
         if self.level != "parameters":
             return (scattered + 1) * all_gather(link, world, BYTES * weights)
         gathered = sum(all_gather(link, world, BYTES * layer) for layer in called)
-        return (scattered + 2 * micro_steps) * gathered
+        return (scattered + 2 * passes) * gathered
 
 
 def sharding(engine: EngineSettings, world: int) -> Sharding:

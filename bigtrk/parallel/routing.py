@@ -99,6 +99,12 @@ class Layout:
         """Returns the most loaded rank's seconds over the mean."""
         return float(self.loads.max() / self.loads.mean()) if self.loads.any() else 1.0
 
+    @property
+    def sectors_in_turn(self) -> int:
+        """Counts the sectors that a rank trains one after another: in each micro-step the most."""
+        held = ([len(share.held) for share in row if share] for row in self.micro_steps)
+        return sum(max(of_ranks, default=1) for of_ranks in held)
+
 
 @dataclass(frozen=True)
 class Router:

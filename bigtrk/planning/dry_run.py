@@ -55,7 +55,8 @@ def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, Cut]]) -> St
     # Ranks are faster while others wait.
     gain = until_done(cost, layout.loads) / layout.loads.max() if layout.loads.any() else 1.0
     slowest, mean = float(gain * layout.seconds), float(gain * layout.loads.mean())
-    return Step(slowest, mean, cost.step_seconds(len(layout.micro_steps)))
+    common = cost.step_seconds(len(layout.micro_steps), layout.sectors_in_turn)
+    return Step(slowest, mean, common)
 
 
 def until_done(cost: CostModel, loads: Floats) -> float:

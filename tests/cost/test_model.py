@@ -17,12 +17,14 @@ from bigtrk.models.settings import (
     InteractionGNNConfig,
     UserModelConfig,
 )
+from bigtrk.parallel.routing import Cut, RoutedEvent, lay_out
 from bigtrk.parallel.settings import EngineSettings
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import allow_code
 
 EVENT = EventSize(10_000, 200_000, stored=8)
+SIMPLE = "tests.models.user_models:Simple"
 
 
 def cost(
@@ -175,7 +177,7 @@ def test_many_sectors_take_what_is_counted_of_few(recompute: str) -> None:
 
 
 def test_a_model_of_the_simple_form_has_its_sectors_merged() -> None:
-    simple = UserModelConfig(name="tests.models.user_models:Simple")
+    simple = UserModelConfig(name=SIMPLE)
     allow_code(["tests.models.user_models"])
     model = replace(cost(), model=simple)
     assert model.memory(EVENT, 8, 2) == model.memory(EVENT, 2, 2)
@@ -327,3 +329,27 @@ def test_starting_edges_apart_may_take_longer_than_rows() -> None:
     network = A100.network.model_copy(update={"within": fast})
     made = cost(2, machine=A100.model_copy(update={"network": network}))
     assert made.hidden_seconds(EventSize(300_000, 7_000_000), 2, 2) < 0
+
+
+@pytest.mark.parametrize(
+    ("model", "passes"),
+    [(InteractionGNNConfig(hidden=16, layers=2), 4), (UserModelConfig(name=SIMPLE), 1)],
+    ids=["layered", "simple"],
+)
+def test_layers_are_gathered_for_each_sector_of_a_rank(
+    model: InteractionGNNConfig | UserModelConfig, passes: int
+) -> None:
+    """Models that are cut by layers call each for every sector; others train the sectors as one."""
+    allow_code(["tests.models.user_models"])
+    sharded, whole = (replace(cost(2, engine), model=model) for engine in ("fsdp2", "ddp"))
+    assert sharded.step_seconds(1, 4) == pytest.approx(sharded.step_seconds(passes))
+    assert sharded.step_seconds(4) > 1.5 * sharded.step_seconds()
+    assert whole.step_seconds(1, 4) == whole.step_seconds(4) == whole.step_seconds()
+
+
+def test_a_rank_trains_the_sectors_that_it_holds_in_turn() -> None:
+    """Two events of four sectors on one rank each, and then one on both of them."""
+    apart, together = Cut(4, 1), Cut(4, 2)
+    events = [RoutedEvent(0, apart, 1.0), RoutedEvent(1, apart, 1.0), RoutedEvent(2, together, 1.0)]
+    assert lay_out(events, 2).sectors_in_turn == 4 + 2
+    assert lay_out([], 2).sectors_in_turn == 0

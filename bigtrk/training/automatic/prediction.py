@@ -109,7 +109,12 @@ def predict(task: Task, candidate: Candidate, sectors: int) -> Prediction:
         sectors,
         memory=max(cuts.needed(sizes[event], cut) for event, cut in used),
         seconds=float(
-            np.mean([one.seconds + cost.step_seconds(len(one.micro_steps)) for one in layouts])
+            np.mean(
+                [
+                    one.seconds + cost.step_seconds(len(one.micro_steps), one.sectors_in_turn)
+                    for one in layouts
+                ]
+            )
         ),
         cut=max(cut for _, cut in used),
     )
