@@ -175,6 +175,6 @@ CPU = MachineConstants(
         within=Link(latency=1.2e-4, bandwidth=1.7e9),
         between=Link(latency=5e-4, bandwidth=1e9),
     ),
-    exceeded={"memory": 1.5, "seconds": 2.5},
+    exceeded={"memory": 1.5, "seconds": 3.3},
 )
 DEFAULTS = {"cpu": CPU, "A100": A100}
