@@ -13,7 +13,9 @@ Counts = list[dict[str, Any]]  # "sectors" of a sector file's record
 
 def computed_edges(edge_index: Integers, part: Integers, parts: int) -> Integers:
     """Counts the edges that touch each part, which its rank computes: [2, E], [N] -> [parts]."""
-    source, destination = part[edge_index]
+    # One byte for each end: of a large graph new memory takes longer than looking up.
+    owner = part.astype(np.min_scalar_type(max(parts - 1, 0)))
+    source, destination = (owner.take(ends) for ends in edge_index)
     inside_or_in = np.bincount(destination, minlength=parts)
     return inside_or_in + np.bincount(source[source != destination], minlength=parts)
 
