@@ -177,8 +177,21 @@ print(cores(), of_another(), sep="")
 """
 
 
-def test_threads_beside_a_computation_leave_it_its_cores() -> None:
-    assert told(BESIDE, "train", OMP_NUM_THREADS="3") == 31333
+# A group of a GPU, which is not joined.
+ON_GPU = """
+from contextlib import nullcontext
+from bigtrk.parallel import process_group as groups
+from bigtrk.parallel.ranks import Ranks
+Ranks.device = property(lambda _: torch.device("cuda", 0))
+torch.cuda.set_device = lambda _: None
+groups._joined = lambda *_: nullcontext()
+"""
+
+
+@pytest.mark.parametrize(("device", "cores"), [("", 31333), (ON_GPU, 33333)], ids=["cpu", "gpu"])
+def test_threads_beside_a_computation_leave_it_its_cores(device: str, cores: int) -> None:
+    """What a CPU reads and samples for a GPU has all of them."""
+    assert told(device + BESIDE, "train", OMP_NUM_THREADS="3") == cores
 
 
 # The threads that collectives start beside those of gloo: a team of OpenMP's for each of them.

@@ -1,6 +1,9 @@
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from torch import Tensor
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.graphs.sector_merge import group, merge
+from partition.quality import computed_edges
 from partition.sectors import cut
 
 Partition = tuple[EventGraph, Tensor, int]
@@ -108,7 +112,22 @@ def assert_same(one: Sector, other: Sector) -> None:
 @given(partitions())
 def test_cut_follows_the_definition(partition: Partition) -> None:
     graph, part, parts = partition
-    for k, sector in enumerate(cut(graph, part, parts)):
+    assert_cut(graph, part, parts, range(parts))
+
+
+@pytest.mark.parametrize("parts", [256, 257])
+def test_parts_are_told_apart_beyond_one_byte(parts: int) -> None:
+    graph = make_graph(parts, [(v, (v + step) % parts) for step in (1, 100) for v in range(parts)])
+    assert_cut(graph, torch.arange(parts), parts, (0, 1, parts - 1))
+    ends = computed_edges(graph.edge_index.numpy(), np.arange(parts), parts)
+    assert ends.tolist() == [4] * parts
+
+
+def assert_cut(graph: EventGraph, part: Tensor, parts: int, checked: Iterable[int]) -> None:
+    sectors = cut(graph, part, parts)
+    assert len(sectors) == parts
+    for k in checked:
+        sector = sectors[k]
         assert (sector.part, sector.parts, sector.event) == (k, parts, graph.name)
         for name, value in expected(graph, part.tolist(), parts, k).items():
             got = getattr(sector, name)
