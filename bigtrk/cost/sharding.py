@@ -61,8 +61,8 @@ class Sharding:
         world: int,
         weights: int,
         called: Sequence[int],
-        micro_steps: int = 1,
-        passes: int = 1,
+        micro_steps: int,
+        passes: int,
     ) -> float:
         """Returns the seconds over `link` of a step's reductions and of gathering sharded state.
 
