@@ -50,7 +50,7 @@ class Graph:
 
     def forward(self, shape: Shape, l2_bytes: float) -> Ends:
         """Counts the rows of nodes that the forward pass reads, a tile at a time."""
-        height = schedule.forward_rows(shape.hidden, shape.dtype)
+        height = shape.forward_rows
         # An edge's streams, and at most the rows of both ends.
         of_edge = (shape.inputs + 3) * shape.row
         edge = np.arange(self.n_edges)
@@ -60,8 +60,8 @@ class Graph:
         """Counts those of the backward pass, a block at a time, of which `at_work` programs are
         computed at once; what these use again has its place in the L2 before.
         """
-        block = schedule.block_rows(shape.hidden, shape.dtype)
-        of_program = schedule.rows_of_program(self.n_edges, shape.hidden, shape.dtype)
+        block = shape.backward_rows
+        of_program = shape.rows_of_program(self.n_edges)
         edge = np.arange(self.n_edges)
         turn = edge // of_program // at_work * of_program + edge % of_program // block * block
         # State, encoded edges, what was made, its gradient and the next one's; four rows of nodes.

@@ -137,16 +137,19 @@ def computed(inputs: Inputs, blocks: int = 1, recounts: bool = True) -> Results:
     shares = Ends.between(*inputs.shares, inputs.edge_index)
     outer = Ends.between(*inputs.outer, inputs.edge_index)
     grads = [torch.full_like(weight, 7.0) for weight in inputs.weights]
+    weights = inputs.weights
+    if fused.shape_of(inputs.inputs, weights).whole:
+        weights = [weight.to(made.dtype) if weight.ndim > 1 else weight for weight in weights]
     for rows in slices:
         read = [values[rows] for values in inputs.inputs]
-        fused.forward(read, shares.of(rows), inputs.weights, made[rows])
+        fused.forward(read, shares.of(rows), weights, made[rows])
         sum_at_ends(made[rows], sums.of(rows), adds=rows.start > 0)
     found = {"made": made.clone()}
     for rows in slices:
         read, adds = [values[rows] for values in inputs.inputs], rows.start > 0
         given = fused.NextLayer(inputs.after[rows], inputs.of_state, outer.of(rows))
         fused.backward(
-            read, shares.of(rows), inputs.weights, made[rows], given, gradient[rows], grads, adds
+            read, shares.of(rows), weights, made[rows], given, gradient[rows], grads, adds
         )
         sum_at_ends(gradient[rows], of_shares.of(rows), adds, made[rows], again.of(rows))
     pairs = zip(sums[:2], again[:2], strict=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bigtrk.models.kernels import incidence, schedule
+from bigtrk.models.kernels import fused, incidence, schedule
 from bigtrk.models.kernels.plain import Ends
 from bigtrk.models.kernels.triton_passes import sum_at_ends
 from tests.models.fused import DEVICE, Case, computed, exact, make
@@ -71,13 +71,31 @@ def test_many_edges_between_few_nodes(n_edges: int, n_nodes: int) -> None:
     assert max(errors.values()) < 1e-5, errors
 
 
-@pytest.mark.usefixtures("small_blocks")
+@pytest.fixture(params=[True, False], ids=["hopper", "before"])
+def generation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiles of both generations of cards; a card has its own."""
+    if torch.cuda.is_available() and request.param is not fused.has_hopper(DEVICE):
+        pytest.skip("the tiles of another card")
+    monkeypatch.setattr(fused, "has_hopper", lambda _: request.param)
+
+
+@pytest.mark.usefixtures("small_blocks", "generation")
 @pytest.mark.parametrize(
     "case",
     [
         *(
-            Case(hidden, n_edges=200, layers=layers, dtype=torch.bfloat16)
-            for hidden, layers in ((32, 1), (32, 2), (32, 3), (20, 2))
+            Case(hidden, n_edges=400, layers=layers, encoded=encoded, dtype=torch.bfloat16)
+            for hidden, layers, encoded in (
+                (32, 1, True),
+                (32, 2, True),
+                (32, 3, False),
+                (20, 2, True),
+                (48, 2, False),
+                (64, 1, True),
+                (64, 3, True),
+                (80, 1, True),
+                (80, 3, True),
+            )
         ),
         Case(16, n_edges=800, n_nodes=3, dtype=torch.bfloat16),
         *(  # slow: so much is interpreted
@@ -123,7 +141,7 @@ def test_choices_that_fix_no_order_change_no_bit(
     for block_rows in (16, 32, 64):
         monkeypatch.setattr(schedule, "BLOCK_ROWS", block_rows)
         assert schedule.block_rows(case.hidden, dtype) == block_rows
-        assert schedule.rows_of_program(case.n_edges, case.hidden, dtype) == 64
+        assert schedule.rows_of_program(case.n_edges, block_rows, case.hidden, dtype) == 64
         found.append(computed(make(case)).found)
         monkeypatch.setattr(incidence, "_turns", lambda ends: turned(ends).flip(0))
     one, *others = found

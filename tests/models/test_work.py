@@ -94,6 +94,6 @@ def test_blocks_are_whole_tiles(hidden: int, dtype: torch.dtype) -> None:
     size, block = schedule.tile(hidden, dtype), schedule.block_rows(hidden, dtype)
     assert block % size.height == block % size.depth == 0
     for n_rows in (0, 1, block, block * 5000 + 1):
-        of_program = schedule.rows_of_program(n_rows, hidden, dtype)
+        of_program = schedule.rows_of_program(n_rows, block, hidden, dtype)
         assert of_program % block == 0
         assert -(-n_rows // of_program) <= schedule.most_programs(hidden, dtype)

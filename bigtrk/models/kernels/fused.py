@@ -1,11 +1,13 @@
-"""Launches a layer's whole passes over its edges on GPUs (triton_edges.py, triton_partials.py).
+"""Launches a layer's whole passes over its edges on GPUs (triton_whole_rows.py, triton_edges.py,
+triton_partials.py).
 
-schedule.py says how their work is laid on programs, work.py what they compute and move.
+schedule.py says which, and how their work is laid on programs, work.py what they compute and move.
 
 Shapes: M edges, N nodes, H = hidden.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -15,15 +17,19 @@ from bigtrk.models.kernels import counted, triton_passes
 from bigtrk.models.kernels.plain import Ends
 from bigtrk.models.kernels.schedule import (
     BACKWARD_STAGES,
+    FORWARD_HEIGHT,
     MOST_LAYERS,
     REGISTERS,
+    SUM_HEIGHT,
+    SUM_ROWS_WARPS,
+    SUM_STAGES,
     SUM_WARPS,
     WIDEST,
+    WholeRows,
     block_rows,
-    forward_rows,
     partial_lines,
-    rows_of_program,
     tile,
+    whole_rows_forward_warps,
 )
 from bigtrk.models.kernels.tuning import forward_stages
 from bigtrk.models.kernels.work import (
@@ -58,18 +64,20 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
     """Makes the next state of edges, [M, H], of `inputs`: their state, and the encoded edges if the
     layer reads them.
 
-    weights: in turn the linear layers' weights and biases, the first bias in `ends`. `made` may be
-    the state.
+    weights: in turn the linear layers' weights and biases, the first bias in `ends`; where rows are
+    whole the weights are of their type. `made` may be the state.
     """
-    n_rows, hidden = made.shape
+    (n_rows, hidden), shape = made.shape, shape_of(inputs, weights)
     if counted.counts(made.device):
         nodes = assumed_ends(len(ends.of_source), n_rows, SOURCES_AGAIN_FORWARD)
-        counted.note(_shape(inputs, weights).forward(n_rows, nodes))
+        counted.note(shape.forward(n_rows, nodes))
+        return
+    if shape.whole:
+        _forward_of_whole_rows(inputs, ends, weights, made)
         return
     from bigtrk.models.kernels import triton_edges
 
-    size = tile(hidden, made.dtype)
-    height = forward_rows(hidden, made.dtype)
+    size, height = tile(hidden, made.dtype), shape.forward_rows
     first, others = weights[0].detach(), _others(weights)
 
     def launch(n_rows: int, made: Tensor, stages: int) -> None:
@@ -92,7 +100,32 @@ def forward(inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], mad
         )
 
     with torch.cuda.device_of(made):
-        launch(n_rows, made, forward_stages(_shape(inputs, weights), made, launch))
+        launch(n_rows, made, forward_stages(shape, made, launch))
+
+
+def _forward_of_whole_rows(
+    inputs: Sequence[Tensor], ends: Ends, weights: Sequence[Tensor], made: Tensor
+) -> None:
+    from bigtrk.models.kernels import triton_whole_rows
+
+    n_rows, hidden = made.shape
+    with torch.cuda.device_of(made):
+        triton_whole_rows.forward[(-(-n_rows // FORWARD_HEIGHT),)](
+            *_inputs(inputs),
+            *ends[:4],
+            weights[0].detach(),
+            *_others(weights),
+            made,
+            n_rows,
+            weights[0].stride(0),
+            layers=len(weights) // 2,
+            hidden=hidden,
+            width=tile(hidden, made.dtype).width,
+            height=FORWARD_HEIGHT,
+            num_warps=whole_rows_forward_warps(hidden),
+            num_stages=1,
+            maxnreg=REGISTERS,
+        )
 
 
 def backward(
@@ -111,13 +144,24 @@ def backward(
     `grads` are ordered like the weights. Those of the weights are written, or with `adds` added to
     what is there; of the first one the inputs' columns, and not its bias's.
     """
-    (n_rows, hidden), shape = gradient.shape, _shape(inputs, weights)
+    (n_rows, hidden), shape = gradient.shape, shape_of(inputs, weights)
     size, block = tile(hidden, gradient.dtype), block_rows(hidden, gradient.dtype)
-    partials, normals, scales = _scratch(shape, gradient, block)
+    partials = _new_partials(shape, gradient)
+    normals, scales = (None, None) if shape.whole else _scratch(shape, partials, gradient, block)
     if counted.counts(gradient.device):
         nodes = assumed_ends(len(ends.of_source), n_rows, SOURCES_AGAIN_BACKWARD)
         counted.note(shape.backward(n_rows, nodes, given=given is not None))
         counted.note(shape.sum_partials(n_rows, adds=adds))
+        return
+    if shape.whole:
+        with torch.cuda.device_of(gradient):
+            for sums in _launches(shape.whole, shape.layers):
+                _backward_of_whole_rows(
+                    shape, sums, inputs, ends, weights, made, given, gradient, partials
+                )
+            if not shape.whole.sums_first:
+                _sum_inputs(shape, inputs, gradient, partials)
+            _sum_partials(partials, grads, len(inputs), adds)
         return
     from bigtrk.models.kernels import triton_edges
 
@@ -136,7 +180,7 @@ def backward(
             scales,
             partials,
             n_rows,
-            rows_of_program(n_rows, hidden, gradient.dtype),
+            shape.rows_of_program(n_rows),
             partials.shape[1],
             first.stride(0),
             given.of_state.stride(0) if given else hidden,
@@ -154,15 +198,98 @@ def backward(
         _sum_partials(partials, grads, len(inputs), adds)
 
 
-def _scratch(shape: Shape, gradient: Tensor, block: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Makes room for the programs' parts of the weights' gradients, and for what each keeps of a
-    block: its normalised rows and their scales.
-    """
-    programs, kept = shape.programs(len(gradient)), shape.layers - 1
+class _Sums(NamedTuple):
+    """The layers whose weights' gradients a launch over whole rows sums."""
+
+    sums_first: bool
+    sums_second: bool
+    sums_third: bool
+
+
+def _launches(whole: WholeRows, layers: int) -> list[_Sums]:
+    """Lists the launches of a backward pass over whole rows; the last one writes the gradient."""
+    if whole.sums_apart:
+        return [_Sums(False, True, False), _Sums(whole.sums_first, False, True)]
+    return [_Sums(whole.sums_first, layers > 1, layers > 2)]
+
+
+def _backward_of_whole_rows(
+    shape: Shape,
+    sums: _Sums,
+    inputs: Sequence[Tensor],
+    ends: Ends,
+    weights: Sequence[Tensor],
+    made: Tensor,
+    given: NextLayer | None,
+    gradient: Tensor,
+    partials: Tensor,
+) -> None:
+    from bigtrk.models.kernels import triton_whole_rows
+
+    assert shape.whole is not None
+    n_rows, hidden = gradient.shape
+    triton_whole_rows.backward[(len(partials),)](
+        *_inputs(inputs),
+        *ends[:4],
+        *(given[:2] if given else (None, None)),
+        *(given.outer[:2] if given else (None, None)),
+        made,
+        gradient,
+        weights[0].detach(),
+        *_others(weights)[:-1],
+        partials,
+        n_rows,
+        shape.rows_of_program(n_rows),
+        partials.shape[1],
+        weights[0].stride(0),
+        given.of_state.stride(0) if given else hidden,
+        layers=shape.layers,
+        hidden=hidden,
+        width=tile(hidden, gradient.dtype).width,
+        height=shape.whole.height,
+        **sums._asdict(),
+        num_warps=shape.whole.warps,
+        num_stages=1,
+        maxnreg=REGISTERS,
+    )
+
+
+def _sum_inputs(
+    shape: Shape, inputs: Sequence[Tensor], gradient: Tensor, partials: Tensor
+) -> None:
+    """Sums the first weight's gradient, where the launch before does not."""
+    from bigtrk.models.kernels import triton_whole_rows
+
+    n_rows, hidden = gradient.shape
+    triton_whole_rows.sum_inputs[(len(partials), len(inputs))](
+        *_inputs(inputs),
+        gradient,
+        partials,
+        n_rows,
+        shape.rows_of_program(n_rows),
+        partials.shape[1],
+        hidden=hidden,
+        width=tile(hidden, gradient.dtype).width,
+        height=SUM_HEIGHT,
+        num_warps=SUM_ROWS_WARPS,
+        num_stages=SUM_STAGES,
+    )
+
+
+def _new_partials(shape: Shape, gradient: Tensor) -> Tensor:
+    """Makes room for the programs' parts of the weights' gradients."""
     lines = partial_lines(shape.inputs, shape.layers, shape.hidden)
-    partials = gradient.new_empty(programs, lines, shape.hidden, dtype=torch.float32)
+    programs = shape.programs(len(gradient))
+    return gradient.new_empty(programs, lines, shape.hidden, dtype=torch.float32)
+
+
+def _scratch(
+    shape: Shape, partials: Tensor, gradient: Tensor, block: int
+) -> tuple[Tensor, Tensor]:
+    """Makes room for what each program keeps of a block: its normalised rows and their scales."""
+    programs, kept = len(partials), shape.layers - 1
     normals = gradient.new_empty(programs, kept, block, shape.hidden)
-    return partials, normals, partials.new_empty(programs, kept, block)
+    return normals, partials.new_empty(programs, kept, block)
 
 
 def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: bool) -> None:
@@ -188,8 +315,18 @@ def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: 
     )
 
 
-def _shape(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
-    return Shape(inputs[0].shape[1], len(weights) // 2, len(inputs), inputs[0].dtype)
+def shape_of(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
+    """Returns the shape of the MLP of edges with these inputs."""
+    rows = inputs[0]
+    return Shape(
+        rows.shape[1], len(weights) // 2, len(inputs), rows.dtype, has_hopper(rows.device)
+    )
+
+
+@cache
+def has_hopper(device: torch.device) -> bool:
+    """Says whether a card is of capability 9.0 or later; what is counted or interpreted is so."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _inputs(inputs: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:

@@ -60,13 +60,14 @@ class Ends(NamedTuple):
 @dataclass(frozen=True)
 class Shape:
     """An MLP of edges: `layers` linear layers of rows [H] of `dtype`; `inputs`: 2 where it reads
-    the encoded edges beside the state, else 1.
+    the encoded edges beside the state, else 1. hopper: as schedule.whole_rows says.
     """
 
     hidden: int
     layers: int
     inputs: int
     dtype: torch.dtype
+    hopper: bool = True
 
     @property
     def row(self) -> int:
@@ -82,14 +83,38 @@ class Shape:
     def _lines(self) -> int:
         return schedule.partial_lines(self.inputs, self.layers, self.hidden)
 
+    @property
+    def whole(self) -> schedule.WholeRows | None:
+        """Returns the tile of the backward pass over whole rows; None where products run through
+        memory.
+        """
+        return schedule.whole_rows(self.hidden, self.layers, self.dtype, self.hopper)
+
+    @property
+    def forward_rows(self) -> int:
+        """Returns the edges of a program of the forward pass."""
+        return schedule.forward_rows(self.hidden, self.layers, self.dtype, self.hopper)
+
+    @property
+    def backward_rows(self) -> int:
+        """Returns the edges that a program of the backward pass computes at a time."""
+        return schedule.backward_rows(self.hidden, self.layers, self.dtype, self.hopper)
+
+    def rows_of_program(self, n_edges: int) -> int:
+        """Returns the edges of a program of the backward pass."""
+        return schedule.rows_of_program(n_edges, self.backward_rows, self.hidden, self.dtype)
+
     def programs(self, n_edges: int) -> int:
         """Returns the number of programs of the backward pass."""
-        return -(-n_edges // schedule.rows_of_program(n_edges, self.hidden, self.dtype))
+        return -(-n_edges // self.rows_of_program(n_edges))
 
     def block_bytes(self) -> int:
         """Returns the bytes that a program of the backward pass uses several times: of a block its
-        inputs, gradient and normalised rows, and its part of the weights' gradients.
+        inputs, gradient and normalised rows, and its part of the weights' gradients. What whole
+        rows use again is in registers and shared memory.
         """
+        if self.whole:
+            return 0
         kept = self.layers - 1
         of_row = (self.inputs + 1 + kept) * self.row + kept * _SUM
         return schedule.block_rows(self.hidden, self.dtype) * of_row + self.weights
@@ -116,16 +141,31 @@ class Shape:
         of_edge = (self.inputs + 2) * self.row + after + 2 * _INDEX  # made, and the gradient
         streams = n_edges * of_edge + self.weights + (self.hidden * self.row if given else 0)
         programs = self.programs(n_edges)
+        products = given + self.inputs + max(0, self.layers - 2) + 2 * kept + self.inputs
+        least = streams + self.weights + tables * ends.distinct * self.row
+        if self.whole:
+            launched = self._launched(self.whole, streams + tables * ends.moved * self.row, n_edges)
+            moved = launched + programs * self.weights
+            if self.whole.sums_apart:
+                products += given + self.inputs + 2  # up to the second weight's gradient
+            return self._work("backward", n_edges * products, least, moved)
         block = schedule.block_rows(self.hidden, self.dtype)
         # At the end the L2 writes back what programs kept of their last blocks.
         scratch = programs * (self.weights + min(block, n_edges) * kept * (self.row + _SUM))
-        products = given + self.inputs + max(0, self.layers - 2) + 2 * kept + self.inputs
-        least = streams + self.weights + tables * ends.distinct * self.row
         moved = streams + scratch + tables * ends.moved * self.row
         again = self._again(n_edges, programs, block)
         if self.hidden > schedule.WIDEST_IN_L2:
             moved, again = moved + again, 0.0
         return self._work("backward", n_edges * products, least, moved, again)
+
+    def _launched(self, whole: schedule.WholeRows, once: float, n_edges: int) -> float:
+        """Counts the bytes of all launches over whole rows, of which one moves `once`."""
+        moved = once * (2 if whole.sums_apart else 1)
+        if whole.sums_apart:
+            moved -= n_edges * self.row  # the first writes no gradient
+        if not whole.sums_first:
+            moved += n_edges * self.inputs * 2 * self.row
+        return moved
 
     def _again(self, n_edges: int, programs: int, block: int) -> float:
         """Counts what programs read and write of their blocks after the first time."""

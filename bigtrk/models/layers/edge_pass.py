@@ -165,7 +165,8 @@ class EdgePass:
                 self._block_backward(
                     block, source, of_weights[: self._n_edge], shares.of(block.rows), of_block
                 )
-            states.give_gradient(gradient, self._weights[0].detach())
+            weight = self._shares.weight
+            states.give_gradient(gradient, weight, stay=weight.dtype != self._weights[0].dtype)
         with traced(f"layer {i} shares of nodes, backward"):
             both = shares.of_source, shares.of_destination
             self._shares.backward(both, of_weights[0], of_weights[1], self._sinks_of_nodes(of_x))

@@ -87,16 +87,16 @@ class EdgeStates:
         # The last layer made no state.
         return self._states.pop(i + 1) if i + 1 in self._states else self._new()
 
-    def give_gradient(self, rows: Rows, columns: Tensor) -> None:
+    def give_gradient(self, rows: Rows, columns: Tensor, *, stay: bool) -> None:
         """Takes the gradient of a layer's first product and the weights [H, ...] of this,
-        of which those for `inputs` come first.
+        of which those for `inputs` come first. stay: the weights are no engine's, which takes those
+        that it shards back after the layer.
         """
         if not self.reads_encoded:
             self._gradients.clear()
-        # An engine that shards weights takes them back after the layer.
-        width = self.n_inputs * self._hidden
-        own = columns[:, :width].to(self._work.dtype, copy=True).split(self._hidden, dim=1)
-        self._gradients.append(_Gradient(rows, *own))
+        columns = columns[:, : self.n_inputs * self._hidden]
+        own = columns if stay else columns.clone()
+        self._gradients.append(_Gradient(rows, *own.split(self._hidden, dim=1)))
 
     @property
     def gradient_after(self) -> Rows:

@@ -5,14 +5,15 @@ Shapes: N nodes, E edges, H = hidden, M rows.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from bigtrk.models.kernels import fused
 from bigtrk.models.kernels.plain import Ends
-from bigtrk.models.kernels.schedule import forward_rows
 from bigtrk.models.kernels.triton_passes import sum_at_ends
+from bigtrk.models.kernels.work import Shape
 from bigtrk.models.layers.chunked_mlp import Activation, ChunkedMLP
 from bigtrk.models.layers.edge_pass import EdgePass, FromNext, Given, OfOutput, Source, relu_of
 from bigtrk.models.layers.graph_pass import Layer
@@ -42,6 +43,21 @@ class FusedEdgePass(EdgePass):
     @property
     def _edge_weights(self) -> Sequence[Tensor]:
         return self._weights[: 2 * len(self.layer.edge)]
+
+    @cached_property
+    def _edge_shape(self) -> Shape:
+        width, n_inputs = self._nodes[0].shape[1], self._states.n_inputs
+        hopper = fused.has_hopper(self._work.device)
+        return Shape(width, len(self.layer.edge), n_inputs, self._work.dtype, hopper)
+
+    @cached_property
+    def _read_weights(self) -> Sequence[Tensor]:
+        """The edges' weights and biases as their launches read them."""
+        weights = self._edge_weights
+        if not self._edge_shape.whole:
+            return weights
+        others = [w.detach().to(self._work.dtype) if w.ndim > 1 else w for w in weights[1:]]
+        return [self._shares.weight, *others]
 
     def new_gradients(self) -> list[Tensor]:
         if not self._states.n_edges:
@@ -81,7 +97,7 @@ class FusedEdgePass(EdgePass):
         for rows in self._launches(block.rows):
             self._await_halo(block.rows.start + rows.stop)
             read = [values[rows] for values in block.read]
-            fused.forward(read, ends.of(rows), self._edge_weights, made[rows])
+            fused.forward(read, ends.of(rows), self._read_weights, made[rows])
 
     def _launches(self, block: slice) -> list[slice]:
         """Lists the rows of a block's launches, whose programs have the same rows as those of one
@@ -90,7 +106,7 @@ class FusedEdgePass(EdgePass):
         n_rows = block.stop - block.start
         if not self._has_halo:
             interior = self.layer.graph.n_interior - block.start
-            interior -= interior % forward_rows(self._nodes[0].shape[1], self._work.dtype)
+            interior -= interior % self._edge_shape.forward_rows
             if 0 < interior < n_rows:
                 return [slice(0, interior), slice(interior, n_rows)]
         return [slice(0, n_rows)]
@@ -144,7 +160,7 @@ class FusedEdgePass(EdgePass):
         if isinstance(source, FromNext):
             after = block.read[-1]
             given = fused.NextLayer(after, self._states.weight_after, source.outer)
-        weights, ends = self._edge_weights, self._ends.of(block.rows)
+        weights, ends = self._read_weights, self._ends.of(block.rows)
         fused.backward(
             inputs, ends, weights, made, given, gradient, of_weights[: len(weights)], adds
         )

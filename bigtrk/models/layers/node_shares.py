@@ -26,7 +26,8 @@ class NodeShares:
     ) -> None:
         self._widths = [values.shape[1] for values in nodes] * 2
         self._bias, self._nodes, self._work = bias.detach().to(work.dtype), nodes, work
-        self._weights = self._columns(weight.detach().to(work.dtype))
+        self.weight = weight.detach().to(work.dtype)
+        self._weights = self._columns(self.weight)
         self._passes = passes_for(work.device, work.dtype)
 
     def _columns(self, weight: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
