@@ -5,10 +5,10 @@
 
 One command for a machine with a card, on which nothing else is to be made. Each part is a process
 of its own that takes less than 10 minutes; what it found is kept in FOLDER, and a suite that is
-started again at the same commit goes on with the parts that are not there. The parts: the tests,
-trainings repeated bit by bit, steps at hidden 64 and 128 beside PyG's network, eager and compiled,
-on event 1000's 3.0 M edges and at CTD size (6.8 M), ShaDow sampling and radius search on the
-device, ZeRO-3 with its state on the host. Times are medians, by the device's clock.
+started again at the same commit goes on with the parts that are not there. The parts: steps at
+hidden 64 and 128 beside PyG's network on event 1000's 3.0 M edges and at CTD size (6.8 M),
+trainings repeated bit by bit, the tests, ShaDow sampling and radius search on the device, ZeRO-3
+with its state on the host, PyG's network compiled. Times are medians, by the device's clock.
 
 Without a card nothing is measured or written: --dry-run walks through every part on a CPU, in small
 sizes and with Triton's interpreter. The last line is one JSON object.
@@ -40,13 +40,15 @@ from scripts.results import CHECKOUT, Results, add_options, read_tree
 SECONDS = 600
 WORK = CHECKOUT / "runs/gpu_suite"  # which git ignores
 PARTS: dict[str, Callable[[Extent], Row]] = {
-    "tests": programs.tests,
+    "steps_ctd": partial(steps.steps, CTD, steps.SIDES),
+    "steps_event1000": partial(steps.steps, EVENT_1000, steps.SIDES),
     "bits": bits.repeated,
-    "steps_event1000": partial(steps.steps, EVENT_1000),
-    "steps_ctd": partial(steps.steps, CTD),
+    "tests": programs.tests,
     "sampling": searches.sampling,
     "radius": searches.radius,
     "offload": programs.offload,
+    "compiled_event1000": partial(steps.steps, EVENT_1000, steps.COMPILED),
+    "compiled_ctd": partial(steps.steps, CTD, steps.COMPILED),
 }
 PLAIN, OURS = "PyG fp32", "bigtrk bf16"
 

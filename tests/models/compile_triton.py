@@ -20,11 +20,13 @@ from triton.compiler import ASTSource
 from triton.compiler import compile as compile_source
 
 from bigtrk.models.kernels import (
+    fused,
     schedule,
     triton_edges,
     triton_kernels,
     triton_partials,
     triton_sums,
+    triton_whole_rows,
     tuning,
 )
 from tests.models.ptx import atomics
@@ -38,6 +40,10 @@ MODULES = {
     "sum_partials": triton_partials,
     "forward": triton_edges,
     "backward": triton_edges,
+    "whole_forward": triton_whole_rows,
+    "whole_backward": triton_whole_rows,
+    "sum_inputs": triton_whole_rows,
+    "sum_products": triton_whole_rows,
 }
 ENDS = "of_source", "of_destination", "source", "destination"
 INT64, INT32 = (
@@ -50,12 +56,11 @@ INT64, INT32 = (
         "turns",
     ),
 )
-# Weights are parameters, sums float32.
+# Weights are parameters, but of whole rows, sums float32.
+WEIGHTS = "first", "second", "third"
 FLOAT32 = (
-    "first",
-    "second",
+    *WEIGHTS,
     "second_bias",
-    "third",
     "third_bias",
     "scales",
     "partials",
@@ -69,15 +74,22 @@ FLOAT32 = (
     "others_of_destination",
 )
 # Numbers that Triton knows to be multiples of 16 where the rows' width is.
-STRIDES = "rows_of_program", "first_stride", "of_state_stride"
+STRIDES = "rows_of_program", "first_stride", "of_state_stride", "weight_stride"
+TERMS = 9  # of sum_products: what eight layers give
 COUNTS = "n_rows", "n_partials", "n_lines", *STRIDES
 
 
 def constants_of(
-    name: str, names: list[str], hidden: int, layers: int, options: list[str], rows: str
+    name: str,
+    names: list[str],
+    hidden: int,
+    layers: int,
+    options: list[str],
+    rows: str,
+    hopper: bool,
 ) -> dict[str, Any]:
     """The constants of a kernel; `options`: what it has of "ends", "encoded", "decoded", "others",
-    "adds".
+    "adds", and "second" of its launches.
     """
     size = schedule.tile(hidden, TYPES[rows])
     values: dict[str, Any] = {
@@ -100,15 +112,36 @@ def constants_of(
         values["height"], values["width"] = schedule.feature_tile(hidden)
         absent += [] if "ends" in options else ENDS
     if name == "forward":
-        values["height"] = schedule.forward_rows(hidden, TYPES[rows])
+        values["height"] = 2 * size.height
+    if MODULES[name] is triton_whole_rows:
+        whole = schedule.whole_rows(hidden, layers, TYPES[rows], hopper)
+        assert whole is not None
+        launches = fused._launches(whole, layers)
+        values |= launches["second" in options]._asdict() if name == "whole_backward" else {}
+        heights = {"whole_backward": whole.height, "sum_inputs": schedule.SUM_HEIGHT}
+        values["height"] = heights.get(name, schedule.FORWARD_HEIGHT)
     if name == "sum_at_ends":
         values["width"] = schedule.summed_columns(hidden, TYPES[rows])
     values |= dict.fromkeys(absent)
     return {key: value for key, value in values.items() if key in names}
 
 
-def launch_options(name: str, hidden: int, rows: str) -> dict[str, int]:
+def launch_options(name: str, hidden: int, layers: int, rows: str, hopper: bool) -> dict[str, int]:
     """The options of a kernel's launch, which the compiler takes."""
+    if name == "sum_inputs":
+        return {"num_warps": schedule.SUM_ROWS_WARPS, "num_stages": schedule.SUM_STAGES}
+    if MODULES[name] is triton_whole_rows:
+        whole = schedule.whole_rows(hidden, layers, TYPES[rows], hopper)
+        products = schedule.products_of_whole_rows(hidden)
+        assert whole is not None
+        assert products is not None
+        warps = {"whole_backward": whole.warps, "sum_products": products.warps}
+        forward = schedule.whole_rows_forward_warps(hidden)
+        return {
+            "num_warps": warps.get(name, forward),
+            "num_stages": 1,
+            "maxnreg": schedule.REGISTERS,
+        }
     if MODULES[name] is triton_kernels:
         return {"num_warps": schedule.FEATURE_WARPS}
     if MODULES[name] is not triton_edges:
@@ -133,22 +166,31 @@ def compiled(
     how its sums and products lay numbers on threads, which fixes their order.
     """
     kernel = getattr(MODULES[name], name)
-    constants = constants_of(name, kernel.arg_names, hidden, layers, options, rows)
+    hopper = capability >= 90
+    constants = constants_of(name, kernel.arg_names, hidden, layers, options, rows, hopper)
     types: dict[str, str] = dict.fromkeys(FLOAT32, "*fp32") | dict.fromkeys(COUNTS, "i32")
     types |= dict.fromkeys(INT64, "*i64") | dict.fromkeys(INT32, "*i32") | {"first": "*fp32"}
     if name == "sum_at_ends":
         types |= {"first": "i32", "of_source": "*fp32", "of_destination": "*fp32"}
+    if MODULES[name] is triton_whole_rows:
+        types |= dict.fromkeys(WEIGHTS, rows)
     types |= dict.fromkeys(constants, "constexpr")
-    signature = {argument: types.get(argument, rows) for argument in kernel.arg_names}
-    aligned = {
+    signature: dict[str, Any] = {
+        argument: types.get(argument, rows) for argument in kernel.arg_names
+    }
+    tuples = [names for names in ("rows_of", "weights") if names in signature]
+    signature |= dict.fromkeys(tuples, (rows,) * TERMS)
+    aligned: dict[tuple[int, ...], Any] = {
         (i,): [["tt.divisibility", 16]]
         for i, (argument, type_) in enumerate(signature.items())
-        if type_.startswith("*") or (argument in STRIDES and hidden % 16 == 0)
+        if type_[0].startswith("*") or (argument in STRIDES and hidden % 16 == 0)
+        if argument not in tuples
     }
+    aligned |= {(i, j): [["tt.divisibility", 16]] for i in range(len(tuples)) for j in range(TERMS)}
     source = ASTSource(kernel, signature, constants, aligned)
     log, target = io.StringIO(), GPUTarget("cuda", capability, 32)
     with contextlib.redirect_stdout(log):
-        launch = launch_options(name, hidden, rows) | launched
+        launch = launch_options(name, hidden, layers, rows, hopper) | launched
         made = compile_source(source, target=target, options=launch)
     said = log.getvalue()
     return {

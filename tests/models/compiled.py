@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bigtrk.models.kernels import tuning
+import torch
+
+from bigtrk.models.kernels import schedule, tuning
 from tests.programs import CHECKOUT
 
 CAPABILITIES = 80, 90, 100
@@ -34,8 +36,21 @@ OPTIONS: list[tuple[str, list[str]]] = [
     ("backward", ["encoded", "decoded"]),
     ("backward", ["decoded"]),
 ]
+# Of rows of bfloat16 that programs take as a whole.
+WHOLE_ROWS: list[tuple[str, list[str]]] = [
+    ("whole_forward", ["encoded"]),
+    ("whole_forward", []),
+    ("whole_backward", ["encoded"]),
+    ("whole_backward", []),
+    ("whole_backward", ["encoded", "decoded"]),
+    ("whole_backward", ["decoded"]),
+    ("whole_backward", ["encoded", "second"]),
+    ("sum_inputs", ["encoded"]),
+    ("sum_inputs", []),
+    ("sum_products", []),
+]
 TUNED = [{"num_stages": stages} for stages in tuning.STAGES]  # of the forward pass
-WITH_LAYERS = "sum_partials", "forward", "backward"
+WITH_LAYERS = "sum_partials", "forward", "backward", "whole_forward", "whole_backward"
 # Kernel, hidden, layers, options, type of the rows, compute capability, and other options of its
 # launch.
 Case = tuple[str, int, int, list[str], str, int, dict[str, int]]
@@ -43,12 +58,19 @@ Case = tuple[str, int, int, list[str], str, int, dict[str, int]]
 
 def every_case(hidden: int, capability: int) -> list[Case]:
     """Lists every kernel and option at a width, for GPUs of a compute capability."""
-    return [
+    cases: list[Case] = [
         (name, hidden, layers, options, rows, capability, launched)
         for (name, options), layers, rows in itertools.product(OPTIONS, (1, 2, 3), ROWS)
         if name in WITH_LAYERS or layers == 2
         for launched in (TUNED if name == "forward" else [{}])
     ]
+    for (name, options), layers in itertools.product(WHOLE_ROWS, (1, 2, 3)):
+        whole = schedule.whole_rows(hidden, layers, torch.bfloat16, capability >= 90)
+        if whole is None or (name not in WITH_LAYERS and layers != 2):
+            continue
+        if "second" not in options or whole.sums_apart:
+            cases.append((name, hidden, layers, options, "*bf16", capability, {}))
+    return cases
 
 
 def compiled(cases: list[Case], folder: Path) -> list[dict[str, Any]]:

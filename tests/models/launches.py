@@ -120,11 +120,21 @@ def _as_on_gpu() -> Iterator[None]:
 @contextmanager
 def _noted(operations: _Operations) -> Iterator[None]:
     """Has all kernels note their launches."""
-    from bigtrk.models.kernels import triton_edges, triton_kernels, triton_partials, triton_sums
+    from bigtrk.models.kernels import (
+        triton_edges,
+        triton_kernels,
+        triton_partials,
+        triton_sums,
+        triton_whole_rows,
+    )
 
     kernels = (
         (triton_edges, "forward"),
         (triton_edges, "backward"),
+        (triton_whole_rows, "whole_forward"),
+        (triton_whole_rows, "whole_backward"),
+        (triton_whole_rows, "sum_inputs"),
+        (triton_whole_rows, "sum_products"),
         (triton_partials, "sum_partials"),
         (triton_sums, "sum_at_ends"),
         (triton_kernels, "norm_relu"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from bigtrk.models.kernels import fused as launches
 from bigtrk.models.kernels import triton_passes
 from tests.models import fused
 from tests.models.compiled import (
@@ -43,6 +44,20 @@ def test_kernels_compile_without_atomics_and_spills(tmp_path: Path, rows: str) -
     cases: list[Case] = [("backward", 128, 2, ["encoded"], rows, 90, {})]
     cases += [(name, 64, 2, options, rows, 80, {}) for name, options in OPTIONS]
     cases += [(name, 64, 3, ["encoded"], rows, 100, {}) for name in ("forward", "backward")]
+    assert_good(compiled(cases, tmp_path), len(cases))
+
+
+def test_whole_rows_compile_without_spills(tmp_path: Path) -> None:
+    cases: list[Case] = [("whole_forward", 128, 2, ["encoded"], "*bf16", 80, {})]
+    cases += [
+        ("whole_backward", 64, 2, ["encoded"], "*bf16", capability, {}) for capability in (80, 90)
+    ]
+    cases += [
+        ("whole_backward", 128, 2, ["encoded"], "*bf16", capability, {}) for capability in (80, 90)
+    ]
+    cases += [
+        (name, 128, 2, ["encoded"], "*bf16", 100, {}) for name in ("sum_inputs", "sum_products")
+    ]
     assert_good(compiled(cases, tmp_path), len(cases))
 
 
@@ -84,7 +99,10 @@ class Noting:
         return lambda *_, **named: self.launched.append(named)
 
 
-@pytest.mark.parametrize("hidden", [64, 100])
+WHOLE = {"whole_forward", "whole_backward", "sum_products"}
+
+
+@pytest.mark.parametrize("hidden", [64, 100, 128])
 @pytest.mark.parametrize("rows", ROWS)
 def test_what_is_compiled_is_what_is_launched(
     monkeypatch: pytest.MonkeyPatch, hidden: int, rows: str
@@ -99,9 +117,20 @@ def test_what_is_compiled_is_what_is_launched(
     fused.computed(inputs)
     for call in CALLS:
         call(triton_passes, torch.clone(inputs.after), inputs.inputs[0], None)
-    for name, kernel in kernels.items():
-        constants = constants_of(name, kernel.arg_names, hidden, 2, ["encoded"], rows)
+    monkeypatch.setattr(triton_passes, "usable", lambda *_: True)
+    sums_products = launches.sum_products([inputs.after], [inputs.of_state], inputs.after)
+    is_whole = rows == "*bf16" and hidden != 100
+    assert sums_products is is_whole
+    assert bool(noting["sum_inputs"].launched) is (is_whole and hidden == 128)
+    unused = {"forward", "backward"} if is_whole else WHOLE
+    if not noting["sum_inputs"].launched:
+        unused = unused | {"sum_inputs"}
+    for name in kernels.keys() - unused:
+        kernel = kernels[name]
+        hopper = launches.has_hopper(inputs.after.device)
+        constants = constants_of(name, kernel.arg_names, hidden, 2, ["encoded"], rows, hopper)
         given = {key: value for key, value in constants.items() if value is not None}
         assert noting[name].launched, name
         for launched in noting[name].launched:
-            assert launched == given | launch_options(name, hidden, rows), name
+            assert launched == given | launch_options(name, hidden, 2, rows, hopper), name
+    assert not any(noting[name].launched for name in unused)

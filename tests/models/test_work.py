@@ -16,6 +16,9 @@ CASES = [
 ]
 
 
+NO_ENDS = Ends(Reads(0, 0), Reads(0, 0))
+
+
 def shape_of(case: Case) -> Shape:
     return Shape(case.hidden, case.layers, 2 if case.encoded else 1, case.dtype)
 
@@ -64,26 +67,41 @@ def test_the_least_bytes_are_those_of_the_tensors(case: Case) -> None:
     assert sums.moved - sums.least == 2 * state + segments, "each stream has its turn"
 
 
-def test_programs_write_and_read_their_parts_of_the_gradients() -> None:
-    shape, n_edges = Shape(64, 2, 2, torch.bfloat16), 3_000_000
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_programs_write_and_read_their_parts_of_the_gradients(dtype: torch.dtype) -> None:
+    shape, n_edges = Shape(64, 2, 2, dtype), 3_000_000
     programs = shape.programs(n_edges)
     assert 0.9 * 1024 < programs <= 1024
     parts = programs * (3 * 64 + 1) * 64 * 4
     assert shape.sum_partials(n_edges, adds=False).moved == parts + (3 * 64 + 1) * 64 * 4
-    ends = Ends(Reads(0, 0), Reads(0, 0))
-    backward = shape.backward(n_edges, ends, given=True)
-    kept = programs * 128 * (128 + 4)
+    backward = shape.backward(n_edges, NO_ENDS, given=True)
+    # Of whole rows nothing is kept in memory.
+    kept = programs * 128 * (64 * 4 + 4) if dtype == torch.float32 else 0
     assert backward.moved - backward.least == parts + kept - (3 * 64 + 1) * 64 * 4
+
+
+def test_what_whole_rows_have_no_registers_for_is_read_again() -> None:
+    n_edges, stream = 3_000_000, 3_000_000 * 128 * 2
+
+    def moved(layers: int) -> tuple[float, float]:
+        shape = Shape(128, layers, 2, torch.bfloat16)
+        parts = (shape.programs(n_edges) - 1) * shape.weights
+        work = shape.backward(n_edges, NO_ENDS, given=True)
+        return work.moved - parts, work.least
+
+    whole, least = moved(layers=2)
+    assert whole - least == 2 * 2 * stream, "both inputs, each with the gradient"
+    apart, least = moved(layers=3)
+    once = least - Shape(128, 3, 2, torch.bfloat16).weights
+    assert apart - least == 2 * 2 * stream + once - stream, "all again, but no gradient"
 
 
 @pytest.mark.parametrize(("hidden", "stays"), [(64, True), (128, True), (129, False), (256, False)])
 def test_what_an_l2_does_not_hold_is_moved_each_time(hidden: int, stays: bool) -> None:
-    """Each weight's gradient reads both of its factors once for each 64 rows of its squares."""
-    n_edges, row = 3_000_000, hidden * 2
-    backward = Shape(hidden, 2, 2, torch.bfloat16).backward(
-        n_edges, Ends(Reads(0, 0), Reads(0, 0)), given=True
-    )
-    factors = n_edges * 3 * 2 * -(-hidden // 64) * row
+    """Each weight's gradient reads both of its factors once for each 32 rows of its squares."""
+    n_edges, row = 3_000_000, hidden * 4
+    backward = Shape(hidden, 2, 2, torch.float32).backward(n_edges, NO_ENDS, given=True)
+    factors = n_edges * 3 * 2 * -(-hidden // 32) * row
     assert (backward.again > factors) is stays
     assert (backward.moved - backward.least > factors) is not stays
 

@@ -10,7 +10,6 @@ import torch
 
 from bigtrk.cost.data_sheets import WHOLE_SHEETS
 from bigtrk.disk.files import read_json
-from bigtrk.models.kernels import schedule
 from bigtrk.models.kernels.incidence import incidence_of
 from bigtrk.models.kernels.work import Reads
 from scripts.bench.kernel_traffic import beside, rows_of, summary, worst_ratios
@@ -56,13 +55,17 @@ def test_rows_of_one_time_are_read_once() -> None:
     assert reads(rows, time, window=9) == Reads(2, 2)
 
 
-def test_blocks_of_the_schedule_read_their_own_rows() -> None:
-    made, shape = graph(), shape_of(64, torch.bfloat16)
+@pytest.mark.parametrize(
+    ("dtype", "height", "block"), [(torch.float32, 32, 128), (torch.bfloat16, 64, 128)], ids=str
+)
+def test_blocks_of_the_schedule_read_their_own_rows(
+    dtype: torch.dtype, height: int, block: int
+) -> None:
+    made, shape = graph(), shape_of(64, dtype)
     forward = made.forward(shape, l2_bytes=0)
-    tiles = [made.edge_index[:, i : i + 32] for i in range(0, made.n_edges, 32)]
+    tiles = [made.edge_index[:, i : i + height] for i in range(0, made.n_edges, height)]
     for end, found in enumerate(forward):
         assert found.moved == sum(len(np.unique(tile[end])) for tile in tiles)
-    block = schedule.block_rows(64, torch.bfloat16)
     blocks = [made.edge_index[:, i : i + block] for i in range(0, made.n_edges, block)]
     backward = made.backward(shape, at_work=1, l2_bytes=0)
     for end, found in enumerate(backward):

@@ -28,6 +28,7 @@ from bigtrk.models.kernels.schedule import (
     WholeRows,
     block_rows,
     partial_lines,
+    products_of_whole_rows,
     tile,
     whole_rows_forward_warps,
 )
@@ -110,7 +111,7 @@ def _forward_of_whole_rows(
 
     n_rows, hidden = made.shape
     with torch.cuda.device_of(made):
-        triton_whole_rows.forward[(-(-n_rows // FORWARD_HEIGHT),)](
+        triton_whole_rows.whole_forward[(-(-n_rows // FORWARD_HEIGHT),)](
             *_inputs(inputs),
             *ends[:4],
             weights[0].detach(),
@@ -198,6 +199,38 @@ def backward(
         _sum_partials(partials, grads, len(inputs), adds)
 
 
+def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor) -> bool:
+    """Makes the sum [M, H] of the products of each `rows` [M, H] and its weight [H, H], if there is
+    a launch for it; all weights have rows of one stride.
+    """
+    n_rows, hidden = made.shape
+    size = products_of_whole_rows(hidden)
+    on_card = counted.counts(made.device) or triton_passes.usable(made.device, made.dtype)
+    if not (on_card and size and made.dtype == torch.bfloat16):
+        return False
+    if counted.counts(made.device):
+        counted.note(Shape(hidden, 1, 1, made.dtype).sum_products(n_rows, len(rows)))
+        return True
+    from bigtrk.models.kernels import triton_whole_rows
+
+    [stride] = {weight.stride(0) for weight in weights}
+    with torch.cuda.device_of(made):
+        triton_whole_rows.sum_products[(-(-n_rows // FORWARD_HEIGHT),)](
+            tuple(rows),
+            tuple(weights),
+            made,
+            n_rows,
+            stride,
+            hidden=hidden,
+            width=size.width,
+            height=FORWARD_HEIGHT,
+            num_warps=size.warps,
+            num_stages=1,
+            maxnreg=REGISTERS,
+        )
+    return True
+
+
 class _Sums(NamedTuple):
     """The layers whose weights' gradients a launch over whole rows sums."""
 
@@ -228,7 +261,7 @@ def _backward_of_whole_rows(
 
     assert shape.whole is not None
     n_rows, hidden = gradient.shape
-    triton_whole_rows.backward[(len(partials),)](
+    triton_whole_rows.whole_backward[(len(partials),)](
         *_inputs(inputs),
         *ends[:4],
         *(given[:2] if given else (None, None)),
@@ -254,9 +287,7 @@ def _backward_of_whole_rows(
     )
 
 
-def _sum_inputs(
-    shape: Shape, inputs: Sequence[Tensor], gradient: Tensor, partials: Tensor
-) -> None:
+def _sum_inputs(shape: Shape, inputs: Sequence[Tensor], gradient: Tensor, partials: Tensor) -> None:
     """Sums the first weight's gradient, where the launch before does not."""
     from bigtrk.models.kernels import triton_whole_rows
 
@@ -283,9 +314,7 @@ def _new_partials(shape: Shape, gradient: Tensor) -> Tensor:
     return gradient.new_empty(programs, lines, shape.hidden, dtype=torch.float32)
 
 
-def _scratch(
-    shape: Shape, partials: Tensor, gradient: Tensor, block: int
-) -> tuple[Tensor, Tensor]:
+def _scratch(shape: Shape, partials: Tensor, gradient: Tensor, block: int) -> tuple[Tensor, Tensor]:
     """Makes room for what each program keeps of a block: its normalised rows and their scales."""
     programs, kept = len(partials), shape.layers - 1
     normals = gradient.new_empty(programs, kept, block, shape.hidden)
@@ -318,9 +347,7 @@ def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: 
 def shape_of(inputs: Sequence[Tensor], weights: Sequence[Tensor]) -> Shape:
     """Returns the shape of the MLP of edges with these inputs."""
     rows = inputs[0]
-    return Shape(
-        rows.shape[1], len(weights) // 2, len(inputs), rows.dtype, has_hopper(rows.device)
-    )
+    return Shape(rows.shape[1], len(weights) // 2, len(inputs), rows.dtype, has_hopper(rows.device))
 
 
 @cache

@@ -103,6 +103,21 @@ def whole_rows_forward_warps(hidden: int) -> int:
     return 4 if hidden <= 64 or hidden == WIDEST_WHOLE_ROWS else 8
 
 
+class Products(NamedTuple):
+    """The tile of a launch that makes products of whole rows and nothing else."""
+
+    width: int
+    warps: int
+
+
+def products_of_whole_rows(hidden: int) -> Products | None:
+    """Returns the tile for rows [H] of bfloat16; None where there is no such launch."""
+    if hidden > WIDEST_WHOLE_ROWS or hidden % WHOLE_ROWS_MULTIPLE:
+        return None
+    width = tile(hidden, torch.bfloat16).width
+    return Products(width, 4 if width <= 64 else 8)
+
+
 def feature_tile(hidden: int) -> tuple[int, int]:
     """Returns height and width of the tile of a pass without products, over rows [H]."""
     width = 1 << (hidden - 1).bit_length()

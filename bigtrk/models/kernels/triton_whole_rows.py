@@ -21,7 +21,7 @@ from bigtrk.models.kernels.triton_tiles import (
 
 
 @triton.jit(do_not_specialize=["n_rows"])
-def forward(
+def whole_forward(
     state,
     encoded,
     of_source,
@@ -62,7 +62,7 @@ def forward(
 
 
 @triton.jit(do_not_specialize=["n_rows"])
-def backward(
+def whole_backward(
     state,
     encoded,
     of_source,
@@ -154,7 +154,7 @@ def backward(
         if writes:
             write(gradient, place, inside, grad)
         else:
-            tl.debug_barrier()  # the compiler would keep weights that nothing in the loop can change
+            tl.debug_barrier()  # where nothing is written the compiler would keep the weights
         if sums_first:
             sum_of_state = tl.dot(tl.trans(grad), state_row, sum_of_state)
             if encoded is not None:
@@ -195,7 +195,7 @@ def sum_inputs(
     begin = program * rows_of_program
     end = tl.minimum(begin + rows_of_program, n_rows)
     values = state
-    if encoded is not None:
+    if encoded is not None:  # noqa: SIM102  # else what is in it is not compiled
         if tl.program_id(1) == 1:
             values = encoded
     columns = tl.arange(0, width)[None, :]
@@ -207,6 +207,30 @@ def sum_inputs(
         total = tl.dot(tl.trans(grad), tl.load(values + place, inside, 0.0), total)
     partials += (program * n_lines + tl.program_id(1) * hidden) * hidden
     keep_sum(partials, total, hidden, width)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def sum_products(
+    rows_of,
+    weights,
+    made,
+    n_rows,
+    weight_stride,
+    hidden: tl.constexpr,
+    width: tl.constexpr,
+    height: tl.constexpr,
+):
+    """Makes the sum of the products of several rows [n_rows, hidden], each with its weight
+    [hidden, hidden].
+    """
+    columns = tl.arange(0, width)[None, :]
+    rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
+    place, inside = rows * hidden + columns, (rows < n_rows) & (columns < hidden)
+    total = tl.zeros([height, width], tl.float32)
+    for term in tl.static_range(len(rows_of)):
+        row = tl.load(rows_of[term] + place, inside, 0.0)
+        total = tl.dot(row, read_weight(weights[term], weight_stride, hidden, width), total)
+    tl.store(made + place, total.to(made.dtype.element_ty), inside)
 
 
 @triton.jit

@@ -178,6 +178,12 @@ class Shape:
         sums = 2 * blocks * self.weights
         return n_edges * (normalised + through + self.inputs * of_weight) + sums
 
+    def sum_products(self, n_rows: int, terms: int) -> Work:
+        """Counts the launch that sums products of rows."""
+        weights = terms * self.hidden * self.row
+        moved = float(n_rows * (terms + 1) * self.row + weights)
+        return self._work("sum_products", n_rows * terms, moved, moved)
+
     def sum_partials(self, n_edges: int, *, adds: bool) -> Work:
         """Counts the launch that sums the programs' parts of the weights' gradients."""
         results = self.weights * (2 if adds else 1)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bigtrk.models.kernels import passes_for
+from bigtrk.models.kernels import fused, passes_for
 from bigtrk.models.kernels.plain import accumulable
 from bigtrk.models.layers.workspace import Workspace
 from bigtrk.models.stores.store import Block, EdgeStore, Rows
@@ -118,13 +118,17 @@ class EdgeStates:
 
     def of_encoded(self, gradients: Sequence[Tensor]) -> Tensor:
         """Returns the gradient [M, H] of encoded edges from `all_gradients` [M, H] of these."""
-        total = self.from_next(gradients[-1])
         if not self.reads_encoded:
+            return self.from_next(gradients[-1])
+        weights = [one.of_encoded for one in self._gradients if one.of_encoded is not None]
+        total = self._work.rows("gradient of edges", len(gradients[0]), self._hidden)
+        rows = [*gradients, gradients[-1]]
+        if fused.sum_products(rows, [*weights, self.weight_after], total):
             return total
+        total = self.from_next(gradients[-1])
         read_again = accumulable(total).new_zeros(total.shape)
-        for gradient, values in zip(self._gradients, gradients, strict=True):
-            assert gradient.of_encoded is not None
-            part = self._product("gradient of input", values, gradient.of_encoded)
+        for values, weight in zip(gradients, weights, strict=True):
+            part = self._product("gradient of input", values, weight)
             passes_for(part.device, part.dtype).add_rows(part, read_again)
         total += read_again
         return total

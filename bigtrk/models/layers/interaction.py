@@ -50,9 +50,10 @@ class Interact(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         x, *kept = ctx.saved_tensors
         layer: Layer = ctx.layer
+        # Comes first: as a thread's first operation on a GPU a product of cuBLAS warns.
+        of_x = torch.zeros_like(x, dtype=layer.graph.work.sums)
         edges = edge_pass(layer, ctx.weights, x, kept)
         of_weights = edges.new_gradients()
-        of_x = torch.zeros_like(x, dtype=layer.graph.work.sums)
         if grad_owned is None:
             edges.backward(Given(grad), of_x, of_weights)
         else:

@@ -12,12 +12,15 @@ from scripts.results import CHECKOUT
 
 # Without a card those of tests/gpu are skipped, and one of the interpreted ones stands for all.
 _DRY_TESTS = ("tests/gpu", "tests/models/test_fused.py::test_the_same_bits_twice")
+_TESTS = ("tests/gpu", "tests/models")
+_AT_ONCE = 8  # of processes, most of whose time is the compiler's
 
 
 def tests(extent: Extent) -> Row:
     """Runs the tests marked `gpu`: says whether all passed, and pytest's last line."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu and not slow"]
-    command += _DRY_TESTS if extent.dry else ()
+    # Installed beside, pytest-benchmark warns of the several processes.
+    command += _DRY_TESTS if extent.dry else (*_TESTS, "-n", str(_AT_ONCE), "-p", "no:benchmark")
     done = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
     lines = done.stdout.splitlines()
     if done.returncode:

@@ -1,6 +1,6 @@
 """Training steps beside the plain model: times, memory, and shares of the card's data sheet."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -20,21 +20,15 @@ from scripts.bench.gpu_parts.extent import Edges, Extent, Row
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 # The network of PyG's operations is the plain model: as it is, and compiled by torch.
-SIDES = (
-    "bigtrk bf16",
-    "bigtrk fp32",
-    "PyG fp32",
-    "PyG bf16",
-    "PyG compiled fp32",
-    "PyG compiled bf16",
-)
+SIDES = "bigtrk bf16", "bigtrk fp32", "PyG fp32", "PyG bf16"
+COMPILED = "PyG compiled fp32", "PyG compiled bf16"  # take long before the first step
 Step = Callable[[], object]
 
 
-def steps(name: str, extent: Extent) -> Row:
-    """Measures all sides on a graph, at each width."""
+def steps(name: str, sides: Sequence[str], extent: Extent) -> Row:
+    """Measures sides on a graph, at each width."""
     edges = extent.graph(name)
-    rows = [row_of(side, hidden, edges, extent) for hidden in extent.widths for side in SIDES]
+    rows = [row_of(side, hidden, edges, extent) for hidden in extent.widths for side in sides]
     size = {"nodes": edges.n_nodes, "edges": edges.edge_index.shape[1]}
     return {"graph": name, "origin": edges.origin, **size, "rows": rows}
 

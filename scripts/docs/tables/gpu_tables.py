@@ -4,7 +4,7 @@ from typing import Any
 
 from scripts.docs.table import Table, percent
 
-_GRAPHS = "steps_event1000", "steps_ctd"
+_GRAPHS = "steps_event1000", "compiled_event1000", "steps_ctd", "compiled_ctd"
 
 
 def kernels(found: Any) -> Table:
