@@ -6,9 +6,9 @@
 One command for a machine with a card, on which nothing else is to be made. Each part is a process
 of its own that takes less than 10 minutes; what it found is kept in FOLDER, and a suite that is
 started again at the same commit goes on with the parts that are not there. The parts: steps at
-hidden 64 and 128 beside PyG's network on event 1000's 3.0 M edges and at CTD size (6.8 M),
-trainings repeated bit by bit, the tests, ShaDow sampling and radius search on the device, ZeRO-3
-with its state on the host, PyG's network compiled. Times are medians, by the device's clock.
+hidden 64 and 128 on event 1000's 3.0 M edges and at CTD size (6.8 M), trainings repeated bit by
+bit, the tests, steps of PyG's network, ShaDow sampling and radius search on the device, ZeRO-3 with
+its state on the host, PyG's network compiled. Times are medians, by the device's clock.
 
 Without a card nothing is measured or written: --dry-run walks through every part on a CPU, in small
 sizes and with Triton's interpreter. The last line is one JSON object.
@@ -40,13 +40,15 @@ from scripts.results import CHECKOUT, Results, add_options, read_tree
 SECONDS = 600
 WORK = CHECKOUT / "runs/gpu_suite"  # which git ignores
 PARTS: dict[str, Callable[[Extent], Row]] = {
-    "steps_ctd": partial(steps.steps, CTD, steps.SIDES),
-    "steps_event1000": partial(steps.steps, EVENT_1000, steps.SIDES),
+    "steps_event1000": partial(steps.steps, EVENT_1000, steps.OURS),
+    "steps_ctd": partial(steps.steps, CTD, steps.OURS),
     "bits": bits.repeated,
     "tests": programs.tests,
+    "plain_event1000": partial(steps.steps, EVENT_1000, steps.PLAIN),
     "sampling": searches.sampling,
     "radius": searches.radius,
     "offload": programs.offload,
+    "plain_ctd": partial(steps.steps, CTD, steps.PLAIN),
     "compiled_event1000": partial(steps.steps, EVENT_1000, steps.COMPILED),
     "compiled_ctd": partial(steps.steps, CTD, steps.COMPILED),
 }
@@ -106,15 +108,16 @@ def run_apart(name: str, extent: Extent) -> Row:
 
 def summary(found: dict[str, Row]) -> dict[str, float | None]:
     """Makes the last line: None for what was not run."""
-    large = found.get("steps_ctd")
-    event = found.get("steps_event1000")
+    large, event, beside = (
+        found.get(name) for name in ("steps_ctd", "steps_event1000", "plain_event1000")
+    )
 
     def figure(part: Row | None, hidden: int, key: str, side: str = OURS) -> float | None:
         rows = steps.found_at(part, side, hidden) if part else iter(())
         return next((row[key] for row in rows if row.get(key) is not None), None)
 
     def ratio(hidden: int, key: str) -> float | None:
-        plain, ours = (figure(event, hidden, key, side) for side in (PLAIN, OURS))
+        plain, ours = figure(beside, hidden, key, PLAIN), figure(event, hidden, key)
         return plain / ours if plain and ours else None
 
     repeats = found["bits"]["rows"] if "bits" in found else []

@@ -26,6 +26,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several programs in the backward pass, of two blocks each but the last."""
     monkeypatch.setattr(schedule, "BLOCK_BYTES", 1)  # as few rows as a tile has
     monkeypatch.setattr(schedule, "PROGRAMS", 3 * 32)
+    monkeypatch.setattr(schedule, "FORWARD_PROGRAMS", 3)
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -31,7 +31,8 @@ def steps(name: str) -> dict[str, Any]:
 
 
 def test_the_last_line_has_the_goals() -> None:
-    found = {"steps_event1000": steps("event 1000"), "steps_ctd": steps("CTD")}
+    event = steps("event 1000")
+    found = {"steps_event1000": event, "plain_event1000": event, "steps_ctd": steps("CTD")}
     assert summary({})["ctd_step_seconds_h64"] is None
     line = summary({**found, "bits": {"rows": [{"same_bits": True}, {"same_bits": False}]}})
     assert (line["ctd_step_seconds_h64"], line["ctd_step_seconds_h128"]) == (0.064, 0.128)
@@ -40,7 +41,7 @@ def test_the_last_line_has_the_goals() -> None:
     assert (line["same_bits"], line["tests_passed"]) == (False, None)
     assert table(found["steps_ctd"]).row_count == 5
     rows = gpu_tables.steps(found).rows
-    assert len(rows) == 10
+    assert len(rows) == 15
     assert rows[0][3:] == ["64.0 ms", "1.00 GB", "20 %", "50 %"]
 
 

@@ -27,6 +27,7 @@ from bigtrk.models.kernels.schedule import (
     WIDEST,
     WholeRows,
     block_rows,
+    forward_rows_of_program,
     partial_lines,
     products_of_whole_rows,
     tile,
@@ -110,14 +111,16 @@ def _forward_of_whole_rows(
     from bigtrk.models.kernels import triton_whole_rows
 
     n_rows, hidden = made.shape
+    of_program = forward_rows_of_program(n_rows)
     with torch.cuda.device_of(made):
-        triton_whole_rows.whole_forward[(-(-n_rows // FORWARD_HEIGHT),)](
+        triton_whole_rows.whole_forward[(-(-n_rows // of_program),)](
             *_inputs(inputs),
             *ends[:4],
             weights[0].detach(),
             *_others(weights),
             made,
             n_rows,
+            of_program,
             weights[0].stride(0),
             layers=len(weights) // 2,
             hidden=hidden,

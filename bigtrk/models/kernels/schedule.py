@@ -71,8 +71,9 @@ class WholeRows(NamedTuple):
 
 # Rows whose width is no multiple are read feature by feature, which takes registers.
 WHOLE_ROWS_MULTIPLE, WIDEST_WHOLE_ROWS = 16, 128
-# Tile and warps of its forward pass, and of the launch that sums the first weight's gradient.
-FORWARD_HEIGHT = 64
+# Of its forward pass: the tile, how many a program takes at most, and programs enough for a GPU.
+FORWARD_HEIGHT, FORWARD_TILES, FORWARD_PROGRAMS = 64, 8, 1024
+# Of the launch that sums the first weight's gradient.
 SUM_HEIGHT, SUM_ROWS_WARPS, SUM_STAGES = 64, 8, 3
 
 
@@ -87,7 +88,7 @@ def whole_rows(hidden: int, layers: int, dtype: torch.dtype, hopper: bool) -> Wh
     if dtype != torch.bfloat16 or not aligned:
         return None
     if hidden <= 32:
-        return WholeRows(64, 4, sums_first=True)
+        return WholeRows(64 if layers < 3 else 32, 4, sums_first=True)
     if hidden <= 64:
         if not hopper:
             return WholeRows(32, 4, sums_first=False)
@@ -96,6 +97,12 @@ def whole_rows(hidden: int, layers: int, dtype: torch.dtype, hopper: bool) -> Wh
         return None
     height = 32 if hopper and hidden == WIDEST_WHOLE_ROWS else 16
     return WholeRows(height, 8, sums_first=False, sums_apart=layers > 2)
+
+
+def forward_rows_of_program(n_rows: int) -> int:
+    """Returns the edges of a program of the forward pass over whole rows; that changes no bit."""
+    tiles = n_rows // (FORWARD_HEIGHT * FORWARD_PROGRAMS)
+    return FORWARD_HEIGHT * max(1, min(FORWARD_TILES, tiles))
 
 
 def whole_rows_forward_warps(hidden: int) -> int:
@@ -125,7 +132,7 @@ def feature_tile(hidden: int) -> tuple[int, int]:
 
 
 def forward_rows(hidden: int, layers: int, dtype: torch.dtype, hopper: bool) -> int:
-    """Returns the edges of a program of the forward pass."""
+    """Returns the edges that a program of the forward pass computes at a time."""
     if whole_rows(hidden, layers, dtype, hopper):
         return FORWARD_HEIGHT
     return 2 * tile(hidden, dtype).height

@@ -35,30 +35,34 @@ def whole_forward(
     third_bias,
     made,
     n_rows,
+    rows_of_program,
     first_stride,
     layers: tl.constexpr,
     hidden: tl.constexpr,
     width: tl.constexpr,
     height: tl.constexpr,
 ):
-    """Makes the edges' next state, a tile a program; `made` may be `state`."""
+    """Makes the edges' next state, `rows_of_program` edges a program; `made` may be `state`."""
+    begin = tl.program_id(0).to(tl.int64) * rows_of_program
+    end = tl.minimum(begin + rows_of_program, n_rows)
     columns = tl.arange(0, width)[None, :]
-    rows = tl.program_id(0).to(tl.int64) * height + tl.arange(0, height)[:, None]
-    exists = rows < n_rows
-    place, inside = rows * hidden + columns, exists & (columns < hidden)
-    state_row = tl.load(state + place, inside, 0.0)
-    encoded_row = state_row if encoded is None else tl.load(encoded + place, inside, 0.0)
-    values = first_product(
-        state_row, encoded_row, encoded is not None, first, first_stride, of_source,
-        of_destination, source, destination, rows, exists, hidden, width,
-    )  # fmt: skip
-    if layers > 1:
-        normal, _ = normalised(values, columns, hidden)
-        values = next_product(normal, second, second_bias, hidden, width, height)
-    if layers > 2:
-        normal, _ = normalised(values, columns, hidden)
-        values = next_product(normal, third, third_bias, hidden, width, height)
-    write(made, place, inside, positive(values))
+    for start in tl.range(begin, end, height):
+        rows = start + tl.arange(0, height)[:, None]
+        exists = rows < end
+        place, inside = rows * hidden + columns, exists & (columns < hidden)
+        state_row = tl.load(state + place, inside, 0.0)
+        encoded_row = state_row if encoded is None else tl.load(encoded + place, inside, 0.0)
+        values = first_product(
+            state_row, encoded_row, encoded is not None, first, first_stride, of_source,
+            of_destination, source, destination, rows, exists, hidden, width,
+        )  # fmt: skip
+        if layers > 1:
+            normal, _ = normalised(values, columns, hidden)
+            values = next_product(normal, second, second_bias, hidden, width, height)
+        if layers > 2:
+            normal, _ = normalised(values, columns, hidden)
+            values = next_product(normal, third, third_bias, hidden, width, height)
+        write(made, place, inside, positive(values))
 
 
 @triton.jit(do_not_specialize=["n_rows"])

@@ -92,7 +92,7 @@ class Shape:
 
     @property
     def forward_rows(self) -> int:
-        """Returns the edges of a program of the forward pass."""
+        """Returns the edges that a program of the forward pass computes at a time."""
         return schedule.forward_rows(self.hidden, self.layers, self.dtype, self.hopper)
 
     @property

@@ -83,14 +83,21 @@ class Extent:
             edge_index = torch.from_numpy(found["edges"]).long()
             return Edges(edge_index, int(found["n_nodes"]), _MADE[name].name)
 
-    def seconds(self, call: Callable[[], object], repeats: int = 10) -> float:
-        """Returns the median by the device's clock, after calls that compile and fill caches."""
+    def seconds(self, call: Callable[[], object]) -> float:
+        """Returns the median by the device's clock, after calls that compile and fill caches: of 3
+        to 10, which take two seconds together if they can.
+        """
         if self.dry:
             start = time.perf_counter()
             call()
             return time.perf_counter() - start
-        for _ in range(3):
+        for _ in range(2):
             call()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        repeats = int(np.clip(2.0 / (time.perf_counter() - start), 3, 10))
         marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
         for start_mark, end in marks:
             start_mark.record()

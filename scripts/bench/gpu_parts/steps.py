@@ -20,8 +20,8 @@ from scripts.bench.gpu_parts.extent import Edges, Extent, Row
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 # The network of PyG's operations is the plain model: as it is, and compiled by torch.
-SIDES = "bigtrk bf16", "bigtrk fp32", "PyG fp32", "PyG bf16"
-COMPILED = "PyG compiled fp32", "PyG compiled bf16"  # take long before the first step
+OURS, PLAIN = ("bigtrk bf16", "bigtrk fp32"), ("PyG fp32", "PyG bf16")
+COMPILED = "PyG compiled fp32", "PyG compiled bf16"
 Step = Callable[[], object]
 
 

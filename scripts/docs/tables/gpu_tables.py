@@ -4,7 +4,9 @@ from typing import Any
 
 from scripts.docs.table import Table, percent
 
-_GRAPHS = "steps_event1000", "compiled_event1000", "steps_ctd", "compiled_ctd"
+_GRAPHS = [
+    f"{side}_{graph}" for graph in ("event1000", "ctd") for side in ("steps", "plain", "compiled")
+]
 
 
 def kernels(found: Any) -> Table:
