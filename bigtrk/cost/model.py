@@ -17,7 +17,7 @@ from bigtrk.cost.links import exchange
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.cost.rates import Amounts, EngineAmounts, Rates
 from bigtrk.cost.sharding import BYTES, Sharding
-from bigtrk.models.layers.workspace import GPU_BYTES
+from bigtrk.models.layers.workspace import HOST_BYTES
 from bigtrk.models.settings import ModelConfig
 from bigtrk.models.stores.files import BLOCK_BYTES
 from bigtrk.parallel.host import HUGE_PAGE
@@ -100,7 +100,7 @@ class CostModel:
     def _away_in(self) -> int | None:
         """Returns the bytes of a block of edges, where these are kept off the device."""
         if self.model.recompute == "offload" and not self.machine.shared:
-            return GPU_BYTES
+            return HOST_BYTES
         return None if self.spills_beyond is None else BLOCK_BYTES
 
     def memory(self, event: EventSize, parts: int, ranks: int) -> Memory:

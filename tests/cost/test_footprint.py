@@ -171,7 +171,9 @@ def test_recomputing_and_bf16_save_what_was_measured() -> None:
 
 @pytest.mark.parametrize("hidden", [32, 64, 100])
 def test_a_gpu_s_launches_and_scratch_are_counted(hidden: int) -> None:
-    """Beside the edges between layers there are the parts of the weights' gradients."""
+    """Beside the edges between layers there are the parts of the weights' gradients and, where rows
+    are not whole, what programs keep of a block.
+    """
     config = InteractionGNNConfig.model_validate(
         {"hidden": hidden, "layers": 4, "recompute": "layer", "precision": "bf16"}
     )
@@ -185,7 +187,7 @@ def test_a_gpu_s_launches_and_scratch_are_counted(hidden: int) -> None:
     width = 1 << (hidden - 1).bit_length()
     programs = 2**16 // width
     parts = programs * (3 * hidden + 1) * hidden * 4
-    kept = programs * 128 * (2 * hidden + 4)
+    kept = programs * 128 * (2 * hidden + 4) if hidden % 16 else 0
     scratch = deep.live[:, 3].max() - of_cpu.live[:, 3].max()
     assert scratch == pytest.approx(parts + kept, rel=0.05)
 

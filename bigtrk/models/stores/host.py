@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from bigtrk.models.layers.workspace import GPU_BYTES
+from bigtrk.models.layers.workspace import HOST_BYTES
 from bigtrk.models.stores.streamed import Place, StreamedStore
 
 
@@ -20,7 +20,7 @@ class HostStore(StreamedStore):
     """Keeps rows in the memory of the host; blocks travel beside the computation."""
 
     def __init__(self) -> None:
-        super().__init__(GPU_BYTES)
+        super().__init__(HOST_BYTES)
 
     def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> HostPlace:
         """Makes a tensor of the host."""
