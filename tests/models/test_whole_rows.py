@@ -1,0 +1,93 @@
+"""Products of whole rows in bfloat16: what is launched for them, and models that use it."""
+
+from math import fsum
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bigtrk.models.kernels import fused, native, schedule, triton_passes
+from tests.models.fused import DEVICE
+from tests.models.launches import usable_everywhere
+from tests.models.test_fused_layers import results
+from tests.models.test_interaction_gnn import make_model
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("interpreted_bf16")]
+
+
+@pytest.fixture
+def as_on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Computes all that a GPU has launches for by these."""
+    monkeypatch.setattr(native, "usable", lambda *_: False)
+    monkeypatch.setattr(triton_passes, "usable", lambda _, dtype: dtype in triton_passes.TYPES)
+    monkeypatch.setattr(fused, "usable", usable_everywhere)
+
+
+def drawn(*shape: int) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator).to(torch.bfloat16).to(DEVICE)
+
+
+@pytest.mark.usefixtures("as_on_gpu")
+@pytest.mark.parametrize(("hidden", "n_rows"), [(16, 1), (48, 130), (80, 64)])
+def test_products_are_summed_in_float32(hidden: int, n_rows: int) -> None:
+    rows = [drawn(n_rows + i, hidden)[:n_rows] for i in range(9)]
+    weights = [drawn(hidden, 3 * hidden)[:, hidden : 2 * hidden] + i for i in range(9)]
+    weights = list(torch.cat(weights, dim=1).split(hidden, dim=1))
+    made = torch.full_like(rows[0], torch.nan)
+    assert fused.sum_products(rows, weights, made)
+    pairs = zip(rows, weights, strict=True)
+    wanted = sum(values.double() @ weight.double() for values, weight in pairs)
+    assert isinstance(wanted, Tensor)
+    # Rounded once: to 8 binary digits. Terms rounded one by one would be off where they cancel.
+    assert ((made.double() - wanted).abs() <= 2**-8 * wanted.abs() + 1e-5).all()
+
+
+@pytest.mark.usefixtures("as_on_gpu")
+@pytest.mark.parametrize(
+    ("hidden", "dtype"), [(20, torch.bfloat16), (144, torch.bfloat16), (16, torch.float32)], ids=str
+)
+def test_other_rows_have_no_launch(hidden: int, dtype: torch.dtype) -> None:
+    rows = drawn(5, hidden).to(dtype)
+    assert not fused.sum_products([rows], [drawn(hidden, hidden).to(dtype)], rows)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("n_rows", [0, 63, 64 * 64, 64 * 70 + 5])
+def test_many_narrow_rows_are_summed_as_few_wide_ones(n_rows: int, dtype: torch.dtype) -> None:
+    values = drawn(n_rows, 5).to(dtype)
+    total = torch.ones(5, device=DEVICE)
+    triton_passes.add_sum(values, total)
+    wanted = 1 + values.double().sum(0)
+    tolerance = 1e-4 if dtype == torch.float32 or n_rows >= 64 * 64 else 0.1
+    torch.testing.assert_close(total.double(), wanted, rtol=0, atol=tolerance)
+
+
+@pytest.mark.usefixtures("as_on_gpu")
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"concatenate": False}, {"mlp_layers": 3, "recompute": "layer"}, {"mlp_layers": 1}],
+    ids=str,
+)
+def test_models_are_at_most_twice_as_far_off_as_in_plain_passes(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    options = {"hidden": 16, **options}
+    wanted = results(make_model(**options), torch.float64)
+    launched: list[str] = []
+    before = schedule.whole_rows
+
+    def noting(*shape: Any) -> Any:
+        launched.append("whole")
+        return before(*shape)
+
+    monkeypatch.setattr(schedule, "whole_rows", noting)
+    found = results(make_model(**options, precision="bf16"), torch.float32)
+    assert launched
+    monkeypatch.setattr(fused, "usable", lambda *_: False)
+    monkeypatch.setattr(triton_passes, "usable", lambda *_: False)
+    plain = results(make_model(**options, precision="bf16"), torch.float32)
+    off, of_plain = (fsum(made.errors(wanted).values()) for made in (found, plain))
+    assert 0 < off <= 2 * of_plain
