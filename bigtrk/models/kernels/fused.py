@@ -148,58 +148,144 @@ def backward(
     `grads` are ordered like the weights. Those of the weights are written, or with `adds` added to
     what is there; of the first one the inputs' columns, and not its bias's.
     """
-    (n_rows, hidden), shape = gradient.shape, shape_of(inputs, weights)
-    size, block = tile(hidden, gradient.dtype), block_rows(hidden, gradient.dtype)
+    n_rows, shape = len(gradient), shape_of(inputs, weights)
     partials = _new_partials(shape, gradient)
-    normals, scales = (None, None) if shape.whole else _scratch(shape, partials, gradient, block)
+    work = _Backward(shape, inputs, ends, weights, made, given, gradient, partials)
+    scratch = None if shape.whole else _scratch(work)
     if counted.counts(gradient.device):
         nodes = assumed_ends(len(ends.of_source), n_rows, SOURCES_AGAIN_BACKWARD)
         counted.note(shape.backward(n_rows, nodes, given=given is not None))
         counted.note(shape.sum_partials(n_rows, adds=adds))
         return
-    if shape.whole:
-        with torch.cuda.device_of(gradient):
-            for sums in _launches(shape.whole, shape.layers):
-                _backward_of_whole_rows(
-                    shape, sums, inputs, ends, weights, made, given, gradient, partials
-                )
-            if not shape.whole.sums_first:
-                _sum_inputs(shape, inputs, gradient, partials)
-            _sum_partials(partials, grads, len(inputs), adds)
-        return
+    with torch.cuda.device_of(gradient):
+        if scratch:
+            _launch_through_memory(work, *scratch)
+        else:
+            _launch_whole_rows(work)
+        _sum_partials(partials, grads, len(inputs), adds)
+
+
+class _Backward(NamedTuple):
+    """The arguments of `backward`, and its programs' parts of the weights' gradients."""
+
+    shape: Shape
+    inputs: Sequence[Tensor]
+    ends: Ends
+    weights: Sequence[Tensor]
+    made: Tensor
+    given: NextLayer | None
+    gradient: Tensor
+    partials: Tensor
+
+    @property
+    def tensors(self) -> list[Tensor | None]:
+        """Lists what both kernels read and write, in their order, up to the weights."""
+        given = [*self.given[:2], *self.given.outer[:2]] if self.given else [None] * 4
+        return [*_inputs(self.inputs), *self.ends[:4], *given, self.made, self.gradient]
+
+    @property
+    def read_weights(self) -> list[Tensor | None]:
+        """Lists the weights and biases that are read again: not the last bias."""
+        return [self.weights[0].detach(), *_others(self.weights)[:-1]]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Lists the edges, those of a program, the lines of its part, and the weights' strides."""
+        n_rows, hidden = self.gradient.shape
+        of_state = self.given.of_state.stride(0) if self.given else hidden
+        of_program, n_lines = self.shape.rows_of_program(n_rows), self.partials.shape[1]
+        return [n_rows, of_program, n_lines, self.weights[0].stride(0), of_state]
+
+
+def _launch_through_memory(work: _Backward, normals: Tensor, scales: Tensor) -> None:
     from bigtrk.models.kernels import triton_edges
 
-    first, others = weights[0].detach(), _others(weights)
-    with torch.cuda.device_of(gradient):
-        triton_edges.backward[(len(partials),)](
-            *_inputs(inputs),
-            *ends[:4],
-            *(given[:2] if given else (None, None)),
-            *(given.outer[:2] if given else (None, None)),
-            made,
-            gradient,
-            first,
-            *others[:-1],
-            normals,
-            scales,
-            partials,
-            n_rows,
-            shape.rows_of_program(n_rows),
-            partials.shape[1],
-            first.stride(0),
-            given.of_state.stride(0) if given else hidden,
+    hidden, dtype = work.shape.hidden, work.gradient.dtype
+    size = tile(hidden, dtype)
+    triton_edges.backward[(len(work.partials),)](
+        *work.tensors,
+        *work.read_weights,
+        normals,
+        scales,
+        work.partials,
+        *work.sizes,
+        layers=work.shape.layers,
+        hidden=hidden,
+        width=size.width,
+        height=size.height,
+        depth=size.depth,
+        side=size.side,
+        block=block_rows(hidden, dtype),
+        num_warps=size.warps,
+        num_stages=BACKWARD_STAGES,
+        maxnreg=REGISTERS,
+    )
+
+
+class _Sums(NamedTuple):
+    """The layers whose weights' gradients a launch over whole rows sums."""
+
+    sums_first: bool
+    sums_second: bool
+    sums_third: bool
+
+
+def _launches(whole: WholeRows, layers: int) -> list[_Sums]:
+    """Lists the launches of a backward pass over whole rows; the last one writes the gradient."""
+    if whole.sums_apart:
+        return [_Sums(False, True, False), _Sums(whole.sums_first, False, True)]
+    return [_Sums(whole.sums_first, layers > 1, layers > 2)]
+
+
+def _launch_whole_rows(work: _Backward) -> None:
+    from bigtrk.models.kernels import triton_whole_rows
+
+    shape, whole = work.shape, work.shape.whole
+    assert whole is not None
+    width = tile(shape.hidden, shape.dtype).width
+    for sums in _launches(whole, shape.layers):
+        triton_whole_rows.whole_backward[(len(work.partials),)](
+            *work.tensors,
+            *work.read_weights,
+            work.partials,
+            *work.sizes,
             layers=shape.layers,
-            hidden=hidden,
-            width=size.width,
-            height=size.height,
-            depth=size.depth,
-            side=size.side,
-            block=block,
-            num_warps=size.warps,
-            num_stages=BACKWARD_STAGES,
+            hidden=shape.hidden,
+            width=width,
+            height=whole.height,
+            **sums._asdict(),
+            num_warps=whole.warps,
+            num_stages=1,
             maxnreg=REGISTERS,
         )
-        _sum_partials(partials, grads, len(inputs), adds)
+    if whole.sums_first:
+        return
+    triton_whole_rows.sum_inputs[(len(work.partials), len(work.inputs))](
+        *_inputs(work.inputs),
+        work.gradient,
+        work.partials,
+        *work.sizes[:3],
+        hidden=shape.hidden,
+        width=width,
+        height=SUM_HEIGHT,
+        num_warps=SUM_ROWS_WARPS,
+        num_stages=SUM_STAGES,
+    )
+
+
+def _new_partials(shape: Shape, gradient: Tensor) -> Tensor:
+    """Makes room for the programs' parts of the weights' gradients."""
+    lines = partial_lines(shape.inputs, shape.layers, shape.hidden)
+    programs = shape.programs(len(gradient))
+    return gradient.new_empty(programs, lines, shape.hidden, dtype=torch.float32)
+
+
+def _scratch(work: _Backward) -> tuple[Tensor, Tensor]:
+    """Makes room for what each program keeps of a block: its normalised rows and their scales."""
+    gradient, partials, shape = work.gradient, work.partials, work.shape
+    block = block_rows(shape.hidden, gradient.dtype)
+    normals = gradient.new_empty(len(partials), shape.layers - 1, block, shape.hidden)
+    return normals, partials.new_empty(len(partials), shape.layers - 1, block)
 
 
 def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor) -> bool:
@@ -232,96 +318,6 @@ def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor
             maxnreg=REGISTERS,
         )
     return True
-
-
-class _Sums(NamedTuple):
-    """The layers whose weights' gradients a launch over whole rows sums."""
-
-    sums_first: bool
-    sums_second: bool
-    sums_third: bool
-
-
-def _launches(whole: WholeRows, layers: int) -> list[_Sums]:
-    """Lists the launches of a backward pass over whole rows; the last one writes the gradient."""
-    if whole.sums_apart:
-        return [_Sums(False, True, False), _Sums(whole.sums_first, False, True)]
-    return [_Sums(whole.sums_first, layers > 1, layers > 2)]
-
-
-def _backward_of_whole_rows(
-    shape: Shape,
-    sums: _Sums,
-    inputs: Sequence[Tensor],
-    ends: Ends,
-    weights: Sequence[Tensor],
-    made: Tensor,
-    given: NextLayer | None,
-    gradient: Tensor,
-    partials: Tensor,
-) -> None:
-    from bigtrk.models.kernels import triton_whole_rows
-
-    assert shape.whole is not None
-    n_rows, hidden = gradient.shape
-    triton_whole_rows.whole_backward[(len(partials),)](
-        *_inputs(inputs),
-        *ends[:4],
-        *(given[:2] if given else (None, None)),
-        *(given.outer[:2] if given else (None, None)),
-        made,
-        gradient,
-        weights[0].detach(),
-        *_others(weights)[:-1],
-        partials,
-        n_rows,
-        shape.rows_of_program(n_rows),
-        partials.shape[1],
-        weights[0].stride(0),
-        given.of_state.stride(0) if given else hidden,
-        layers=shape.layers,
-        hidden=hidden,
-        width=tile(hidden, gradient.dtype).width,
-        height=shape.whole.height,
-        **sums._asdict(),
-        num_warps=shape.whole.warps,
-        num_stages=1,
-        maxnreg=REGISTERS,
-    )
-
-
-def _sum_inputs(shape: Shape, inputs: Sequence[Tensor], gradient: Tensor, partials: Tensor) -> None:
-    """Sums the first weight's gradient, where the launch before does not."""
-    from bigtrk.models.kernels import triton_whole_rows
-
-    n_rows, hidden = gradient.shape
-    triton_whole_rows.sum_inputs[(len(partials), len(inputs))](
-        *_inputs(inputs),
-        gradient,
-        partials,
-        n_rows,
-        shape.rows_of_program(n_rows),
-        partials.shape[1],
-        hidden=hidden,
-        width=tile(hidden, gradient.dtype).width,
-        height=SUM_HEIGHT,
-        num_warps=SUM_ROWS_WARPS,
-        num_stages=SUM_STAGES,
-    )
-
-
-def _new_partials(shape: Shape, gradient: Tensor) -> Tensor:
-    """Makes room for the programs' parts of the weights' gradients."""
-    lines = partial_lines(shape.inputs, shape.layers, shape.hidden)
-    programs = shape.programs(len(gradient))
-    return gradient.new_empty(programs, lines, shape.hidden, dtype=torch.float32)
-
-
-def _scratch(shape: Shape, partials: Tensor, gradient: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    """Makes room for what each program keeps of a block: its normalised rows and their scales."""
-    programs, kept = len(partials), shape.layers - 1
-    normals = gradient.new_empty(programs, kept, block, shape.hidden)
-    return normals, partials.new_empty(programs, kept, block)
 
 
 def _sum_partials(partials: Tensor, grads: Sequence[Tensor], inputs: int, adds: bool) -> None:
