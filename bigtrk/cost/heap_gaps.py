@@ -1,13 +1,13 @@
 """Counts the gaps that the C library's heap keeps between tensors too small for the system."""
 
 from bigtrk.cost.event_size import SectorSize
-from bigtrk.parallel.host import HUGE_PAGE
+from bigtrk.parallel.host import LARGE
 
 # Between tensors of several sizes the heap keeps gaps, the larger the longer these are: so many of
-# the largest, as was measured and is not explained. Of runs on sectors or of attention networks
-# those with tensors of 1 to 2 MB took 43 to 96 MB more than is counted without it, others 1 to 26
-# MB. With tensors of 128 KiB and more from the system there would be less of it, but steps would
-# take up to 1.6 times as long.
+# the largest, as was measured and is not explained. While tensors of 2 MiB came from the system, of
+# runs on sectors or of attention networks those with tensors of 1 to 2 MB took 43 to 96 MB more
+# than is counted without it, others 1 to 26 MB. With tensors of 128 KiB and more from the system
+# there would be less of it, but steps would take up to 1.6 times as long.
 _MANY_GAPS, _FEW_GAPS = 35.0, 12.0
 
 
@@ -17,5 +17,5 @@ def kept_in_gaps(size: SectorSize, row_bytes: int, peak: float, many: bool) -> f
     event in sectors or of an attention network, which leave more gaps than others.
     """
     tensors = (rows * row_bytes for rows in (size.edges, size.nodes))
-    largest = max((n_bytes for n_bytes in tensors if n_bytes < HUGE_PAGE), default=0.0)
+    largest = max((n_bytes for n_bytes in tensors if n_bytes < LARGE), default=0.0)
     return min((_MANY_GAPS if many else _FEW_GAPS) * largest, 2 * peak)

@@ -20,7 +20,7 @@ from bigtrk.cost.sharding import BYTES, Sharding
 from bigtrk.models.layers.workspace import HOST_BYTES
 from bigtrk.models.settings import ModelConfig
 from bigtrk.models.stores.files import BLOCK_BYTES
-from bigtrk.parallel.host import HUGE_PAGE
+from bigtrk.parallel.host import LARGE
 
 # A checkpoint has each weight's value and two moments. Three copies are made in the host's memory,
 # one of the state and two of what is written, and most are freed before the next pass has its
@@ -250,7 +250,7 @@ class CostModel:
 
     def _fresh_bytes(self, count: Footprint, sizes: Columns) -> float:
         """Counts the bytes of tensors that are large enough to come from the system."""
-        return float((count.fresh * sizes)[:3] @ (sizes[:3] * self._row_bytes(count) >= HUGE_PAGE))
+        return float((count.fresh * sizes)[:3] @ (sizes[:3] * self._row_bytes(count) >= LARGE))
 
     def _operations(self, count: Footprint, sizes: Columns) -> float:
         """Counts operations; the last chunk of rows starts as many as a full one."""

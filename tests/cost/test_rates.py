@@ -18,7 +18,7 @@ from bigtrk.models.settings import (
     InteractionGNNConfig,
     ModelConfig,
 )
-from bigtrk.parallel.host import HUGE_PAGE
+from bigtrk.parallel.host import LARGE
 
 ONE = Rates(seconds={"fp32": 2.0, "steps": 5.0})
 
@@ -182,9 +182,9 @@ def test_the_last_chunk_starts_as_many_operations_as_a_full_one() -> None:
 
 def test_only_large_tensors_are_asked_of_the_system() -> None:
     cost = on(EdgeMLPConfig(hidden=64, recompute="layer"))
-    below = HUGE_PAGE // (4 * 64) - 1
+    below = LARGE // (4 * 64) - 1
     assert cost.pass_amounts(SectorSize(below, 10), 1)["fresh"] == 0
-    assert cost.pass_amounts(SectorSize(below + 1, 10), 1)["fresh"] > 10 * HUGE_PAGE
+    assert cost.pass_amounts(SectorSize(below + 1, 10), 1)["fresh"] > 10 * LARGE
 
 
 def test_bfloat16_products_of_new_shapes_are_kept_on_a_cpu() -> None:
