@@ -125,7 +125,7 @@ A100 = MachineConstants(
     ),
 )
 # Fitted on two idle cores of an AMD EPYC, without corrections; the link between hosts is assumed.
-# exceeded: by the runs of the two newest rounds of scripts/bench/plan_accuracy.py, rounded up.
+# exceeded: by the runs of the newest rounds of scripts/bench/plan_accuracy.py, rounded up.
 CPU = MachineConstants(
     name="default: two CPU cores",
     accelerator="cpu",
@@ -175,6 +175,6 @@ CPU = MachineConstants(
         within=Link(latency=1.2e-4, bandwidth=1.7e9),
         between=Link(latency=5e-4, bandwidth=1e9),
     ),
-    exceeded={"memory": 1.5, "seconds": 3.3},
+    exceeded={"memory": 1.5, "seconds": 4.0},
 )
 DEFAULTS = {"cpu": CPU, "A100": A100}
