@@ -98,7 +98,7 @@ def test_fewest_sectors_are_one_on_a_rank_and_then_several() -> None:
     configuration = Configuration.model_validate(
         {"model": {"hidden": 32, "layers": 2, "recompute": "layer"}}
     )
-    event = EventSize(20_000, 400_000)
+    event = EventSize(40_000, 800_000)  # tensors of 16 sectors still come from the system
     asked = Question(configuration, [event], [2], 2, None, CPU)
     rows = make_plan(asked)["sectors"]
     assert [(row["parts"], row["ranks"]) for row in rows] == [(1, 1), (2, 2), (4, 2), (8, 2)]
