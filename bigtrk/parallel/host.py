@@ -69,7 +69,7 @@ def configure_allocator() -> None:
     step took 3.8 s and a peak of 1.18 GB by default, and 2.2 s and 1.05 GB (to 0.1 % in every run)
     with this from one huge page on; keeping everything that is freed took 1.6 s and 1.85 GB.
     Tensors of one to two pages were faulted in so often that attention networks on sectors of 15 k
-    edges took 2.3 times as long as with those kept, which takes a tenth more memory.
+    edges took 2.0 to 2.6 times as long as with those kept, which takes a tenth more memory.
 
     Smaller tensors stay: with a limit of its own glibc no longer raises the other, and would give
     back 128 KiB that are freed at the heap's end, for the next tensor to fault in again. Steps of

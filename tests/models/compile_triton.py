@@ -132,10 +132,9 @@ def launch_options(name: str, hidden: int, layers: int, rows: str, hopper: bool)
         return {"num_warps": schedule.SUM_ROWS_WARPS, "num_stages": schedule.SUM_STAGES}
     if MODULES[name] is triton_whole_rows:
         whole = schedule.whole_rows(hidden, layers, TYPES[rows], hopper)
-        products = schedule.products_of_whole_rows(hidden)
         assert whole is not None
-        assert products is not None
-        warps = {"whole_backward": whole.warps, "sum_products": products.warps}
+        products = schedule.sum_products_warps(hidden)
+        warps = {"whole_backward": whole.warps, "sum_products": products}
         forward = schedule.whole_rows_forward_warps(hidden)
         return {
             "num_warps": warps.get(name, forward),

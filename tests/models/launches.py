@@ -29,6 +29,8 @@ COUNTED: list[tuple[dict[str, Any], int]] = [
     ({}, 20),
     ({}, 100),
     ({"precision": "bf16"}, 20),
+    ({"precision": "bf16", "hidden": 16}, 20),
+    ({"precision": "bf16", "hidden": 80}, 20),
     ({"mlp_layers": 1}, 20),
     ({"mlp_layers": 3, "concatenate": False, "recompute": "layer"}, 20),
     ({"pt_head": True, "shared_weights": True}, 20),

@@ -198,12 +198,15 @@ def test_a_layer_starts_four_operations_per_pass_over_its_edges_whatever_their_n
     of_edges_alone = of_edges(found)
     assert len(of_edges_alone) == 6
     for part, names in of_edges_alone.items():
-        launches = ["forward", "sum_at_ends"]
+        whole = "whole_" if "hidden" in options else ""
+        launches = [f"{whole}forward", "sum_at_ends"]
         if "backward" in part:
             # The weights of float32 are an engine's; a copy in bfloat16 is the layer's own.
-            launches = ["backward", "sum_partials", "sum_at_ends", "clone"]
+            launches = [f"{whole}backward", "sum_partials", "sum_at_ends", "clone"]
             if options.get("precision") == "bf16":
                 launches.remove("clone")
+            if options.get("hidden", 0) > 64:
+                launches.insert(1, "sum_inputs")
         if part == "layer 2 edge":  # no node reads its sums
             launches.remove("sum_at_ends")
         assert names == launches, part

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bigtrk.models.kernels import fused, native, schedule, triton_passes
+from bigtrk.models.kernels import fused, native, triton_passes
 from tests.models.fused import DEVICE
 from tests.models.launches import usable_everywhere
 from tests.models.test_fused_layers import results
@@ -76,16 +76,16 @@ def test_models_are_at_most_twice_as_far_off_as_in_plain_passes(
 ) -> None:
     options = {"hidden": 16, **options}
     wanted = results(make_model(**options), torch.float64)
-    launched: list[str] = []
-    before = schedule.whole_rows
+    launched: list[int] = []
+    before = fused._launch_whole_rows
 
-    def noting(*shape: Any) -> Any:
-        launched.append("whole")
-        return before(*shape)
+    def noting(work: Any) -> None:
+        launched.append(len(work.gradient))
+        before(work)
 
-    monkeypatch.setattr(schedule, "whole_rows", noting)
+    monkeypatch.setattr(fused, "_launch_whole_rows", noting)
     found = results(make_model(**options, precision="bf16"), torch.float32)
-    assert launched
+    assert launched == [43] * 3, "each layer's edges"
     monkeypatch.setattr(fused, "usable", lambda *_: False)
     monkeypatch.setattr(triton_passes, "usable", lambda *_: False)
     plain = results(make_model(**options, precision="bf16"), torch.float32)

@@ -26,10 +26,11 @@ from bigtrk.models.kernels.schedule import (
     SUM_WARPS,
     WIDEST,
     WholeRows,
+    are_whole,
     block_rows,
     forward_rows_of_program,
     partial_lines,
-    products_of_whole_rows,
+    sum_products_warps,
     tile,
     whole_rows_forward_warps,
 )
@@ -293,13 +294,13 @@ def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor
     a launch for it; all weights have rows of one stride.
     """
     n_rows, hidden = made.shape
-    size = products_of_whole_rows(hidden)
-    on_card = counted.counts(made.device) or triton_passes.usable(made.device, made.dtype)
-    if not (on_card and size and made.dtype == torch.bfloat16):
+    if not are_whole(hidden, made.dtype):
         return False
     if counted.counts(made.device):
         counted.note(Shape(hidden, 1, 1, made.dtype).sum_products(n_rows, len(rows)))
         return True
+    if not triton_passes.usable(made.device, made.dtype):
+        return False
     from bigtrk.models.kernels import triton_whole_rows
 
     [stride] = {weight.stride(0) for weight in weights}
@@ -311,9 +312,9 @@ def sum_products(rows: Sequence[Tensor], weights: Sequence[Tensor], made: Tensor
             n_rows,
             stride,
             hidden=hidden,
-            width=size.width,
+            width=tile(hidden, made.dtype).width,
             height=FORWARD_HEIGHT,
-            num_warps=size.warps,
+            num_warps=sum_products_warps(hidden),
             num_stages=1,
             maxnreg=REGISTERS,
         )

@@ -77,15 +77,20 @@ FORWARD_HEIGHT, FORWARD_TILES, FORWARD_PROGRAMS = 64, 8, 1024
 SUM_HEIGHT, SUM_ROWS_WARPS, SUM_STAGES = 64, 8, 3
 
 
+def are_whole(hidden: int, dtype: torch.dtype) -> bool:
+    """Says whether there are products of whole rows [H] of `dtype`."""
+    fits = hidden <= WIDEST_WHOLE_ROWS and hidden % WHOLE_ROWS_MULTIPLE == 0
+    return dtype == torch.bfloat16 and fits
+
+
 def whole_rows(hidden: int, layers: int, dtype: torch.dtype, hopper: bool) -> WholeRows | None:
     """Returns the tile of an MLP's backward pass; None where its products run through memory.
 
-    hopper: the card is of capability 9.0 or later, whose products take 64 rows at a time. Of the
-    tiles with which no thread spills, these took least on an H200 (3.0 M edges, two layers): 2.2 ms
-    at hidden 64 and 7.3 ms at hidden 128, where products through memory took 7.6 and 37.6 ms.
+    hopper: the card is of capability 9.0 or later, whose products take 64 rows at a time. With none
+    of these tiles a thread spills. Timed on an H200 (3.0 M edges, two layers) are those of hidden
+    64 and 128: 2.2 and 7.3 ms, where products through memory took 7.6 and 37.6 ms.
     """
-    aligned = hidden <= WIDEST_WHOLE_ROWS and hidden % WHOLE_ROWS_MULTIPLE == 0
-    if dtype != torch.bfloat16 or not aligned:
+    if not are_whole(hidden, dtype):
         return None
     if hidden <= 32:
         return WholeRows(64 if layers < 3 else 32, 4, sums_first=True)
@@ -110,19 +115,9 @@ def whole_rows_forward_warps(hidden: int) -> int:
     return 4 if hidden <= 64 or hidden == WIDEST_WHOLE_ROWS else 8
 
 
-class Products(NamedTuple):
-    """The tile of a launch that makes products of whole rows and nothing else."""
-
-    width: int
-    warps: int
-
-
-def products_of_whole_rows(hidden: int) -> Products | None:
-    """Returns the tile for rows [H] of bfloat16; None where there is no such launch."""
-    if hidden > WIDEST_WHOLE_ROWS or hidden % WHOLE_ROWS_MULTIPLE:
-        return None
-    width = tile(hidden, torch.bfloat16).width
-    return Products(width, 4 if width <= 64 else 8)
+def sum_products_warps(hidden: int) -> int:
+    """Returns the warps of a program that sums products of whole rows."""
+    return 4 if hidden <= 64 else 8
 
 
 def feature_tile(hidden: int) -> tuple[int, int]:

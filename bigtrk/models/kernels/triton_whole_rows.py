@@ -3,8 +3,9 @@
 A program takes tiles of edges in turn. Between two products a tile's rows stay in registers and
 shared memory, and so do the sums of the weights' gradients until the last tile: on an H200 the
 backward pass takes a third to a fifth of the time of triton_edges.py, whose products run through
-memory a few columns at a time. That one is for rows too wide, and for float32, whose products are
-not of tensor cores; it says what the pointers are. The weights come in the type of the rows.
+memory a few columns at a time. That one is for all other rows (schedule.whole_rows), as those of
+float32, whose products are not of tensor cores; it says what the pointers are. The weights come in
+the type of the rows.
 
 A tile is [height, width]: `height` rows, and `hidden` columns up to the next power of two.
 """

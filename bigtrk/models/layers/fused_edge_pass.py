@@ -5,7 +5,6 @@ Shapes: N nodes, E edges, H = hidden, M rows.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -37,6 +36,15 @@ class FusedEdgePass(EdgePass):
     The first block writes where later blocks add, so that little is cleared before.
     """
 
+    def __init__(
+        self, layer: Layer, weights: Sequence[Tensor], x: Tensor, kept: Sequence[Tensor] = ()
+    ) -> None:
+        super().__init__(layer, weights, x, kept)
+        width, n_inputs, work = x.shape[1], self._states.n_inputs, self._work
+        hopper = fused.has_hopper(work.device)
+        self._edge_shape = Shape(width, len(layer.edge), n_inputs, work.dtype, hopper)
+        self._read_weights = self._as_read()
+
     def _in_chunks(self) -> list[Activation]:
         return list(self.layer.head)
 
@@ -44,15 +52,8 @@ class FusedEdgePass(EdgePass):
     def _edge_weights(self) -> Sequence[Tensor]:
         return self._weights[: 2 * len(self.layer.edge)]
 
-    @cached_property
-    def _edge_shape(self) -> Shape:
-        width, n_inputs = self._nodes[0].shape[1], self._states.n_inputs
-        hopper = fused.has_hopper(self._work.device)
-        return Shape(width, len(self.layer.edge), n_inputs, self._work.dtype, hopper)
-
-    @cached_property
-    def _read_weights(self) -> Sequence[Tensor]:
-        """The edges' weights and biases as their launches read them."""
+    def _as_read(self) -> Sequence[Tensor]:
+        """Returns the edges' weights and biases as their launches read them."""
         weights = self._edge_weights
         if not self._edge_shape.whole:
             return weights
