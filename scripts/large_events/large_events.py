@@ -11,6 +11,9 @@ takes for an event of a hundred particles, so that the start of a program flatte
 last line is one JSON object: hits and edges of the largest event, the largest memory of any
 process, the worst ratio of times per edge, and that of each stage. The exit status is 1 if a
 process took more than 16 GiB, or a ratio is above 1.2.
+
+All sizes take turns, three times over, and medians count: one event measured once, in a minute in
+which the host was slow, decided the ratio of a stage before.
 """
 
 import argparse
@@ -42,7 +45,7 @@ SAMPLE = ["--events", "8", "--particles", "1000", "--seed", "1"]
 # Windows learnt from the sample for particles above it leave 44 edges per hit of the largest event.
 PT_MIN = 1.6  # GeV
 PARTS = 8
-FEW, ROUNDS = 30_000, 3  # events of fewer particles are measured so often
+ROUNDS = 3
 LIMIT, LARGEST_RATIO = 16.0, 1.2  # GiB
 OF_HITS = ("simulate", "read event")  # stages that see no edges
 MODEL = ("model.hidden=8", "model.layers=1", "model.precision=fp32", "optimizer.lr=0.01")
@@ -141,21 +144,33 @@ def read_here(name: str, folder: Path) -> dict[str, float]:
     return {"seconds": time.perf_counter() - start, "bytes": peak_memory()}
 
 
-def measure(work: Path, name: str, particles: int, rounds: int) -> dict[str, Any]:
-    """Runs all stages of an event, small ones in so many `rounds`; returns its size, and the median
-    of seconds and the most bytes by stage.
+Runs = dict[str, list[dict[str, float]]]  # by stage, what `took` returned
+
+
+def measure(work: Path, sizes: dict[str, int], rounds: int) -> list[dict[str, Any]]:
+    """Runs all stages of events of `sizes`, particles by name, one event after the other and
+    `rounds` times over; returns a row for each.
     """
-    folder, rounds = work / name, rounds if particles < FEW else 1
+    runs: dict[str, Runs] = {name: {} for name in sizes}
+    for _ in range(rounds):
+        for name, particles in sizes.items():
+            for stage in stages_of(work, work / name, particles):
+                runs[name].setdefault(stage.name, []).append(took(stage, work / name))
+    return [row_of(work / name, particles, runs[name]) for name, particles in sizes.items()]
+
+
+def row_of(folder: Path, particles: int, runs: Runs) -> dict[str, Any]:
+    """Returns an event's size, and by stage its seconds, their median, and the most bytes."""
     stages = {}
-    for stage in stages_of(work, folder, particles):
-        runs = [took(stage, folder) for _ in range(rounds)]
-        seconds, held = median(one["seconds"] for one in runs), max(one["bytes"] for one in runs)
-        stages[stage.name] = {"seconds": seconds, "bytes": held}
+    for stage, found in runs.items():
+        seconds = [one["seconds"] for one in found]
+        held = max(one["bytes"] for one in found)
+        stages[stage] = {"seconds": median(seconds), "rounds": seconds, "bytes": held}
     [graph] = GraphFolder(folder / "graphs").manifest["events"].values()
     [sectors] = SectorFolder(folder / "sectors").manifest["events"].values()
     quality = {key: sectors["quality"][key] for key in ("metis_seconds", "cut_fraction")}
     sizes = {"hits": graph["nodes"], "edges": graph["edges"]}
-    return {"size": name, "particles": particles, **sizes, **quality, "stages": stages}
+    return {"size": folder.name, "particles": particles, **sizes, **quality, "stages": stages}
 
 
 def ratios(rows: Sequence[dict[str, Any]], start: dict[str, Any]) -> dict[str, float]:
@@ -212,8 +227,7 @@ def main() -> None:
         work = (arguments.work or Path(folder)).resolve()
         prepare(work)
         rounds = 1 if arguments.quick else ROUNDS
-        start = measure(work, "start", START, rounds)
-        rows = [measure(work, name, particles, rounds) for name, particles in sizes.items()]
+        start, *rows = measure(work, {"start": START, **sizes}, rounds)
     found = summary(rows, start)
     results.write(found, rows=rows, start=start)
     worst = found["peak_gib"] > LIMIT or found["worst_ratio"] > LARGEST_RATIO

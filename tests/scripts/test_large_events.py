@@ -3,17 +3,21 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bigtrk.disk.files import read_json
 from scripts.docs.tables import event_tables
-from scripts.large_events.large_events import ratios, summary
+from scripts.large_events import large_events
+from scripts.large_events.large_events import Stage, measure, ratios, summary
 from tests.programs import CHECKOUT
 
 STAGES = ["simulate", "read event", "build", "read graph", "partition", "read sector", "evaluate"]
 GIB = 2**30
+CUT = {"metis_seconds": 1.0, "cut_fraction": 0.1}
 
 
 def a_row(hits: int, edges: int, seconds: float, start: float = 2.0) -> dict[str, Any]:
@@ -52,6 +56,28 @@ def test_the_table_has_a_row_per_stage_and_metis_below_its_program() -> None:
     assert names == ["hits", *STAGES[:5], "of it METIS", *STAGES[5:]]
     assert cells[3] == ["simulate", "3.0 s, 1.0 GiB", "11.0 s, 1.0 GiB", "3.00"]
     assert cells[8] == ["of it METIS", "0.5 s", "4.5 s", ""]
+
+
+def test_sizes_take_turns_and_medians_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, turns = iter([1.0, 10.0, 9.0, 30.0, 2.0, 20.0]), []
+
+    def took(stage: Stage, folder: Path) -> dict[str, float]:
+        turns.append((stage.name, folder.name))
+        return {"seconds": next(seconds), "bytes": len(turns) * GIB}
+
+    held = SimpleNamespace(manifest={"events": {"e": {"nodes": 5, "edges": 7, "quality": CUT}}})
+    for kind in ("GraphFolder", "SectorFolder"):
+        monkeypatch.setattr(large_events, kind, lambda _: held)
+    monkeypatch.setattr(large_events, "took", took)
+    monkeypatch.setattr(large_events, "stages_of", lambda *_: [Stage("build", [])])
+    rows = measure(tmp_path, {"small": 1, "large": 2}, 3)
+    assert turns == [("build", "small"), ("build", "large")] * 3
+    assert [row["stages"]["build"] for row in rows] == [
+        {"seconds": 2.0, "rounds": [1.0, 9.0, 2.0], "bytes": 5 * GIB},
+        {"seconds": 20.0, "rounds": [10.0, 30.0, 20.0], "bytes": 6 * GIB},
+    ]
 
 
 @pytest.mark.slow  # two dozen programs: a minute and a half
