@@ -165,7 +165,7 @@ def _c_compiler() -> Finding:
     path = None
     with suppress(OSError):
         path = shlex.join(compiler())
-    remedy = None if path else _system({"apt-get": "gcc", "dnf": "gcc"}, "module load gcc")
+    remedy = None if path else _system({"apt-get": "g++", "dnf": "gcc-c++"}, "module load gcc")
     return Finding("C compiler", "fast passes over edges and sampling on CPUs", path, False, remedy)
 
 
@@ -213,11 +213,12 @@ def _device(accelerator: str | None) -> dict[str, Any]:
 
 
 def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
-    """Returns what a run on CPUs computes in C, compiled here and now if it was not before."""
+    """Returns what a run on CPUs has in C and C++, compiled here and now if it was not before."""
     if problem:
         return {}
     try:
         from bigtrk.models.kernels import native as passes
+        from bigtrk.parallel import page_pool as pages
         from bigtrk.sampling import native as sampling
         from bigtrk.tracks.builders.paths import native as tracks
         from bigtrk.tracks.builders.trees import native as trees
@@ -225,6 +226,7 @@ def _compiled(problem: str | None) -> dict[str, dict[str, Any]]:
         return {}
     return {
         "passes over edges": _built(build(*passes.CODE)),
+        "memory of tensors": _built(build(*pages.CODE)),
         "sampling": _built(build(*sampling.CODE)),
         "tracks": _built(build(*tracks.CODE)),
         "trees of hits": _built(build(*trees.CODE)),

@@ -17,7 +17,8 @@ import bigtrk
 from bigtrk import doctor
 from bigtrk.parallel.settings import EngineSettings
 
-IN_C = ("passes over edges", "sampling", "tracks", "trees of hits")
+IN_C = ("passes over edges", "memory of tensors", "sampling", "tracks", "trees of hits")
+CODE = ("kernels", "page_pool", "sampling", "tracks", "trees")  # in the order of IN_C
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def test_passes_are_compiled_and_where(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CC", "env cc")
     findings = doctor.examine()
-    for name, kept in zip(IN_C, ("kernels", "sampling", "tracks", "trees"), strict=True):
+    for name, kept in zip(IN_C, CODE, strict=True):
         (path,) = (tmp_path / "cache/bigtrk").glob(f"{kept}-*.so")
         assert findings["compiled"][name] == {"used": True, "path": str(path), "problem": None}
         assert f"{name}: compiled, {path}\n" in shown(findings)

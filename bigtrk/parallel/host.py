@@ -16,7 +16,7 @@ HEAP_KEPT = 256 * 2**20  # bytes freed at the heap's end that are kept for small
 # cuBLAS promises the same bits twice with a workspace of this kind, of 32 MiB; torch asks for it in
 # deterministic mode.
 _ONE_ORDER = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-_HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
+HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"
 
 
 def configure_process(ranks: Ranks) -> None:
@@ -78,7 +78,7 @@ def configure_allocator() -> None:
 
     Settings in the user's environment win.
     """
-    os.environ.setdefault(_HUGE_PAGES, "1")  # torch reads it at its first allocation
+    os.environ.setdefault(HUGE_PAGES, "1")  # torch reads it at its first allocation
     tune_heap(MMAP, LARGE)
     tune_heap(TRIM, HEAP_KEPT)
 

@@ -25,6 +25,7 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.collectives import gather_items, on_first_rank
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.host import configure_process, share_heap
+from bigtrk.parallel.page_pool import reused_pages
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.routing import as_stored, even_cut
@@ -201,7 +202,7 @@ def main() -> None:
     import bigtrk.training.run  # noqa: F401
 
     make_cost(cases[0].configuration(), 1, 1, CPU).footprint(cut=False)
-    with process_group(ranks):
+    with reused_pages(ranks.device), process_group(ranks):
         samples = measure(cases, ranks, task.parent)
         # After the cases, whose peaks would have its messages in them: 22 MiB.
         link = measure_links(ranks).within if ranks.world_size > 1 else None
