@@ -37,9 +37,9 @@ class Held:
 class Zero:
     """A stage of ZeRO, and the sizes of buffers in its file, in numbers.
 
-    bucket: gradients that are reduced at once. reuse: a gathered weight is kept if at most so many
-    weights are passed before it is needed again. prefetched: weights that are gathered ahead.
-    offload: true if the optimizer's part is in the memory of the host.
+    bucket: gradients that are reduced at once, of a smaller model all. reuse: a gathered weight is
+    kept if at most so many weights are passed before it is needed again. prefetched: weights that
+    are gathered ahead. offload: true if the optimizer's part is in the memory of the host.
     """
 
     stage: int
@@ -73,7 +73,7 @@ class Zero:
         n, part, copied = weights.total, weights.total / ranks, min(weights.total, self.bucket)
         gradients = n if self.stage == 1 else min(n, copied + part)
         # A system gives memory only to the part of a CPU's buffer that is written.
-        unwritten = 0 if on_host else self.bucket - (0 if self.stage == 1 else copied)
+        unwritten = 0 if on_host or self.stage == 2 else copied
         return Held(
             parameters=n,
             gradients=gradients,
@@ -102,7 +102,6 @@ class Zero:
             parameters=part + whole,
             gradients=own_gradients + copied,
             optimizer=3 * part,
-            buffers=0 if on_host else self.bucket - copied,
             after=max(ahead, reduced - whole, updated - whole, 0),
         )
 

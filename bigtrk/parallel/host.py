@@ -11,7 +11,7 @@ from bigtrk.process.heap import ARENAS, MMAP, TRIM, tune_heap
 
 # The rest of a rank's memory is for what is not predicted: libraries, fragments, other processes.
 FILLED = 0.9
-LARGE = 4 * 2**20  # bytes; tensors of so many, two huge pages, come from the system
+LARGE = 4 * 2**20  # bytes; tensors of so many, two huge pages, are not the heap's
 HEAP_KEPT = 256 * 2**20  # bytes freed at the heap's end that are kept for smaller tensors
 # cuBLAS promises the same bits twice with a workspace of this kind, of 32 MiB; torch asks for it in
 # deterministic mode.
@@ -62,7 +62,8 @@ def _omp_threads(ranks: Ranks, environment: Mapping[str, str]) -> int | None:
 
 
 def configure_allocator() -> None:
-    """Makes tensors of two huge pages or more come from the system and go back to it when freed.
+    """Makes tensors of two huge pages or more come from the system and go back to it when freed,
+    where they have no pool of pages (page_pool.py).
 
     By default glibc keeps freed blocks below 32 MiB, in pieces that later blocks do not fill, and
     larger ones cost a page fault per 4 KiB. With 200,000 edges, hidden 64, 4 layers on two cores a
@@ -87,7 +88,7 @@ def share_heap() -> None:
     """Has all threads take small tensors from one heap: of its own each would keep what it freed.
 
     After 30 steps in sectors the peak was 3 to 4 % lower, of whole events as high, and steps took
-    0.97 to 1.07 times as long (scripts/bench/heap_growth.py). ShaDow's took some 1.1 times as long
+    0.97 to 1.07 times as long (scripts/memory/heap_growth.py). ShaDow's took some 1.1 times as long
     (by hand), whose samplers wait for each other then: do not call it there. Call it before there
     are threads: those that have a heap keep it. MALLOC_ARENA_MAX in the user's environment wins.
     """

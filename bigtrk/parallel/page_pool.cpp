@@ -2,15 +2,17 @@
 //
 // glibc either gives large blocks back to the system, which clears each page for the next one, or
 // keeps them, and then a block serves only what fits in it. Here pages move between tensors by
-// mremap(2): none is cleared twice, and no more are held than were once in use together.
+// mremap(2): the system clears a page once, and no more are held than tensors once had together.
 //
 // A block is whole units, which are huge pages, and grains for what is left of its bytes.
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -22,8 +24,11 @@ constexpr size_t UNIT = size_t{2} << 20;
 // Tensors of 4 to 12 MiB, no two of one size, took 143, 87, 64, 53 and 59 ms per GiB with grains of
 // 32 to 512 KiB, and 160 ms with cleared pages (medians of ten, two cores).
 constexpr size_t GRAIN = size_t{256} << 10;
-// Pieces that were moved are mappings of their own, of which Linux allows a process 65,530.
-constexpr size_t MOST_PIECES = 30000;
+// Pieces that were moved are mappings of their own, of which Linux allows a process 65,530. Beyond
+// this many, some 60 GB in units, a block without its like has pages of the system.
+constexpr size_t MOST_MAPPINGS = 30000;
+// More than any machine has, and few enough for no sum of sizes to overflow.
+constexpr size_t MOST_BYTES = size_t{1} << 46;
 
 size_t rounded_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
@@ -54,6 +59,8 @@ class Pool {
         const std::lock_guard<std::mutex> lock(mutex_);
         release();
     }
+
+    std::mutex& mutex() { return mutex_; }
 
     // Returns a block of so many bytes or more, nullptr where the system gives none.
     char* take(size_t bytes) {
@@ -91,28 +98,45 @@ class Pool {
     }
 
     Block assembled(size_t size) {
-        if (pieces_ > MOST_PIECES) release();
-        Block block{reserve(size), size, 0};
-        if (!block.start) {
+        if (!moves_ || mappings() > MOST_MAPPINGS) release();
+        char* start = reserve(size);
+        if (!start) {
             // What is kept may be what the system lacks.
             release();
-            block.start = reserve(size);
-            return block;
+            start = reserve(size);
         }
-        char* const units_end = block.start + size / UNIT * UNIT;
-        char* at = block.start;
-        for (; at < units_end && unit() && moved(units_, UNIT, at); at += UNIT) ++block.pieces;
+        if (!start) return {nullptr, size, 0};
+        Block block{start, size, 0};
+        char* const units_end = start + size / UNIT * UNIT;
+        char* const end = start + size;
+        char* at = start;
+        for (; at < units_end && unit(); at += UNIT, ++block.pieces)
+            if (!moved(units_, UNIT, at)) return unmoved(block, at, UNIT);
         // Before the system gives units, it gets grains that would make as many.
         const size_t missing = (units_end - at) / GRAIN;
         for (size_t i = 0; i < missing && !grains_.empty(); ++i) {
             give_back(grains_.back(), GRAIN);
             grains_.pop_back();
         }
-        at = units_end;
-        char* const end = block.start + size;
-        for (; at < end && grain() && moved(grains_, GRAIN, at); at += GRAIN) ++block.pieces;
+        for (at = units_end; at < end && grain(); at += GRAIN, ++block.pieces)
+            if (!moved(grains_, GRAIN, at)) return unmoved(block, at, GRAIN);
         pieces_ += block.pieces;
         return block;
+    }
+
+    // Returns pages of the system instead of a block of which a piece could not be moved to `at`, and
+    // moves none from then on. Linux may have unmapped that place, and given it to another thread.
+    Block unmoved(const Block& block, char* at, size_t piece) {
+        moves_ = false;
+        give_back(block.start, at - block.start);
+        give_back(at + piece, block.start + block.bytes - (at + piece));
+        release();
+        return {reserve(block.bytes), block.bytes, 0};
+    }
+
+    size_t mappings() const {
+        // Units and grains of a block that was not assembled are two.
+        return pieces_ + units_.size() + grains_.size() + 2 * taken_.size();
     }
 
     // Reserves addresses that begin with a unit; nullptr where the system has none.
@@ -135,13 +159,10 @@ class Pool {
         return start;
     }
 
+    // Moves the last piece of a list, where it stays if it cannot be moved.
     bool moved(std::vector<char*>& from, size_t bytes, char* to) {
         void* const found = mremap(from.back(), bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to);
-        if (found == MAP_FAILED) {
-            // Linux may have unmapped the place before it failed.
-            mmap(to, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-            return false;
-        }
+        if (found == MAP_FAILED) return false;
         from.pop_back();
         return true;
     }
@@ -187,7 +208,7 @@ class Pool {
     }
 
     std::mutex mutex_;
-    bool used_ = false, huge_pages_ = false;
+    bool used_ = false, huge_pages_ = false, moves_ = true;
     size_t pieces_ = 0;  // of all blocks
     std::unordered_map<char*, Block> taken_;
     Idle idle_;
@@ -197,16 +218,27 @@ class Pool {
 // Tensors may outlive what is destroyed when the process ends.
 Pool& pool = *new Pool;
 c10::Allocator& others = *c10::GetDefaultCPUAllocator();
-size_t least;
+c10::Allocator* before = &others;  // what is used outside the pool's use
+size_t least = 0;
 
 void free_any(void* start) {
-    if (start && !pool.put(static_cast<char*>(start))) others.raw_deleter()(start);
+    // Blocks begin with a unit: what does not is none, and waits for no other thread.
+    if (reinterpret_cast<uintptr_t>(start) % UNIT == 0 && pool.put(static_cast<char*>(start))) {
+        c10::profiledCPUMemoryReporter().Delete(start);
+    } else if (start) {
+        others.raw_deleter()(start);
+    }
 }
 
 struct PoolAllocator final : c10::Allocator {
     c10::DataPtr allocate(size_t bytes) override {
-        char* const own = bytes < least ? nullptr : pool.take(bytes);
-        void* const start = own ? own : others.raw_allocate(bytes);
+        const bool large = bytes >= least && bytes <= MOST_BYTES;
+        void* start = large ? pool.take(bytes) : nullptr;
+        if (start) {
+            c10::profiledCPUMemoryReporter().New(start, bytes);
+        } else {
+            start = from_others(bytes);
+        }
         return {start, start, &free_any, c10::Device(c10::DeviceType::CPU)};
     }
 
@@ -215,22 +247,37 @@ struct PoolAllocator final : c10::Allocator {
     void copy_data(void* to, const void* from, size_t bytes) const override {
         default_copy_data(to, from, bytes);
     }
+
+  private:
+    static void* from_others(size_t bytes) {
+        try {
+            return others.raw_allocate(bytes);
+        } catch (const c10::Error&) {
+            pool.empty();  // which may be what is lacking
+            return others.raw_allocate(bytes);
+        }
+    }
 };
 
 PoolAllocator& allocator = *new PoolAllocator;
 
+// A process that forks while a thread has the lock would leave it locked in the new one.
+[[maybe_unused]] const int with_forks = pthread_atfork(
+    [] { pool.mutex().lock(); }, [] { pool.mutex().unlock(); }, [] { pool.mutex().unlock(); });
+
 }  // namespace
 
-// Has tensors of so many bytes come from the pool.
+// Has tensors of so many bytes or more come from the pool.
 extern "C" void use_page_pool(size_t bytes, int huge_pages) {
     least = bytes;
     pool.use(huge_pages);
+    before = c10::GetCPUAllocator();
     c10::SetCPUAllocator(&allocator, 1);
 }
 
 // Has all tensors come from where they came before, and pages go back to the system when freed.
 extern "C" void leave_page_pool() {
-    c10::SetCPUAllocator(&others, 1);
+    c10::SetCPUAllocator(before, 1);
     pool.leave();
 }
 

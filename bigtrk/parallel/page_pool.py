@@ -38,18 +38,16 @@ def _library() -> ctypes.CDLL | None:
 def reused_pages(device: torch.device) -> Iterator[None]:
     """Has tensors of `LARGE` bytes or more take pages that others freed, inside the block on a CPU.
 
-    A process holds as many as were in use at once, as if they went back to the system, and none is
-    cleared twice. On two cores steps took 0.5 to 0.8 times as long where most tensors are of that
-    size, with 0 to 2 % more memory, and as long as before elsewhere (four trainings and three,
-    twice each, side by side with tensors from glibc).
-
+    A process holds as many pages as its tensors once had together, and the system clears each once
+    (docs/memory.md has the figures). Call give_back_pages() before anything else takes much memory.
     MALLOC_MMAP_THRESHOLD_ in the user's environment has tensors come from glibc as it says.
     """
-    pool = None if device.type != "cpu" or MMAP in os.environ else _library()
+    wanted = device.type == "cpu" and MMAP not in os.environ and not _used
+    pool = _library() if wanted else None
     if pool is None:
         yield
         return
-    huge_pages = os.environ.get(HUGE_PAGES, "0") != "0"
+    huge_pages = os.environ.get(HUGE_PAGES) == "1"  # as torch reads it
     pool.use_page_pool(ctypes.c_size_t(LARGE), ctypes.c_int(huge_pages))
     _used.append(pool)
     try:

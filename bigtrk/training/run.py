@@ -17,6 +17,7 @@ from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.liveness import flight_record
 from bigtrk.parallel.liveness.stalls import listening
+from bigtrk.parallel.page_pool import give_back_pages
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.parallel.routing import Router
 from bigtrk.parallel.stopwatch import Stopwatch
@@ -300,6 +301,7 @@ def _open_folder(
 def _save_model(
     trainer: Trainer, folder: Path, lock: FolderLock, described: dict[str, Any]
 ) -> None:
+    give_back_pages()  # files are made of bytes beside the tensors
     weights = trainer.engine.weights()
     averaged = trainer.averages.weights() if trainer.averages else None
 

@@ -75,6 +75,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "large_event": ("large_event", parallel_tables.large_event),
     "large_events": ("large_events", event_tables.large_events),
     "muon": ("muon", search_tables.optimizers),
+    "page_pool": ("page_pool", cost_tables.page_pool),
     "parity_matrix": ("parity_matrix", parallel_tables.parity_matrix),
     "parity_models": ("parity_models", parallel_tables.parity_models),
     "partition_volumes": ("partition_volumes", cut_tables.partition_volumes),

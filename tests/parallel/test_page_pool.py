@@ -3,6 +3,7 @@ in use at once.
 """
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,21 @@ def test_threads_share_the_pages() -> None:
     assert most < 600  # MiB: four times 60, and what torch has
 
 
+INNER = """
+with reused_pages(CPU):
+    with reused_pages(CPU):
+        a_step(random.Random(1))
+    first = faults()
+    a_step(random.Random(1))
+    print(faults() - first)
+"""
+
+
+def test_a_block_within_another_ends_nothing() -> None:
+    [again] = told(INNER)
+    assert again < 200
+
+
 LEFT = """
 with reused_pages(CPU):
     kept, freed = torch.ones(8 * MIB), torch.ones(8 * MIB)
@@ -124,6 +140,26 @@ def test_what_does_not_fit_into_memory_is_said_as_by_torch() -> None:
         pytest.raises(RuntimeError, match="can't allocate memory"),
     ):
         torch.empty(2**46)
+
+
+REFUSED = """
+import ctypes, struct
+libc = ctypes.CDLL(None)
+# The number of the call; whether it is mremap's of x86-64; an error (EPERM) if so; else the call.
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, 25), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
+steps = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *one) for one in code))
+filters = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code), ctypes.addressof(steps)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+assert libc.prctl(22, 2, filters) == 0  # PR_SET_SECCOMP, SECCOMP_MODE_FILTER
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="calls have other numbers")
+def test_where_pages_cannot_be_moved_the_system_gives_others() -> None:
+    again, most, after = told(REFUSED + STEPS, THP_MEM_ALLOC_ENABLE="0")
+    assert again > 100_000
+    assert most < 215
+    assert after < 25
 
 
 MANY = """

@@ -205,6 +205,17 @@ def test_peaks_are_shown_with_one_heap_and_with_several() -> None:
     assert found.rows == [["`layer`, hidden 16, 2 sectors", *numbers]]
 
 
+def test_steps_are_shown_with_pages_of_the_pool_and_of_the_system() -> None:
+    """The row that page_pool.py writes."""
+    case = {"particles": 5400, "hidden": 16, "layers": 3, "recompute": "layer", "sectors": 1}
+    pool = {"first": 1e9, "last": 1.05e9, "seconds": 0.9}
+    system = {"first": 1.01e9, "last": 1e9, "seconds": 1.2}
+    sides = {"more": ["model.name=mlp"], "pool": pool, "system": system}
+    found = cost_tables.page_pool({"cases": [{**case, **sides}]})
+    numbers = ["5,400", "0.90 s", "1,050 MB", "1.20 s", "1,000 MB", "0.75", "1.05"]
+    assert found.rows == [["`layer`, hidden 16, whole, `model.name=mlp`", *numbers]]
+
+
 def test_checkpoints_are_shown_by_engine() -> None:
     """The row that bench_checkpoint.py writes."""
     seconds = {"none": [0.0, 0.1], "thread": [0.01, 0.2], "synchronous": [0.04, 0.3]}

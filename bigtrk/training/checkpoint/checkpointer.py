@@ -73,7 +73,7 @@ class Checkpointer:
         """
         self.wait()
         state = copied(self._engine, self._averages)
-        give_back_pages()  # two copies of the state are made that are no tensors
+        give_back_pages()  # two more copies are made, which are no tensors
         self._saving = self._pool.submit(self._write, progress, state)
 
     def wait(self) -> None:

@@ -141,6 +141,30 @@ def plan_choice(found: Any) -> Table:
     return Table(columns, rows, texts=0)
 
 
+def page_pool(found: Any) -> Table:
+    """Lists steps and peaks with tensors from the pool of pages and from the system."""
+    rows = []
+    for case in found["cases"]:
+        pool, system = case["pool"], case["system"]
+        figures = (
+            f"{pool['seconds']:.2f} s", f"{pool['last'] / 1e6:,.0f} MB",
+            f"{system['seconds']:.2f} s", f"{system['last'] / 1e6:,.0f} MB",
+        )  # fmt: skip
+        ratios = (f"{pool[name] / system[name]:.2f}" for name in ("seconds", "last"))
+        rows.append([_trained(case), f"{case['particles']:,}", *figures, *ratios])
+    columns = (
+        "training", "particles", "pool: step", "memory", "system: step", "memory", "time", "memory",
+    )  # fmt: skip
+    return Table(columns, rows)
+
+
+def _trained(case: dict[str, Any]) -> str:
+    """Says what a case of scripts/memory/side_by_side.py trains."""
+    sectors = f"{case['sectors']} sectors" if case["sectors"] > 1 else "whole"
+    settings = (f"`{one}`" for one in case.get("more", ()))
+    return ", ".join((f"`{case['recompute']}`", f"hidden {case['hidden']}", sectors, *settings))
+
+
 def heap_growth(found: Any) -> Table:
     """Lists the peaks of the first steps and of all, with one heap and with several, and what one
     heap saves and costs.
@@ -151,9 +175,7 @@ def heap_growth(found: Any) -> Table:
         sides = [side[name] for side in (one, several) for name in ("first", "last")]
         peaks = (f"{n_bytes / 1e6:.0f} MB" for n_bytes in sides)
         ratios = (f"{one[name] / several[name]:.2f}" for name in ("last", "seconds"))
-        sectors = f"{case['sectors']} sectors" if case["sectors"] > 1 else "whole"
-        trained = f"`{case['recompute']}`, hidden {case['hidden']}, {sectors}"
-        rows.append([trained, f"{case['particles']:,}", *peaks, *ratios])
+        rows.append([_trained(case), f"{case['particles']:,}", *peaks, *ratios])
     columns = (
         "training", "particles", "one heap: 3 steps", "30 steps", "several: 3 steps", "30 steps",
         "memory", "time",

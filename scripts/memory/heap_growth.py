@@ -1,7 +1,7 @@
 """Measures how the memory of a training grows over its steps, with one heap for all threads, as
 bigtrk has it (bigtrk/parallel/host.py), and with glibc's own number of heaps.
 
-    python -m scripts.bench.heap_growth [--output FILE] [--publish]
+    python -m scripts.memory.heap_growth [--output FILE] [--publish]
 
 Each training has one rank and 30 steps on three simulated events, whole or in sectors. The two
 sides alternate, three trainings of each; figures are medians. `first` is the peak of the first
@@ -12,48 +12,20 @@ seconds of one heap to several. Run it on an idle machine.
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from bigtrk.console import exit_on_bad_input, follow, say
-from bigtrk.records.run_folder import read_run
-from scripts.bench.choice_draw import quietly
-from scripts.results import CHECKOUT, Results, add_options
+from bigtrk.process.heap import ARENAS
+from scripts.memory.side_by_side import Case, alternate
+from scripts.results import Results, add_options
 
-EVENTS, EPOCHS, REPEATS = 3, 10, 3
-# glibc has at most so many heaps for each core, and hence as many as a training has threads.
-PER_CORE = 8
 ONE, SEVERAL = "one", "several"
-
-
-@dataclass(frozen=True)
-class Case:
-    """Describes a training by its events' particles and its model."""
-
-    particles: int
-    hidden: int
-    layers: int
-    recompute: str
-    sectors: int
-
-    @property
-    def settings(self) -> list[str]:
-        return [
-            f"model.hidden={self.hidden}",
-            f"model.layers={self.layers}",
-            f"model.recompute={self.recompute}",
-            f"training.epochs={EPOCHS}",
-            "training.routing=stored",
-            "data.validation=0",
-        ]
-
-
+# glibc has at most eight heaps for each core, and hence as many as a training has threads.
+SIDES: dict[str, dict[str, str]] = {ONE: {}, SEVERAL: {ARENAS: str(8 * (os.cpu_count() or 1))}}
 CASES = (
     Case(5400, hidden=16, layers=3, recompute="layer", sectors=2),
     Case(2900, hidden=32, layers=3, recompute="layer", sectors=2),
@@ -64,48 +36,9 @@ CASES = (
 )
 
 
-def make_data(case: Case, work: Path) -> Path:
-    """Makes the events of a case; returns their folder."""
-    made = work / f"{case.particles}"
-    events, whole, cut = (made / name for name in ("events", "graphs", f"in-{case.sectors}"))
-    if not made.exists():
-        size = ["--particles", str(case.particles), "--seed", "1"]
-        quietly(["bigtrk", "simulate", str(events), "--events", str(EVENTS), *size])
-        quietly(["bigtrk", "build", str(events), str(whole)])
-    if case.sectors == 1:
-        return whole
-    quietly(["partition", str(whole), str(cut), "--parts", str(case.sectors)])
-    return cut
-
-
-def train(case: Case, data: Path, heaps: int | None) -> dict[str, float]:
-    """Trains in a process of its own; `heaps`: at most so many, bigtrk's number if None."""
-    own = {} if heaps is None else {"MALLOC_ARENA_MAX": str(heaps)}
-    environment = {key: text for key, text in os.environ.items() if key != "MALLOC_ARENA_MAX"}
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        command = [sys.executable, str(CHECKOUT / "bigtrk" / "train.py"), *case.settings]
-        command += [f"data.train=[{data}]", f"run.folder={run}"]
-        subprocess.run(command, env={**environment, **own}, check=True, stdout=subprocess.DEVNULL)
-        record = read_run(run)
-    peaks = [epoch.peak_memory_bytes for epoch in record.epochs]
-    seconds = median(step.seconds for step in record.steps[1:])
-    return {"first": peaks[0], "last": max(peaks), "seconds": seconds}
-
-
 def measure_case(case: Case, work: Path) -> dict[str, Any]:
     """Trains with both numbers of heaps in turn; returns the row of results."""
-    data = make_data(case, work)
-    heaps = {ONE: None, SEVERAL: PER_CORE * (os.cpu_count() or 1)}
-    found: dict[str, list[dict[str, float]]] = {side: [] for side in heaps}
-    for _ in range(REPEATS):
-        for side, number in heaps.items():
-            found[side].append(train(case, data, number))
-    sides = {
-        side: {name: median(one[name] for one in runs) for name in runs[0]}
-        for side, runs in found.items()
-    }
-    return {**asdict(case), **sides}
+    return {**asdict(case), **alternate(case, work, SIDES)}
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:

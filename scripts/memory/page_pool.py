@@ -1,0 +1,81 @@
+"""Measures trainings on a CPU whose tensors take pages that others freed (bigtrk/parallel/
+page_pool.py) beside the same ones whose large tensors come from the system each time.
+
+    python -m scripts.memory.page_pool [--output FILE] [--publish]
+
+Each training has one rank and 30 steps on three simulated events. The two sides alternate, three
+trainings of each; figures are medians: the peak of all steps, and the seconds of a step without the
+first. The last line is one JSON object: the least, the median and the largest ratio of seconds with
+the pool to those without, and the largest ratio of peaks. Run it on an idle machine.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bigtrk.console import exit_on_bad_input, follow, say
+from bigtrk.parallel.host import LARGE
+from bigtrk.process.heap import MMAP
+from scripts.memory.side_by_side import Case, alternate
+from scripts.results import Results, add_options
+
+POOL, SYSTEM = "pool", "system"
+SIDES: dict[str, dict[str, str]] = {POOL: {}, SYSTEM: {MMAP: str(LARGE)}}
+_ATTENTION, _MLP = "model.name=attention", "model.name=mlp"
+CASES = (
+    Case(2900, hidden=64, layers=4, recompute="none"),
+    Case(2900, hidden=64, layers=4, recompute="layer"),
+    Case(2900, hidden=64, layers=4, recompute="chunk"),
+    Case(2900, hidden=64, layers=4, recompute="chunk", sectors=8),
+    Case(2900, hidden=64, layers=3, recompute="none", more=(_ATTENTION,)),
+    Case(2900, hidden=64, layers=3, recompute="none", sectors=4, more=(_ATTENTION,)),
+    Case(2900, hidden=64, layers=3, recompute="none", more=(_MLP,)),
+    Case(2900, hidden=64, layers=3, recompute="none", more=("sampling.method=shadow",)),
+)
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Makes the last line."""
+    seconds = [row[POOL]["seconds"] / row[SYSTEM]["seconds"] for row in rows]
+    return {
+        "least_seconds_ratio": min(seconds),
+        "median_seconds_ratio": median(seconds),
+        "largest_seconds_ratio": max(seconds),
+        "largest_peak_ratio": max(row[POOL]["last"] / row[SYSTEM]["last"] for row in rows),
+    }
+
+
+def told(row: dict[str, Any]) -> str:
+    """Writes a row as one line."""
+    pool, system = (row[side] for side in (POOL, SYSTEM))
+    return (
+        f"{row['particles']} particles, hidden {row['hidden']}, {row['recompute']}, "
+        f"{row['sectors']} sectors{''.join(f', {one}' for one in row['more'])}: "
+        f"{pool['seconds']:.2f} s and {pool['last'] / 1e6:.0f} MB with the pool, "
+        f"{system['seconds']:.2f} s and {system['last'] / 1e6:.0f} MB without"
+    )
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    results = Results("page_pool", arguments)
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="bigtrk-pages-") as work:
+        for case in follow(CASES, len(CASES), "trainings"):
+            rows.append({**asdict(case), **alternate(case, Path(work), SIDES)})
+            say(told(rows[-1]))
+    results.write(summary(rows), cases=rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    add_options(parser)
+    arguments = parser.parse_args()
+    exit_on_bad_input("page_pool.py", lambda: measure(arguments))
+
+
+if __name__ == "__main__":
+    main()
