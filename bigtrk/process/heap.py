@@ -17,6 +17,13 @@ def tune_heap(variable: str, value: int) -> None:
         mallopt(_PARAMETERS[variable], value)
 
 
+def give_back_freed_memory() -> None:
+    """Gives the system what the heap keeps, as far as it is whole pages."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def keep_freed_memory() -> None:
     """Has freed arrays of up to a GiB kept for the next ones.
 

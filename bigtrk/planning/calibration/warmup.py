@@ -25,7 +25,7 @@ from bigtrk.graphs.storage.manifest import write_manifest
 from bigtrk.parallel.collectives import gather_items, on_first_rank
 from bigtrk.parallel.engines.build import make_engine
 from bigtrk.parallel.host import configure_process, share_heap
-from bigtrk.parallel.page_pool import reused_pages
+from bigtrk.parallel.page_pool import give_back_pages, reused_pages
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
 from bigtrk.parallel.routing import as_stored, even_cut
@@ -34,6 +34,7 @@ from bigtrk.planning.calibration.fitting import Sample
 from bigtrk.planning.calibration.network import measure_links
 from bigtrk.planning.calibration.synthetic import synthetic_graph
 from bigtrk.planning.calibration.warmup_cases import Case
+from bigtrk.process.heap import give_back_freed_memory
 from bigtrk.training.costs import make_cost
 from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource, open_events
@@ -154,6 +155,9 @@ def _train(case: Case, world: World, folder: Path) -> list[float]:
     ranks = world.ranks
     configuration = case.configuration(ranks.world_size)
     source = on_first_rank(lambda: _written(case, folder))
+    # A run reads graphs that others made: what making them leaves here was taken for a process's.
+    give_back_pages()
+    give_back_freed_memory()
     stopwatch, numbers = world.stopwatch, list(range(configuration.training.events_per_step))
     model = build_model(configuration).to(ranks.device)
     engine, _ = make_engine(configuration.engine, model, configuration.optimizer, stopwatch)
