@@ -25,15 +25,13 @@ from scripts.results import Results, add_options
 
 POOL, SYSTEM = "pool", "system"
 SIDES: dict[str, dict[str, str]] = {POOL: {}, SYSTEM: {MMAP: str(LARGE)}}
-_ATTENTION, _MLP = "model.name=attention", "model.name=mlp"
+_ATTENTION = "model.name=attention"
 CASES = (
     Case(2900, hidden=64, layers=4, recompute="none"),
-    Case(2900, hidden=64, layers=4, recompute="layer"),
     Case(2900, hidden=64, layers=4, recompute="chunk"),
     Case(2900, hidden=64, layers=4, recompute="chunk", sectors=8),
     Case(2900, hidden=64, layers=3, recompute="none", more=(_ATTENTION,)),
     Case(2900, hidden=64, layers=3, recompute="none", sectors=4, more=(_ATTENTION,)),
-    Case(2900, hidden=64, layers=3, recompute="none", more=(_MLP,)),
     Case(2900, hidden=64, layers=3, recompute="none", more=("sampling.method=shadow",)),
 )
 

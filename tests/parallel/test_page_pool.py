@@ -79,6 +79,21 @@ def test_the_user_s_environment_wins() -> None:
     assert again > 100_000, "pages go back to the system"
 
 
+MIXED = """
+before = held()
+with reused_pages(CPU):
+    for size in (4.2, 3.9, 1.1, 4.2):
+        live = [torch.ones(int(size * MIB), dtype=torch.uint8) for _ in range(int(200 / size))]
+        del live
+    print(held() - before)
+"""
+
+
+def test_smaller_tensors_take_pages_that_wait() -> None:
+    [most] = told(MIXED)
+    assert 190 < most < 260  # MiB: 200 of tensors, each as whole pieces of 256 KiB
+
+
 THREADS = """
 def steps(seed):
     for _ in range(3):
