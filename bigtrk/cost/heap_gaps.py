@@ -1,13 +1,12 @@
-"""Counts the gaps that the C library's heap keeps between tensors too small for the system."""
+"""Counts the gaps of the C library's heap between tensors too small for the pool of pages."""
 
 from bigtrk.cost.event_size import SectorSize
 from bigtrk.parallel.host import LARGE
 
-# Between tensors of several sizes the heap keeps gaps, the larger the longer these are: so many of
-# the largest, as was measured and is not explained. While tensors of 2 MiB came from the system, of
-# runs on sectors or of attention networks those with tensors of 1 to 2 MB took 43 to 96 MB more
-# than is counted without it, others 1 to 26 MB. With tensors of 128 KiB and more from the system
-# there would be less of it, but steps would take up to 1.6 times as long.
+# Between tensors too small for the pool of pages (parallel/page_pool.py) the heap keeps gaps, the
+# larger the longer these are: so many of the largest, as was measured and is not explained. While
+# the heap had tensors of up to 2 MiB, of runs on sectors or of attention networks those with some
+# of 1 to 2 MB took 43 to 96 MB more than is counted without it, others 1 to 26 MB.
 _MANY_GAPS, _FEW_GAPS = 35.0, 12.0
 
 

@@ -11,7 +11,8 @@ from bigtrk.process.heap import ARENAS, MMAP, TRIM, tune_heap
 
 # The rest of a rank's memory is for what is not predicted: libraries, fragments, other processes.
 FILLED = 0.9
-LARGE = 4 * 2**20  # bytes; tensors of so many, two huge pages, are not the heap's
+LARGE = 2**20  # bytes; tensors of so many have a pool of pages in a training (page_pool.py)
+FROM_SYSTEM = 4 * 2**20  # bytes; other blocks of so many, two huge pages, come from the system
 HEAP_KEPT = 256 * 2**20  # bytes freed at the heap's end that are kept for smaller tensors
 # cuBLAS promises the same bits twice with a workspace of this kind, of 32 MiB; torch asks for it in
 # deterministic mode.
@@ -80,7 +81,7 @@ def configure_allocator() -> None:
     Settings in the user's environment win.
     """
     os.environ.setdefault(HUGE_PAGES, "1")  # torch reads it at its first allocation
-    tune_heap(MMAP, LARGE)
+    tune_heap(MMAP, FROM_SYSTEM)
     tune_heap(TRIM, HEAP_KEPT)
 
 

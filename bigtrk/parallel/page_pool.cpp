@@ -27,9 +27,6 @@ constexpr size_t GRAIN = size_t{256} << 10;
 // Pieces that were moved are mappings of their own, of which Linux allows a process 65,530. Beyond
 // this many, some 60 GB in units, a block without its like has pages of the system.
 constexpr size_t MOST_MAPPINGS = 30000;
-// Tensors of so many bytes take pages that wait, if they are too small for others: a step of them
-// after one of larger tensors held the memory of both.
-constexpr size_t LEAST_KEPT = size_t{1} << 20;
 // More than any machine has, and few enough for no sum of sizes to overflow.
 constexpr size_t MOST_BYTES = size_t{1} << 46;
 
@@ -65,13 +62,10 @@ class Pool {
 
     std::mutex& mutex() { return mutex_; }
 
-    // Returns a block of so many bytes or more; nullptr where the system gives none, or would have to
-    // although what is `kept` should do.
-    char* take(size_t bytes, bool kept) {
+    // Returns a block of so many bytes or more, nullptr where the system gives none.
+    char* take(size_t bytes) {
         const size_t size = rounded_up(bytes, GRAIN);
         const std::lock_guard<std::mutex> lock(mutex_);
-        const size_t free = idle_bytes_ + units_.size() * UNIT + grains_.size() * GRAIN;
-        if (kept && size > free) return nullptr;
         const auto alike = idle_.find(size);
         const Block block = alike == idle_.end() ? assembled(size) : last_of(alike);
         if (block.start) taken_[block.start] = block;
@@ -87,7 +81,6 @@ class Pool {
         taken_.erase(found);
         if (used_) {
             idle_[block.bytes].push_back(block);
-            idle_bytes_ += block.bytes;
         } else {
             drop(block);
         }
@@ -101,7 +94,6 @@ class Pool {
         const Block block = alike->second.back();
         alike->second.pop_back();
         if (alike->second.empty()) idle_.erase(alike);
-        idle_bytes_ -= block.bytes;
         return block;
     }
 
@@ -211,7 +203,6 @@ class Pool {
         for (char* const start : units_) give_back(start, UNIT);
         for (char* const start : grains_) give_back(start, GRAIN);
         idle_.clear();
-        idle_bytes_ = 0;
         units_.clear();
         grains_.clear();
     }
@@ -221,7 +212,6 @@ class Pool {
     size_t pieces_ = 0;  // of all blocks
     std::unordered_map<char*, Block> taken_;
     Idle idle_;
-    size_t idle_bytes_ = 0;
     std::vector<char*> units_, grains_;
 };
 
@@ -242,8 +232,8 @@ void free_any(void* start) {
 
 struct PoolAllocator final : c10::Allocator {
     c10::DataPtr allocate(size_t bytes) override {
-        const bool fits = bytes >= LEAST_KEPT && bytes <= MOST_BYTES;
-        void* start = fits ? pool.take(bytes, bytes < least) : nullptr;
+        const bool large = bytes >= least && bytes <= MOST_BYTES;
+        void* start = large ? pool.take(bytes) : nullptr;
         if (start) {
             c10::profiledCPUMemoryReporter().New(start, bytes);
         } else {

@@ -18,13 +18,13 @@ from statistics import median
 from typing import Any
 
 from bigtrk.console import exit_on_bad_input, follow, say
-from bigtrk.parallel.host import LARGE
+from bigtrk.parallel.host import FROM_SYSTEM
 from bigtrk.process.heap import MMAP
 from scripts.memory.side_by_side import Case, alternate
 from scripts.results import Results, add_options
 
 POOL, SYSTEM = "pool", "system"
-SIDES: dict[str, dict[str, str]] = {POOL: {}, SYSTEM: {MMAP: str(LARGE)}}
+SIDES: dict[str, dict[str, str]] = {POOL: {}, SYSTEM: {MMAP: str(FROM_SYSTEM)}}
 _ATTENTION = "model.name=attention"
 CASES = (
     Case(2900, hidden=64, layers=4, recompute="none"),
@@ -32,7 +32,6 @@ CASES = (
     Case(2900, hidden=64, layers=4, recompute="chunk", sectors=8),
     Case(2900, hidden=64, layers=3, recompute="none", more=(_ATTENTION,)),
     Case(2900, hidden=64, layers=3, recompute="none", sectors=4, more=(_ATTENTION,)),
-    Case(2900, hidden=64, layers=3, recompute="none", more=("sampling.method=shadow",)),
 )
 
 

@@ -89,7 +89,7 @@ with reused_pages(CPU):
 """
 
 
-def test_smaller_tensors_take_pages_that_wait() -> None:
+def test_steps_of_smaller_tensors_add_nothing() -> None:
     [most] = told(MIXED)
     assert 190 < most < 260  # MiB: 200 of tensors, each as whole pieces of 256 KiB
 
