@@ -249,7 +249,7 @@ class CostModel:
         }
 
     def _fresh_bytes(self, count: Footprint, sizes: Columns) -> float:
-        """Counts the bytes of tensors that are large enough to come from the system."""
+        """Counts the bytes of tensors that are too large for the heap."""
         return float((count.fresh * sizes)[:3] @ (sizes[:3] * self._row_bytes(count) >= LARGE))
 
     def _operations(self, count: Footprint, sizes: Columns) -> float:

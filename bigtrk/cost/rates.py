@@ -16,7 +16,7 @@ from pydantic import Field
 from bigtrk.config import Settings
 
 # fp32, bf16: operations of matrix products. products: bytes that these read and write. traffic:
-# bytes that other operations do. fresh: bytes of tensors for which the system is asked. operations:
+# bytes that other operations do. fresh: bytes of tensors too large for the heap. operations:
 # their number. batch: edges that are read and prepared. weights: bytes of weights that are updated.
 # steps: their number.
 Amount = Literal[

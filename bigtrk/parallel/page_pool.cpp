@@ -2,7 +2,8 @@
 //
 // glibc either gives large blocks back to the system, which clears each page for the next one, or
 // keeps them, and then a block serves only what fits in it. Here pages move between tensors by
-// mremap(2): the system clears a page once, and no more are held than tensors once had together.
+// mremap(2): the system clears none of them again, and a process holds no more than its tensors
+// once had together.
 //
 // A block is whole units, which are huge pages, and grains for what is left of its bytes.
 

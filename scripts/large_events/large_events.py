@@ -48,6 +48,7 @@ PARTS = 8
 ROUNDS = 3
 LIMIT, LARGEST_RATIO = 16.0, 1.2  # GiB
 OF_HITS = ("simulate", "read event")  # stages that see no edges
+Runs = dict[str, list[dict[str, float]]]  # by stage, what `took` returned
 MODEL = ("model.hidden=8", "model.layers=1", "model.precision=fp32", "optimizer.lr=0.01")
 
 
@@ -142,9 +143,6 @@ def read_here(name: str, folder: Path) -> dict[str, float]:
     start = time.perf_counter()
     READINGS[name](folder)
     return {"seconds": time.perf_counter() - start, "bytes": peak_memory()}
-
-
-Runs = dict[str, list[dict[str, float]]]  # by stage, what `took` returned
 
 
 def measure(work: Path, sizes: dict[str, int], rounds: int) -> list[dict[str, Any]]:

@@ -10,18 +10,11 @@ object: by how much the peak grows at most on each side, and the largest ratios 
 seconds of one heap to several. Run it on an idle machine.
 """
 
-import argparse
 import os
-import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
-from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.process.heap import ARENAS
-from scripts.memory.side_by_side import Case, alternate
-from scripts.results import Results, add_options
+from scripts.memory.side_by_side import Case, Comparison, Row
 
 ONE, SEVERAL = "one", "several"
 # glibc has at most eight heaps for each core, and hence as many as a training has threads.
@@ -36,12 +29,7 @@ CASES = (
 )
 
 
-def measure_case(case: Case, work: Path) -> dict[str, Any]:
-    """Trains with both numbers of heaps in turn; returns the row of results."""
-    return {**asdict(case), **alternate(case, work, SIDES)}
-
-
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def summary(rows: Sequence[Row]) -> dict[str, float]:
     """Makes the last line."""
 
     def growth(side: str) -> float:
@@ -58,7 +46,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def told(row: dict[str, Any]) -> str:
+def told(row: Row) -> str:
     """Writes a row as one line."""
     one, several = (row[side] for side in (ONE, SEVERAL))
     return (
@@ -69,21 +57,9 @@ def told(row: dict[str, Any]) -> str:
     )
 
 
-def measure(arguments: argparse.Namespace) -> None:
-    results = Results("heap_growth", arguments)
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="bigtrk-heap-") as work:
-        for case in follow(CASES, len(CASES), "trainings"):
-            rows.append(measure_case(case, Path(work)))
-            say(told(rows[-1]))
-    results.write(summary(rows), cases=rows)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    add_options(parser)
-    arguments = parser.parse_args()
-    exit_on_bad_input("heap_growth.py", lambda: measure(arguments))
+    described = __doc__.splitlines()[0] if __doc__ else ""
+    Comparison("heap_growth", CASES, SIDES, summary, told).main(described)
 
 
 if __name__ == "__main__":

@@ -9,19 +9,12 @@ first. The last line is one JSON object: the least, the median and the largest r
 the pool to those without, and the largest ratio of peaks. Run it on an idle machine.
 """
 
-import argparse
-import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
 from statistics import median
-from typing import Any
 
-from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.parallel.host import FROM_SYSTEM
 from bigtrk.process.heap import MMAP
-from scripts.memory.side_by_side import Case, alternate
-from scripts.results import Results, add_options
+from scripts.memory.side_by_side import Case, Comparison, Row
 
 POOL, SYSTEM = "pool", "system"
 SIDES: dict[str, dict[str, str]] = {POOL: {}, SYSTEM: {MMAP: str(FROM_SYSTEM)}}
@@ -35,7 +28,7 @@ CASES = (
 )
 
 
-def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def summary(rows: Sequence[Row]) -> dict[str, float]:
     """Makes the last line."""
     seconds = [row[POOL]["seconds"] / row[SYSTEM]["seconds"] for row in rows]
     return {
@@ -46,7 +39,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def told(row: dict[str, Any]) -> str:
+def told(row: Row) -> str:
     """Writes a row as one line."""
     pool, system = (row[side] for side in (POOL, SYSTEM))
     return (
@@ -57,21 +50,9 @@ def told(row: dict[str, Any]) -> str:
     )
 
 
-def measure(arguments: argparse.Namespace) -> None:
-    results = Results("page_pool", arguments)
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="bigtrk-pages-") as work:
-        for case in follow(CASES, len(CASES), "trainings"):
-            rows.append({**asdict(case), **alternate(case, Path(work), SIDES)})
-            say(told(rows[-1]))
-    results.write(summary(rows), cases=rows)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    add_options(parser)
-    arguments = parser.parse_args()
-    exit_on_bad_input("page_pool.py", lambda: measure(arguments))
+    described = __doc__.splitlines()[0] if __doc__ else ""
+    Comparison("page_pool", CASES, SIDES, summary, told).main(described)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,24 @@
-"""Trainings of one case side by side, where only variables of the environment differ."""
+"""Trainings side by side, where only variables of the environment differ."""
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bigtrk.console import exit_on_bad_input, follow, say
 from bigtrk.records.run_folder import read_run
 from scripts.bench.choice_draw import quietly
-from scripts.results import CHECKOUT
+from scripts.results import CHECKOUT, Results, add_options
 
 EVENTS, EPOCHS, REPEATS = 3, 10, 3
 Sides = Mapping[str, Mapping[str, str]]  # variables of the environment by side
+Row = dict[str, Any]  # a case and what was found of each side
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,29 @@ def alternate(case: Case, work: Path, sides: Sides) -> dict[str, dict[str, float
 
 def _medians(runs: list[dict[str, float]]) -> dict[str, Any]:
     return {name: median(one[name] for one in runs) for name in runs[0]}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a script compares, and what it says: the last line of all rows, and a line of each."""
+
+    name: str
+    cases: Sequence[Case]
+    sides: Sides
+    summary: Callable[[Sequence[Row]], dict[str, float]]
+    told: Callable[[Row], str]
+
+    def main(self, description: str) -> None:
+        """Measures all cases as the command line says."""
+        parser = argparse.ArgumentParser(description=description)
+        add_options(parser)
+        arguments = parser.parse_args()
+        exit_on_bad_input(f"{self.name}.py", lambda: self._measure(arguments))
+
+    def _measure(self, arguments: argparse.Namespace) -> None:
+        results, rows = Results(self.name, arguments), []
+        with tempfile.TemporaryDirectory(prefix="bigtrk-sides-") as work:
+            for case in follow(self.cases, len(self.cases), "trainings"):
+                rows.append({**asdict(case), **alternate(case, Path(work), self.sides)})
+                say(self.told(rows[-1]))
+        results.write(self.summary(rows), cases=rows)

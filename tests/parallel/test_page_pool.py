@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bigtrk.parallel.host import LARGE
+from bigtrk.parallel.host import FROM_SYSTEM
 from bigtrk.parallel.page_pool import reused_pages
 from tests.programs import run_in_one
 
@@ -203,17 +203,17 @@ def test_pieces_are_given_back_before_linux_refuses_more() -> None:
 
 TRAINED = """
 import contextlib, bigtrk
-settings = ["data.train=[{graphs}]", "model.hidden=8", "training.epochs=2", "run.folder={run}"]
+settings = ["data.train=[{graphs}]", "model.hidden=32", "training.epochs=2", "run.folder={run}"]
 with contextlib.redirect_stdout(sys.stderr):
     bigtrk.train(bigtrk.configure(*settings, "optimizer.lr=0.01"))
 """
 
 
 def test_a_training_has_the_same_bits_with_and_without(tmp_path: Path) -> None:
-    made = ["bigtrk simulate events --events 2 --particles 2500", "bigtrk build events graphs"]
+    made = ["bigtrk simulate events --events 2 --particles 1500", "bigtrk build events graphs"]
     run_in_one(made, tmp_path)
-    bits = []
-    for name, threshold in (("pool", {}), ("glibc", {"MALLOC_MMAP_THRESHOLD_": str(LARGE)})):
+    bits = []  # of edges' rows of some 2 MiB
+    for name, threshold in (("pool", {}), ("glibc", {"MALLOC_MMAP_THRESHOLD_": str(FROM_SYSTEM)})):
         told(TRAINED.format(graphs=tmp_path / "graphs", run=tmp_path / name), **threshold)
         bits.append((tmp_path / name / "model.safetensors").read_bytes())
     assert bits[0] == bits[1]

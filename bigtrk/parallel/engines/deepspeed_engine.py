@@ -21,7 +21,7 @@ from deepspeed.utils import safe_get_local_fp32_param, safe_get_local_grad
 from torch import Tensor, nn
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines.ds_config import load_ds_config, zero_settings
+from bigtrk.parallel.engines.ds_config import load_ds_config, with_bucket_of
 from bigtrk.parallel.engines.engine import Engine, Shard, make_optimizer
 from bigtrk.parallel.engines.pieces import (
     Held,
@@ -214,10 +214,8 @@ def make_deepspeed(
     content = load_ds_config(ds_config, optimizer)
     # DeepSpeed makes a buffer of a bucket's size, 2 GB by default, for a model of any size.
     most = sum(parameter.numel() for parameter in model.parameters())
-    bucket = min(zero_settings(ds_config).reduce_bucket_size, most)
-    zero = {**content.get("zero_optimization", {}), "reduce_bucket_size": bucket}
-    whole = {**content, "zero_optimization": zero}
-    return DeepSpeedEngine(model, optimizer, stopwatch, lr_factors, whole)
+    content = with_bucket_of(content, most)
+    return DeepSpeedEngine(model, optimizer, stopwatch, lr_factors, content)
 
 
 def _compile_nothing() -> None:

@@ -46,6 +46,15 @@ def load_ds_config(name: str, optimizer: OptimizerSettings) -> dict[str, Any]:
     }
 
 
+def with_bucket_of(content: dict[str, Any], most: int) -> dict[str, Any]:
+    """Returns what `load_ds_config` read with a bucket of at most so many numbers."""
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    zero = content.get("zero_optimization", {})
+    bucket = min(DeepSpeedZeroConfig(**zero).reduce_bucket_size, most)
+    return {**content, "zero_optimization": {**zero, "reduce_bucket_size": bucket}}
+
+
 def check_drops_steps(name: str, optimizer: OptimizerSettings) -> None:
     """Checks that the engine can drop a step for the spike guard, which ZeRO does by its norm.
 

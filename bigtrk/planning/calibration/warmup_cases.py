@@ -152,7 +152,7 @@ SHARED = tuple(
     if case.name != "mlp"
 )
 # What a process takes is measured in one of its own: 239, 260 and 251 MiB beyond what is counted of
-# these, and in runs 235 to 255 MiB.
+# these, and in half of 29 runs 232 to 254 MiB.
 SMALLEST = Case(500, 1_500, 32, layers=4)
 MEMORY = (
     SMALLEST,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.parallel.engines.ds_config import check_drops_steps, load_ds_config
+from bigtrk.parallel.engines.ds_config import check_drops_steps, load_ds_config, with_bucket_of
 from bigtrk.parallel.settings import OptimizerSettings
 from tests.programs import run_here
 
@@ -88,3 +88,12 @@ def test_the_spike_guard_needs_the_norm(
     assert status == 2
     assert f"{name}: remove 'zero_optimization.compute_grad_norm'" in errors
     assert "set training.spike_guard=off" in errors
+
+
+@pytest.mark.parametrize(("name", "bucket"), [("zero1", 500_000_000), ("zero3", 50_000_000)])
+def test_a_bucket_has_no_more_numbers_than_the_model(name: str, bucket: int) -> None:
+    content = load_ds_config(name, OptimizerSettings())
+    given = content["zero_optimization"]
+    for most, expected in ((1_000, 1_000), (10**9, bucket)):
+        zero = with_bucket_of(content, most)["zero_optimization"]
+        assert zero == {**given, "reduce_bucket_size": expected}
