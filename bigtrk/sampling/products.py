@@ -17,10 +17,12 @@ from bigtrk.sampling.draws import distinct_below, drawn
 from bigtrk.sampling.subgraphs import InEdges, Rows
 from bigtrk.sampling.walk import Bulk, Walk
 
-# torch warns at a process's first such matrix that they are in beta. This one takes no memory: huge
-# pages are asked for (parallel/host.py) before torch's first allocation.
+# torch warns at a process's first such matrix that they are in beta, and some versions that nobody
+# chose whether matrices are checked, even where one says so. Neither takes memory: huge pages are
+# asked for (parallel/host.py) before torch's first allocation.
 with warnings.catch_warnings(action="ignore"):
     torch.empty((1, 1), layout=torch.sparse_csr, device="meta")
+    torch.sparse.check_sparse_tensor_invariants.is_enabled()
 
 
 class _Ones(NamedTuple):

@@ -7,7 +7,8 @@ It makes the events, calibrates this machine (--machine: a calibration to use in
 by the seed, writes what is predicted for them to FOLDER/predictions.json, prints the SHA-256 of
 that file, and only then trains them. What FOLDER has of all this is kept: run it again to go on.
 
-A training's time is the median of the seconds of its steps after the first; its memory is the peak
+A training has as many epochs as take 8 s, by the constants of a machine that is not calibrated.
+Its time is the median of the seconds of its steps after the first; its memory is the peak
 of its largest rank. Each run is trained twice: all of them, and then all of them again; what it
 took is the mean of both. `repeated` tells how far the best of predictions could be off on this
 host: it has the errors of time of predicting each second training by the first.

@@ -52,6 +52,9 @@ _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 256)
 # Bounds of a run, by the constants of a machine that is not calibrated, which steps exceeded
 # twofold at most: draws depend on no measurement. Within 30 s too few runs of 3 M edges are left.
 _SECONDS, _SHORTEST, _BYTES = 60.0, 0.02, 14e9
+# A run has as many epochs as take so long, by the same constants: of runs of a second or two, a
+# moment's other work on a host moved the median step by a third, either way.
+_LASTS, _MOST_EPOCHS = 8.0, 40
 # By how much more memory than is predicted without edges a run has that spills them, and by how
 # much more than that all of them would need: machines differ by less.
 _ROOM = 1.25
@@ -84,7 +87,8 @@ EVENTS = (
 @dataclass(frozen=True)
 class Job:
     """A training run: its events, whole or in sectors, its number of ranks and its settings.
-    memory_gib: what a rank fills before edges go to files; None where they never do.
+    steps: of an epoch. memory_gib: what a rank fills before edges go to files; None where they never
+    do.
     """
 
     events: str
@@ -93,6 +97,7 @@ class Job:
     settings: tuple[str, ...]
     steps: int
     memory_gib: float | None = None
+    epochs: int = 1
 
     @property
     def name(self) -> str:
@@ -107,7 +112,7 @@ class Job:
     def arguments(self, work: Path) -> list[str]:
         """Lists the overrides of train.py."""
         folder = work / ("sectors" if self.sectors else "graphs") / self.events.replace(" ", "_")
-        fixed = ["data.validation=0", "training.routing=stored", "training.epochs=1"]
+        fixed = ["data.validation=0", "training.routing=stored", f"training.epochs={self.epochs}"]
         files = [f"training.spill={work / SPILLED}", f"training.memory_gib={self.memory_gib}"]
         return [
             f"data.train=[{folder}]",
@@ -126,7 +131,17 @@ def draw(seed: int) -> list[Job]:
     for thing in COVERED:
         while coverage(jobs)[thing] < LEAST:
             _replace_one(jobs, thing, generator)
-    return jobs
+    return [_lasting(job) for job in jobs]
+
+
+def _lasting(job: Job) -> Job:
+    seconds = job.steps * _step_seconds(job, _events_of(job))
+    return replace(job, epochs=min(int(_LASTS / seconds) + 1, _MOST_EPOCHS))
+
+
+def _events_of(job: Job) -> Events:
+    [events] = [one for one in EVENTS if one.name == job.events]
+    return events
 
 
 def _replace_one(jobs: list[Job], thing: str, generator: random.Random) -> None:
@@ -134,7 +149,7 @@ def _replace_one(jobs: list[Job], thing: str, generator: random.Random) -> None:
     spare = _spare(jobs)
     while True:
         place = generator.choice(spare)
-        [events] = [one for one in EVENTS if one.name == jobs[place].events]
+        events = _events_of(jobs[place])
         job = _any(events, generator)
         if thing in covered(job) and job not in jobs and _feasible(job, events):
             jobs[place] = job
@@ -227,11 +242,16 @@ def _laid(job: Job, events: Events) -> tuple[Configuration, CostModel, EventSize
     return configuration, cost, size, FittingCuts(configuration, cost, inf).cuts(PARTS)[0][0]
 
 
-def _feasible(job: Job, events: Events) -> bool:
-    """Says whether a run ends soon and fits, and has steps to take a median of."""
+def _step_seconds(job: Job, events: Events) -> float:
     configuration, cost, size, cut = _laid(job, events)
     rounds = -(-configuration.training.events_per_step * cut.ranks // job.ranks)
-    seconds = rounds * cost.seconds(size, *cut) + cost.step_seconds()
+    return rounds * cost.seconds(size, *cut) + cost.step_seconds()
+
+
+def _feasible(job: Job, events: Events) -> bool:
+    """Says whether a run ends soon and fits, and has steps to take a median of."""
+    _, cost, size, cut = _laid(job, events)
+    seconds = _step_seconds(job, events)
     fits = job.ranks * cost.memory(size, *cut).total < _BYTES
     return fits and job.steps >= 4 and seconds > _SHORTEST and job.steps * seconds < _SECONDS
 

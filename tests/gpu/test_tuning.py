@@ -12,10 +12,14 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("hidden", [64, 100, 128])
+# Products of whole rows, of bfloat16 and some widths, have nothing to choose.
+@pytest.mark.parametrize(
+    ("hidden", "dtype"),
+    [(64, torch.float32), (100, torch.float32), (128, torch.float32), (100, torch.bfloat16)],
+    ids=str,
+)
 def test_the_same_bits_with_each_choice(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, hidden: int
+    monkeypatch: pytest.MonkeyPatch, hidden: int, dtype: torch.dtype
 ) -> None:
     monkeypatch.setattr(tuning, "_chosen", {})
     inputs, found = make(Case(hidden=hidden, n_edges=5000, layers=3, dtype=dtype)), []
@@ -30,7 +34,7 @@ def test_the_same_bits_with_each_choice(
 def test_a_card_chooses_by_a_large_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "TIMED_BYTES", 2**18)
     monkeypatch.setattr(tuning, "_chosen", {})
-    inputs = make(Case(hidden=64, n_edges=5000, dtype=torch.bfloat16))
+    inputs = make(Case(hidden=64, n_edges=5000))
     first, second = computed(inputs).found, computed(inputs).found
     assert len(tuning._chosen) == 1
     assert set(tuning._chosen.values()) <= set(tuning.STAGES)

@@ -67,6 +67,17 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(plan_draws, "_feasible", lambda *_: True)
     monkeypatch.setattr(plan_draws, "_spilling", spilling)
+    monkeypatch.setattr(plan_draws, "_lasting", lambda job: job)
+
+
+def test_short_steps_are_trained_on_for_several_epochs() -> None:
+    def epochs(events: str, hidden: int, steps: int) -> int:
+        settings = ("model.name=interaction", f"model.hidden={hidden}", "model.layers=4")
+        return plan_draws._lasting(Job(events, False, 1, settings, steps)).epochs
+
+    assert epochs("3 M edges", 64, 4) == 1
+    assert 1 < epochs("61 k edges", 32, 4) < epochs("5 k edges", 32, 4) <= 40
+    assert "training.epochs=3" in replace(job("5 k edges", 0), epochs=3).arguments(Path("work"))
 
 
 def test_what_a_run_covers_is_read_from_it() -> None:
