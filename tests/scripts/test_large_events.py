@@ -61,7 +61,7 @@ def test_the_table_has_a_row_per_stage_and_metis_below_its_program() -> None:
 def test_sizes_take_turns_and_medians_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds, turns = iter([1.0, 10.0, 9.0, 30.0, 2.0, 20.0]), []
+    seconds, turns = iter([1.0, 9.0, 2.0, 10.0, 8.0, 3.0, 4.0, 30.0]), []
 
     def took(stage: Stage, folder: Path) -> dict[str, float]:
         turns.append((stage.name, folder.name))
@@ -72,11 +72,11 @@ def test_sizes_take_turns_and_medians_count(
         monkeypatch.setattr(large_events, kind, lambda _: held)
     monkeypatch.setattr(large_events, "took", took)
     monkeypatch.setattr(large_events, "stages_of", lambda *_: [Stage("build", [])])
-    rows = measure(tmp_path, {"small": 1, "large": 2}, 3)
-    assert turns == [("build", "small"), ("build", "large")] * 3
+    rows = measure(tmp_path, {"small": 1, "large": 2}, 2, often=["small"])
+    assert turns == [*[("build", "small")] * 3, ("build", "large")] * 2
     assert [row["stages"]["build"] for row in rows] == [
-        {"seconds": 2.0, "rounds": [1.0, 9.0, 2.0], "bytes": 5 * GIB},
-        {"seconds": 20.0, "rounds": [10.0, 30.0, 20.0], "bytes": 6 * GIB},
+        {"seconds": 3.5, "rounds": [1.0, 9.0, 2.0, 8.0, 3.0, 4.0], "bytes": 7 * GIB},
+        {"seconds": 20.0, "rounds": [10.0, 30.0], "bytes": 8 * GIB},
     ]
 
 
