@@ -14,13 +14,16 @@ from bigtrk.cost.machine_constants import CPU, DEFAULTS, MachineConstants
 from bigtrk.cost.rates import Rates
 from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
+from bigtrk.graphs.sector import whole_sector
 from bigtrk.planning.calibration import calibrate as calibration
 from bigtrk.planning.calibration import fitting
 from bigtrk.planning.calibration.calibrate import fit
 from bigtrk.planning.calibration.fitting import Sample, predicted_seconds
+from bigtrk.planning.calibration.synthetic import synthetic_graph
 from bigtrk.planning.calibration.warmup import Measured, measure_apart
 from bigtrk.planning.calibration.warmup_cases import CASES, ENGINES, GRID, LONG, Case
 from bigtrk.training.costs import find_machine
+from bigtrk.training.settings import Configuration
 from tests.answers import NO_HOME, Place
 from tests.programs import run_here
 
@@ -38,6 +41,12 @@ def samples(truth: MachineConstants, ranks: int) -> list[Sample]:
     """Returns what a machine of these constants would measure."""
     bare = [Sample(case, ranks, 1.0, 0) for case in (*CASES, *LONG, *ENGINES)]
     return [replace(one, seconds=predicted_seconds(one, truth)) for one in bare]
+
+
+def test_graphs_of_a_calibration_are_in_order_as_built_ones_are() -> None:
+    graph = synthetic_graph(40, 300, Configuration())
+    assert graph.n_edges == 300
+    assert whole_sector(graph).edge_index is graph.edge_index
 
 
 def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
