@@ -12,8 +12,10 @@ from bigtrk.sampling.walk import Bulk, Sampler, Walk
 
 
 def fastest(device: torch.device) -> Sampler:
-    """Chooses the compiled engine if there is a C compiler, else products on `device`. That is so for
-    a GPU too: an H100 took 39 ms for products where its host took 6 (docs/results/gpu.json).
+    """Chooses the compiled engine if there is a C compiler, else products on `device`.
+
+    That is so for GPUs, too: an H100 took 39 ms for products where its host took 6
+    (docs/results/gpu.json).
     """
     return native.sample if native.library() is not None else Products(device)
 

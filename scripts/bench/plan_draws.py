@@ -87,8 +87,8 @@ EVENTS = (
 @dataclass(frozen=True)
 class Job:
     """A training run: its events, whole or in sectors, its number of ranks and its settings.
-    steps: of an epoch. memory_gib: what a rank fills before edges go to files; None where they never
-    do.
+    steps: of an epoch. memory_gib: what a rank fills before edges go to files; None where they
+    never do.
     """
 
     events: str

@@ -9,9 +9,10 @@ from bigtrk.training.settings import Configuration
 
 
 def synthetic_graph(nodes: int, edges: int, configuration: Configuration) -> EventGraph:
-    """Makes a graph whose edges, like those of detector layers, join rows near each other. They have
-    the order of those that are built: edge MLPs were predicted to take 1.2 to 1.7 times as long as
-    they do when each step of a calibration put them in order.
+    """Makes a graph whose edges, like those of detector layers, join rows near each other.
+
+    They have the order of those that are built: edge MLPs were predicted to take 1.2 to 1.7 times
+    as long as they do when each step of a calibration put them in order.
     """
     data, generator = configuration.data, torch.Generator().manual_seed(0)
     destination = torch.randint(nodes, (edges,), generator=generator)
