@@ -12,12 +12,12 @@ from bigtrk.sampling.walk import Bulk, Sampler, Walk
 
 
 def fastest(device: torch.device) -> Sampler:
-    """Chooses the compiled engine if there is a C compiler, else products on `device`.
-
-    That is so for GPUs, too: an H100 took 39 ms for products where its host took 6
-    (docs/results/gpu.json).
+    """Chooses products on a GPU, and on a CPU the compiled engine (docs/results/sampling.json), if
+    there is a C compiler.
     """
-    return native.sample if native.library() is not None else Products(device)
+    if device.type == "cpu" and native.library() is not None:
+        return native.sample
+    return Products(device)
 
 
 def sample_bulk(

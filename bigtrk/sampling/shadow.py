@@ -56,7 +56,7 @@ class ShaDow:
         first: int = 0,
     ) -> Iterator[Sector]:
         """Yields this rank's mini-batches of an epoch over an event from the `first` on, in CPU
-        memory; they are sampled one bulk ahead in a thread, on `device` if it computes products.
+        memory; they are sampled on `device`, one bulk ahead in a thread.
 
         Raises:
             InputError: batch_size is below 1.

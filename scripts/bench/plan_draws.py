@@ -58,6 +58,7 @@ _LASTS, _MOST_EPOCHS = 8.0, 40
 # By how much more memory than is predicted without edges a run has that spills them, and by how
 # much more than that all of them would need: machines differ by less.
 _ROOM = 1.25
+_Laid = tuple[Configuration, CostModel, EventSize, Cut]  # a run's event, over its ranks
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def draw(seed: int) -> list[Job]:
 
 
 def _lasting(job: Job) -> Job:
-    seconds = job.steps * _step_seconds(job, _events_of(job))
+    seconds = job.steps * _step_seconds(job, _laid(job, _events_of(job)))
     return replace(job, epochs=min(int(_LASTS / seconds) + 1, _MOST_EPOCHS))
 
 
@@ -227,7 +228,7 @@ def _spilling(job: Job, events: Events, share: float) -> Job:
     return replace(job, memory_gib=round(memory / GIB, 3))
 
 
-def _laid(job: Job, events: Events) -> tuple[Configuration, CostModel, EventSize, Cut]:
+def _laid(job: Job, events: Events) -> _Laid:
     """Lays an event of a run over its ranks, at the costs of a machine that is not calibrated."""
     configuration = job.configuration(Path("work"))
     cost = make_cost(configuration, job.ranks, job.ranks, CPU)
@@ -242,16 +243,17 @@ def _laid(job: Job, events: Events) -> tuple[Configuration, CostModel, EventSize
     return configuration, cost, size, FittingCuts(configuration, cost, inf).cuts(PARTS)[0][0]
 
 
-def _step_seconds(job: Job, events: Events) -> float:
-    configuration, cost, size, cut = _laid(job, events)
+def _step_seconds(job: Job, laid: _Laid) -> float:
+    configuration, cost, size, cut = laid
     rounds = -(-configuration.training.events_per_step * cut.ranks // job.ranks)
     return rounds * cost.seconds(size, *cut) + cost.step_seconds()
 
 
 def _feasible(job: Job, events: Events) -> bool:
     """Says whether a run ends soon and fits, and has steps to take a median of."""
-    _, cost, size, cut = _laid(job, events)
-    seconds = _step_seconds(job, events)
+    laid = _laid(job, events)
+    _, cost, size, cut = laid
+    seconds = _step_seconds(job, laid)
     fits = job.ranks * cost.memory(size, *cut).total < _BYTES
     return fits and job.steps >= 4 and seconds > _SHORTEST and job.steps * seconds < _SECONDS
 

@@ -93,7 +93,7 @@ def _medians(runs: list[dict[str, float]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a script compares, and what it says: the last line of all rows, and a line of each."""
+    """Holds what a script compares, and how it tells all rows in a line, and each of them."""
 
     name: str
     cases: Sequence[Case]
