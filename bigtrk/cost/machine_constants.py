@@ -22,9 +22,9 @@ class MachineConstants(Settings):
 
     Measured separately: private_bytes (of a process, without the pages of files), deepspeed_bytes
     and fsdp2_bytes (what their modules add to them), zero_bytes (what those of ZeRO 1 to 3 add to
-    that: torch's compiler), network. Not measured: transfer (bytes per second between an
-    accelerator and its host), disk (those that a local disk reads and writes), compiling (the
-    seconds of a CPU's product of bfloat16 of a new shape: 0.3 to 0.7 ms).
+    that: torch's compiler), compiling and product_bytes (the seconds and bytes of a CPU's product
+    of bfloat16 of a new shape), network. Not measured: transfer (bytes per second between an
+    accelerator and its host), disk (those that a local disk reads and writes).
 
     exceeded: for defaults, the largest ratio of the "memory" and of the "seconds" that runs took to
     those predicted; empty where they were compared with no runs.
@@ -46,6 +46,7 @@ class MachineConstants(Settings):
     transfer: float = Field(2.1e10, gt=0)
     disk: float = Field(1e9, gt=0)
     compiling: float = Field(5e-4, ge=0)
+    product_bytes: float = Field(0.67e6, ge=0)
     exceeded: dict[str, float] = Field(default_factory=dict)
     fit: dict[str, Any] = Field(default_factory=dict)
 

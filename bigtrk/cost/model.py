@@ -34,10 +34,9 @@ _EDGE_BYTES_ON_DEVICE = 16 + 8
 _MERGED_EDGE_BYTES = 100
 # Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
 _COUNTED_SECTORS = 3
-# oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch keep so many, of so
-# many bytes (measured with torch 2.13 at widths of 16 to 256; oneDNN's log has a tenth more of them
-# than are counted).
-KEPT_PRODUCTS, _PRODUCT_BYTES = 1024, 0.67e6
+# oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch 2.13 keep so many
+# (oneDNN's log has a tenth more of them than are counted).
+KEPT_PRODUCTS = 1024
 
 
 @dataclass(frozen=True)
@@ -190,7 +189,8 @@ class CostModel:
         products = self.compiled_products(parts)
         # Whole chunks have one shape in all sectors, the last ones have others.
         in_chunks = self.footprint(cut=parts > 1).chunk is not None
-        return _PRODUCT_BYTES * min(products * (sizes + in_chunks), KEPT_PRODUCTS)
+        number = min(products * (sizes + in_chunks), KEPT_PRODUCTS)
+        return self.machine.product_bytes * number
 
     def compiled_products(self, parts: int) -> int:
         """Counts the products that are compiled for the shapes of one sector."""

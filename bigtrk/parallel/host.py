@@ -11,7 +11,7 @@ from bigtrk.process.heap import ARENAS, MMAP, TRIM, tune_heap
 
 # The rest of a rank's memory is for what is not predicted: libraries, fragments, other processes.
 FILLED = 0.9
-LARGE = 2**20  # bytes; tensors of so many have a pool of pages in a training (page_pool.py)
+LARGE = 256 * 2**10  # bytes; tensors of so many have a pool of pages in a training (page_pool.py)
 FROM_SYSTEM = 4 * 2**20  # bytes; other blocks of so many, two huge pages, come from the system
 HEAP_KEPT = 256 * 2**20  # bytes freed at the heap's end that are kept for smaller tensors
 # cuBLAS promises the same bits twice with a workspace of this kind, of 32 MiB; torch asks for it in

@@ -25,6 +25,7 @@ from bigtrk.planning.calibration.fitting import (
     without_corrections,
 )
 from bigtrk.planning.calibration.network import NO_LINKS, Links, measure_links
+from bigtrk.planning.calibration.products import measure_products
 from bigtrk.planning.calibration.warmup import Measured, measure_apart
 from bigtrk.planning.calibration.warmup_cases import (
     CASES,
@@ -83,7 +84,7 @@ def _on_cpu(links: Links) -> MachineConstants:
     """Measures one rank alone, ranks that share the cores, and more of them than cores."""
     cores = len(os.sched_getaffinity(0))
     several = max(2, min(cores, _MOST_TOGETHER))
-    constants = measure_memory(CPU)
+    constants = measure_memory(CPU.model_copy(update=measure_products()))
     cases = {ranks: [*CASES, *those_that_fit(LONG, ranks, constants)] for ranks in (1, several)}
     found, engines = measure_in_turns(cases, "warm-ups"), _engines([*cases])
     constants = _with_network(constants, links, found[several].link)

@@ -1,0 +1,78 @@
+"""Measures what bfloat16 products of new shapes take on a CPU, which torch's library compiles.
+
+`python -m bigtrk.planning.calibration.products` is the process in which it is measured; it writes
+the bytes and seconds of one product as JSON.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from bigtrk.errors import InputError
+from bigtrk.parallel.host import configure_allocator
+from bigtrk.parallel.peak_memory import PeakMemory
+
+# Two products of each width, so that all fit the 1,024 that are kept.
+_WIDTHS, _SHAPES = (16, 64, 256), 100
+_ROWS = 1000  # of the first shape; others have more
+# Large tensors would hide what a product takes.
+_MOST_ROWS = _ROWS + _SHAPES
+
+Product = Callable[[int], Tensor]  # of so many rows
+
+
+def measure_products() -> dict[str, float]:
+    """Returns product_bytes and compiling, as MachineConstants has them, of this machine.
+
+    Raises:
+        InputError: the process failed.
+    """
+    command = [sys.executable, "-m", "bigtrk.planning.calibration.products"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or ["killed, perhaps out of memory"]
+        raise InputError(f"products: {reason[0]}; free memory, then calibrate again")
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def new_products() -> dict[str, float]:
+    """Measures products of new shapes in this process, beside the same ones once they are kept."""
+    products = [*_products()]
+    for product in products:
+        product(_MOST_ROWS)  # whose memory is no new shape's
+    before = PeakMemory(torch.device("cpu")).n_bytes
+    first = _seconds(products)
+    more, again = PeakMemory(torch.device("cpu")).n_bytes - before, _seconds(products)
+    number = _SHAPES * len(products)
+    return {
+        "product_bytes": max(0.0, more / number),
+        "compiling": max(0.0, (first - again) / number),
+    }
+
+
+def _products() -> Iterator[Product]:
+    """Yields those of a layer and of its weight's gradient."""
+    for width in _WIDTHS:
+        rows, made = torch.ones(2, _MOST_ROWS, width, dtype=torch.bfloat16)
+        weight = torch.ones(width, width, dtype=torch.bfloat16)
+        yield lambda n, rows=rows, weight=weight: rows[:n] @ weight.t()  # type: ignore[misc]
+        yield lambda n, rows=rows, made=made: made[:n].t() @ rows[:n]  # type: ignore[misc]
+
+
+def _seconds(products: list[Product]) -> float:
+    begun = perf_counter()
+    for n_rows in range(_ROWS, _ROWS + _SHAPES):
+        for product in products:
+            product(n_rows)
+    return perf_counter() - begun
+
+
+if __name__ == "__main__":
+    configure_allocator()
+    print(json.dumps(new_products()))
