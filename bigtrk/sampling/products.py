@@ -5,7 +5,6 @@ edges that end there, S [E, N] from an edge to its source. A row of S has one no
 with S are look-ups.
 """
 
-import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,16 +12,12 @@ import torch
 from torch import Tensor
 
 from bigtrk.disk.hashing import signed
+from bigtrk.process.sparse_warnings import silence_sparse_warnings
 from bigtrk.sampling.draws import distinct_below, drawn
 from bigtrk.sampling.subgraphs import InEdges, Rows
 from bigtrk.sampling.walk import Bulk, Walk
 
-# torch warns at a process's first such matrix that they are in beta, and some versions that nobody
-# chose whether matrices are checked, even where one says so. Neither takes memory: huge pages are
-# asked for (parallel/host.py) before torch's first allocation.
-with warnings.catch_warnings(action="ignore"):
-    torch.empty((1, 1), layout=torch.sparse_csr, device="meta")
-    torch.sparse.check_sparse_tensor_invariants.is_enabled()
+silence_sparse_warnings()
 
 
 class _Ones(NamedTuple):

@@ -7,7 +7,6 @@ edges, 68 features: 24 ms and 134 ms).
 Shapes: N nodes, E edges, D features.
 """
 
-import warnings
 from functools import cached_property
 
 import torch
@@ -16,11 +15,9 @@ from torch.autograd.function import once_differentiable
 
 from bigtrk.models.kernels import passes_for
 from bigtrk.models.kernels.plain import Ends, accumulable
+from bigtrk.process.sparse_warnings import silence_sparse_warnings
 
-# torch warns at a process's first such matrix that they are in beta. This one takes no memory: huge
-# pages are asked for (parallel/host.py) before torch's first allocation.
-with warnings.catch_warnings(action="ignore"):
-    torch.empty((1, 1), layout=torch.sparse_csr, device="meta")
+silence_sparse_warnings()
 
 
 class _Rows:
