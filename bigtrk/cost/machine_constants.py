@@ -26,8 +26,9 @@ class MachineConstants(Settings):
     of bfloat16 of a new shape), network. Not measured: transfer (bytes per second between an
     accelerator and its host), disk (those that a local disk reads and writes).
 
-    exceeded: for defaults, the largest ratio of the "memory" and of the "seconds" that runs took to
-    those predicted; empty where they were compared with no runs.
+    repeated: by what fraction one in ten steps, or more, took longer or shorter when a calibration
+    measured them again. exceeded: for defaults, the largest ratio of the "memory" and of the
+    "seconds" that runs took to those predicted; empty where they were compared with no runs.
     """
 
     name: str
@@ -47,6 +48,7 @@ class MachineConstants(Settings):
     disk: float = Field(1e9, gt=0)
     compiling: float = Field(5e-4, ge=0)
     product_bytes: float = Field(0.67e6, ge=0)
+    repeated: float = Field(0.0, ge=0)
     exceeded: dict[str, float] = Field(default_factory=dict)
     fit: dict[str, Any] = Field(default_factory=dict)
 

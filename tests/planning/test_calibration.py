@@ -270,3 +270,20 @@ def test_ranks_that_take_turns_are_compared_with_the_same_steps(
         {"waited_for": 0.8, "crowding": 1.15, "crowded_exchange": 1.1}
     )
     assert calibration._sharing(2, crowded=False) == pytest.approx({"waited_for": 0.8})
+
+
+def test_a_calibration_knows_how_steady_its_host_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten cases one takes half as long again in the second round."""
+    cases = [Case(100 + i, 300, 16) for i in range(10)]
+    rounds = iter([1.0, 1.5])
+
+    def as_measured(cases: Sequence[Case], ranks: int) -> Measured:
+        slower = next(rounds)
+        took = [slower if case.nodes == 104 else 1.0 for case in cases]
+        pairs = zip(cases, took, strict=True)
+        return Measured([Sample(case, ranks, seconds, 2**29) for case, seconds in pairs], None)
+
+    monkeypatch.setattr(calibration, "measure_apart", as_measured)
+    found = calibration.measure_in_turns({1: cases}, "cases")
+    assert found[1].again == (1.0,) * 4 + (1.5,) + (1.0,) * 5
+    assert calibration.repeated(found.values()) == pytest.approx(np.quantile([0.5, *[0] * 9], 0.9))

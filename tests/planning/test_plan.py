@@ -192,6 +192,22 @@ def test_the_command_prints_tables(
     assert "bigtrk plan --calibrate" in out
 
 
+@pytest.mark.parametrize("repeated", [0.1, 0.37])
+def test_the_command_says_where_a_host_was_not_steady(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    repeated: float,
+) -> None:
+    measured = tmp_path / "calibration.json"
+    fitted = {**CPU.model_dump(mode="json"), "repeated": repeated, "fit": {"n": 3}}
+    measured.write_text(json.dumps(fitted))
+    command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "9000", "--machine", str(measured)]
+    out = " ".join(run_here(command, monkeypatch, capsys)[1].split())
+    assert ("one in ten steps took 37% more or less time" in out) is (repeated == 0.37)
+    assert ("not steady" in out) is (repeated == 0.37)
+
+
 def test_the_command_says_how_far_off_it_may_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,12 +1,13 @@
 """Fitting a machine's constants to measured warm-ups: `bigtrk plan --calibrate`."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean, median
 
+import numpy as np
 import torch
 
 from bigtrk.console import follow
@@ -88,7 +89,8 @@ def _on_cpu(links: Links) -> MachineConstants:
     cases = {ranks: [*CASES, *those_that_fit(LONG, ranks, constants)] for ranks in (1, several)}
     found, engines = measure_in_turns(cases, "warm-ups"), _engines([*cases])
     constants = _with_network(constants, links, found[several].link)
-    constants = constants.model_copy(update={"ranks_together": several})
+    steadiness = {"repeated": repeated(found.values())}
+    constants = constants.model_copy(update={"ranks_together": several, **steadiness})
     samples = {ranks: [*found[ranks].samples, *engines.get(ranks, [])] for ranks in cases}
     constants = fit(samples[1], samples[several], constants)
     return constants.model_copy(update=_sharing(several, crowded=several >= cores))
@@ -114,7 +116,17 @@ def _mean(rounds: Sequence[Measured]) -> Measured:
         )
         for alike in zip(*(found.samples for found in rounds), strict=True)
     ]
-    return Measured(samples, rounds[-1].link)
+    pairs = zip(rounds[-1].samples, rounds[0].samples, strict=True)
+    again = tuple(last.seconds / first.seconds for last, first in pairs)
+    return Measured(samples, rounds[-1].link, again)
+
+
+def repeated(found: Iterable[Measured]) -> float:
+    """Returns by what fraction one in ten steps, or more, took longer or shorter in another round:
+    no prediction is nearer to what a step will take.
+    """
+    apart = np.abs([ratio - 1 for measured in found for ratio in measured.again])
+    return float(np.quantile(apart, 0.9))
 
 
 def those_that_fit(cases: Sequence[Case], ranks: int, constants: MachineConstants) -> list[Case]:
@@ -126,7 +138,8 @@ def those_that_fit(cases: Sequence[Case], ranks: int, constants: MachineConstant
 def _on_accelerator(links: Links) -> MachineConstants:
     """Measures one rank; the others have accelerators of their own."""
     found = measure_in_turns({1: [enlarged(case) for case in CASES]}, "warm-ups")[1]
-    return fit(found.samples, found.samples, _with_network(A100, links, None))
+    base = A100.model_copy(update={"repeated": repeated([found])})
+    return fit(found.samples, found.samples, _with_network(base, links, None))
 
 
 def _engines(numbers: Sequence[int]) -> dict[int, list[Sample]]:

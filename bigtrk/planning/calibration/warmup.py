@@ -51,11 +51,13 @@ _WAIT = 5400  # s, for all cases of a group of processes: some 800 on two cores 
 @dataclass(frozen=True)
 class Measured:
     """Holds what a group of processes found: a sample per case, and the link between them (None of
-    one process).
+    one process). again: the seconds of each case when it was measured last, over those when it was
+    first; empty where it was measured once.
     """
 
     samples: list[Sample]
     link: Link | None
+    again: tuple[float, ...] = ()
 
 
 def measure_apart(cases: Sequence[Case], ranks: int = 1) -> Measured:
