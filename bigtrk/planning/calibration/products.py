@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -17,10 +18,9 @@ from bigtrk.errors import InputError
 from bigtrk.parallel.host import configure_allocator
 from bigtrk.parallel.peak_memory import PeakMemory
 
-# Two products of each width, so that all fit the 1,024 that are kept.
+# Two products of each width and shape: 600, of which 1,024 are kept.
 _WIDTHS, _SHAPES = (16, 64, 256), 100
-_ROWS = 1000  # of the first shape; others have more
-# Large tensors would hide what a product takes.
+_ROWS = 1000  # of the first shape; each has one more than that before
 _MOST_ROWS = _ROWS + _SHAPES
 
 Product = Callable[[int], Tensor]  # of so many rows
@@ -45,10 +45,12 @@ def new_products() -> dict[str, float]:
     """Measures products of new shapes in this process, beside the same ones once they are kept."""
     products = [*_products()]
     for product in products:
-        product(_MOST_ROWS)  # whose memory is no new shape's
-    before = PeakMemory(torch.device("cpu")).n_bytes
+        product(_MOST_ROWS)  # scratch memory that other shapes use again
+    memory = PeakMemory(torch.device("cpu"))
+    before = memory.n_bytes
     first = _seconds(products)
-    more, again = PeakMemory(torch.device("cpu")).n_bytes - before, _seconds(products)
+    more = memory.n_bytes - before
+    again = _seconds(products)
     number = _SHAPES * len(products)
     return {
         "product_bytes": max(0.0, more / number),
@@ -61,8 +63,16 @@ def _products() -> Iterator[Product]:
     for width in _WIDTHS:
         rows, made = torch.ones(2, _MOST_ROWS, width, dtype=torch.bfloat16)
         weight = torch.ones(width, width, dtype=torch.bfloat16)
-        yield lambda n, rows=rows, weight=weight: rows[:n] @ weight.t()  # type: ignore[misc]
-        yield lambda n, rows=rows, made=made: made[:n].t() @ rows[:n]  # type: ignore[misc]
+        yield partial(_layer, rows, weight)
+        yield partial(_gradient, rows, made)
+
+
+def _layer(rows: Tensor, weight: Tensor, n_rows: int) -> Tensor:
+    return rows[:n_rows] @ weight.t()
+
+
+def _gradient(rows: Tensor, made: Tensor, n_rows: int) -> Tensor:
+    return made[:n_rows].t() @ rows[:n_rows]
 
 
 def _seconds(products: list[Product]) -> float:
