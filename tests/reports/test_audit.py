@@ -89,6 +89,18 @@ def test_what_is_not_exact_is_said() -> None:
     assert "1.000000 not exact: see bigtrk check-model" in text
 
 
+def test_no_row_need_have_a_remark() -> None:
+    """As of whole events, which exchange nothing."""
+    whole, out = record(), StringIO()
+    [point] = whole.points
+    rounded = whole.model_copy(
+        update={"points": (point.model_copy(update={"same": point.same[:1]}),)}
+    )
+    show_audit(rounded, Screen(file=out))
+    assert "bf16" in out.getvalue()
+    assert "exact" not in out.getvalue().split("The same gradient")[1]
+
+
 def test_all_tables_fit_where_there_is_no_terminal() -> None:
     assert max(map(len, printed())) <= 100
 

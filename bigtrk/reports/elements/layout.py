@@ -64,7 +64,8 @@ def drawn(table: Table) -> Group:
 def _add_column(shown: RichTable, name: str, cells: list[str], is_text: bool) -> None:
     """Adds a column as narrow as its numbers or its longest word allow, so that most tables fit."""
     parts = " ".join(cells).split() if is_text else cells
-    width = max(len(part) for part in (*parts, *name.split()))
+    # A column of remarks may have neither a name nor, in any row, a remark.
+    width = max((1, *(len(part) for part in (*parts, *name.split()))))
     shown.add_column(
         Text("\n".join(wrap(name, width))),
         justify="left" if is_text else "right",

@@ -208,10 +208,12 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
     if not fitting:
         setting = cuts.setting_that_fits(size)
         away = f"{setting}, " if setting else ""
+        limited = cuts.configuration.training.memory_gib is not None
+        more = "raise training.memory_gib" if limited else "take hosts with more memory"
         return (
             f"no number of sectors helps on {cuts.cost.world} rank(s), the least is "
             f"{_told(*min(cuts.least(size), *needed))}: set {away}model.precision=bf16, lower "
-            f"model.hidden, or add ranks"
+            f"model.hidden, add ranks, or {more}"
         )
     parts = fitting[0]
     if parts <= size.stored and not cuts.apart:

@@ -201,17 +201,23 @@ def open_spill(
     wanted, free = largest.spilled(room) * ranks.local_size, free_bytes(folder.path)
     if wanted > free:
         raise InputError(
-            f"{folder}: has {free / GIB:.1f} GiB free, and the edges of {largest.event} need "
-            f"{wanted / GIB:.1f} GiB there for {ranks.local_size} rank(s); free some, name a "
-            f"larger disk, or use more hosts"
+            f"{folder}: has {_gib(free)} GiB free, and the edges of {largest.event} need "
+            f"{_gib(wanted)} GiB there for {ranks.local_size} rank(s); free some, name a larger "
+            f"disk, or use more hosts"
         )
     if ranks.is_first and wanted:
         # On stderr, since the output of a command that scores may be JSON.
         complain(
-            f"up to {wanted / GIB:.1f} GiB of edges go to {folder.path}, which has "
-            f"{free / GIB:.1f} GiB free"
+            f"up to {_gib(wanted)} GiB of edges go to {folder.path}, which has "
+            f"{_gib(free)} GiB free"
         )
     return FileStore(folder.path, room, folder.option)
+
+
+def _gib(n_bytes: float) -> str:
+    """Writes bytes in GiB, little ones with as many decimals as tell them from none."""
+    gib = n_bytes / GIB
+    return f"{gib:.1f}" if gib >= 0.1 or gib < 0.001 else f"{gib:.3f}"
 
 
 def _check_device(option: str, ranks: Ranks) -> None:

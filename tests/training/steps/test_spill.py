@@ -122,6 +122,9 @@ def test_what_memory_has_no_room_for_must_fit_the_disk(
     store = open_spill(folder, ranks, [small, large], 8 * GIB)
     assert "up to 9.5 GiB of edges go to" in capsys.readouterr().err
     assert store._memory == 5 * GIB
+    tiny = Need("tiny", 1 * GIB, 2 * GIB, 1)
+    open_spill(folder, ranks, [tiny], 3 * GIB - 2**24)
+    assert "up to 0.016 GiB of edges go to" in capsys.readouterr().err
     assert large.spilled(100 * GIB) == 0
     assert replace(large, inputs=GIB).spilled(100 * GIB) == GIB
     assert large.spilled(0) == large.edges
@@ -262,6 +265,7 @@ def test_files_are_a_remedy_where_they_would_do(recompute: str, helps: bool) -> 
     choice = routers.FittingCuts(configuration, cost, budget=3 * GIB)
     told = routers._remedy([(source, size)], choice)
     assert "no number of sectors helps on 1 rank(s), the least is " in told
+    assert told.endswith("add ranks, or take hosts with more memory")
     assert (": set training.spill=FOLDER of a local disk, model.precision=bf16" in told) is helps
     if helps:
         spilling = Configuration.model_validate({"model": model, "training": {"spill": "/scratch"}})
