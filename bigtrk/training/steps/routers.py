@@ -213,7 +213,7 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
         return (
             f"no number of sectors helps on {cuts.cost.world} rank(s), the least is "
             f"{_told(*min(cuts.least(size), *needed))}: set {away}model.precision=bf16, lower "
-            f"model.hidden, add ranks, or {more}"
+            f"model.hidden, or add ranks, or {more}"
         )
     parts = fitting[0]
     if parts <= size.stored and not cuts.apart:
