@@ -121,7 +121,7 @@ def test_long_passes_are_corrected_apart_from_short_ones() -> None:
 
     found = fit(slowed(by_default(1), is_slow), by_default(2), CPU)
     for hidden in (32, 64):
-        asked = Case(60_000, 600_000, hidden, "attention", 3, "none")
+        asked = Case(120_000, 1_200_000, hidden, "attention", 3, "none")
         assert ratio(asked, found) == pytest.approx(1.5, rel=0.1), hidden
         short = replace(asked, nodes=3_000, edges=30_000)
         assert ratio(short, found) == pytest.approx(1.0, rel=0.05), hidden
