@@ -128,8 +128,10 @@ A100 = MachineConstants(
     ),
 )
 # Fitted on two idle cores of an AMD EPYC to the samples of docs/results/plan_accuracy.json, without
-# corrections; the link between hosts is assumed.
-# exceeded: by the runs of the newest rounds of scripts/bench/plan_accuracy.py, rounded up.
+# corrections; the link between hosts is assumed. These samples put edges in order in each step, so
+# that `batch` is too long.
+# exceeded: by the runs of rounds of scripts/bench/plan_accuracy.py, rounded up, with the rates
+# before these.
 CPU = MachineConstants(
     name="default: two CPU cores",
     accelerator="cpu",

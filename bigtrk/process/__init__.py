@@ -1,1 +1,1 @@
-"""Settings of a process that computes: its freed memory, and threads beside it."""
+"""Settings of a process that computes: freed memory, threads beside it, torch's warnings."""

@@ -273,7 +273,7 @@ def test_ranks_that_take_turns_are_compared_with_the_same_steps(
 
 
 def test_a_calibration_knows_how_steady_its_host_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten cases one takes half as long again in the second round."""
+    """One of ten cases takes half as long again in the second round."""
     cases = [Case(100 + i, 300, 16) for i in range(10)]
     rounds = iter([1.0, 1.5])
 

@@ -1,7 +1,6 @@
-"""What products of new shapes take, as a calibration measures it."""
+"""Tests what a calibration measures of products of new shapes."""
 
 import pytest
-import torch
 
 from bigtrk.planning.calibration import products
 
@@ -17,9 +16,7 @@ def test_products_of_new_shapes_are_measured(found: dict[str, float]) -> None:
     assert 2e-5 < found["compiling"] < 0.1
 
 
-def test_products_that_are_kept_take_nothing(found: dict[str, float]) -> None:
-    assert torch.backends.mkldnn.is_available()
+def test_products_that_are_kept_are_not_compiled_again(found: dict[str, float]) -> None:
+    """Their bytes say nothing here, since this process may have had a higher peak before."""
     products.new_products()
-    again = products.new_products()
-    assert again["product_bytes"] < found["product_bytes"] / 4
-    assert again["compiling"] < found["compiling"] / 4
+    assert products.new_products()["compiling"] < found["compiling"] / 4

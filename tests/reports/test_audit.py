@@ -90,7 +90,7 @@ def test_what_is_not_exact_is_said() -> None:
 
 
 def test_no_row_need_have_a_remark() -> None:
-    """As of whole events, which exchange nothing."""
+    """Whole events exchange nothing, and have no row with one."""
     whole, out = record(), StringIO()
     [point] = whole.points
     rounded = whole.model_copy(
