@@ -12,6 +12,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from bigtrk.parallel.host import order_sums
+
+# As programs do: a library reads it at its first product.
+order_sums()
+
 # A busy machine is no failure.
 settings.register_profile("bigtrk", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("bigtrk")

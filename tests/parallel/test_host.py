@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bigtrk.parallel.host import settings_of_order
 from tests.programs import run_in_one
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -76,6 +77,15 @@ for thread in threads:
 ORDER = """
 import os
 print(os.environ["CUBLAS_WORKSPACE_CONFIG"].split(":")[1])
+"""
+# Gradients of a weight on one to three threads: how many differ.
+SUMS = """
+rows, made = torch.rand(5000, 16), torch.rand(5000, 16)
+found = set()
+for threads in (1, 2, 3):
+    torch.set_num_threads(threads)
+    found.add((made.t() @ rows).numpy().tobytes())
+print(len(found))
 """
 
 
@@ -217,6 +227,15 @@ def test_collectives_start_no_teams_of_threads() -> None:
 def test_products_of_a_gpu_have_one_order() -> None:
     assert told(ORDER, "train") == 4096
     assert told(ORDER, "train", CUBLAS_WORKSPACE_CONFIG=":16:8") == 16
+
+
+def test_products_of_float32_have_one_order_on_any_number_of_threads() -> None:
+    assert told(SUMS, "train") == 1
+
+
+def test_only_intel_s_cpus_are_asked_for_mkl_s_strict_order() -> None:
+    assert settings_of_order("Intel(R) Xeon(R) Processor @ 2.50GHz")["MKL_CBWR"] == "AUTO,STRICT"
+    assert settings_of_order("AMD EPYC 9R14").keys() == {"CUBLAS_WORKSPACE_CONFIG"}
 
 
 @only_if_asked

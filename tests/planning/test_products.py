@@ -1,6 +1,9 @@
 """Tests what a calibration measures of products of new shapes."""
 
+import re
+
 import pytest
+import torch
 
 from bigtrk.planning.calibration import products
 
@@ -16,7 +19,11 @@ def test_products_of_new_shapes_are_measured(found: dict[str, float]) -> None:
     assert 2e-5 < found["compiling"] < 0.1
 
 
-def test_products_that_are_kept_are_not_compiled_again(found: dict[str, float]) -> None:
-    """Their bytes say nothing here, since this process may have had a higher peak before."""
-    products.new_products()
-    assert products.new_products()["compiling"] < found["compiling"] / 4
+def test_each_product_is_compiled_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """Six for scratch memory, then 600 new ones, then the same ones again."""
+    with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON_CREATION):
+        products.new_products()
+    made = re.findall(r"create:cache_(hit|miss),cpu,matmul,", capfd.readouterr().out)
+    assert len(made) == 6 + 600 + 600
+    assert set(made[6:606]) == {"miss"}
+    assert set(made[606:]) == {"hit"}
