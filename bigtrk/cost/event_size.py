@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bigtrk.cost.cut_law import CUT, HALO, IMBALANCE, Exchange, exchange_of_sector
+from bigtrk.cost.cut_law import CUT, HALO, Exchange, exchange_of_sector, imbalance
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class SectorSize:
 @dataclass(frozen=True)
 class EventSize:
     """Nodes and edges of an event, the number of sectors it is stored in, and the quality of its
-    cut: cut edges and halo rows relative to what METIS's law gives (cut_law.py), and largest sector
-    / mean.
+    cut relative to what METIS's laws give (cut_law.py): cut edges, halo rows, and the edges that
+    the largest sector has more than the mean one.
     """
 
     nodes: float
@@ -31,13 +31,14 @@ class EventSize:
     stored: int = 1
     cut: float = 1.0
     halo: float = 1.0
-    imbalance: float = IMBALANCE
+    excess: float = 1.0
 
     def sector(self, parts: int) -> SectorSize:
         """Estimates the size of the largest of `parts` sectors."""
         if parts == 1:
             return SectorSize(self.edges, self.nodes)
-        edges = self.edges * (1 + self._crossing(parts)) * self.imbalance / parts
+        largest = 1 + self.excess * (imbalance(self.edges, parts) - 1)
+        edges = self.edges * (1 + self._crossing(parts)) * largest / parts
         # A sector cannot hold more than the event's other nodes.
         halo = min(self.halo * HALO(self.nodes, self.edges, parts) / parts, 1 - 1 / parts)
         return SectorSize(edges, self.nodes / parts, halo * self.nodes)
@@ -73,7 +74,7 @@ def event_size(record: dict[str, Any]) -> EventSize:
         stored=parts,
         cut=_relative(quality["cut_fraction"], CUT(nodes, edges, parts)),
         halo=_relative(quality["halo_fraction"], HALO(nodes, edges, parts)),
-        imbalance=quality["edge_imbalance"],
+        excess=_relative(quality["edge_imbalance"] - 1, imbalance(edges, parts) - 1),
     )
 
 

@@ -3,11 +3,20 @@
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
-from bigtrk.cost.cut_law import CUT, HALO, Exchange, crossing_share, exchange_of_sector, neighbours
-from bigtrk.cost.event_size import EventSize
+from bigtrk.cost.cut_law import (
+    CUT,
+    HALO,
+    Exchange,
+    crossing_share,
+    exchange_of_sector,
+    imbalance,
+    neighbours,
+)
+from bigtrk.cost.event_size import EventSize, event_size
 from bigtrk.cost.links import Link, Network, exchange
 from bigtrk.cost.machine_constants import A100
 from bigtrk.disk.files import read_json
@@ -37,6 +46,30 @@ def test_the_law_is_that_of_the_cuts_that_were_counted(name: str) -> None:
     off = figures(law, cuts)
     assert off["median"] < 0.2
     assert off["largest"] < 0.72
+
+
+def test_the_largest_part_is_as_large_as_was_counted() -> None:
+    off = []
+    for event in read_json(Path("docs/results/partition_volumes.json"))["events"]:
+        for cut in event["merged"]:
+            largest = cut["parts"] * cut["largest_edges"] / (event["edges"] + cut["cut_edges"])
+            off.append(abs(imbalance(event["edges"], cut["parts"]) / largest - 1))
+    assert len(off) == 32
+    assert median(off) < 0.01
+    assert max(off) < 0.08
+
+
+def test_parts_of_a_few_edges_are_uneven() -> None:
+    """A graph of HEPTrkX in 64 parts: 1.16 times the mean, the median of 40."""
+    assert 1.05 < imbalance(9205, 64) < 1.16
+    assert imbalance(0, 64) == imbalance(9205, 1) == 1
+
+
+def test_sectors_that_merge_are_more_even() -> None:
+    quality = {"cut_fraction": 0.02, "halo_fraction": 0.1, "edge_imbalance": 1.2}
+    size = event_size({"nodes": 6500, "edges": 9205, "parts": 64, "quality": quality})
+    merged = size.sector(8)
+    assert 1 < merged.edges * 8 / 9205 < 1.06
 
 
 def test_more_parts_are_cut_more_and_hold_less() -> None:

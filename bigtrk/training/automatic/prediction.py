@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bigtrk.cost.cut_law import MOST_EXCESS
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import MachineConstants
 from bigtrk.parallel.routing import Cut
@@ -45,9 +46,11 @@ class Task:
         return [1 << i for i in range(_MOST_SECTORS.bit_length())]
 
     def events(self, sectors: int) -> list[EventSize]:
-        """Lists some of the events, among them the largest ones, whole ones cut in `sectors`."""
+        """Lists some of the events, among them the largest ones, whole ones cut in `sectors`: as
+        unevenly as may be, since they are to fit once they are cut.
+        """
         return [
-            replace(size, stored=sectors) if size.stored == 1 else size
+            replace(size, stored=sectors, excess=MOST_EXCESS) if size.stored == 1 else size
             for size in _representative(self.sizes)
         ]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bigtrk.cost.cut_law import MOST_EXCESS
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
 from bigtrk.errors import InputError
@@ -18,6 +19,7 @@ from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 
 EVENT = EventSize(20_000, 400_000)
+UNEVEN = replace(EVENT, excess=MOST_EXCESS)  # as it is taken to be cut
 WORLD = 4
 STAY = ("training.routing", "stored")
 STORED = [1 << i for i in range(9)]  # the numbers of sectors that whole events may be cut in
@@ -44,8 +46,8 @@ def every_prediction(asked: Task) -> Found:
             cost = make_cost(configuration, asked.world, asked.world, CPU, events=len(asked.sizes))
             of_cuts = found.setdefault((recompute, precision), {})
             for cut in {cut for stored in STORED for cut in all_cuts(stored, asked.world)}:
-                seconds = cost.seconds(EVENT, *cut) + cost.step_seconds()
-                of_cuts[cut] = cost.memory(EVENT, *cut).total, seconds
+                seconds = cost.seconds(UNEVEN, *cut) + cost.step_seconds()
+                of_cuts[cut] = cost.memory(UNEVEN, *cut).total, seconds
     return found
 
 
@@ -197,6 +199,15 @@ def test_the_state_is_sharded_only_where_it_does_not_fit() -> None:
     guarded = replace(between, configuration=Configuration.model_validate(spikes))
     engines = {dict(one.candidate.values)["engine.name"] for one in choose(guarded).considered}
     assert engines == {"ddp", "fsdp2"}
+
+
+def test_an_event_fits_once_it_is_cut() -> None:
+    """Also where its largest sector is as uneven as METIS leaves one in ten."""
+    asked = task(0.33, world=2)
+    chosen = choose(asked).chosen
+    assert chosen.sectors > 1
+    cut = replace(UNEVEN, stored=chosen.sectors)
+    assert choose(replace(asked, sizes=[cut], cuttable=False)).chosen.memory <= chosen.memory
 
 
 def test_stored_sectors_are_merged_and_never_cut_further() -> None:
