@@ -65,7 +65,7 @@ def imbalance(edges: float, parts: int) -> float:
     """
     if parts == 1 or not edges:
         return 1.0
-    return 1 + 2.7e-3 * float(parts - 1) ** 0.7 + 4.5 * parts / edges
+    return float(1 + 2.7e-3 * (parts - 1) ** 0.7 + 4.5 * parts / edges)
 
 
 def neighbours(parts: int) -> float:

@@ -47,6 +47,7 @@ def test_kernels_compile_without_atomics_and_spills(tmp_path: Path, rows: str) -
     assert_good(compiled(cases, tmp_path), len(cases))
 
 
+@pytest.mark.slow
 def test_whole_rows_compile_without_spills(tmp_path: Path) -> None:
     cases: list[Case] = [("whole_forward", 128, 2, ["encoded"], "*bf16", 80, {})]
     cases += [
@@ -61,6 +62,7 @@ def test_whole_rows_compile_without_spills(tmp_path: Path) -> None:
     assert_good(compiled(cases, tmp_path), len(cases))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", ROWS)
 def test_what_is_tuned_fixes_no_order(tmp_path: Path, rows: str) -> None:
     """With loads ahead, threads sum the same numbers in the same order; with more warps not."""

@@ -12,6 +12,7 @@ from tests.models.fused import DEVICE, Case, computed, exact, make
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("interpreted_bf16")]
+DTYPES = [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.slow)]
 CASES = [
     *(Case(layers=layers, encoded=encoded) for layers in (1, 2, 3) for encoded in (True, False)),
     *(Case(hidden=hidden) for hidden in (6, 16, 33)),
@@ -47,7 +48,7 @@ def test_wide_rows(hidden: int) -> None:
     assert max(errors.values()) < 1e-6, errors
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_sums_of_a_hub_of_many_edges(dtype: torch.dtype) -> None:
     n_edges, hidden = 10_000, 5
     generator = torch.Generator().manual_seed(6)
@@ -95,13 +96,15 @@ def generation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
                 (64, 1, True),
                 (64, 3, True),
                 (80, 1, True),
-                (80, 3, True),
             )
         ),
         Case(16, n_edges=800, n_nodes=3, dtype=torch.bfloat16),
         *(  # slow: so much is interpreted
-            pytest.param(Case(wide, n_edges=200, dtype=torch.bfloat16), marks=pytest.mark.slow)
-            for wide in (64, 128)
+            pytest.param(case, marks=pytest.mark.slow)
+            for case in (
+                *(Case(wide, n_edges=200, dtype=torch.bfloat16) for wide in (64, 128)),
+                Case(80, n_edges=400, layers=3, dtype=torch.bfloat16),
+            )
         ),
     ],
     ids=str,
@@ -114,7 +117,7 @@ def test_bfloat16_is_at_most_twice_as_far_off_as_torch(case: Case) -> None:
     assert all(error <= 2 * plain[name] for name, error in found.items()), (found, plain)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_blocks_of_a_store_are_added_up(dtype: torch.dtype) -> None:
     inputs = make(Case(n_edges=100, dtype=dtype))
     whole, in_blocks = computed(inputs), computed(inputs, blocks=3)
@@ -130,7 +133,7 @@ def test_the_same_bits_twice(dtype: torch.dtype) -> None:
     assert all(torch.equal(values, other.found[name]) for name, values in one.found.items())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_choices_that_fix_no_order_change_no_bit(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:

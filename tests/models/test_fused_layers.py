@@ -112,7 +112,12 @@ def test_bfloat16_is_at_most_twice_as_far_off_as_plain_passes(
         assert off <= 2 * of_plain, name
 
 
-@pytest.mark.parametrize("options", EACH, ids=str)
+# Slow but for one: float32 has every option above, and another takes another 10 to 30 s.
+@pytest.mark.parametrize(
+    "options",
+    [EACH[0], *(pytest.param(options, marks=pytest.mark.slow) for options in EACH[1:])],
+    ids=str,
+)
 def test_bfloat16_is_so_with_every_option(
     in_bf16: Callable[..., tuple[Results, Results, Results]], options: dict[str, Any]
 ) -> None:
@@ -151,6 +156,7 @@ def test_sectors_with_halo_have_the_whole_graphs_logits_and_gradients(
     assert "backward" in fused_everywhere
 
 
+@pytest.mark.slow
 def test_sectors_in_bfloat16_are_at_most_twice_as_far_off_as_the_whole_graph() -> None:
     graph, whole = make_graph(40, 300), make_model(hidden=20).double()
     wanted = results_of(whole, whole(*graph, len(graph[0]), no_exchange))
@@ -190,7 +196,16 @@ def test_scoring_alone_gives_what_training_gives(precision: str) -> None:
     assert torch.equal(scored, model(*inputs, len(x), no_exchange))
 
 
-@pytest.mark.parametrize(("options", "n_edges"), COUNTED, ids=str)
+@pytest.mark.parametrize(
+    ("options", "n_edges"),
+    [
+        pytest.param(options, n, marks=pytest.mark.slow)
+        if n > 20 or options.get("hidden") == 80
+        else (options, n)
+        for options, n in COUNTED
+    ],
+    ids=str,
+)
 def test_a_layer_starts_four_operations_per_pass_over_its_edges_whatever_their_number(
     options: dict[str, Any], n_edges: int
 ) -> None:

@@ -121,6 +121,7 @@ with contextlib.redirect_stdout(sys.stderr):
 """
 
 
+@pytest.mark.slow
 def test_threads_of_a_training_share_a_heap(tmp_path: Path) -> None:
     """But for ShaDow's, whose samplers would wait for each other."""
     made = ["bigtrk simulate events --events 3 --particles 60", "bigtrk build events graphs"]
@@ -159,7 +160,7 @@ print(*beside, torch.get_num_threads(), sep="")
 """
 
 
-@pytest.mark.parametrize("method", ["none", "shadow"])
+@pytest.mark.parametrize("method", [pytest.param("none", marks=pytest.mark.slow), "shadow"])
 def test_what_is_read_beside_a_training_is_read_on_one_core(tmp_path: Path, method: str) -> None:
     made = ["bigtrk simulate events --events 3 --particles 60", "bigtrk build events graphs"]
     run_in_one(made, tmp_path)

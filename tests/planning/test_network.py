@@ -95,7 +95,10 @@ def calibrate_on(hosts: str, late_rank: int, rank: int, port: int, path: Path) -
         cli.main()
 
 
-@pytest.mark.parametrize(("hosts", "late_rank"), [("ab", 0), ("aab", 0), ("aabb", 1)])
+@pytest.mark.parametrize(
+    ("hosts", "late_rank"),
+    [("aab", 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("ab", 0), ("aabb", 1)))],
+)
 def test_a_calibration_on_several_hosts_stores_the_links_between_them(
     tmp_path: Path, hosts: str, late_rank: int
 ) -> None:

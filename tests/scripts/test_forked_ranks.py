@@ -33,7 +33,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [*SMALL, f"data.train=[{folder}]", "training.events_per_step=3"]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2, 3])
 def test_they_train_as_by_torchrun(
     forks: ForkedRanks, settings: list[str], tmp_path: Path, ranks: int
 ) -> None:
