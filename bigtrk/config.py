@@ -124,6 +124,8 @@ def _complaint(
 ) -> str:
     key = one_line(_key_of(kind, error["loc"]))
     given = [override for override in overrides if overlap(key, override.partition("=")[0])]
+    if not key:  # a check of several sections, which names what does not go together
+        given = [one for one in overrides if one.partition("=")[0] in str(error["msg"])]
     where = f"override {given[-1]!r}" if given else source
     if error["type"] == "extra_forbidden":
         return f"{where}: unknown key {key!r}{nearest(key, _keys(kind))}"

@@ -60,6 +60,12 @@ def test_what_is_wrong_is_named(override: str, hint: str) -> None:
     assert str(DEFAULT) not in str(caught.value), "the file is not to blame"
 
 
+def test_settings_of_two_sections_that_do_not_go_together_are_named() -> None:
+    overrides = ["training.spill=/tmp", "sampling.method=shadow", "run.folder=runs"]
+    with pytest.raises(InputError, match=r"^override 'sampling\.method=shadow': .*training\.spill"):
+        load_settings(Configuration, DEFAULT, overrides)
+
+
 @pytest.mark.parametrize(
     ("name", "override", "complaint"),
     [

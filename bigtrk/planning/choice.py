@@ -69,6 +69,7 @@ def make_choice(question: Question, given: Given, try_out: TryOut | None = None)
     return {
         "machine": question.machine.name,
         "calibrated": question.machine.calibrated,
+        "repeated": question.machine.repeated,
         "model": question.configuration.model.model_dump(mode="json"),
         "events": {
             "number": len(question.sizes),

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from bigtrk.console import say
+from bigtrk.planning.tables import unsteady
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
 
@@ -31,6 +32,7 @@ def _facts(answer: Row) -> dict[str, str]:
     largest, chosen = answer["events"]["largest"], answer["choice"]
     return {
         "machine": answer["machine"] if answer["calibrated"] else f"{answer['machine']}, assumed",
+        **unsteady(answer),
         "model": figures.settings(answer["model"]),
         "events": f"{answer['events']['number']}, the largest with "
         f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",

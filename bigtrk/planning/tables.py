@@ -83,7 +83,7 @@ def show_constants(constants: Row, path: str, console: Console) -> None:
             for kind, found in errors.items()
         ),
         "written to": path,
-        **_unsteady(constants),
+        **unsteady(constants),
     }
     show_header("Calibration", facts, at_width(console))
 
@@ -108,7 +108,7 @@ def _facts(plan: Row) -> dict[str, str]:
     return {
         "machine": plan["machine"]["name"],
         **({} if plan["calibrated"] else {"not calibrated": _doubt(plan["machine"])}),
-        **_unsteady(plan["machine"]),
+        **unsteady(plan["machine"]),
         "model": figures.settings(plan["model"]),
         **({"measured": MEASURED} if plan["measured"] else {}),
         "engine": plan["engine"],
@@ -133,7 +133,7 @@ def _sampling(sampling: Row | None) -> dict[str, str]:
     return {"sampling": f"{sampling['method']}; of one rank, which keeps {kept} for it, too"}
 
 
-def _unsteady(machine: Row) -> dict[str, str]:
+def unsteady(machine: Row) -> dict[str, str]:
     """Says that the same steps took other times when they were measured again, if they did."""
     if machine["repeated"] <= STEADY:
         return {}

@@ -192,18 +192,20 @@ def test_the_command_prints_tables(
     assert "bigtrk plan --calibrate" in out
 
 
+@pytest.mark.parametrize("options", [[], ["--choose", "--ranks", "2", "--memory", "4"]], ids=len)
 @pytest.mark.parametrize("repeated", [0.1, 0.37])
 def test_the_command_says_where_a_host_was_not_steady(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     repeated: float,
+    options: list[str],
 ) -> None:
     measured = tmp_path / "calibration.json"
     fitted = {**CPU.model_dump(mode="json"), "repeated": repeated, "fit": {"n": 3}}
     measured.write_text(json.dumps(fitted))
     command = ["bigtrk", "plan", "--nodes", "1000", "--edges", "9000", "--machine", str(measured)]
-    out = " ".join(run_here(command, monkeypatch, capsys)[1].split())
+    out = " ".join(run_here([*command, *options], monkeypatch, capsys)[1].split())
     assert ("one in ten steps took 37% more or less time" in out) is (repeated == 0.37)
     assert ("not steady" in out) is (repeated == 0.37)
 

@@ -1,7 +1,8 @@
 """The fastest of the candidates that fit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from bigtrk.errors import InputError
 from bigtrk.training.automatic.candidates import IN_MEMORY, Candidate, candidates
@@ -67,7 +68,7 @@ def _needed(found: Sequence[Prediction]) -> list[Prediction]:
 def _too_little(task: Task, considered: list[Prediction]) -> str:
     least, limit = min(considered, key=lambda one: one.memory), task.limit
     setting = setting_away(task.configuration, task.machine.shared)
-    away = f"set {setting}, " if setting else ""
+    away = f"set {setting}, " if setting and _may_help(task) else ""
     filled = f", of which {limit.share:.0%} may be filled" if limit.share < 1 else ""
     return (
         f"no settings that may be chosen fit all events in the {limit.memory / GIB:.2f} GiB of a "
@@ -75,6 +76,21 @@ def _too_little(task: Task, considered: list[Prediction]) -> str:
         f"{said(least)}: {away}give as much, add ranks, cut the events in more sectors or lower "
         f"model.hidden"
     )
+
+
+def _may_help(task: Task) -> bool:
+    """Says whether anything may fit with edges away from a rank's memory: on a CPU in files; of a
+    GPU's host, the memory is not known.
+    """
+    if not task.machine.shared:
+        return True
+    training = task.configuration.training.model_copy(update={"spill": Path("FOLDER")})
+    configuration = task.configuration.model_copy(update={"training": training})
+    try:
+        choose(replace(task, configuration=configuration))
+    except InputError:
+        return False
+    return True
 
 
 def said(prediction: Prediction) -> str:

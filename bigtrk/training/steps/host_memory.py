@@ -9,8 +9,7 @@ from bigtrk.parallel.host import FILLED
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import GIB
-from bigtrk.training.steps.spill import LaidEvents
+from bigtrk.training.steps.spill import LaidEvents, gib
 
 
 def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidEvents) -> None:
@@ -29,7 +28,7 @@ def check_host_memory(configuration: Configuration, ranks: Ranks, trained: LaidE
     together(lambda: check_room(needed, FILLED * memory_bytes()))
     if ranks.is_first:
         most = max(most for _, most in needed.values())
-        say(f"up to {most / GIB:.1f} GiB of edges go to the memory of a host")
+        say(f"up to {gib(most)} GiB of edges go to the memory of a host")
 
 
 def edges_on_host(
@@ -56,7 +55,7 @@ def check_room(needed: dict[str, tuple[float, float]], room: float) -> None:
     least, event = max((least, event) for event, (least, _) in needed.items())
     if least > room:
         raise InputError(
-            f"model.recompute=offload: the edges of {event} need {least / GIB:.1f} GiB of the "
-            f"host's memory at least, and may fill {room / GIB:.1f} GiB; cut events in more "
+            f"model.recompute=offload: the edges of {event} need {gib(least)} GiB of the "
+            f"host's memory at least, and may fill {gib(room)} GiB; cut events in more "
             f"sectors, start fewer ranks on a host, or set model.precision=bf16"
         )

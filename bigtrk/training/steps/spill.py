@@ -201,23 +201,22 @@ def open_spill(
     wanted, free = largest.spilled(room) * ranks.local_size, free_bytes(folder.path)
     if wanted > free:
         raise InputError(
-            f"{folder}: has {_gib(free)} GiB free, and the edges of {largest.event} need "
-            f"{_gib(wanted)} GiB there for {ranks.local_size} rank(s); free some, name a larger "
+            f"{folder}: has {gib(free)} GiB free, and the edges of {largest.event} need "
+            f"{gib(wanted)} GiB there for {ranks.local_size} rank(s); free some, name a larger "
             f"disk, or use more hosts"
         )
     if ranks.is_first and wanted:
         # On stderr, since the output of a command that scores may be JSON.
         complain(
-            f"up to {_gib(wanted)} GiB of edges go to {folder.path}, which has "
-            f"{_gib(free)} GiB free"
+            f"up to {gib(wanted)} GiB of edges go to {folder.path}, which has {gib(free)} GiB free"
         )
     return FileStore(folder.path, room, folder.option)
 
 
-def _gib(n_bytes: float) -> str:
+def gib(n_bytes: float) -> str:
     """Writes bytes in GiB, little ones with as many decimals as tell them from none."""
-    gib = n_bytes / GIB
-    return f"{gib:.1f}" if gib >= 0.1 or gib < 0.001 else f"{gib:.3f}"
+    size = n_bytes / GIB
+    return f"{size:.1f}" if size >= 0.1 or size < 0.001 else f"{size:.3f}"
 
 
 def _check_device(option: str, ranks: Ranks) -> None:

@@ -254,6 +254,11 @@ def test_files_are_chosen_where_memory_alone_does_not_do(tmp_path: Path) -> None
     assert spilled.memory <= too_little * GIB
 
 
+def test_files_are_no_remedy_where_a_process_alone_is_too_large() -> None:
+    with pytest.raises(InputError, match=r"in up to \d+ sectors.*: give as much, add ranks"):
+        choose(task(0.2, world=1))
+
+
 def test_files_are_no_candidate_where_the_same_layout_fits_in_memory(tmp_path: Path) -> None:
     spilling = {"training": {"spill": str(tmp_path)}}
     found = choose(task(100.0, world=1, **spilling)).considered
