@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from reprlib import Repr
@@ -119,14 +120,21 @@ def _apply(content: dict[str, Any], override: str) -> None:
     content[name] = value
 
 
+def _those_named(message: str, overrides: Sequence[str]) -> str:
+    """Names the overrides that do not go together by what is said of them, before the remedy."""
+    named = re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", re.split("; |: set ", message)[0])
+    given = [repr(one) for one in overrides if one.partition("=")[0] in named]
+    return f"override {' and '.join(given)}" if given else ""
+
+
 def _complaint(
     kind: type[BaseModel], error: dict[str, Any], source: str, overrides: Sequence[str]
 ) -> str:
     key = one_line(_key_of(kind, error["loc"]))
     given = [override for override in overrides if overlap(key, override.partition("=")[0])]
-    if not key:  # a check of several sections, which names what does not go together
-        given = [one for one in overrides if one.partition("=")[0] in str(error["msg"])]
     where = f"override {given[-1]!r}" if given else source
+    if not key:
+        where = _those_named(error["msg"], overrides) or source
     if error["type"] == "extra_forbidden":
         return f"{where}: unknown key {key!r}{nearest(key, _keys(kind))}"
     if error["type"] == "missing":

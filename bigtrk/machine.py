@@ -49,12 +49,20 @@ def accelerator() -> str:
 
 def cpu_model(cpuinfo: Path) -> str:
     """Returns the first "model name" of a /proc/cpuinfo, or the architecture (on ARM hosts)."""
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                return value.strip()
-    return platform.machine()
+    return _of_first_core(cpuinfo, "model name") or platform.machine()
+
+
+def cpu_vendor(cpuinfo: Path) -> str:
+    """Returns the first "vendor_id" of a /proc/cpuinfo, "" where it has none (on ARM hosts)."""
+    return _of_first_core(cpuinfo, "vendor_id") or ""
+
+
+def _of_first_core(cpuinfo: Path, name: str) -> str | None:
+    for line in cpuinfo.read_text().splitlines() if cpuinfo.exists() else []:
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return None
 
 
 def memory_bytes() -> int:

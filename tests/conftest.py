@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from bigtrk.parallel.host import order_sums
 
-# As programs do: a library reads it at its first product.
+# As programs do, before their first product: MKL reads its setting then.
 order_sums()
 
 # A busy machine is no failure.

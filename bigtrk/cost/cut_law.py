@@ -59,9 +59,9 @@ class Exchange:
 def imbalance(edges: float, parts: int) -> float:
     """Estimates the largest / the mean number of edges that a part computes.
 
-    Each halving adds to it, and parts of a few hundred edges differ by single ones. Fitted to the
-    events of the laws above and to medians of 40 graphs of HEPTrkX and of simulated events of 5, 14
-    and 60 thousand edges, in up to 64 parts: off by 0.8 % in the median, by up to 7 %.
+    Each halving adds to it, and parts of a few hundred edges differ by single ones. Fitted by hand
+    to the events of the laws above and to medians of 40 graphs of HEPTrkX and of simulated events
+    of 5, 14 and 60 thousand edges, in up to 64 parts: off by 0.8 % in the median, by up to 7 %.
     """
     if parts == 1 or not edges:
         return 1.0

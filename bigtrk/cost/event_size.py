@@ -22,8 +22,8 @@ class SectorSize:
 @dataclass(frozen=True)
 class EventSize:
     """Nodes and edges of an event, the number of sectors it is stored in, and the quality of its
-    cut relative to what METIS's laws give (cut_law.py): cut edges, halo rows, and the edges that
-    the largest sector has more than the mean one.
+    cut relative to what METIS's laws give (cut_law.py): cut edges, halo rows, and the
+    largest sector's edges beyond the mean's.
     """
 
     nodes: float
@@ -38,8 +38,8 @@ class EventSize:
         if parts == 1:
             return SectorSize(self.edges, self.nodes)
         largest = 1 + self.excess * (imbalance(self.edges, parts) - 1)
-        edges = self.edges * (1 + self._crossing(parts)) * largest / parts
-        # A sector cannot hold more than the event's other nodes.
+        # A sector cannot hold more than the event's edges and its other nodes.
+        edges = min(1.0, (1 + self._crossing(parts)) * largest / parts) * self.edges
         halo = min(self.halo * HALO(self.nodes, self.edges, parts) / parts, 1 - 1 / parts)
         return SectorSize(edges, self.nodes / parts, halo * self.nodes)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from bigtrk.machine import cpu_model, memory_bytes
+from bigtrk.machine import cpu_vendor, memory_bytes
 from bigtrk.parallel.ranks import Ranks
 from bigtrk.process.heap import ARENAS, MMAP, TRIM, tune_heap
 
@@ -34,21 +34,21 @@ def order_sums() -> None:
 
     Settings in the user's environment win.
     """
-    for name, value in settings_of_order(cpu_model(Path("/proc/cpuinfo"))).items():
+    for name, value in settings_of_order(cpu_vendor(Path("/proc/cpuinfo"))).items():
         os.environ.setdefault(name, value)
 
 
-def settings_of_order(cpu: str) -> dict[str, str]:
-    """Returns the environment in which a library's products of float32 have the same bits twice.
+def settings_of_order(vendor: str) -> dict[str, str]:
+    """Returns the environment in which cuBLAS's and MKL's products have the same bits twice.
 
     cuBLAS promises them with a workspace of this kind, of 32 MiB, which torch asks for in its
-    deterministic mode. MKL promises them on any number of threads in its strict mode, which is one
-    of Intel's CPUs; gradients of weights differed between 1 and 2 threads on a Xeon without it.
-    There steps took 0.95 to 1.01 times as long with it in the median of three runs, and 1.03 to
+    deterministic mode. MKL promises them for float32 on any number of threads in its strict mode,
+    which it has on Intel's CPUs only. Without it gradients of weights on 1 and 2 threads of a Xeon
+    differed. With it steps took 0.95 to 1.01 times as long in the median of three runs, and 1.03 to
     1.04 times without a C compiler (100,000 edges, hidden 16 and 64).
     """
     settings = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    return settings | ({"MKL_CBWR": "AUTO,STRICT"} if "Intel" in cpu else {})
+    return settings | ({"MKL_CBWR": "AUTO,STRICT"} if vendor == "GenuineIntel" else {})
 
 
 def cores_of_rank(

@@ -133,13 +133,15 @@ def _sampling(sampling: Row | None) -> dict[str, str]:
     return {"sampling": f"{sampling['method']}; of one rank, which keeps {kept} for it, too"}
 
 
-def unsteady(machine: Row) -> dict[str, str]:
-    """Says that the same steps took other times when they were measured again, if they did."""
-    if machine["repeated"] <= STEADY:
+def unsteady(measured: Row) -> dict[str, str]:
+    """Says that the same steps took other times when they were measured again, if they did: by what
+    fraction is `repeated`, of a machine or of an answer.
+    """
+    if measured["repeated"] <= STEADY:
         return {}
     advice = "end what else runs there, and calibrate again; a host shared with others may stay so"
     return {
-        "not steady": f"one in ten steps took {machine['repeated']:.0%} more or less time when "
+        "not steady": f"one in ten steps took {measured['repeated']:.0%} more or less time when "
         f"measured again, and seconds cannot be predicted better: {advice}"
     }
 

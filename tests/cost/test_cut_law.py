@@ -10,6 +10,7 @@ import pytest
 from bigtrk.cost.cut_law import (
     CUT,
     HALO,
+    MOST_EXCESS,
     Exchange,
     crossing_share,
     exchange_of_sector,
@@ -63,6 +64,10 @@ def test_parts_of_a_few_edges_are_uneven() -> None:
     """A graph of HEPTrkX in 64 parts: 1.16 times the mean, the median of 40."""
     assert 1.05 < imbalance(9205, 64) < 1.16
     assert imbalance(0, 64) == imbalance(9205, 1) == 1
+
+
+def test_a_sector_holds_no_more_edges_than_its_event() -> None:
+    assert EventSize(8, 10, 2, excess=MOST_EXCESS).sector(2).edges == 10
 
 
 def test_sectors_that_merge_are_more_even() -> None:

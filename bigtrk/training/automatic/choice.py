@@ -68,7 +68,7 @@ def _needed(found: Sequence[Prediction]) -> list[Prediction]:
 def _too_little(task: Task, considered: list[Prediction]) -> str:
     least, limit = min(considered, key=lambda one: one.memory), task.limit
     setting = setting_away(task.configuration, task.machine.shared)
-    away = f"set {setting}, " if setting and _may_help(task) else ""
+    away = f"set {setting}, " if setting and _files_may_help(task) else ""
     filled = f", of which {limit.share:.0%} may be filled" if limit.share < 1 else ""
     return (
         f"no settings that may be chosen fit all events in the {limit.memory / GIB:.2f} GiB of a "
@@ -78,7 +78,7 @@ def _too_little(task: Task, considered: list[Prediction]) -> str:
     )
 
 
-def _may_help(task: Task) -> bool:
+def _files_may_help(task: Task) -> bool:
     """Says whether anything may fit with edges away from a rank's memory: on a CPU in files; of a
     GPU's host, the memory is not known.
     """
@@ -88,7 +88,7 @@ def _may_help(task: Task) -> bool:
     configuration = task.configuration.model_copy(update={"training": training})
     try:
         choose(replace(task, configuration=configuration))
-    except InputError:
+    except InputError:  # nothing fits, or files do not go together with what is configured
         return False
     return True
 

@@ -45,12 +45,13 @@ class Task:
             return [1]
         return [1 << i for i in range(_MOST_SECTORS.bit_length())]
 
-    def events(self, sectors: int) -> list[EventSize]:
-        """Lists some of the events, among them the largest ones, whole ones cut in `sectors`: as
-        unevenly as may be, since they are to fit once they are cut.
+    def events(self, sectors: int, excess: float = 1.0) -> list[EventSize]:
+        """Lists some of the events, among them the largest ones, whole ones cut in `sectors`.
+
+        excess: that of the largest sector's edges beyond the mean's, over the usual one.
         """
         return [
-            replace(size, stored=sectors, excess=MOST_EXCESS) if size.stored == 1 else size
+            replace(size, stored=sectors, excess=excess) if size.stored == 1 else size
             for size in _representative(self.sizes)
         ]
 
@@ -93,8 +94,10 @@ def predict(task: Task, candidate: Candidate, sectors: int) -> Prediction:
     cost = make_cost(
         configuration, task.world, task.ranks_per_node, task.machine, events=len(task.sizes)
     )
-    cuts, sizes = FittingCuts(configuration, cost, task.limit.budget), task.events(sectors)
-    fitting = [cuts.fitting(size) for size in sizes]
+    cuts = FittingCuts(configuration, cost, task.limit.budget)
+    # What is not cut yet takes as long as it usually does, and has to fit in nine of ten cuts.
+    usual, sizes = task.events(sectors), task.events(sectors, MOST_EXCESS)
+    fitting = [cuts.fitting(*both) for both in zip(sizes, usual, strict=True)]
     if not all(fitting):
         memory, cut = max(cuts.least(size) for size in sizes)
         return Prediction(candidate, sectors, memory, None, cut)

@@ -111,16 +111,18 @@ class FittingCuts:
         """Says whether sectors are trained without each other."""
         return self.configuration.data.sectors == "naive"
 
-    def fitting(self, size: EventSize) -> dict[Cut, float]:
+    def fitting(self, size: EventSize, usual: EventSize | None = None) -> dict[Cut, float]:
         """Returns the predicted seconds of the cuts that fit, the first kind of which any does;
         those with edges in files come last.
+
+        usual: the size that takes these seconds, where another has to fit.
         """
         ways = [self.cost, self.spilling] if self.spilling else [self.cost]
         for cost in ways:
             for cuts in self.cuts(size.stored):
                 fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
                 if fits:
-                    return {cut: cost.seconds(size, *cut) for cut in fits}
+                    return {cut: cost.seconds(usual or size, *cut) for cut in fits}
         return {}
 
     @property

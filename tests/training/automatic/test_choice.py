@@ -19,7 +19,7 @@ from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
 
 EVENT = EventSize(20_000, 400_000)
-UNEVEN = replace(EVENT, excess=MOST_EXCESS)  # as it is taken to be cut
+UNEVEN = replace(EVENT, excess=MOST_EXCESS)  # its cuts have to fit so
 WORLD = 4
 STAY = ("training.routing", "stored")
 STORED = [1 << i for i in range(9)]  # the numbers of sectors that whole events may be cut in
@@ -46,7 +46,7 @@ def every_prediction(asked: Task) -> Found:
             cost = make_cost(configuration, asked.world, asked.world, CPU, events=len(asked.sizes))
             of_cuts = found.setdefault((recompute, precision), {})
             for cut in {cut for stored in STORED for cut in all_cuts(stored, asked.world)}:
-                seconds = cost.seconds(UNEVEN, *cut) + cost.step_seconds()
+                seconds = cost.seconds(EVENT, *cut) + cost.step_seconds()
                 of_cuts[cut] = cost.memory(UNEVEN, *cut).total, seconds
     return found
 
