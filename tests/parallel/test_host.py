@@ -78,13 +78,13 @@ ORDER = """
 import os
 print(os.environ["CUBLAS_WORKSPACE_CONFIG"].split(":")[1])
 """
-# Whether a program asks for it.
+# Whether a program asks MKL for its strict mode.
 STRICT = """
 import os
 print(int(os.environ["MKL_CBWR"].endswith("STRICT")))
 """
 
-# Gradients of a weight on one to three threads: how many differ.
+# How many different gradients of a weight one to three threads give.
 SUMS = """
 rows, made = torch.rand(5000, 16), torch.rand(5000, 16)
 found = set()
@@ -210,7 +210,7 @@ groups._joined = lambda *_: nullcontext()
 
 @pytest.mark.parametrize(("device", "cores"), [("", 31333), (ON_GPU, 33333)], ids=["cpu", "gpu"])
 def test_threads_beside_a_computation_leave_it_its_cores(device: str, cores: int) -> None:
-    """What a CPU reads and samples for a GPU has all of them."""
+    """Reading and sampling for a GPU have all of the cores."""
     assert told(device + BESIDE, "train", OMP_NUM_THREADS="3") == cores
 
 
