@@ -5,16 +5,17 @@
 
 Events of about 1, 3, 10 and 40 M edges are simulated in the Open Data Detector, their graphs built
 by the same windows, cut in eight sectors by METIS, read as a training reads them, and evaluated
-with a small model. Every stage is a process of its own. Times per edge (of stages that see no
-edges, per hit) are compared with those of the smallest event, all less the time that the stage
-takes for an event of a hundred particles, so that the start of a program flatters no size. The
+with a small model. Every stage is a process of its own, which first goes through the stage twice
+with an event of a hundred particles: once to start, and once for what even the least event takes.
+An event's seconds are those beyond the latter, so that the start of a program flatters no size, and
+they are compared per edge (of stages that see no edges, per hit) with those of the smallest. The
 last line is one JSON object: hits and edges of the largest event, the largest memory of any
 process, the worst ratio of times per edge, and that of each stage. The exit status is 1 if a
 process took more than 16 GiB, or a ratio is above 1.2.
 
 All sizes take turns, three times over, and medians count: one event measured once, in a minute in
-which the host was slow, decided the ratio of a stage before. The smallest event and that of the
-start run three times in each turn: every ratio stands on their difference, half a second for METIS.
+which the host was slow, decided the ratio of a stage before. The smallest event runs three times in
+each turn, as every ratio stands on it.
 """
 
 import argparse
@@ -35,13 +36,14 @@ from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from scripts.bench.bench_reconstruct import peak_memory
+from scripts.large_events.record_process import run_here
 from scripts.physics.large_event import GIB, measured
 from scripts.results import Results, add_options
 
 # Edges grow with the square of the particles: the windows stay as they are.
 SIZES = {"1M": 13_900, "3M": 24_200, "10M": 44_400, "40M": 93_000}
 QUICK = {"small": 500, "larger": 1000}
-START = 100  # particles of the event whose times are those of a program's start
+LEAST = 100  # particles of the event that each process starts with
 SAMPLE = ["--events", "8", "--particles", "1000", "--seed", "1"]
 # Windows learnt from the sample for particles above it leave 44 edges per hit of the largest event.
 PT_MIN = 1.6  # GeV
@@ -118,32 +120,46 @@ def stages_of(work: Path, folder: Path, particles: int) -> list[Stage]:
     ]
 
 
-def took(stage: Stage, folder: Path) -> dict[str, float]:
-    """Runs a stage in a process of its own; returns the seconds and bytes that it took.
+def took(stage: Stage, least: Stage) -> dict[str, float]:
+    """Runs a stage in a process of its own, which starts with that of the `least` event; returns
+    the seconds beyond those of that event, those of starting, and the bytes.
 
     Raises:
         InputError: it failed.
     """
-    if stage.out:
-        shutil.rmtree(stage.out, ignore_errors=True)
-    try:
-        if stage.name not in READINGS:
-            [found] = measured(stage.name, stage.command, folder)
-            return found
-        say(f"$ {stage.name} {' '.join(stage.command)}", style="bold")
-        command = [sys.executable, __file__, "--reading", stage.name, *stage.command]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        printed: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return printed
-    except subprocess.CalledProcessError as error:
-        raise InputError(f"{stage.name} ended with status {error.returncode}") from None
-
-
-def read_here(name: str, folder: Path) -> dict[str, float]:
-    """Reads what `folder` holds; returns the seconds that it took, and the bytes of the process."""
+    say(f"$ {stage.name} {' '.join(stage.command)}", style="bold")
+    turn = json.dumps([[str(one.out or ""), *one.command] for one in (least, least, stage)])
+    command = [sys.executable, __file__, "--stage", stage.name, turn]
     start = time.perf_counter()
-    READINGS[name](folder)
-    return {"seconds": time.perf_counter() - start, "bytes": peak_memory()}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    passed = time.perf_counter() - start
+    if done.returncode:
+        raise InputError(f"{stage.name} ended with status {done.returncode}")
+    printed = json.loads(done.stdout.splitlines()[-1])
+    _, least_again, whole = printed["seconds"]
+    return {
+        "start": passed - least_again - whole,
+        "seconds": whole - least_again,
+        "bytes": printed["bytes"],
+    }
+
+
+def run_stage(name: str, turn: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Runs a stage of several events in this process; returns the seconds of each, and the bytes.
+
+    turn: of each event the folder that the stage makes anew (or "") and its command.
+    """
+    times = []
+    for out, *command in turn:
+        if out:
+            shutil.rmtree(out, ignore_errors=True)
+        start = time.perf_counter()
+        if name in READINGS:
+            READINGS[name](Path(command[0]))
+        else:
+            run_here(command)
+        times.append(time.perf_counter() - start)
+    return {"seconds": times, "bytes": peak_memory()}
 
 
 def measure(
@@ -153,20 +169,29 @@ def measure(
     `rounds` times over, those of `often` OFTEN times each time; returns a row for each.
     """
     runs: dict[str, Runs] = {name: {} for name in sizes}
+    least = stages_of(work, work / "least", LEAST)
     turn = [name for name in sizes for _ in range(OFTEN if name in often else 1)]
     for name in turn * rounds:
-        for stage in stages_of(work, work / name, sizes[name]):
-            runs[name].setdefault(stage.name, []).append(took(stage, work / name))
+        for stage, first in zip(stages_of(work, work / name, sizes[name]), least, strict=True):
+            runs[name].setdefault(stage.name, []).append(took(stage, first))
     return [row_of(work / name, particles, runs[name]) for name, particles in sizes.items()]
 
 
 def row_of(folder: Path, particles: int, runs: Runs) -> dict[str, Any]:
-    """Returns an event's size, and by stage its seconds, their median, and the most bytes."""
+    """Returns an event's size, and by stage its seconds, their median, that of starting, and the
+    most bytes.
+    """
     stages = {}
     for stage, found in runs.items():
         seconds = [one["seconds"] for one in found]
         held = max(one["bytes"] for one in found)
-        stages[stage] = {"seconds": median(seconds), "rounds": seconds, "bytes": held}
+        start = median(one["start"] for one in found)
+        stages[stage] = {
+            "seconds": median(seconds),
+            "rounds": seconds,
+            "start": start,
+            "bytes": held,
+        }
     [graph] = GraphFolder(folder / "graphs").manifest["events"].values()
     [sectors] = SectorFolder(folder / "sectors").manifest["events"].values()
     quality = {key: sectors["quality"][key] for key in ("metis_seconds", "cut_fraction")}
@@ -174,15 +199,12 @@ def row_of(folder: Path, particles: int, runs: Runs) -> dict[str, Any]:
     return {"size": folder.name, "particles": particles, **sizes, **quality, "stages": stages}
 
 
-def ratios(rows: Sequence[dict[str, Any]], start: dict[str, Any]) -> dict[str, float]:
-    """Returns by stage the worst time per edge, or per hit, over that of the first of `rows`, less
-    the time of the event `start`.
-    """
+def ratios(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Returns by stage the worst time per edge, or per hit, over that of the first of `rows`."""
 
     def rate(row: dict[str, Any], stage: str) -> float:
         size = row["hits" if stage in OF_HITS else "edges"]
-        seconds = row["stages"][stage]["seconds"] - start["stages"][stage]["seconds"]
-        return float(seconds / size)
+        return float(row["stages"][stage]["seconds"] / size)
 
     first, *larger = rows
     return {
@@ -191,9 +213,9 @@ def ratios(rows: Sequence[dict[str, Any]], start: dict[str, Any]) -> dict[str, f
     }
 
 
-def summary(rows: Sequence[dict[str, Any]], start: dict[str, Any]) -> dict[str, Any]:
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Makes the last line."""
-    by_stage = ratios(rows, start)
+    by_stage = ratios(rows)
     return {
         "hits": rows[-1]["hits"],
         "edges": rows[-1]["edges"],
@@ -215,22 +237,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--work", type=Path, help="a new folder to keep everything in")
     parser.add_argument("--sizes", default=",".join(SIZES), help="of these, two or more")
-    parser.add_argument("--reading", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--stage", nargs=2, metavar=("NAME", "TURN"), help=argparse.SUPPRESS)
     add_options(parser, quick="two events of a few thousand hits")
     arguments = parser.parse_args()
-    if arguments.reading:
-        name, folder = arguments.reading
-        print(json.dumps(read_here(name, Path(folder))))
+    if arguments.stage:
+        name, turn = arguments.stage
+        print(json.dumps(run_stage(name, json.loads(turn))))
         return
     results = Results("large_events", arguments)
     sizes = QUICK if arguments.quick else _chosen(arguments.sizes)
     with tempfile.TemporaryDirectory() as folder:
         work = (arguments.work or Path(folder)).resolve()
         prepare(work)
-        rounds, often = (1, ()) if arguments.quick else (ROUNDS, ("start", next(iter(sizes))))
-        start, *rows = measure(work, {"start": START, **sizes}, rounds, often)
-    found = summary(rows, start)
-    results.write(found, rows=rows, start=start)
+        rounds, often = (1, ()) if arguments.quick else (ROUNDS, [next(iter(sizes))])
+        rows = measure(work, sizes, rounds, often)
+    found = summary(rows)
+    results.write(found, rows=rows)
     worst = found["peak_gib"] > LIMIT or found["worst_ratio"] > LARGEST_RATIO
     raise SystemExit(int(worst and not arguments.quick))
 

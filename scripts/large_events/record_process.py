@@ -10,6 +10,7 @@ read from disks and wrote to them.
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from bigtrk import cli
@@ -24,14 +25,24 @@ def disk_bytes() -> int:
     return int(counts["read_bytes"]) + int(counts["write_bytes"])
 
 
-def main() -> None:
-    start = time.perf_counter()
-    record, sys.argv = Path(sys.argv[1]), ["bigtrk", *sys.argv[2:]]
+def run_here(command: Sequence[str]) -> None:
+    """Runs a command of `bigtrk` in this process.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    sys.argv = ["bigtrk", *command]
     try:
         cli.main()
     except SystemExit as end:
         if end.code:
             raise
+
+
+def main() -> None:
+    start = time.perf_counter()
+    record, command = Path(sys.argv[1]), sys.argv[2:]
+    run_here(command)
     took = {"seconds": time.perf_counter() - start, "bytes": peak_memory(), "moved": disk_bytes()}
     write_json(record / f"{os.environ.get('RANK', '0')}.json", took)
 

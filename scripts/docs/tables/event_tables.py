@@ -1,5 +1,6 @@
 """Tables of events: how like a real one simulated ones are, and what is exchanged of them."""
 
+from statistics import median
 from typing import Any
 
 from scripts.docs.table import Table, percent
@@ -57,18 +58,23 @@ def interop(found: Any) -> Table:
 
 
 def large_events(found: Any) -> Table:
-    """Lists the seconds and the memory of each stage of large events, and the worst ratio of times
-    per edge.
+    """Lists the seconds that each stage takes to start and with large events, its memory, and the
+    worst ratio of times per edge.
     """
     rows, ratios = found["rows"], found["summary"]["ratios"]
     stages = [
-        [stage, *(_took(row["stages"][stage]) for row in rows), f"{ratios[stage]:.2f}"]
+        [
+            stage,
+            f"{median(row['stages'][stage]['start'] for row in rows):.1f} s",
+            *(_took(row["stages"][stage]) for row in rows),
+            f"{ratios[stage]:.2f}",
+        ]
         for stage in ratios
     ]
-    metis = ["of it METIS", *(f"{row['metis_seconds']:.1f} s" for row in rows), ""]
+    metis = ["of it METIS", "", *(f"{row['metis_seconds']:.1f} s" for row in rows), ""]
     after = [row[0] for row in stages].index("partition") + 1
-    hits = ["hits", *(f"{row['hits']:,}" for row in rows), ""]
-    columns = ("", *(f"{row['edges'] / 1e6:.1f} M edges" for row in rows), "ratio")
+    hits = ["hits", "", *(f"{row['hits']:,}" for row in rows), ""]
+    columns = ("", "start", *(f"{row['edges'] / 1e6:.1f} M edges" for row in rows), "ratio")
     return Table(columns, [hits, *stages[:after], metis, *stages[after:]])
 
 
