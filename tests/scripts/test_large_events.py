@@ -104,8 +104,7 @@ def test_a_stage_is_timed_beyond_the_least_event_and_the_start(
     monkeypatch.setitem(large_events.READINGS, "build", read)
 
     def run(command: list[str], **_: Any) -> SimpleNamespace:
-        *_, name, turn = command
-        printed = json.dumps(large_events.run_stage(name, json.loads(turn)))
+        printed = json.dumps(large_events.run_stage(command[-2], json.loads(command[-1])))
         return SimpleNamespace(returncode=0, stdout=f"reading\n{printed}\n")
 
     monkeypatch.setattr(subprocess, "run", run)
