@@ -48,7 +48,8 @@ class Footprint:
     tensors that are made. operations [4]: their number, counted in whole chunks; chunk: rows of
     one, None where a layer is computed at once.
     shapes: number of different shapes of bfloat16 products. exchanged: bytes of a row in each halo
-    exchange of the forward pass. called: the weights of each layer, as the forward pass calls them.
+    exchange of the forward pass. called: the weights of each layer, as the forward pass calls them;
+    tensors: how many tensors these are in all.
     width: that of nodes and edges between layers. measured: the passes were of real tensors, since
     the model reads data that meta tensors do not have. layered: the model takes several sectors at
     once.
@@ -68,6 +69,7 @@ class Footprint:
     shapes: int
     exchanged: tuple[int, ...]
     called: tuple[int, ...]
+    tensors: int
     width: int
     weights: Weights
     measured: bool
@@ -170,6 +172,7 @@ def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
         shapes=max(len(count.work.shapes) for count in passes),
         exchanged=passes[0].exchanged,
         called=passes[0].called,
+        tensors=passes[0].tensors,
         width=config.hidden or _most_outputs(model),
         weights=Weights(
             total=_numel(model),
@@ -190,6 +193,7 @@ class _Pass:
     work: Counted
     exchanged: tuple[int, ...]
     called: tuple[int, ...]
+    tensors: int
 
 
 def _run(
@@ -226,18 +230,21 @@ def _run(
         work=counter.work,
         exchanged=tuple(exchange.row_bytes),
         called=tuple(calls.weights),
+        tensors=calls.tensors,
     )
 
 
 class _Calls:
-    """Lists the weights of a model's layers as they are called while a block runs. A layer is what
-    engines gather at once; what remains is the first, since it is gathered with the model.
+    """Lists the weights of a model's layers as they are called while a block runs, and counts their
+    tensors. A layer is what engines gather at once; what remains is the first, since it is gathered
+    with the model.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._units = list(units(model))
         own = _numel(model) - sum(map(_numel, self._units))
         self.weights = [own] if own else []
+        self.tensors = _n_tensors(model) - sum(map(_n_tensors, self._units))
 
     def __enter__(self) -> "_Calls":
         self._hooks = [unit.register_forward_pre_hook(self._called) for unit in self._units]
@@ -245,6 +252,7 @@ class _Calls:
 
     def _called(self, unit: nn.Module, _: Any) -> None:
         self.weights.append(_numel(unit))
+        self.tensors += _n_tensors(unit)
 
     def __exit__(self, *_: object) -> None:
         for hook in self._hooks:
@@ -299,6 +307,10 @@ class _Halo:
 def _most_outputs(model: nn.Module) -> int:
     """Gives the most outputs of a weight, which stand for the width of a model that tells none."""
     return max(parameter.shape[0] for parameter in model.parameters())
+
+
+def _n_tensors(module: nn.Module) -> int:
+    return sum(1 for _ in module.parameters())
 
 
 def _numel(module: nn.Module) -> int:

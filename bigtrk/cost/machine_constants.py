@@ -147,9 +147,9 @@ CPU = MachineConstants(
             "steps": 2.1e-3,
         },
         engines={
-            "fsdp2": {"layers": 1.1e-3, "weights": 1.2e-9},
-            "zero1": {"layers": 2.3e-4, "weights": 1.1e-9},
-            "zero3": {"layers": 1.1e-3, "weights": 1.5e-9},
+            "fsdp2": {"tensors": 2.1e-4, "weights": 0.8e-9, "passes": 1.2e-3},
+            "zero1": {"tensors": 0.0, "weights": 1.1e-9, "passes": 1.7e-3},
+            "zero3": {"tensors": 1.4e-4, "weights": 1.2e-9, "passes": 3.2e-3},
         },
     ),
     together=Rates(
@@ -164,9 +164,9 @@ CPU = MachineConstants(
             "steps": 6.7e-3,
         },
         engines={
-            "fsdp2": {"layers": 4.2e-3, "weights": 3.0e-9},
-            "zero1": {"layers": 2.3e-4, "weights": 1.7e-9},
-            "zero3": {"layers": 5.1e-4, "weights": 2.0e-9},
+            "fsdp2": {"tensors": 8.6e-4, "weights": 1.9e-9, "passes": 0.0},
+            "zero1": {"tensors": 0.0, "weights": 1.3e-9, "passes": 3.5e-3},
+            "zero3": {"tensors": 0.0, "weights": 1.6e-9, "passes": 5.7e-3},
         },
     ),
     crowding=1.11,

@@ -27,8 +27,7 @@ from bigtrk.parallel.host import LARGE
 # activations (hidden 512 on 1 to 4 ranks).
 _CHECKPOINT_WORDS = 3 * 3
 # A batch beside its features: edge ids and ends, three loss columns, flags; ids of nodes.
-_EDGE_BYTES, _NODE_BYTES = 8 + 16 + 12 + 2, 8 + 8 + 8 + 4
-_EDGE_BYTES_ON_DEVICE = 16 + 8
+_EDGE_BYTES, _EDGE_BYTES_ON_DEVICE, _NODE_BYTES = 8 + 16 + 12 + 2, 16 + 8, 8 + 8 + 8 + 4
 # What merging stored sectors takes of an edge beside the sectors and what they become: rows, ends,
 # their owners and orders, and joined features.
 _MERGED_EDGE_BYTES = 100
@@ -65,13 +64,13 @@ class Memory:
 class CostModel:
     """Predicts memory and time for one model, engine, world and machine.
 
-    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares: the
-    number of shares that the cores of a CPU host are split into, one for a rank, if more than it
-    has ranks. events_per_step: a rank holds all of its own at once, and if it `reads_ahead`, since
-    an epoch has several steps, the next step's. spills_beyond: bytes of a rank's memory that edges
-    between layers fill before they, and their inputs, go to files; None where they never do.
-    in_a_row: the ranks of a host follow each other, so that sectors near each other share it.
-    averages: an average of the weights is kept, which all ranks hold together.
+    n_node_features, n_edge_features: F and G. ranks_per_node: ranks that share a host. shares:
+    those that the cores of a CPU host are split into, one for a rank, if more than ranks.
+    events_per_step: a rank holds all of its own at once, and if it `reads_ahead`, since an epoch
+    has several steps, the next step's. spills_beyond: bytes of a rank's memory that edges between
+    layers fill before they, and their inputs, go to files; None where they never do. in_a_row: the
+    ranks of a host follow each other, so that sectors near each other share it. averages: an
+    average of the weights is kept, which all ranks hold together.
     """
 
     model: ModelConfig
@@ -299,8 +298,8 @@ class CostModel:
         def time_of(rates: Rates) -> float:
             return rates.of(amounts) + rates.of_engine(self.sharding.kind, own)
 
-        own_seconds = self.machine.seconds(self._sharers, time_of)
-        return self.reduction_seconds(micro_steps, passes) + own_seconds
+        computed = self.machine.seconds(self._sharers, time_of)
+        return computed + self.reduction_seconds(micro_steps, passes)
 
     def step_amounts(self) -> Amounts:
         """Counts the work that a step adds to its events."""
@@ -309,7 +308,8 @@ class CostModel:
     def engine_amounts(self, passes: int = 1) -> EngineAmounts:
         """Counts what an engine handles in a step beyond DDP, layers it gathers in each pass."""
         count, times = self.footprint(cut=False), passes if self.sharding.lockstep else 1
-        return {"layers": times * len(count.called), "weights": times * BYTES * count.weights.total}
+        numbers, n_bytes = times * count.tensors, times * BYTES * count.weights.total
+        return {"tensors": numbers, "weights": n_bytes, "passes": times}
 
     def reduction_seconds(self, micro_steps: int = 1, passes: int = 1) -> float:
         """Returns the seconds of a step's reductions and of gathering sharded state: in so many

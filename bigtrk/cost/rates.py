@@ -26,12 +26,12 @@ Amounts = dict[Amount, float]
 KINDS: tuple[Amount, ...] = (
     "fp32", "bf16", "products", "traffic", "fresh", "operations", "batch", "weights", "steps"
 )  # fmt: skip
-# Engines that take longer for a step than DDP, however small it is: by so much for each
-# call of a layer, and for each byte of weights.
+# Engines that take longer for a step than DDP, however small it is: by so much for each tensor of
+# weights as often as its layer is called, for each byte of weights, and for each pass.
 EngineKind = Literal["fsdp2", "zero1", "zero3"]
-EngineAmount = Literal["layers", "weights"]
+EngineAmount = Literal["tensors", "weights", "passes"]
 EngineAmounts = dict[EngineAmount, float]
-ENGINE_AMOUNTS: tuple[EngineAmount, ...] = ("layers", "weights")
+ENGINE_AMOUNTS: tuple[EngineAmount, ...] = ("tensors", "weights", "passes")
 _Seconds = Annotated[float, Field(ge=0)]
 
 

@@ -254,8 +254,11 @@ def test_ranks_of_a_cpu_host_share_it() -> None:
 
 def test_engines_take_their_own_time_of_a_step() -> None:
     seconds = {"fsdp2": 3.0, "zero1": 1.0, "zero3": 2.0}
-    layers = cost().engine_amounts()["layers"]
-    engines = {name: {"layers": value / layers} for name, value in seconds.items()}
+    tensors = cost().engine_amounts()["tensors"]
+    engines = {
+        name: {"tensors": 0.75 * value / tensors, "passes": 0.25 * value}
+        for name, value in seconds.items()
+    }
     alone = CPU.alone.model_copy(update={"engines": engines})
     machine = CPU.model_copy(update={"alone": alone})
     more = {

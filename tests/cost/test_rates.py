@@ -8,8 +8,9 @@ from bigtrk.cost.event_size import SectorSize
 from bigtrk.cost.footprint import footprint
 from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
 from bigtrk.cost.model import CostModel
-from bigtrk.cost.rates import Correction, Rates
+from bigtrk.cost.rates import Correction, EngineAmounts, Rates
 from bigtrk.cost.sharding import Sharding
+from bigtrk.models.build import make_model
 from bigtrk.models.kernels import native
 from bigtrk.models.layers.workspace import CPU_BYTES
 from bigtrk.models.settings import (
@@ -122,13 +123,23 @@ def test_a_rank_for_which_others_wait_has_their_cores() -> None:
     assert machine.model_copy(update={"accelerator": "A100"}).slowdown(1, 4) == 1.0
 
 
-def test_an_engine_takes_so_much_for_each_layer_and_byte() -> None:
-    rates = Rates(seconds={}, engines={"zero3": {"layers": 2.0, "weights": 0.5}})
-    amounts = on(InteractionGNNConfig(hidden=32, layers=2)).engine_amounts()
-    deeper = on(InteractionGNNConfig(hidden=32, layers=5)).engine_amounts()
-    assert deeper["layers"] == amounts["layers"] + 3
-    assert rates.of_engine("zero3", {"layers": 3.0, "weights": 4.0}) == 8.0
-    assert rates.of_engine("fsdp2", amounts) == rates.of_engine(None, amounts) == 0.0
+def test_an_engine_takes_so_much_for_each_tensor_byte_and_pass() -> None:
+    rates = Rates(seconds={}, engines={"zero3": {"tensors": 2.0, "weights": 0.5, "passes": 7.0}})
+    known: EngineAmounts = {"tensors": 3.0, "weights": 4.0, "passes": 1.0}
+    assert rates.of_engine("zero3", known) == 15.0
+    assert rates.of_engine("fsdp2", known) == rates.of_engine(None, known) == 0.0
+
+
+def test_tensors_of_weights_count_as_often_as_their_layer_is_called() -> None:
+    """An attention network calls one layer over and over, the others each of theirs once."""
+    for config in (InteractionGNNConfig(layers=3), AttentionGNNConfig(layers=3), EdgeMLPConfig()):
+        count = on(config).footprint(cut=False)
+        own = sum(1 for _ in make_model(config, 4, 6).parameters())
+        assert (count.tensors > own) == (config.name == "attention"), config.name
+        assert count.tensors >= own
+    two, three, five = (on(AttentionGNNConfig(layers=n)).footprint(cut=False) for n in (2, 3, 5))
+    assert two.weights == three.weights == five.weights
+    assert five.tensors - three.tensors == 2 * (three.tensors - two.tensors) > 0
 
 
 def test_products_count_in_the_precision_that_they_have() -> None:

@@ -21,7 +21,7 @@ from bigtrk.planning.calibration.calibrate import fit
 from bigtrk.planning.calibration.fitting import Sample, predicted_seconds
 from bigtrk.planning.calibration.synthetic import synthetic_graph
 from bigtrk.planning.calibration.warmup import Measured, measure_apart
-from bigtrk.planning.calibration.warmup_cases import CASES, ENGINES, GRID, LONG, Case
+from bigtrk.planning.calibration.warmup_cases import CASES, ENGINES, GRID, LEAST, LONG, Case
 from bigtrk.training.costs import find_machine
 from bigtrk.training.settings import Configuration
 from tests.answers import NO_HOME, Place
@@ -128,6 +128,22 @@ def test_long_passes_are_corrected_apart_from_short_ones() -> None:
         assert ratio(replace(asked, recompute="layer"), found) < 1.2, hidden
 
 
+def test_the_least_passes_are_corrected_apart_from_others() -> None:
+    """All of the least ones of attention networks, whatever their width, take 1.5 times as long."""
+
+    def is_slow(case: Case) -> bool:
+        return case.name == "attention" and (case in LEAST or case in ENGINES)
+
+    found = fit(slowed(by_default(1), is_slow), by_default(2), CPU)
+    for hidden in (24, 64):
+        asked = Case(300, 1_000, hidden, "attention", 3, "layer")
+        assert ratio(asked, found) == pytest.approx(1.4, rel=0.1), hidden
+        assert ratio(replace(asked, nodes=9_000, edges=90_000), found) == pytest.approx(
+            1.0, rel=0.05
+        )
+        assert ratio(replace(asked, name="interaction"), found) == pytest.approx(1.0, rel=0.05)
+
+
 def test_the_noise_of_single_steps_is_not_taken_for_a_correction() -> None:
     """Little more than half of 10 % in each case is left in what is predicted."""
     noise = np.random.default_rng(0)
@@ -213,16 +229,14 @@ def test_calibrating_asks_for_a_place_before_it_measures(
     assert (status, said) == (2, f"bigtrk: error: {tmp_path}/file: is not a folder; remove it\n")
 
 
-def test_the_small_graphs_of_engines_correct_no_pass() -> None:
-    """No other case is of an attention network at hidden 32."""
-    slow = slowed(by_default(1), lambda case: case in ENGINES)
+def test_small_graphs_correct_no_pass_over_larger_ones() -> None:
+    """Interaction GNNs of hidden 32 are measured on four graphs, two of them small."""
+    slow = slowed(by_default(1), lambda case: case.edges == 1_000)
     found = fit(slow, by_default(2), CPU)
-    corrected = {(one.model, one.hidden) for one in found.alone.corrections}
-    assert ("attention", 32) not in corrected
-    assert ("attention", 64) in corrected
-    assert ratio(Case(6_000, 90_000, 32, "attention", 4, "layer"), found) == pytest.approx(
-        1, rel=0.1
-    )
+    for name, recompute in (("attention", "layer"), ("interaction", "chunk"), ("mlp", "none")):
+        for hidden in (32, 64):
+            asked = Case(9_000, 90_000, hidden, name, 3, recompute)
+            assert ratio(asked, found) == pytest.approx(1, rel=0.1), asked
 
 
 def test_long_passes_that_would_not_fit_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:

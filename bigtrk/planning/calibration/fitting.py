@@ -20,7 +20,7 @@ from bigtrk.cost.rates import (
 )
 from bigtrk.planning.calibration.least_squares import non_negative
 from bigtrk.planning.calibration.smoothing import smoothed
-from bigtrk.planning.calibration.warmup_cases import ENGINES, Case
+from bigtrk.planning.calibration.warmup_cases import Case
 from bigtrk.training.costs import make_cost
 
 # A residual beyond it counts less in the fit: steps that ask the system for memory take twice as
@@ -75,12 +75,9 @@ def fit_rates(samples: Sequence[Sample], machine: MachineConstants) -> Rates:
     found = _robust_fit(design / seconds[:, None])
     known = zip(KINDS, found.tolist(), strict=True)
     rates = Rates(seconds={kind: value for kind, value in known if value})
-    # The graphs on which engines are measured are too small for what caches and memory do: they
-    # alone told that an attention network of hidden 32 takes 0.4 to 0.9 of the seconds counted.
-    apart = [sample for sample in plain if sample.case not in ENGINES]
     return rates.model_copy(
         update={
-            "corrections": smoothed(_corrections(apart, machine, rates)),
+            "corrections": smoothed(_corrections(plain, machine, rates)),
             "engines": _engines(samples, machine),
         }
     )

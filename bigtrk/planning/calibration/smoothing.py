@@ -9,7 +9,9 @@ cases of its model (the mean of a Gaussian process). It predicts that of another
 10.9 %, where the same case alone does to 11.8 %, most of which is the other's own noise.
 
 Long passes (LONG in warmup_cases.py) differ from what short ones tell: for each edge, on graphs ten
-times as large, attention networks took 1.0 to 1.5 times as long, the others 0.8 to 1.3 times.
+times as large, attention networks took 1.0 to 1.5 times as long, the others 0.8 to 1.3 times. So
+do those of graphs of a thousand edges, whose rows all stay in caches: attention networks took 0.5
+to 0.6 times as long as counted, Interaction GNNs 0.8 to 1.1 times.
 """
 
 import math
@@ -29,21 +31,28 @@ _VARY = (
     (0.10, ("recompute",)),
     (0.08, ("hidden", "precision")),
 )
-# Those by which long passes differ from short ones, of the size of what was measured. Between them
-# the logarithm of a correction is linear in that of the seconds counted.
+# Those by which long passes differ from short ones, of the size of what was measured, and those by
+# which the least do. Between the lengths, in seconds counted, the logarithm of a correction is
+# linear in theirs.
 _VARY_WITH_LENGTH: tuple[tuple[float, tuple[str, ...]], ...] = (
     (0.2, ()),
     (0.2, ("recompute",)),
 )
-_SHORT, _LONG = 0.2, 2.0
+_VARY_IF_LEAST: tuple[tuple[float, tuple[str, ...]], ...] = (
+    (0.3, ()),
+    (0.2, ("recompute",)),
+    (0.2, ("recompute", "precision")),
+)
+_LEAST, _SMALL, _SHORT, _LONG = 0.01, 0.05, 0.2, 2.0
 _NOISE = 0.10
+_LENGTHS = (_LEAST, _SMALL, _SHORT, _LONG)
 # Edges per node of the graphs that most cases have; others count as the nearer of them.
 _DENSE, _SPARSE = 10.0, 1.0
 
 
 def smoothed(measured: Sequence[Correction]) -> list[Correction]:
     """Returns the corrections of each model that was measured: of all its ways of recomputing and
-    precisions at all its widths, dense and sparse, of short passes and of long ones.
+    precisions at all its widths, dense and sparse, of the least passes, short and long ones.
     """
     return [found for model in _models(measured) for found in _of_model(model)]
 
@@ -67,7 +76,7 @@ def _of_model(measured: Sequence[Correction]) -> list[Correction]:
             seconds=seconds,
             factor=1.0,
         )
-        for (hidden, degree), (way, precision), seconds in product(places, ways, (_SHORT, _LONG))
+        for (hidden, degree), (way, precision), seconds in product(places, ways, _LENGTHS)
     ]
     covariance = _covariance(known, known) + _NOISE**2 * np.eye(len(known))
     logarithms = np.log([one.factor for one in known])
@@ -86,8 +95,13 @@ def _covariance(rows: Sequence[Correction], columns: Sequence[Correction]) -> ND
 
 def _shared(one: Correction, other: Correction) -> float:
     """Returns the variance that two corrections of a model have in common."""
-    lengths = _length(one) * _length(other)
-    return _common(_VARY, one, other) + lengths * _common(_VARY_WITH_LENGTH, one, other)
+    long = _beyond(one, _SHORT, _LONG) * _beyond(other, _SHORT, _LONG)
+    least = _beyond(one, _SMALL, _LEAST) * _beyond(other, _SMALL, _LEAST)
+    return (
+        _common(_VARY, one, other)
+        + long * _common(_VARY_WITH_LENGTH, one, other)
+        + least * _common(_VARY_IF_LEAST, one, other)
+    )
 
 
 def _common(
@@ -100,7 +114,7 @@ def _common(
     )
 
 
-def _length(one: Correction) -> float:
-    """Returns 0 for a short pass, 1 for a long one."""
-    place = math.log(one.seconds / _SHORT) / math.log(_LONG / _SHORT)
+def _beyond(one: Correction, first: float, last: float) -> float:
+    """Returns 0 for a pass of `first` seconds, 1 for one of `last`, or farther from the first."""
+    place = math.log(one.seconds / first) / math.log(last / first)
     return min(max(place, 0.0), 1.0)
