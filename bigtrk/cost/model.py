@@ -364,13 +364,13 @@ class CostModel:
         """Returns the bytes of batches and of merging; `away`: edges' inputs go to files."""
         size, merged = event.sector(parts), event.stored > parts
         all_edges = self.input_file_bytes(event, parts, ranks)
-        edges = self.inputs_on_the_way(event, parts, ranks) if away else all_edges
+        edges = self.inputs_on_the_way(event, parts) if away else all_edges
         nodes = self._batches(parts, ranks) * self._node_input_bytes(size, merged)
         return edges + nodes + self._merging_bytes(event, size, parts)
 
-    def inputs_on_the_way(self, event: EventSize, parts: int, ranks: int) -> float:
-        """Returns the bytes of edges' inputs, those of one event, on their way to files."""
-        return math.ceil(parts / ranks) * self._edge_input_bytes(event, parts)
+    def inputs_on_the_way(self, event: EventSize, parts: int) -> float:
+        """Returns the bytes of edges' inputs, those of one sector, on their way to files."""
+        return self._edge_input_bytes(event, parts)
 
     def _edge_input_bytes(self, event: EventSize, parts: int) -> float:
         """Returns the bytes of a batch's edges where memory counts: on the device, or on a CPU.

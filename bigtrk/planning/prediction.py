@@ -87,14 +87,16 @@ def predict_steps(cost: CostModel, steps: Sequence[Sequence[Task]]) -> Predicted
 
 
 def _peak_bytes(cost: CostModel, size: EventSize, cut: Cut) -> float:
-    """Returns the peak memory of an event, at most that for which it is laid out: edges' inputs on
-    their way to files are gone when a pass reaches its peak.
+    """Returns the peak memory of an event, at most that for which it is laid out: edges' inputs, of
+    the next step, are on their way to files while a pass begins, when memory does not have the
+    edges yet that it keeps between layers.
     """
     memory = cost.memory(size, *cut)
     if cost.spills_beyond is None or cost.fits_without_files(size, *cut):
         return memory.total
+    kept = cost.away_bytes(size, *cut) - cost.spilled_bytes(size, *cut)
     of_pass = memory.saved + memory.working + memory.halo
-    return memory.total - min(cost.inputs_on_the_way(size, *cut), of_pass)
+    return memory.total - min(cost.inputs_on_the_way(size, cut.parts), kept, of_pass)
 
 
 def _sectors_of_ranks(cost: CostModel, step: Sequence[Task]) -> list[list[Sector]]:

@@ -63,8 +63,8 @@ def test_a_rank_compiles_for_each_of_its_sectors() -> None:
     assert compiled(events(3, Cut(4, 2)), world=2) == pytest.approx(2 * of_a_sector(4))
 
 
-def test_inputs_on_their_way_to_files_are_gone_at_the_peak() -> None:
-    """Events are laid out with memory for them; what is predicted to be reached is less."""
+def test_inputs_on_their_way_to_files_are_gone_when_memory_has_the_edges_that_it_keeps() -> None:
+    """Events are laid out with memory for both; what is predicted to be reached is less."""
     cost = make_cost(
         Configuration.model_validate({"model": {"hidden": 16, "layers": 4}}), 1, 1, CPU
     )
@@ -72,8 +72,13 @@ def test_inputs_on_their_way_to_files_are_gone_at_the_peak() -> None:
     all_kept = replace(cost, spills_beyond=math.inf)
     expected = predict_steps(all_kept, [[(size, WHOLE)]])
     assert expected.peak_bytes == all_kept.memory(size, 1, 1).total
-    spilled = replace(cost, spills_beyond=0.0)
-    reserved, on_the_way = spilled.memory(size, 1, 1), spilled.inputs_on_the_way(size, 1, 1)
-    assert 0 < on_the_way < reserved.saved + reserved.working
-    found = predict_steps(spilled, [[(size, WHOLE)]]).peak_bytes
-    assert found == pytest.approx(reserved.total - on_the_way)
+    nothing_kept = replace(cost, spills_beyond=0.0)
+    least, on_the_way = nothing_kept.memory(size, 1, 1), nothing_kept.inputs_on_the_way(size, 1)
+    assert 0 < on_the_way < least.saved + least.working
+    assert predict_steps(nothing_kept, [[(size, WHOLE)]]).peak_bytes == least.total
+    tensor = 4 * 16 * size.edges
+    for tensors in (1, 2):
+        some_kept = replace(cost, spills_beyond=least.total + tensors * tensor + 2)
+        found = predict_steps(some_kept, [[(size, WHOLE)]]).peak_bytes
+        gone = min(on_the_way, tensors * tensor)
+        assert found == pytest.approx(least.total + tensors * tensor - gone), tensors

@@ -78,11 +78,18 @@ class BatchMaker:
         if assignment is None:
             return self.empty()
         source = sources[assignment.event]
-        sectors = source.read_several(assignment.held, assignment.parts)
+        sectors = self._read(assignment, source)
         if assignment.parts == 1:
             return self._alone(assignment.event, sectors[0])
         plan = halo_plan(sectors, assignment.ranks, self.world)
         return Share([self._prepare(assignment.event, one, True) for one in sectors], plan)
+
+    def _read(self, assignment: Assignment, source: EventSource) -> list[Sector]:
+        """Reads the sectors of an assignment, with no more than one on its way to the files."""
+        if self._files is None:
+            return source.read_several(assignment.held, assignment.parts)
+        read = (source.read(part, assignment.parts) for part in assignment.held)
+        return [self._files.moved(sector) for sector in read]
 
     def of(self, sources: list[EventSource]) -> Callable[[Assignment | None], Share]:
         """Gives `make` for assignments among `sources`."""
