@@ -94,9 +94,10 @@ def _peak_bytes(cost: CostModel, size: EventSize, cut: Cut) -> float:
     memory = cost.memory(size, *cut)
     if cost.spills_beyond is None or cost.fits_without_files(size, *cut):
         return memory.total
-    kept = cost.away_bytes(size, *cut) - cost.spilled_bytes(size, *cut)
-    of_pass = memory.saved + memory.working + memory.halo
-    return memory.total - min(cost.inputs_on_the_way(size, cut.parts), kept, of_pass)
+    gone = cost.inputs_on_the_way(size, cut.parts)
+    if cost.reads_ahead:
+        gone = min(gone, cost.away_bytes(size, *cut) - cost.spilled_bytes(size, *cut))
+    return memory.total - min(gone, memory.saved + memory.working + memory.halo)
 
 
 def _sectors_of_ranks(cost: CostModel, step: Sequence[Task]) -> list[list[Sector]]:

@@ -88,8 +88,8 @@ class BatchMaker:
         """Reads the sectors of an assignment, with no more than one on its way to the files."""
         if self._files is None:
             return source.read_several(assignment.held, assignment.parts)
-        read = (source.read(part, assignment.parts) for part in assignment.held)
-        return [self._files.moved(sector) for sector in read]
+        # Without a name, which would keep a sector until the next one is read.
+        return [self._files.moved(source.read(part, assignment.parts)) for part in assignment.held]
 
     def of(self, sources: list[EventSource]) -> Callable[[Assignment | None], Share]:
         """Gives `make` for assignments among `sources`."""

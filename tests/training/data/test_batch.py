@@ -1,5 +1,6 @@
 """Tests what a batch holds of the truth, and what it refuses: event and fault are named."""
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -109,16 +110,20 @@ def test_one_sector_at_a_time_is_on_its_way_to_files(monkeypatch: pytest.MonkeyP
     source = MemorySource(graph.name, 4, graph, torch.arange(graph.n_nodes) % 4)
     data = {"node_features": NODE_FEATURES, "edge_features": EDGE_FEATURES}
     seen: list[Any] = []
+    in_memory: list[weakref.ref[Sector]] = []
     read = MemorySource.read
 
     def noted(one: MemorySource, part: int, parts: int) -> Sector:
+        assert not any(earlier() for earlier in in_memory), "one before it is there"
         seen.append(part)
-        return read(one, part, parts)
+        sector = read(one, part, parts)
+        in_memory.append(weakref.ref(sector))
+        return sector
 
     class Files:
         def moved(self, item: Any) -> Any:
             seen.append(type(item))
-            return item
+            return replace(item)
 
     monkeypatch.setattr(MemorySource, "read", noted)
     configuration, world = Configuration.model_validate({"data": data}), make_world(ALONE)
