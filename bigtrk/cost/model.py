@@ -174,7 +174,7 @@ class CostModel:
 
     def input_file_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges' inputs that a rank has in files, where edges are there."""
-        return self._batches(parts, ranks) * self._edge_input_bytes(event, parts)
+        return self._batches(parts, ranks) * self.edge_input_bytes(event, parts)
 
     def away_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges that a rank keeps off its device: on its host, or in files."""
@@ -298,15 +298,15 @@ class CostModel:
         def time_of(rates: Rates) -> float:
             return rates.of(amounts) + rates.of_engine(self.sharding.kind, own)
 
-        computed = self.machine.seconds(self._sharers, time_of)
-        return computed + self.reduction_seconds(micro_steps, passes)
+        own_seconds = self.machine.seconds(self._sharers, time_of)
+        return self.reduction_seconds(micro_steps, passes) + own_seconds
 
     def step_amounts(self) -> Amounts:
         """Counts the work that a step adds to its events."""
         return {"weights": BYTES * self.footprint(cut=False).weights.total, "steps": 1.0}
 
     def engine_amounts(self, passes: int = 1) -> EngineAmounts:
-        """Counts what an engine handles in a step beyond DDP, layers it gathers in each pass."""
+        """Counts what an engine handles in a step beyond DDP; in each pass if it gathers layers."""
         count, times = self.footprint(cut=False), passes if self.sharding.lockstep else 1
         numbers, n_bytes = times * count.tensors, times * BYTES * count.weights.total
         return {"tensors": numbers, "weights": n_bytes, "passes": times}
@@ -364,15 +364,12 @@ class CostModel:
         """Returns the bytes of batches and of merging; `away`: edges' inputs go to files."""
         size, merged = event.sector(parts), event.stored > parts
         all_edges = self.input_file_bytes(event, parts, ranks)
-        edges = self.inputs_on_the_way(event, parts) if away else all_edges
+        # One sector's are on their way to files at a time.
+        edges = self.edge_input_bytes(event, parts) if away else all_edges
         nodes = self._batches(parts, ranks) * self._node_input_bytes(size, merged)
         return edges + nodes + self._merging_bytes(event, size, parts)
 
-    def inputs_on_the_way(self, event: EventSize, parts: int) -> float:
-        """Returns the bytes of edges' inputs, those of one sector, on their way to files."""
-        return self._edge_input_bytes(event, parts)
-
-    def _edge_input_bytes(self, event: EventSize, parts: int) -> float:
+    def edge_input_bytes(self, event: EventSize, parts: int) -> float:
         """Returns the bytes of a batch's edges where memory counts: on the device, or on a CPU.
 
         There features as stored are beside the normalised ones: in the file, if not merged.
@@ -384,7 +381,7 @@ class CostModel:
         return ((2 if merged else 1) * features + _EDGE_BYTES) * size.edges
 
     def _node_input_bytes(self, size: SectorSize, merged: bool) -> float:
-        """Returns the bytes of a batch's nodes, as _edge_input_bytes those of its edges."""
+        """Returns the bytes of a batch's nodes, as edge_input_bytes those of its edges."""
         features = BYTES * self.n_node_features
         if not self.machine.shared:
             return features * size.nodes

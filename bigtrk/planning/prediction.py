@@ -94,7 +94,7 @@ def _peak_bytes(cost: CostModel, size: EventSize, cut: Cut) -> float:
     memory = cost.memory(size, *cut)
     if cost.spills_beyond is None or cost.fits_without_files(size, *cut):
         return memory.total
-    gone = cost.inputs_on_the_way(size, cut.parts)
+    gone = cost.edge_input_bytes(size, cut.parts)
     if cost.reads_ahead:
         gone = min(gone, cost.away_bytes(size, *cut) - cost.spilled_bytes(size, *cut))
     return memory.total - min(gone, memory.saved + memory.working + memory.halo)

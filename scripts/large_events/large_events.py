@@ -122,7 +122,8 @@ def stages_of(work: Path, folder: Path, particles: int) -> list[Stage]:
 
 def took(stage: Stage, least: Stage) -> dict[str, float]:
     """Runs a stage in a process of its own, which starts with that of the `least` event; returns
-    the seconds beyond those of that event, those of starting, and the bytes.
+    the seconds beyond those of that event, the process's other ones (`start`: also for removing
+    what was there before), and the bytes.
 
     Raises:
         InputError: it failed.

@@ -59,7 +59,7 @@ def test_edges_fill_the_memory_before_they_go_to_files(parts: int, ranks: int) -
     roomy = replace(model, spills_beyond=without + 2 * edges)
     assert roomy.spilled_bytes(EVENT, parts, ranks) == 0
     # Then all inputs are in memory, those of the next step, too, where one sector's were.
-    inputs = model.input_file_bytes(EVENT, parts, ranks) - model.inputs_on_the_way(EVENT, parts)
+    inputs = model.input_file_bytes(EVENT, parts, ranks) - model.edge_input_bytes(EVENT, parts)
     assert roomy.memory(EVENT, parts, ranks).total == pytest.approx(without + edges + inputs)
     in_memory = replace(model, spills_beyond=None)
     assert in_memory.spilled_bytes(EVENT, parts, ranks) == 0

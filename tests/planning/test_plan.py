@@ -317,7 +317,7 @@ def test_files_are_in_the_prediction_of_a_run(tmp_path: Path, limit: str) -> Non
     cost = replace(make_cost(settings, 1, 1, CPU), spills_beyond=gib * 2**30)
     reserved = cost.memory(event, 1, 1).total
     kept = cost.away_bytes(event, 1, 1) - cost.spilled_bytes(event, 1, 1)
-    gone = min(cost.inputs_on_the_way(event, 1), kept)
+    gone = min(cost.edge_input_bytes(event, 1), kept)
     assert found.peak_bytes == pytest.approx(reserved - gone)
     assert found.peak_bytes != make_cost(settings, 1, 1, CPU).memory(event, 1, 1).total
 

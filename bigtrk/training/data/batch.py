@@ -88,7 +88,8 @@ class BatchMaker:
         """Reads the sectors of an assignment, with no more than one on its way to the files."""
         if self._files is None:
             return source.read_several(assignment.held, assignment.parts)
-        # Without a name, which would keep a sector until the next one is read.
+        # A name would keep a sector until the next one is read. Opening the file for each of 128
+        # sectors takes 16 ms, beside passes of seconds.
         return [self._files.moved(source.read(part, assignment.parts)) for part in assignment.held]
 
     def of(self, sources: list[EventSource]) -> Callable[[Assignment | None], Share]:

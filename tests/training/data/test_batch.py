@@ -105,7 +105,7 @@ def test_known_pt_is_that_of_computed_edges(sectors: int) -> None:
 
 
 def test_one_sector_at_a_time_is_on_its_way_to_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All four were read before the first went: of 3 M edges 108 MiB were in memory for that."""
+    """All four were read before the first went: of 3 M edges 109 MiB were in memory for that."""
     graph = random_graph(7, 40, 200)
     source = MemorySource(graph.name, 4, graph, torch.arange(graph.n_nodes) % 4)
     data = {"node_features": NODE_FEATURES, "edge_features": EDGE_FEATURES}
