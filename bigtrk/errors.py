@@ -41,6 +41,12 @@ def reason(error: Exception) -> str:
     return one_line(str(error))
 
 
+def last_words(stderr: str) -> str:
+    """Returns the last line that a failed process wrote, for use in a message."""
+    lines = stderr.strip().splitlines()
+    return one_line(lines[-1]) if lines else "killed, perhaps out of memory"
+
+
 def one_line(text: str) -> str:
     """Shortens text from anywhere for use in a message: printable, without line breaks."""
     line = printable(" ".join(text.split()))

@@ -69,6 +69,25 @@ def test_the_fit_finds_the_machine_that_made_the_samples() -> None:
     assert max(map(abs, found.fit["relative_errors"]["seconds"])) < 0.01
 
 
+def test_what_an_engine_takes_in_each_pass_is_told_by_steps_of_several() -> None:
+    """Steps of one pass that took 4 ms longer by chance do not say so of each of four."""
+    measured = [
+        replace(one, seconds=one.seconds + 0.004)
+        if one.case.engine == "zero3" and one.case.events == 1
+        else one
+        for one in by_default(1)
+    ]
+    [asked] = [one for one in ENGINES if (one.name, one.engine, one.events) == ("mlp", "zero3", 4)]
+    assert asked.configuration(2).training.events_per_step == 8
+
+    def told(samples: Sequence[Sample]) -> float:
+        rates = CPU.alone.model_copy(update={"engines": fitting._engines(samples, CPU)})
+        return ratio(asked, CPU.model_copy(update={"alone": rates}))
+
+    assert told(measured) < 1.2
+    assert told([one for one in measured if one.case.events == 1]) > 1.3
+
+
 def slowed(measured: Sequence[Sample], is_slow: Callable[[Case], bool]) -> list[Sample]:
     """Has the cases that are slow take 1.5 times as long."""
     assert any(is_slow(one.case) for one in measured)
@@ -251,8 +270,9 @@ def test_long_passes_that_would_not_fit_are_not_measured(monkeypatch: pytest.Mon
 @pytest.mark.slow  # a quarter of a minute
 def test_warm_ups_measure_ranks_of_their_own_and_their_link() -> None:
     small = Case(200, 800, 8, layers=2)
-    found = measure_apart([small, replace(small, engine="fsdp2")], ranks=2)
-    assert [one.case.engine for one in found.samples] == ["ddp", "fsdp2"]
+    cases = [small, replace(small, engine="fsdp2", events=2)]
+    found = measure_apart(cases, ranks=2)
+    assert [one.case for one in found.samples] == cases
     for one in found.samples:
         assert one.ranks == 2
         assert 0 < one.seconds < 60

@@ -34,7 +34,7 @@ _MOST = 0.5
 
 @dataclass(frozen=True)
 class Sample:
-    """The measured median seconds of a step and peak bytes of a rank, with one graph of a case on
+    """The measured median seconds of a step and peak bytes of a rank, with the graphs of a case on
     each of `ranks` ranks of a host, or on the first alone.
     """
 
@@ -52,8 +52,8 @@ def sample_cost(sample: Sample, machine: MachineConstants) -> CostModel:
 
 def predicted_seconds(sample: Sample, machine: MachineConstants) -> float:
     """Predicts the seconds of a sample's step."""
-    cost = sample_cost(sample, machine)
-    return cost.seconds(_event(sample.case), 1, 1) + cost.step_seconds()
+    cost, events = sample_cost(sample, machine), sample.case.events
+    return events * cost.seconds(_event(sample.case), 1, 1) + cost.step_seconds(events)
 
 
 def predicted_peak(case: Case, machine: MachineConstants) -> float:
@@ -88,13 +88,15 @@ def _event(case: Case) -> EventSize:
 
 
 def _work(sample: Sample, machine: MachineConstants) -> Amounts:
-    cost = sample_cost(sample, machine)
-    return {**cost.pass_amounts(_event(sample.case).sector(1), 1), **cost.step_amounts()}
+    cost, events = sample_cost(sample, machine), sample.case.events
+    in_pass = cost.pass_amounts(_event(sample.case).sector(1), 1)
+    in_all: Amounts = {kind: events * amount for kind, amount in in_pass.items()}
+    return {**in_all, **cost.step_amounts()}
 
 
 def _computing(sample: Sample, machine: MachineConstants) -> float:
     """Returns the seconds of a step without its reductions."""
-    reduced = sample_cost(sample, machine).reduction_seconds()
+    reduced = sample_cost(sample, machine).reduction_seconds(sample.case.events)
     return max(sample.seconds - reduced, sample.seconds / 2)
 
 
@@ -116,10 +118,10 @@ def _corrections(
         case, cost = sample.case, sample_cost(sample, machine)
         in_pass = rates.of(cost.pass_amounts(_event(case).sector(1), 1))
         others = rates.of(cost.step_amounts())
-        seconds = _computing(sample, machine)
-        if in_pass < _MOST * (in_pass + others):
+        in_passes, seconds = case.events * in_pass, _computing(sample, machine)
+        if in_passes < _MOST * (in_passes + others):
             continue
-        factor = max((seconds - others) / in_pass, 0.1)
+        factor = max((seconds - others) / in_passes, 0.1)
         found.append(
             Correction(
                 model=case.name,
@@ -145,7 +147,8 @@ def _engines(
         own = [sample for sample, its in zip(samples, kinds, strict=True) if its == kind]
         seconds = np.array([_computing(sample, machine) for sample in own])
         ddp = np.array([plain[replace(sample.case, engine="ddp")] for sample in own])
-        amounts = [sample_cost(sample, machine).engine_amounts() for sample in own]
+        costs = [(sample_cost(one, machine), one.case.events) for one in own]
+        amounts = [cost.engine_amounts(events) for cost, events in costs]
         design = np.array([[one[name] for name in ENGINE_AMOUNTS] for one in amounts])
         more = non_negative(design / seconds[:, None], (seconds - ddp) / seconds)
         found[kind] = dict(zip(ENGINE_AMOUNTS, more.tolist(), strict=True))

@@ -14,7 +14,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from bigtrk.errors import InputError
+from bigtrk.errors import InputError, last_words
 from bigtrk.parallel.host import configure_allocator
 from bigtrk.parallel.peak_memory import PeakMemory
 
@@ -35,8 +35,7 @@ def measure_products() -> dict[str, float]:
     command = [sys.executable, "-m", "bigtrk.planning.calibration.products"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        reason = done.stderr.strip().splitlines()[-1:] or ["killed, perhaps out of memory"]
-        raise InputError(f"products: {reason[0]}; free memory, then calibrate again")
+        raise InputError(f"products: {last_words(done.stderr)}; free memory, then calibrate again")
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

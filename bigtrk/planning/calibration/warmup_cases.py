@@ -14,8 +14,9 @@ from bigtrk.training.settings import Configuration
 @dataclass(frozen=True)
 class Case:
     """A model and a graph to train it on, for `steps` steps after a warm-up step in each round;
-    engine: "ddp", "fsdp2", or the name of a DeepSpeed file. graphs: that of each rank, that of the
-    first, for which the others wait, or one in `parts` sectors that all ranks share.
+    engine: "ddp", "fsdp2", or the name of a DeepSpeed file. graphs: `events` of each rank, which it
+    trains in turn, that of the first, for which the others wait, or one in `parts` sectors that all
+    ranks share.
     """
 
     nodes: int
@@ -29,15 +30,16 @@ class Case:
     engine: str = "ddp"
     graphs: Literal["each", "first", "shared"] = "each"
     parts: int = 1
+    events: int = 1
 
     def configuration(self, ranks: int = 1) -> Configuration:
-        """Returns the configuration of a run with one such graph per rank in a step."""
+        """Returns the configuration of a run with such graphs in a step."""
         names = ("name", "hidden", "recompute", "precision")
         depth = "mlp_layers" if self.name == "mlp" else "layers"
         model = {**{name: getattr(self, name) for name in names}, depth: self.layers}
         own = {"name": "deepspeed", "ds_config": self.engine}
         engine = own if self.engine.startswith("zero") else {"name": self.engine}
-        training = {"events_per_step": ranks if self.graphs == "each" else 1}
+        training = {"events_per_step": self.events * ranks if self.graphs == "each" else 1}
         return Configuration.model_validate(
             {"model": model, "engine": engine, "training": training}
         )
@@ -130,16 +132,19 @@ LONG = tuple(
 # Small graphs, in which the time of an engine shows: beside DDP's, by tensors, by bytes of weights
 # and for a pass. They have widths that larger graphs have, too: where they alone had one, they told
 # that an attention network of that width takes 0.4 to 0.9 of the seconds counted on any graph.
+# Engines follow each other on the same case. Layers are gathered in each of several passes.
 ENGINES = tuple(
-    Case(300, 1_000, hidden, name, layers, _WAYS[name][0], steps=10, engine=engine)
-    for engine in ("ddp", "fsdp2", "zero1", "zero3")
-    for hidden, name, layers in (
-        (32, "interaction", 2),
-        (32, "interaction", 8),
-        (256, "interaction", 4),
-        (64, "attention", 4),
-        (64, "mlp", 2),
+    Case(300, 1_000, hidden, name, layers, _WAYS[name][0], steps=steps, engine=own, events=events)
+    for hidden, name, layers, events, steps in (
+        (32, "interaction", 2, 1, 40),
+        (32, "interaction", 8, 1, 20),
+        (256, "interaction", 4, 1, 10),
+        (64, "attention", 4, 1, 40),
+        (64, "attention", 4, 4, 10),
+        (64, "mlp", 2, 1, 60),
+        (64, "mlp", 2, 4, 20),
     )
+    for own in ("ddp", "fsdp2", "zero1", "zero3")
 )
 # Measured with as many ranks as cores (at most 4), and with twice as many where these are more than
 # the cores.
