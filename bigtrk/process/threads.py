@@ -1,10 +1,13 @@
-"""The cores of threads beside the one that computes."""
+"""Threads beside the one that computes, and their cores."""
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -26,3 +29,36 @@ def cores_for_this_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(cores)
+
+
+class Ahead:
+    """A thread that makes one thing while the one before it is used, for as long as this exists.
+
+    Each thread may have a heap of its own (glibc's arenas), which keeps what was freed when the
+    thread ends. With a new thread for each epoch's sampler, ranks of DeepSpeed took 8 MiB more with
+    every epoch of ShaDow, until each of 16 heaps had that.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+
+    def each(self, made_by: Iterable[Callable[[], T]]) -> Iterator[Callable[[], T]]:
+        """Yields, for each call, a function that waits for it and returns or raises what it did.
+        Each is to be called once, before the next is asked for: here nothing keeps its result.
+        """
+        calls: list[Future[T]] = []
+
+        def take() -> T:
+            return calls.pop(0).result()
+
+        try:
+            for make in made_by:
+                calls.append(self._thread.submit(make))
+                if len(calls) > 1:
+                    yield take
+            if calls:
+                yield take
+        finally:
+            for call in calls:
+                call.cancel()
+            wait(calls)

@@ -13,14 +13,15 @@ in the subgraphs of several roots counts in each.
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
+from bigtrk.process.threads import Ahead
 from bigtrk.sampling.bulk import fastest, sample_bulk
 from bigtrk.sampling.draws import Seed, epoch_key
 from bigtrk.sampling.native import take_rows
@@ -40,6 +41,7 @@ class ShaDow:
     walk: Walk = field(default_factory=Walk)
     batch_size: int = 256
     bulk: int = 8
+    _ahead: Ahead = field(default_factory=Ahead, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.bulk < 1:
@@ -65,17 +67,9 @@ class ShaDow:
         graph, key = in_edges(whole.edge_index, whole.n_nodes), epoch_key(seed, epoch)
         engine = fastest(device)
         bulks = [roots[i : i + self.bulk] for i in range(0, len(roots), self.bulk)]
-        with ThreadPoolExecutor(1) as pool:
-            ahead = [
-                pool.submit(self._sample, whole, graph, bulk, key, engine) for bulk in bulks[:1]
-            ]
-            for i in range(len(bulks)):
-                current = ahead.pop()
-                ahead = [
-                    pool.submit(self._sample, whole, graph, bulk, key, engine)
-                    for bulk in bulks[i + 1 : i + 2]
-                ]
-                yield from current.result()
+        samples = (partial(self._sample, whole, graph, bulk, key, engine) for bulk in bulks)
+        for result in self._ahead.each(samples):
+            yield from result()
 
     def _sample(
         self, whole: Sector, graph: InEdges, batches: Sequence[Rows], key: int, engine: Sampler

@@ -4,22 +4,27 @@ What an accelerator is to compute travels there in a stream of its own (upload.p
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
+from bigtrk.process.threads import Ahead
 from bigtrk.training.data.share import Share
 from bigtrk.training.data.upload import Lane, Read
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Reads this rank's assignments in routed steps; `make` makes a share of one, or of none."""
+    """Reads this rank's assignments in routed steps; `make` makes a share of one, or of none.
+
+    ahead: the thread that reads the next step.
+    """
 
     make: Callable[[Assignment | None], Share]
     world: World
+    ahead: Ahead = field(default_factory=Ahead)
 
     def load(self, step: Sequence[MicroStep]) -> list[Share]:
         """Reads this rank's micro-steps of a step; as many as every other rank has."""
@@ -38,15 +43,11 @@ class Loader:
         """Yields `load` of each step, one step ahead in a thread. Collective."""
         lane = Lane(self.world.device)
 
-        def read(i: int) -> Read[list[Share]]:
-            return lane.read(lambda: self.load(routes[i]))
+        def read(step: Sequence[MicroStep]) -> Read[list[Share]]:
+            return lane.read(lambda: self.load(step))
 
-        with ThreadPoolExecutor(1) as pool:
-            ahead: Future[Read[list[Share]]] | None = None
-            for i in range(len(routes)):
-                current = ahead or pool.submit(read, i)
-                ahead = pool.submit(read, i + 1) if i + 1 < len(routes) else None
-                with self.world.stopwatch.time("data"):
-                    # A rank that cannot read stops the others too, before they wait for it.
-                    found = together(current.result)
-                yield lane.hand_over(found)
+        for result in self.ahead.each(partial(read, step) for step in routes):
+            with self.world.stopwatch.time("data"):
+                # A rank that cannot read stops the others too, before they wait for it.
+                found = together(result)
+            yield lane.hand_over(found)

@@ -1,0 +1,114 @@
+"""A thread makes things ahead of their use, one at a time, and outlives an iteration."""
+
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from bigtrk.process.threads import Ahead
+from tests.programs import run_in_one
+
+WAIT = 300
+
+
+class Thing:
+    """Something that tells, by a weak reference, when it is gone."""
+
+
+def test_things_come_in_order_from_one_thread_whatever_the_iteration() -> None:
+    ahead = Ahead()
+
+    def made(number: int) -> tuple[int, threading.Thread]:
+        return number, threading.current_thread()
+
+    found = [[take() for take in ahead.each(partial(made, i) for i in range(n))] for n in (3, 0, 4)]
+    assert [[number for number, _ in one] for one in found] == [[0, 1, 2], [], [0, 1, 2, 3]]
+    [thread] = {thread for one in found for _, thread in one}
+    assert thread is not threading.main_thread()
+
+
+def test_the_next_one_alone_is_made_while_one_is_used() -> None:
+    started = [threading.Event() for _ in range(4)]
+    takes = Ahead().each(event.set for event in started)
+    for i, take in enumerate(takes):
+        take()
+        if i + 1 < len(started):
+            assert started[i + 1].wait(WAIT)
+        assert [event.is_set() for event in started[i + 2 :]] == [False] * len(started[i + 2 :])
+
+
+def test_nothing_is_kept_of_what_was_taken() -> None:
+    """It is gone once it was used, and not when the next one is asked for."""
+    for take in Ahead().each([Thing] * 5):
+        gone = threading.Event()
+        weakref.finalize(take(), gone.set)
+        assert gone.wait(10)
+
+
+def test_an_error_is_raised_where_its_thing_would_be_taken() -> None:
+    def fail() -> str:
+        raise ValueError("unreadable")
+
+    makes: list[Callable[[], str]] = [lambda: "a", fail]
+    ahead = Ahead()
+    takes = ahead.each(makes)
+    assert next(takes)() == "a"
+    with pytest.raises(ValueError, match="unreadable"):
+        next(takes)()
+    assert [take() for take in ahead.each([lambda: "b"])] == ["b"]
+
+
+def test_an_end_waits_for_what_is_being_made() -> None:
+    begun, goes_on, ended = (threading.Event() for _ in range(3))
+
+    def make() -> None:
+        begun.set()
+        goes_on.wait(WAIT)
+        ended.set()
+
+    takes = Ahead().each([lambda: None, make])
+    next(takes)()
+    assert begun.wait(WAIT)
+    timer = threading.Timer(0.2, goes_on.set)
+    timer.start()
+    takes.close()  # type: ignore[attr-defined]
+    assert ended.is_set()
+    timer.join()
+
+
+TRAINED = """
+import contextlib, sys, threading
+import bigtrk
+from bigtrk.sampling import shadow
+from bigtrk.training.data.loader import Loader
+threads = set()
+
+def noting(call):
+    def noted(*args, **kwargs):
+        threads.add(threading.current_thread().name)
+        return call(*args, **kwargs)
+
+    return noted
+
+Loader.load = noting(Loader.load)
+shadow.shadow_sector = noting(shadow.shadow_sector)
+settings = ["data.train=[graphs]", "model.hidden=8", "training.epochs=3", "run.folder=run"]
+with contextlib.redirect_stdout(sys.stderr):
+    bigtrk.train(bigtrk.configure(*settings, "sampling.method=shadow"))
+print(len(threads))
+"""
+
+
+@pytest.mark.slow
+def test_all_epochs_of_a_training_read_and_sample_in_the_same_threads(tmp_path: Path) -> None:
+    """One of each: in new ones of every epoch memory grew."""
+    run_in_one(
+        ["bigtrk simulate events --events 3 --particles 60", "bigtrk build events graphs"], tmp_path
+    )
+    program = [sys.executable, "-c", TRAINED]
+    assert subprocess.check_output(program, cwd=tmp_path, text=True) == "2\n"
