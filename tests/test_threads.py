@@ -1,10 +1,11 @@
 """A thread makes things ahead of their use, one at a time, and outlives an iteration."""
 
+import gc
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -34,12 +35,18 @@ def test_things_come_in_order_from_one_thread_whatever_the_iteration() -> None:
 
 def test_the_next_one_alone_is_made_while_one_is_used() -> None:
     started = [threading.Event() for _ in range(4)]
-    takes = Ahead().each(event.set for event in started)
-    for i, take in enumerate(takes):
+    asked: list[int] = []
+
+    def makes() -> Iterator[Callable[[], None]]:
+        for i, event in enumerate(started):
+            asked.append(i)
+            yield event.set
+
+    for i, take in enumerate(Ahead().each(makes())):
         take()
-        if i + 1 < len(started):
-            assert started[i + 1].wait(WAIT)
-        assert [event.is_set() for event in started[i + 2 :]] == [False] * len(started[i + 2 :])
+        next_one = min(i + 1, len(started) - 1)
+        assert started[next_one].wait(WAIT)
+        assert asked == [*range(next_one + 1)]
 
 
 def test_nothing_is_kept_of_what_was_taken() -> None:
@@ -79,6 +86,29 @@ def test_an_end_waits_for_what_is_being_made() -> None:
     takes.close()  # type: ignore[attr-defined]
     assert ended.is_set()
     timer.join()
+
+
+def test_the_thread_itself_may_end_what_was_left_in_a_cycle() -> None:
+    """As the traceback of an error does, which garbage collection finds in any thread."""
+    ahead, left = Ahead(), threading.Event()
+
+    def make() -> None:
+        assert left.wait(WAIT)
+        gc.collect()
+
+    def leave() -> None:
+        cycle: list[object] = []
+        takes = ahead.each([lambda: None, make, lambda: None])
+        cycle.extend([cycle, takes])
+        next(takes)()
+
+    gc.disable()
+    try:
+        leave()
+        left.set()
+        assert [take() for take in ahead.each([lambda: "goes on"])] == ["goes on"]
+    finally:
+        gc.enable()
 
 
 TRAINED = """
