@@ -14,7 +14,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from bigtrk.errors import InputError, last_words
+from bigtrk.errors import InputError, why_it_failed
 from bigtrk.parallel.host import configure_allocator
 from bigtrk.parallel.peak_memory import PeakMemory
 
@@ -35,7 +35,8 @@ def measure_products() -> dict[str, float]:
     command = [sys.executable, "-m", "bigtrk.planning.calibration.products"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise InputError(f"products: {last_words(done.stderr)}; free memory, then calibrate again")
+        reason = why_it_failed(done.returncode, done.stderr)
+        raise InputError(f"products: {reason}; free memory, then calibrate again")
     found: dict[str, float] = json.loads(done.stdout)
     return found
 

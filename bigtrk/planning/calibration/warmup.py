@@ -18,7 +18,7 @@ import numpy as np
 from bigtrk.cost.links import Link
 from bigtrk.cost.machine_constants import CPU
 from bigtrk.disk.files import read_json, write_json
-from bigtrk.errors import InputError, last_words
+from bigtrk.errors import InputError, why_it_failed
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
@@ -104,7 +104,8 @@ def _wait_for(processes: Sequence[subprocess.Popen[str]]) -> None:
         for process in processes:
             said = process.communicate(timeout=_WAIT)[1]
             if process.returncode:
-                raise InputError(f"warm-up: {last_words(said)}; free memory, then calibrate again")
+                reason = why_it_failed(process.returncode, said)
+                raise InputError(f"warm-up: {reason}; free memory, then calibrate again")
     except subprocess.TimeoutExpired:
         raise InputError(
             f"warm-up: took longer than {_WAIT} s; end what else runs here, then calibrate again"
