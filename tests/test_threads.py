@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.process.threads import Ahead
+from bigtrk.process.threads import Prefetcher
 from tests.programs import run_in_one
 
 WAIT = 300
@@ -22,12 +22,14 @@ class Thing:
 
 
 def test_things_come_in_order_from_one_thread_whatever_the_iteration() -> None:
-    ahead = Ahead()
+    prefetcher = Prefetcher()
 
     def made(number: int) -> tuple[int, threading.Thread]:
         return number, threading.current_thread()
 
-    found = [[take() for take in ahead.each(partial(made, i) for i in range(n))] for n in (3, 0, 4)]
+    found = [
+        [take() for take in prefetcher.each(partial(made, i) for i in range(n))] for n in (3, 0, 4)
+    ]
     assert [[number for number, _ in one] for one in found] == [[0, 1, 2], [], [0, 1, 2, 3]]
     [thread] = {thread for one in found for _, thread in one}
     assert thread is not threading.main_thread()
@@ -42,7 +44,7 @@ def test_the_next_one_alone_is_made_while_one_is_used() -> None:
             asked.append(i)
             yield event.set
 
-    for i, take in enumerate(Ahead().each(makes())):
+    for i, take in enumerate(Prefetcher().each(makes())):
         take()
         next_one = min(i + 1, len(started) - 1)
         assert started[next_one].wait(WAIT)
@@ -51,10 +53,10 @@ def test_the_next_one_alone_is_made_while_one_is_used() -> None:
 
 def test_nothing_is_kept_of_what_was_taken() -> None:
     """It is gone once it was used, and not when the next one is asked for."""
-    for take in Ahead().each([Thing] * 5):
+    for take in Prefetcher().each([Thing] * 5):
         gone = threading.Event()
         weakref.finalize(take(), gone.set)
-        assert gone.wait(10)
+        assert gone.wait(WAIT)
 
 
 def test_an_error_is_raised_where_its_thing_would_be_taken() -> None:
@@ -62,12 +64,12 @@ def test_an_error_is_raised_where_its_thing_would_be_taken() -> None:
         raise ValueError("unreadable")
 
     makes: list[Callable[[], str]] = [lambda: "a", fail]
-    ahead = Ahead()
-    takes = ahead.each(makes)
+    prefetcher = Prefetcher()
+    takes = prefetcher.each(makes)
     assert next(takes)() == "a"
     with pytest.raises(ValueError, match="unreadable"):
         next(takes)()
-    assert [take() for take in ahead.each([lambda: "b"])] == ["b"]
+    assert [take() for take in prefetcher.each([lambda: "b"])] == ["b"]
 
 
 def test_an_end_waits_for_what_is_being_made() -> None:
@@ -78,7 +80,7 @@ def test_an_end_waits_for_what_is_being_made() -> None:
         goes_on.wait(WAIT)
         ended.set()
 
-    takes = Ahead().each([lambda: None, make])
+    takes = Prefetcher().each([lambda: None, make])
     next(takes)()
     assert begun.wait(WAIT)
     timer = threading.Timer(0.2, goes_on.set)
@@ -89,8 +91,8 @@ def test_an_end_waits_for_what_is_being_made() -> None:
 
 
 def test_the_thread_itself_may_end_what_was_left_in_a_cycle() -> None:
-    """As the traceback of an error does, which garbage collection finds in any thread."""
-    ahead, left = Ahead(), threading.Event()
+    """Any thread may collect garbage, such as the cycle that an error's traceback makes."""
+    prefetcher, left = Prefetcher(), threading.Event()
 
     def make() -> None:
         assert left.wait(WAIT)
@@ -98,7 +100,7 @@ def test_the_thread_itself_may_end_what_was_left_in_a_cycle() -> None:
 
     def leave() -> None:
         cycle: list[object] = []
-        takes = ahead.each([lambda: None, make, lambda: None])
+        takes = prefetcher.each([lambda: None, make, lambda: None])
         cycle.extend([cycle, takes])
         next(takes)()
 
@@ -106,7 +108,7 @@ def test_the_thread_itself_may_end_what_was_left_in_a_cycle() -> None:
     try:
         leave()
         left.set()
-        assert [take() for take in ahead.each([lambda: "goes on"])] == ["goes on"]
+        assert [take() for take in prefetcher.each([lambda: "goes on"])] == ["goes on"]
     finally:
         gc.enable()
 

@@ -32,7 +32,7 @@ def cores_for_this_thread() -> Iterator[None]:
         torch.set_num_threads(cores)
 
 
-class Ahead:
+class Prefetcher:
     """A thread that makes one thing while the one before it is used, for as long as this exists.
 
     Each thread may have a heap of its own (glibc's arenas, eight for each core), which keeps what

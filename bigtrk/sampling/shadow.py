@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bigtrk.errors import InputError
 from bigtrk.graphs.sector import Sector
-from bigtrk.process.threads import Ahead
+from bigtrk.process.threads import Prefetcher
 from bigtrk.sampling.bulk import fastest, sample_bulk
 from bigtrk.sampling.draws import Seed, epoch_key
 from bigtrk.sampling.native import take_rows
@@ -41,7 +41,9 @@ class ShaDow:
     walk: Walk = field(default_factory=Walk)
     batch_size: int = 256
     bulk: int = 8
-    _ahead: Ahead = field(default_factory=Ahead, init=False, repr=False, compare=False)
+    _prefetcher: Prefetcher = field(
+        default_factory=Prefetcher, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.bulk < 1:
@@ -68,7 +70,7 @@ class ShaDow:
         engine = fastest(device)
         bulks = [roots[i : i + self.bulk] for i in range(0, len(roots), self.bulk)]
         samples = (partial(self._sample, whole, graph, bulk, key, engine) for bulk in bulks)
-        for result in self._ahead.each(samples):
+        for result in self._prefetcher.each(samples):
             yield from result()
 
     def _sample(

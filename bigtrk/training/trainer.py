@@ -12,7 +12,7 @@ from bigtrk.parallel.engines.averages import Averages
 from bigtrk.parallel.engines.engine import Engine
 from bigtrk.parallel.routing import Router
 from bigtrk.parallel.world import World
-from bigtrk.process.threads import Ahead
+from bigtrk.process.threads import Prefetcher
 from bigtrk.records.metrics import (
     AverageRecord,
     EmbeddingMetrics,
@@ -74,7 +74,7 @@ class Trainer:
     best: Best | None = None
     averages: Averages | None = None
     stopped: bool = False
-    ahead: Ahead = field(default_factory=Ahead, init=False)
+    prefetcher: Prefetcher = field(default_factory=Prefetcher, init=False)
 
     @property
     def ends(self) -> bool:
@@ -285,7 +285,7 @@ class Trainer:
             pairs=self._pairs,
             negatives=negatives if negatives.are_chosen else None,
         )
-        loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.world, self.ahead)
+        loader = Loader(self.epoch_steps.reader(epoch, self.maker), self.world, self.prefetcher)
         shares = loader.steps([step.micro_steps for step in routes.values()])
         start = time.perf_counter()
         for number, step in self._follow(list(routes.items())):

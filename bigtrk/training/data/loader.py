@@ -10,7 +10,7 @@ from functools import partial
 from bigtrk.parallel.collectives import together
 from bigtrk.parallel.routing import Assignment, MicroStep
 from bigtrk.parallel.world import World
-from bigtrk.process.threads import Ahead
+from bigtrk.process.threads import Prefetcher
 from bigtrk.training.data.share import Share
 from bigtrk.training.data.upload import Lane, Read
 
@@ -19,12 +19,12 @@ from bigtrk.training.data.upload import Lane, Read
 class Loader:
     """Reads this rank's assignments in routed steps; `make` makes a share of one, or of none.
 
-    ahead: the thread that reads the next step.
+    prefetcher: the thread that reads the next step.
     """
 
     make: Callable[[Assignment | None], Share]
     world: World
-    ahead: Ahead = field(default_factory=Ahead)
+    prefetcher: Prefetcher = field(default_factory=Prefetcher)
 
     def load(self, step: Sequence[MicroStep]) -> list[Share]:
         """Reads this rank's micro-steps of a step; as many as every other rank has."""
@@ -46,7 +46,7 @@ class Loader:
         def read(step: Sequence[MicroStep]) -> Read[list[Share]]:
             return lane.read(lambda: self.load(step))
 
-        for result in self.ahead.each(partial(read, step) for step in routes):
+        for result in self.prefetcher.each(partial(read, step) for step in routes):
             with self.world.stopwatch.time("data"):
                 # A rank that cannot read stops the others too, before they wait for it.
                 found = together(result)
