@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from bigtrk.cost.meta_results import result_of
@@ -161,4 +160,11 @@ def _layout(tensor: Tensor) -> tuple[Any, ...]:
 
 def tensors(tree: Any) -> list[Tensor]:
     """Lists the tensors of nested arguments."""
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    # By torch's tree_leaves this took a third of a count.
+    if isinstance(tree, Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, tuple | list):
+        return []
+    return [found for leaf in tree for found in tensors(leaf)]

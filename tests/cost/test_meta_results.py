@@ -1,5 +1,7 @@
 """Rules for what operations return without values: torch's own."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ from bigtrk.models.attention_gnn import AttentionGNNConfig
 from bigtrk.models.edge_mlp import EdgeMLPConfig
 from bigtrk.models.embedding import EmbeddingConfig
 from bigtrk.models.interaction_gnn import InteractionGNNConfig
+from tests.programs import CHECKOUT
 
 MODELS = [
     *(InteractionGNNConfig(hidden=8, layers=2, recompute=way) for way in ("none", "chunk")),
@@ -45,6 +48,23 @@ def test_a_pass_counts_as_by_torch_s_rules(config: Any, monkeypatch: pytest.Monk
                 if hasattr(found, "all")
                 else (found == expected)
             ), name
+
+
+IN_A_PROCESS = """
+import sys
+from bigtrk.cost.footprint import footprint
+from tests.cost.test_meta_results import MODELS
+for config in MODELS:
+    for cut in (False, True):
+        footprint(config, 4, 6, cut)
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_counting_does_not_import_torch_s_compiler() -> None:
+    command = [sys.executable, "-c", IN_A_PROCESS]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "False", done.stdout + done.stderr
 
 
 def test_every_rule_is_used() -> None:
