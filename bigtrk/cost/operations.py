@@ -160,7 +160,7 @@ def _layout(tensor: Tensor) -> tuple[Any, ...]:
 
 def tensors(tree: Any) -> list[Tensor]:
     """Lists the tensors of nested arguments."""
-    # By torch's tree_leaves this took a third of a count.
+    # torch's tree_leaves took a third of a count, by its profile.
     if isinstance(tree, Tensor):
         return [tree]
     if isinstance(tree, dict):
