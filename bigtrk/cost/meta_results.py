@@ -1,4 +1,4 @@
-"""What operations return where tensors have no values, on torch's meta device.
+"""Finds what operations return where tensors have no values, on torch's meta device.
 
 torch has rules of its own for it. They take up to a millisecond for some operations, which are most
 of a pass, and many import torch's compiler first, for 2.5 s. Those here make counting a pass twice
@@ -36,7 +36,7 @@ def _first(args: Sequence[Any]) -> Tensor:
 def _elementwise(x: Tensor, *others: Any) -> Any:
     tensors = [other for other in others if isinstance(other, Tensor)]
     alike = all(other.dtype == x.dtype for other in tensors)
-    if not (alike and _by_rows(x) and (x.is_floating_point() or _are_integers(others))):
+    if not (alike and _by_rows(x) and (x.is_floating_point() or _keeps_its_type(x, others))):
         return NotImplemented
     if all(other.shape == x.shape for other in tensors):
         return x.new_empty(x.shape)
@@ -51,9 +51,10 @@ def _like(x: Tensor, **asked: Any) -> Any:
     return x.new_empty(x.shape, **asked) if _by_rows(x) else NotImplemented
 
 
-def _are_integers(others: Sequence[Any]) -> bool:
-    # Functions of one integer may be of another type.
-    return bool(others) and not any(isinstance(other, float) for other in others)
+def _keeps_its_type(x: Tensor, others: Sequence[Any]) -> bool:
+    # Functions of one integer may be of another type, and so may sums of truth values.
+    given = bool(others) and not any(isinstance(other, float) for other in others)
+    return given and x.dtype != torch.bool
 
 
 def _by_rows(x: Tensor) -> bool:
