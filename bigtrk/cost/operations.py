@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.utils.flop_counter import flop_registry
 from bigtrk.cost.meta_results import result_of
 from bigtrk.models.kernels.work import Work
 from bigtrk.models.stores.store import Block, Rows
-from bigtrk.models.stores.streamed import Place, StreamedStore
+from bigtrk.models.stores.streamed import THERE, Mover, Place, StreamedStore
 
 _aten = torch.ops.aten
 # These compute nothing; what a system takes to give memory is counted by its bytes.
@@ -60,11 +61,10 @@ class CountingStore(StreamedStore):
         self.buffers += made.nbytes
         return made
 
-    def ready(self) -> None:
-        """Marks nothing: nothing is computed."""
-
-    def move(self, ready: None, place: Place, rows: slice, block: Tensor, *, out: bool) -> None:
+    @contextmanager
+    def mover(self) -> Iterator[Mover]:
         """Moves nothing, as there are no values."""
+        yield lambda *_: THERE
 
     def blocks(self, n_rows: int, read: Sequence[Rows], made: Sequence[Rows]) -> Iterator[Block]:
         """Yields the blocks, and counts what would be moved."""

@@ -4,6 +4,9 @@ import ctypes
 import mmap
 import os
 import weakref
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,10 +14,12 @@ import torch
 from torch import Tensor
 
 from bigtrk.disk.unnamed_files import PAGE, UnnamedFile, UnnamedFiles, padded
-from bigtrk.models.stores.streamed import Place, StreamedStore
+from bigtrk.models.stores.streamed import Mover, Place, StreamedStore
 
 # Several blocks are under way at once, so that a disk is kept busy by blocks of this size.
 BLOCK_BYTES = 2**22
+# Threads that move blocks: as many streams as a backward pass reads, and the one it writes.
+_MOVERS = 6
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,22 @@ class FilePlace(Place):
     """Rows in a file."""
 
     file: UnnamedFile = field(compare=False)
+
+
+@dataclass(frozen=True)
+class _Moving:
+    """Blocks that threads move."""
+
+    moves: Sequence[Future[None]]
+
+    def wait(self) -> None:
+        """Returns when all of them are moved.
+
+        Raises:
+            RankError: one cannot be read or written.
+        """
+        for move in self.moves:
+            move.result()
 
 
 class FileStore(StreamedStore):
@@ -64,19 +85,18 @@ class FileStore(StreamedStore):
         rows = torch.frombuffer(memory, dtype=place.dtype)
         return rows[: n_rows * place.width].view(n_rows, place.width)
 
-    def ready(self) -> None:
-        """Marks nothing: a CPU has computed what it was asked to."""
+    @contextmanager
+    def mover(self) -> Iterator[Mover]:
+        """Moves each block in a thread of its own."""
+        with ThreadPoolExecutor(_MOVERS) as pool:
 
-    def move(
-        self,
-        ready: None,  # noqa: ARG002  # as of the other stores
-        place: Place,
-        rows: slice,
-        block: Tensor,
-        *,
-        out: bool,
-    ) -> None:
-        assert isinstance(place, FilePlace)
+            def move(blocks: Sequence[tuple[FilePlace, Tensor]], rows: slice, out: bool) -> _Moving:
+                moves = [pool.submit(self._move, *one, rows, out) for one in blocks]
+                return _Moving(moves)
+
+            yield move
+
+    def _move(self, place: FilePlace, block: Tensor, rows: slice, out: bool) -> None:
         start, length = rows.start * place.row_bytes, padded(block.nbytes)
         # Whole pages: the buffer and the file have room for those of the last block.
         pages = memoryview((ctypes.c_char * length).from_address(block.data_ptr()))

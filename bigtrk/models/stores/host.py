@@ -1,56 +1,97 @@
 """A store in the memory of an accelerator's host."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from bigtrk.models.layers.workspace import HOST_BYTES
-from bigtrk.models.stores.streamed import Place, StreamedStore
+from bigtrk.models.stores.streamed import THERE, Mover, Moving, Place, StreamedStore
 
 
 @dataclass(frozen=True)
 class HostPlace(Place):
-    """Rows in memory of the host, pinned where the device can then fetch them by itself."""
+    """Rows in memory of the host, pinned where the device can then fetch them by itself.
 
-    values: Tensor = field(compare=False)
+    pieces: of a block's rows each, since torch rounds pinned memory up to a power of two: whole
+    tensors of 5.6 GB would take 8.6.
+    """
+
+    pieces: Sequence[Tensor] = field(compare=False)
+
+    def parts(self, rows: slice, block: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yields the pieces of `rows`, which begin with one of them, each with its part of
+        `block`.
+        """
+        if self.pieces:
+            first = rows.start // len(self.pieces[0])
+            parts = block.split(len(self.pieces[0]))
+            yield from zip(self.pieces[first:], parts, strict=False)
 
 
 class HostStore(StreamedStore):
-    """Keeps rows in the memory of the host; blocks travel beside the computation."""
+    """Keeps rows in the memory of the host; blocks travel beside the computation.
+
+    On a GPU they do so in two streams, one each way, that wait for what computes and it for them;
+    the host waits for none: where threads of it did, a step of 3.0 M edges on an H200 took 2.0 s.
+    """
 
     def __init__(self) -> None:
         super().__init__(HOST_BYTES)
 
     def new(self, n_rows: int, width: int, dtype: torch.dtype, device: torch.device) -> HostPlace:
-        """Makes a tensor of the host."""
-        values = torch.empty(n_rows, width, dtype=dtype, pin_memory=device.type == "cuda")
-        return HostPlace(n_rows, width, dtype, device, values)
+        """Makes room in memory of the host."""
+        most = self._block_rows(Place(n_rows, width, dtype, device))
+        pieces = [
+            torch.empty(
+                min(most, n_rows - start), width, dtype=dtype, pin_memory=device.type == "cuda"
+            )
+            for start in range(0, n_rows, most)
+        ]
+        return HostPlace(n_rows, width, dtype, device, pieces)
 
     def buffer(self, place: Place, n_rows: int) -> Tensor:
         return torch.empty(n_rows, place.width, dtype=place.dtype, device=place.device)
 
-    def ready(self) -> torch.cuda.Event | None:
-        """Marks what the accelerator has been asked to compute; a CPU has computed it."""
-        return torch.cuda.current_stream().record_event() if torch.cuda.is_available() else None
-
-    def move(
-        self,
-        ready: torch.cuda.Event | None,
-        place: Place,
-        rows: slice,
-        block: Tensor,
-        *,
-        out: bool,
-    ) -> None:
-        assert isinstance(place, HostPlace)
-        target, source = (place.values[rows], block) if out else (block, place.values[rows])
-        if ready is None:
-            target.copy_(source)
+    @contextmanager
+    def mover(self) -> Iterator[Mover]:
+        """Has a GPU fetch and bring blocks in streams beside the current one; a CPU copies them."""
+        if not torch.cuda.is_available():
+            yield _copy
             return
-        with torch.cuda.device(place.device):
-            beside = torch.cuda.Stream()
+        coming, leaving = torch.cuda.Stream(), torch.cuda.Stream()
+
+        def move(blocks: Sequence[tuple[HostPlace, Tensor]], rows: slice, out: bool) -> Moving:
+            beside = leaving if out else coming
+            beside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(beside):
-                beside.wait_event(ready)
-                target.copy_(source, non_blocking=True)
-            beside.synchronize()
+                _copy(blocks, rows, out)
+                return _Arrival(beside.record_event())
+
+        try:
+            yield move
+        finally:
+            # Buffers are used again in the current stream, which thus must not be ahead of these.
+            for beside in (coming, leaving):
+                torch.cuda.current_stream().wait_stream(beside)
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """Blocks on their way in a stream; `there` is its event once they are there."""
+
+    there: torch.cuda.Event
+
+    def wait(self) -> None:
+        """Has the current stream wait."""
+        torch.cuda.current_stream().wait_event(self.there)
+
+
+def _copy(blocks: Sequence[tuple[HostPlace, Tensor]], rows: slice, out: bool) -> Moving:
+    for place, block in blocks:
+        for piece, part in place.parts(rows, block):
+            target, source = (piece, part) if out else (part, piece)
+            target.copy_(source, non_blocking=True)
+    return THERE

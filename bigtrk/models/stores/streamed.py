@@ -1,15 +1,13 @@
 """Stores whose rows pass through the memory of the device in blocks.
 
-Blocks are read ahead of their use and written behind it, each in a thread of its own, while the
-pass computes on those between.
+Blocks are read ahead of their use and written behind it, while the pass computes on those between.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -19,8 +17,6 @@ from bigtrk.models.stores.store import Block
 # Blocks in memory of each stream: one that is used, and those that are read ahead of it or written
 # behind it.
 DEPTH = 3
-# Threads that move blocks: as many streams as a backward pass reads, and the one it writes.
-_MOVERS = 6
 # Blocks of so many rows are whole pages of 4,096 bytes, whatever two bytes or more a row has.
 _FEWEST_ROWS = 2048
 
@@ -43,6 +39,26 @@ class Place:
         return self.width * self.dtype.itemsize
 
 
+class Moving(Protocol):
+    """Rows on their way."""
+
+    def wait(self) -> None:
+        """Lets what is computed next begin no sooner than they are there."""
+
+
+class _There:
+    """Rows that are there already."""
+
+    def wait(self) -> None:
+        """Returns at once."""
+
+
+THERE = _There()
+# Starts to read rows of places into blocks, or to write them `out`, once what was asked for until
+# now is computed: (places and their blocks, rows, out).
+Mover = Callable[[Sequence[tuple[Any, Tensor]], slice, bool], Moving]
+
+
 class StreamedStore(ABC):
     """Keeps rows in places off the device; about `block_bytes` of each are moved at once."""
 
@@ -61,25 +77,21 @@ class StreamedStore(ABC):
         """Makes memory for a block of `place`'s rows: [n_rows, width]."""
 
     @abstractmethod
-    def ready(self) -> Any:
-        """Marks what was computed on the device until now, for a thread that moves a block."""
-
-    @abstractmethod
-    def move(self, ready: Any, place: Place, rows: slice, block: Tensor, *, out: bool) -> None:
-        """Reads rows into `block`, or writes them `out`, after `ready`; in a thread."""
+    def mover(self) -> AbstractContextManager[Mover]:
+        """Makes what moves the blocks of a pass; at its end nothing is on its way any more."""
 
     def blocks(
         self, n_rows: int, read: Sequence[Place | Tensor], made: Sequence[Place | Tensor]
     ) -> Iterator[Block]:
         """Yields the blocks in their order, with buffers that hold them until the next but one."""
         with ExitStack() as stack:
-            pool = stack.enter_context(ThreadPoolExecutor(_MOVERS))
             step = max((self._block_rows(rows) for rows in (*read, *made)), default=n_rows or 1)
             ahead = [self._stream(stack, rows, step) for rows in read]
             behind = [self._stream(stack, rows, step) for rows in made]
             starts = range(0, n_rows, step)
             slices = [slice(start, min(start + step, n_rows)) for start in starts]
-            yield from _Pass(self, pool, slices, ahead, behind).run()
+            move = stack.enter_context(self.mover())
+            yield from _Pass(move, slices, ahead, behind).run()
 
     def _block_rows(self, rows: Place | Tensor) -> int:
         """Returns the rows of a block: a power of two, so that blocks are cut into the same chunks
@@ -112,39 +124,30 @@ class _Stream(NamedTuple):
 class _Pass:
     """A pass through rows that are read ahead and made behind; tensors are there already."""
 
-    store: StreamedStore
-    pool: ThreadPoolExecutor
+    move: Mover
     slices: Sequence[slice]
     read: Sequence[_Stream | Tensor]
     made: Sequence[_Stream | Tensor]
 
     def run(self) -> Iterator[Block]:
         coming = [self._move(i, out=False) for i in range(min(DEPTH - 1, len(self.slices)))]
-        leaving: list[list[Future[None]]] = []
+        leaving: list[Moving] = []
         for i, rows in enumerate(self.slices):
             if i + DEPTH - 1 < len(self.slices):
                 coming.append(self._move(i + DEPTH - 1, out=False))
-            _wait(coming[i])
+            coming[i].wait()
             if i >= DEPTH:
-                _wait(leaving[i - DEPTH])
+                leaving[i - DEPTH].wait()
             yield Block(rows, self._of(self.read, i), self._of(self.made, i))
             leaving.append(self._move(i, out=True))
-        for moves in leaving[-DEPTH:]:
-            _wait(moves)
+        for moving in leaving[-DEPTH:]:
+            moving.wait()
 
     def _of(self, streams: Sequence[_Stream | Tensor], i: int) -> list[Tensor]:
         rows = self.slices[i]
         return [one[rows] if isinstance(one, Tensor) else one.block(i, rows) for one in streams]
 
-    def _move(self, i: int, *, out: bool) -> list[Future[None]]:
-        ready, rows = self.store.ready(), self.slices[i]
-        moved = (one for one in (self.made if out else self.read) if not isinstance(one, Tensor))
-        return [
-            self.pool.submit(self.store.move, ready, one.place, rows, one.block(i, rows), out=out)
-            for one in moved
-        ]
-
-
-def _wait(moves: Sequence[Future[None]]) -> None:
-    for move in moves:
-        move.result()
+    def _move(self, i: int, *, out: bool) -> Moving:
+        rows, moved = self.slices[i], self.made if out else self.read
+        blocks = [(one.place, one.block(i, rows)) for one in moved if not isinstance(one, Tensor)]
+        return self.move(blocks, rows, out)

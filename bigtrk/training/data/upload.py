@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -32,7 +33,7 @@ class Lane:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = _stream_beside(device) if device.type == "cuda" else None
 
     def read(self, call: Callable[[], Item]) -> Read[Item]:
         """Calls `call`, with what it starts on the accelerator in this stream."""
@@ -50,6 +51,14 @@ class Lane:
                 if tensor.is_cuda:  # its memory is this lane's, which must know who else reads it
                     tensor.record_stream(current)
         return read.found
+
+
+@cache
+def _stream_beside(device: torch.device) -> torch.cuda.Stream:
+    """Returns the one stream of a process in which what is read travels to a GPU: torch keeps the
+    memory of each apart, 0.3 GB on an H200 where each epoch of 300,000 edges had a new one.
+    """
+    return torch.cuda.Stream(device)
 
 
 def tensors_in(found: Any) -> Iterator[Tensor]:
