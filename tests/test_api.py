@@ -22,6 +22,7 @@ from bigtrk.events.simulation.production import simulate_folder
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.sector_folder import SectorFolder
 from bigtrk.pipeline.scoring import load_scorer
+from bigtrk.records.run_folder import read_run
 from bigtrk.tracks.builders.names import BuilderName
 from bigtrk.tracks.storage.files import open_tracks
 from bigtrk.training.data.event_source import EventSource
@@ -160,6 +161,19 @@ def test_a_training_is_that_of_the_command(
         assert same(load_file(run / WEIGHTS), known)
     by_hand = bigtrk.Configuration.model_validate(configuration.model_dump())
     assert by_hand == configuration
+
+
+def test_deepspeed_trains_again_in_one_process(made: Path) -> None:
+    """It keeps groups of its own, which are gone with those of the training before."""
+    train = f"bigtrk/train.py data.train=[graphs] {' '.join(SETTINGS)}"
+    engines = ("zero1", "zero3", "zero1")
+    commands = [
+        f"{train} engine.name=deepspeed engine.ds_config={engine} run.folder=again{i}"
+        for i, engine in enumerate(engines)
+    ]
+    run_in_one([*commands, f"{train} run.folder=after"], made)
+    losses = [read_run(made / f"again{i}").epochs[-1].train_loss for i in (0, 2)]
+    assert losses[0] == losses[1]
 
 
 def test_an_interrupted_training_leaves_the_process_to_others(

@@ -46,7 +46,8 @@ class Footprint:
     those of matrix products; bf16_flops [4]: of those with results in bfloat16. products [4]: bytes
     that these read and write. traffic [4]: bytes that other operations do. fresh [4]: bytes of all
     tensors that are made. operations [4]: their number, counted in whole chunks; chunk: rows of
-    one, None where a layer is computed at once.
+    one, None where a layer is computed at once. busy_rows: those of the smallest pass on a GPU that
+    was counted as any larger one is; None on a CPU, where that is said of all.
     shapes: number of different shapes of bfloat16 products. exchanged: bytes of a row in each halo
     exchange of the forward pass. called: the weights of each layer, as the forward pass calls them;
     tensors: how many tensors these are in all.
@@ -66,6 +67,7 @@ class Footprint:
     fresh: Columns
     operations: Columns
     chunk: int | None
+    busy_rows: int | None
     shapes: int
     exchanged: tuple[int, ...]
     called: tuple[int, ...]
@@ -85,14 +87,16 @@ def footprint(
     away_in: int | None = None,
     sectors: int = 1,
     on_gpu: bool = False,
+    rows: int | None = None,
 ) -> Footprint:
     """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows; on
     several of one size, of a layered model, by the size of one.
 
     away_in: edges between layers are off the device, and come to it in blocks of so many bytes.
-    on_gpu: of a pass on a GPU over edges that are many enough to keep it busy.
+    on_gpu: of a pass on a GPU, over edges that are many enough to keep it busy or, if their number
+    is given, over at most so many `rows`.
     """
-    asked = _Asked(config, n_node_features, n_edge_features, cut, away_in, sectors, on_gpu)
+    asked = _Asked(config, n_node_features, n_edge_features, cut, away_in, sectors, on_gpu, rows)
     # A rank routes by its own count: the same graphs on all, and other random numbers as they were.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -114,6 +118,7 @@ class _Asked(NamedTuple):
     away_in: int | None
     sectors: int
     on_gpu: bool
+    most_rows: int | None = None
 
     @property
     def chunk(self) -> int | None:
@@ -129,14 +134,20 @@ class _Asked(NamedTuple):
 
     def sizes(self) -> list[tuple[int, int, int]]:
         """Lists edges, nodes and owned nodes of the passes: whole chunks and, of a GPU, as many
-        that its kernels have as many programs for all of them.
+        that its kernels have as many programs for all of them; or fewer, where rows are.
         """
+        rows, factors = self.busy_rows(), _CUT_SIZES if self.cut else _WHOLE_SIZES
+        if self.most_rows is not None:
+            rows = min(rows, self.most_rows) // max(edges for edges, _, _ in factors)
+        return [(rows * edges, rows * nodes, rows * owned) for edges, nodes, owned in factors]
+
+    def busy_rows(self) -> int:
+        """Returns the fewest rows of which one more takes as much as one of more."""
         rows = self.chunk or _ROWS
         if self.on_gpu and isinstance(self.config, InteractionGNNConfig):
             shape = self.config.hidden, self._dtype
             rows = max(rows, block_rows(*shape) * most_programs(*shape))
-        factors = _CUT_SIZES if self.cut else _WHOLE_SIZES
-        return [(rows * edges, rows * nodes, rows * owned) for edges, nodes, owned in factors]
+        return rows
 
 
 def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
@@ -169,6 +180,7 @@ def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
         fresh=solve @ np.array([count.work.fresh for count in passes]),
         operations=solve @ np.array([count.work.operations for count in passes]),
         chunk=chunk,
+        busy_rows=asked.busy_rows() if asked.on_gpu else None,
         shapes=max(len(count.work.shapes) for count in passes),
         exchanged=passes[0].exchanged,
         called=passes[0].called,

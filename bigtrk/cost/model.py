@@ -7,9 +7,11 @@ fitted rate (rates.py); exchange and reduction follow from latency and bandwidth
 
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from bigtrk.cost.activations import activations, columns
 from bigtrk.cost.event_size import EventSize, SectorSize
 from bigtrk.cost.footprint import Columns, Footprint, footprint
 from bigtrk.cost.heap_gaps import kept_in_gaps
@@ -31,8 +33,6 @@ _EDGE_BYTES, _EDGE_BYTES_ON_DEVICE, _NODE_BYTES = 8 + 16 + 12 + 2, 16 + 8, 8 + 8
 # What merging stored sectors takes of an edge beside the sectors and what they become: rows, ends,
 # their owners and orders, and joined features.
 _MERGED_EDGE_BYTES = 100
-# Sectors of a rank that are counted at once, at most: a pass over many takes seconds.
-_COUNTED_SECTORS = 3
 # oneDNN compiles each bfloat16 product of a new shape on a CPU; it and torch 2.13 keep so many
 # (oneDNN's log has a tenth more of them than are counted).
 KEPT_PRODUCTS = 1024
@@ -87,12 +87,13 @@ class CostModel:
     in_a_row: bool = True
     averages: bool = False
 
-    def footprint(self, cut: bool, sectors: int = 1) -> Footprint:
+    def footprint(self, cut: bool, sectors: int = 1, rows: int | None = None) -> Footprint:
+        """Counts a pass over so many sectors; on a GPU over many rows, or at most so many."""
         features = self.n_node_features, self.n_edge_features
         # What weights a training starts from changes no count.
         model = self.model.model_copy(update={"init_from": None, "init_partly": False})
         on_gpu = not self.machine.shared
-        return footprint(model, *features, cut, self._away_in, sectors, on_gpu)
+        return footprint(model, *features, cut, self._away_in, sectors, on_gpu, rows)
 
     @property
     def _away_in(self) -> int | None:
@@ -179,7 +180,7 @@ class CostModel:
     def away_bytes(self, event: EventSize, parts: int, ranks: int) -> float:
         """Returns the bytes of edges that a rank keeps off its device: on its host, or in files."""
         sectors = math.ceil(parts / ranks)
-        return sectors * float(self.footprint(cut=parts > 1).away @ _sizes(event.sector(parts)))
+        return sectors * float(self.footprint(cut=parts > 1).away @ columns(event.sector(parts)))
 
     def compiled_bytes(self, sizes: int, parts: int) -> float:
         """Returns the bytes of the products that are compiled where a rank trains `sizes` sectors
@@ -214,7 +215,7 @@ class CostModel:
         if not away:
             return 0.0
         count, sectors = self.footprint(cut=parts > 1), math.ceil(parts / ranks)
-        moved = sectors * float(count.moved @ _sizes(event.sector(parts)))
+        moved = sectors * float(count.moved @ columns(event.sector(parts)))
         if self.spills_beyond is None:
             return moved / self.machine.transfer
         return moved * self.spilled_bytes(event, parts, ranks) / away / self.machine.disk
@@ -223,28 +224,29 @@ class CostModel:
         """Returns the seconds of a rank's forward and backward pass over so many sectors of a size,
         and of reading its inputs.
         """
-        count = self.footprint(cut=parts > 1)
-        model, amounts = self.model, self.pass_amounts(size, parts)
-        named = model.name, model.recompute, model.precision
+        count, model = self.footprint(cut=parts > 1), self.model
+        amounts = {kind: sectors * n for kind, n in self.pass_amounts(size, parts).items()}
+        named = model.name, model.recompute, model.precision, count.width
         degree = max(size.edges, 1.0) / max(size.nodes, 1.0)
 
         def time_of(rates: Rates) -> float:
-            counted = sectors * rates.of(amounts)
-            return counted * rates.factor(*named, count.width, degree, counted)
+            factor = partial(rates.factor, *named, degree)
+            return rates.of_pass(amounts, factor, beside=not self.machine.shared)
 
         return self.machine.seconds(self._sharers, time_of)
 
     def pass_amounts(self, size: SectorSize, parts: int) -> Amounts:
         """Counts the work of a pass over a sector."""
-        count, sizes = self.footprint(cut=parts > 1), _sizes(size)
+        count, sizes = self.footprint(cut=parts > 1), columns(size)
         return {
             "fp32": float((count.flops - count.bf16_flops) @ sizes),
             "bf16": float(count.bf16_flops @ sizes),
             "products": float(count.products @ sizes),
-            "traffic": float(count.traffic @ sizes),
+            # Counted of many blocks, of which the first reads no sums: of one it is less than none.
+            "traffic": max(0.0, float(count.traffic @ sizes)),
             "fresh": self._fresh_bytes(count, sizes),
             "operations": self._operations(count, sizes),
-            "batch": size.edges,
+            "batch": size.edges + (0 if self.machine.shared else size.nodes / 2),
         }
 
     def _fresh_bytes(self, count: Footprint, sizes: Columns) -> float:
@@ -323,18 +325,9 @@ class CostModel:
 
     def _activations(self, size: SectorSize, cut: bool, sectors: int) -> tuple[float, float]:
         """Returns the bytes of so many sectors of a rank saved between forward and backward, and at
-        the peak. Both grow by as much with each sector beyond a few, which are counted.
+        the peak.
         """
-        sizes, few = _sizes(size), min(sectors, _COUNTED_SECTORS)
-        count = self.footprint(cut, few)
-        saved, peak = float(count.saved @ sizes), float((count.live @ sizes).max())
-        if sectors > few:
-            # Constants are of chunks, which sectors use in turn.
-            growing, fewer = sizes * (1, 1, 1, 0), self.footprint(cut, few - 1)
-            saved += (sectors - few) * float((count.saved - fewer.saved) @ growing)
-            more = (count.live @ growing).max() - (fewer.live @ growing).max()
-            peak += (sectors - few) * float(more)
-        return saved, peak
+        return activations(partial(self.footprint, cut), size, sectors)
 
     def _process_bytes(self) -> float:
         """Returns the bytes of the interpreter and of what it imports."""
@@ -391,7 +384,3 @@ class CostModel:
     def _sharers(self) -> int:
         """Returns the number of ranks, or shares, that the cores of a host are split into."""
         return max(self.shares, min(self.world, self.ranks_per_node))
-
-
-def _sizes(size: SectorSize) -> Columns:
-    return np.array([size.edges, size.nodes, size.owned, 1.0])

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -72,5 +73,10 @@ def close_process_group() -> None:
     lock for a moment, lets them finish.
     """
     gc.collect()
-    dist.destroy_process_group()
+    # DeepSpeed keeps groups of its own, with which the next training of this process would fail.
+    deepspeed = sys.modules.get("deepspeed.comm")
+    if deepspeed is not None and deepspeed.is_initialized():
+        deepspeed.destroy_process_group()
+    else:
+        dist.destroy_process_group()
     time.sleep(0.1)

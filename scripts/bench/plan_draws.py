@@ -64,7 +64,7 @@ _Laid = tuple[Configuration, CostModel, EventSize, Cut]  # a run's event, over i
 @dataclass(frozen=True)
 class Events:
     """Alike events to train on: simulated with so many particles, or copies of event 1000 built
-    with these arguments. nodes, edges: about as many.
+    with these arguments. nodes, edges: about as many. cut: there are sectors of them.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Events:
     runs: int
     particles: int = 0
     build: tuple[str, ...] = ()
+    cut: bool = True
 
 
 EVENTS = (
@@ -151,7 +152,7 @@ def _replace_one(jobs: list[Job], thing: str, generator: random.Random) -> None:
     while True:
         place = generator.choice(spare)
         events = _events_of(jobs[place])
-        job = _any(events, generator)
+        job = any_job(events, generator)
         if thing in covered(job) and job not in jobs and _feasible(job, events):
             jobs[place] = job
             return
@@ -183,13 +184,14 @@ def _spare(jobs: Sequence[Job]) -> list[int]:
 def _drawn(events: Events, generator: random.Random) -> Iterator[Job]:
     known: set[Job] = set()
     while len(known) < events.runs:
-        job = _any(events, generator)
+        job = any_job(events, generator)
         if job not in known and _feasible(job, events):
             known.add(job)
             yield job
 
 
-def _any(events: Events, generator: random.Random) -> Job:
+def any_job(events: Events, generator: random.Random) -> Job:
+    """Draws a run on these events, whether it fits and ends soon or not."""
     pick = generator.choice
     name, ranks = pick(("interaction", "interaction", "attention", "mlp")), pick((1, 2, 3, 4))
     depth = f"mlp_layers={pick((2, 3, 4))}" if name == "mlp" else f"layers={pick((2, 3, 4, 6, 8))}"
@@ -258,16 +260,16 @@ def _feasible(job: Job, events: Events) -> bool:
     return fits and job.steps >= 4 and seconds > _SHORTEST and job.steps * seconds < _SECONDS
 
 
-def prepare(work: Path, testdata: Path) -> None:
+def prepare(work: Path, testdata: Path, kinds: Sequence[Events] = EVENTS) -> None:
     """Makes all graphs and sectors under `work` that are not there yet."""
     (work / SPILLED).mkdir(exist_ok=True)
-    for events in EVENTS:
+    for events in kinds:
         graphs, sectors = (
             work / kind / events.name.replace(" ", "_") for kind in ("graphs", "sectors")
         )
         if not (graphs / "manifest.json").exists():
             _build(events, graphs, work / "raw", testdata)
-        if not (sectors / "manifest.json").exists():
+        if events.cut and not (sectors / "manifest.json").exists():
             _quietly("partition", str(graphs), str(sectors), "--parts", str(PARTS))
 
 

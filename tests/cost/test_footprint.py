@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bigtrk.cost.footprint import _Calls, footprint
+from bigtrk.cost.activations import activations
+from bigtrk.cost.event_size import SectorSize
+from bigtrk.cost.footprint import Footprint, _Calls, footprint
 from bigtrk.models.build import make_model
 from bigtrk.models.edge_mlp import EdgeMLP
 from bigtrk.models.interaction_gnn import InteractionGNN
@@ -190,6 +192,30 @@ def test_a_gpu_s_launches_and_scratch_are_counted(hidden: int) -> None:
     kept = programs * 128 * (2 * hidden + 4) if hidden % 16 else 0
     scratch = deep.live[:, 3].max() - of_cpu.live[:, 3].max()
     assert scratch == pytest.approx(parts + kept, rel=0.05)
+
+
+@pytest.mark.parametrize("recompute", ["chunk", "layer"])
+@pytest.mark.parametrize("edges", [1_000, 40_000])
+def test_few_rows_on_a_gpu_take_no_whole_chunk(recompute: str, edges: int) -> None:
+    """They are counted as they are; with as many as a chunk has both counts are near each other."""
+    options = {"hidden": 64, "layers": 3, "recompute": recompute}
+    config = InteractionGNNConfig.model_validate(options)
+
+    def counted(edges: int, of_few: bool) -> float:
+        def count(sectors: int, rows: int | None) -> Footprint:
+            return footprint(
+                config, 4, 6, False, None, sectors, on_gpu=True, rows=rows if of_few else None
+            )
+
+        return activations(count, SectorSize(edges, edges // 10), 1)[1]
+
+    rows = footprint(config, 4, 6, cut=False, on_gpu=True).busy_rows
+    assert rows is not None
+    per_edge = counted(edges, of_few=True) / edges
+    assert 500 < per_edge < 6_000  # bytes: 4 edges of 64, and what a layer takes
+    assert counted(rows + 1, of_few=True) == counted(rows + 1, of_few=False)
+    assert counted(rows - 1, of_few=True) == pytest.approx(counted(rows, of_few=False), rel=0.25)
+    assert footprint(config, 4, 6, cut=False).busy_rows is None
 
 
 def test_wide_networks_have_no_fused_passes() -> None:

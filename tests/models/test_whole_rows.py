@@ -55,7 +55,7 @@ def test_other_rows_have_no_launch(hidden: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("n_rows", [0, 63, 64 * 64, 64 * 70 + 5])
+@pytest.mark.parametrize("n_rows", [0, 63, 64 * 64, 64 * 70 + 5, 64 * 32 * 5 + 7])
 def test_many_narrow_rows_are_summed_as_few_wide_ones(n_rows: int, dtype: torch.dtype) -> None:
     values = drawn(n_rows, 5).to(dtype)
     total = torch.ones(5, device=DEVICE)

@@ -81,7 +81,7 @@ def test_what_an_engine_takes_in_each_pass_is_told_by_steps_of_several() -> None
     assert asked.configuration(2).training.events_per_step == 8
 
     def told(samples: Sequence[Sample]) -> float:
-        rates = CPU.alone.model_copy(update={"engines": fitting._engines(samples, CPU)})
+        rates = CPU.alone.model_copy(update={"engines": fitting.fit_engines(samples, CPU)})
         return ratio(asked, CPU.model_copy(update={"alone": rates}))
 
     assert told(measured) < 1.2

@@ -26,19 +26,23 @@ from bigtrk.planning.calibration.fitting import (
     without_corrections,
 )
 from bigtrk.planning.calibration.network import NO_LINKS, Links, measure_links
+from bigtrk.planning.calibration.overlapping import fit_overlapping, transfer_rate
 from bigtrk.planning.calibration.products import measure_products
 from bigtrk.planning.calibration.warmup import Measured, measure_apart
 from bigtrk.planning.calibration.warmup_cases import (
+    AGAIN,
     CASES,
     CROWD,
     ENGINES,
+    ENGINES_ON_ACCELERATOR,
     LONG,
     MEMORY,
+    OFFLOADED,
+    ON_ACCELERATOR,
     SHARED,
     SMALLEST,
     WAITED_FOR,
     Case,
-    enlarged,
 )
 
 # More ranks at once than this are not measured: each takes the memory of a process.
@@ -87,7 +91,7 @@ def _on_cpu(links: Links) -> MachineConstants:
     several = max(2, min(cores, _MOST_TOGETHER))
     constants = measure_memory(CPU.model_copy(update=measure_products()))
     cases = {ranks: [*CASES, *those_that_fit(LONG, ranks, constants)] for ranks in (1, several)}
-    found, engines = measure_in_turns(cases, "warm-ups"), _engines([*cases])
+    found, engines = measure_in_turns(cases, "warm-ups"), _engines(dict.fromkeys(cases, ENGINES))
     constants = _with_network(constants, links, found[several].link)
     steadiness = {"repeated": repeated(found.values())}
     constants = constants.model_copy(update={"ranks_together": several, **steadiness})
@@ -96,14 +100,16 @@ def _on_cpu(links: Links) -> MachineConstants:
     return constants.model_copy(update=_sharing(several, crowded=several >= cores))
 
 
-def measure_in_turns(cases: Mapping[int, Sequence[Case]], label: str) -> dict[int, Measured]:
+def measure_in_turns(
+    cases: Mapping[int, Sequence[Case]], label: str, rounds: int = _ROUNDS
+) -> dict[int, Measured]:
     """Measures the cases of each number of ranks, in rounds in which these take turns, so that all
     meet a host that becomes faster or slower: measured one after the other, two ranks were then
     predicted to take up to 1.3 times as long as they did.
     """
-    turns = [*cases] * _ROUNDS
-    rounds = [measure_apart(cases[ranks], ranks) for ranks in follow(turns, len(turns), label)]
-    return {ranks: _mean(rounds[i :: len(cases)]) for i, ranks in enumerate(cases)}
+    turns = [*cases] * rounds
+    found = [measure_apart(cases[ranks], ranks) for ranks in follow(turns, len(turns), label)]
+    return {ranks: _mean(found[i :: len(cases)]) for i, ranks in enumerate(cases)}
 
 
 def _mean(rounds: Sequence[Measured]) -> Measured:
@@ -136,16 +142,24 @@ def those_that_fit(cases: Sequence[Case], ranks: int, constants: MachineConstant
 
 
 def _on_accelerator(links: Links) -> MachineConstants:
-    """Measures one rank; the others have accelerators of their own."""
-    found = measure_in_turns({1: [enlarged(case) for case in CASES]}, "warm-ups")[1]
-    base = A100.model_copy(update={"repeated": repeated([found])})
-    return fit(found.samples, found.samples, _with_network(base, links, None))
+    """Measures one rank; the others have accelerators of their own. Steps are measured once."""
+    base = _with_network(measure_memory(A100, [SMALLEST]), links, None)
+    turns = follow([ON_ACCELERATOR, AGAIN], 2, "warm-ups")
+    samples, again = (measure_apart(cases).samples for cases in turns)
+    engines = _engines({1: ENGINES_ON_ACCELERATOR}, rounds=1)
+    first = {sample.case: sample.seconds for sample in samples}
+    ratios = tuple(sample.seconds / first[sample.case] for sample in again)
+    steadiness = {"repeated": repeated([Measured(again, None, ratios)])}
+    [offloaded] = [sample for sample in samples if sample.case == OFFLOADED]
+    transfer = {"transfer": transfer_rate(offloaded, base)}
+    base = base.model_copy(update={**steadiness, **transfer})
+    return fit([*samples, *engines.get(1, [])], [], base)
 
 
-def _engines(numbers: Sequence[int]) -> dict[int, list[Sample]]:
-    """Measures steps of engines on these numbers of ranks; none where an engine does not run."""
+def _engines(cases: Mapping[int, Sequence[Case]], rounds: int = _ROUNDS) -> dict[int, list[Sample]]:
+    """Measures steps of engines on numbers of ranks; none where an engine does not run."""
     try:
-        found = measure_in_turns(dict.fromkeys(numbers, ENGINES), "engines")
+        found = measure_in_turns(cases, "engines", rounds)
     except InputError:
         return {}
     return {ranks: measured.samples for ranks, measured in found.items()}
@@ -154,14 +168,16 @@ def _engines(numbers: Sequence[int]) -> dict[int, list[Sample]]:
 def fit(
     alone: Sequence[Sample], together: Sequence[Sample], start: MachineConstants
 ) -> MachineConstants:
-    """Fits the rates of one rank and of ranks together; other constants are `start`'s.
+    """Fits the rates of one rank and of ranks together (those of one, if none were measured); other
+    constants are `start`'s.
 
     `fit` of the result has the samples and the relative errors of the seconds predicted for them,
     with corrections and by what is counted alone.
     """
-    fitted = start.model_copy(
-        update={"alone": fit_rates(alone, start), "together": fit_rates(together, start)}
-    )
+    rates_of = fit_rates if start.shared else fit_overlapping
+    rates = rates_of(alone, start)
+    shared = rates_of(together, start) if together else rates
+    fitted = start.model_copy(update={"alone": rates, "together": shared})
     samples = [*alone, *together]
     facts = {
         "relative_errors": {
@@ -181,15 +197,16 @@ def _with_network(base: MachineConstants, links: Links, own: Link | None) -> Mac
     return base.model_copy(update={"network": Network(within=within, between=between)})
 
 
-def measure_memory(base: MachineConstants) -> MachineConstants:
-    """Returns the constants with the bytes of a process of this machine, and of its engines'
-    modules.
+def measure_memory(base: MachineConstants, cases: Sequence[Case] = MEMORY) -> MachineConstants:
+    """Returns the constants with the bytes of a process of this machine and, on a CPU, of its
+    engines' modules.
     """
-    samples = [measure_apart([case]).samples[0] for case in MEMORY]
+    samples = [measure_apart([case]).samples[0] for case in cases]
     bare = base.model_copy(update={"private_bytes": 0})
     beyond = [sample.peak_bytes - predicted_peak(sample.case, bare) for sample in samples]
     process = max(0, int(median(beyond)))
-    fitted = base.model_copy(update={"private_bytes": process, **_modules_bytes(samples[0])})
+    modules = _modules_bytes(samples[0]) if base.shared else {}
+    fitted = base.model_copy(update={"private_bytes": process, **modules})
     errors = [predicted_peak(s.case, fitted) / s.peak_bytes - 1 for s in samples]
     return fitted.model_copy(update={"fit": {"relative_errors": {"memory": errors}}})
 

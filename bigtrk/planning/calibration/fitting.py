@@ -35,13 +35,15 @@ _MOST = 0.5
 @dataclass(frozen=True)
 class Sample:
     """The measured median seconds of a step and peak bytes of a rank, with the graphs of a case on
-    each of `ranks` ranks of a host, or on the first alone.
+    each of `ranks` ranks of a host, or on the first alone. read_seconds: those of reading them for
+    an accelerator; 0 on a CPU, whose ranks read on the cores that compute.
     """
 
     case: Case
     ranks: int
     seconds: float
     peak_bytes: int
+    read_seconds: float = 0.0
 
 
 def sample_cost(sample: Sample, machine: MachineConstants) -> CostModel:
@@ -53,13 +55,13 @@ def sample_cost(sample: Sample, machine: MachineConstants) -> CostModel:
 def predicted_seconds(sample: Sample, machine: MachineConstants) -> float:
     """Predicts the seconds of a sample's step."""
     cost, events = sample_cost(sample, machine), sample.case.events
-    return events * cost.seconds(_event(sample.case), 1, 1) + cost.step_seconds(events)
+    return events * cost.seconds(event_of(sample.case), 1, 1) + cost.step_seconds(events)
 
 
 def predicted_peak(case: Case, machine: MachineConstants) -> float:
     """Predicts the peak bytes of a rank that trains a case alone."""
     cost = make_cost(case.configuration(), 1, 1, machine)
-    return cost.memory(_event(case), 1, 1).total
+    return cost.memory(event_of(case), 1, 1).total
 
 
 def fit_rates(samples: Sequence[Sample], machine: MachineConstants) -> Rates:
@@ -69,38 +71,40 @@ def fit_rates(samples: Sequence[Sample], machine: MachineConstants) -> Rates:
     large ones counting less. What is left of a model, smoothed, is its correction.
     """
     plain = [sample for sample in samples if sample.case.engine == "ddp"]
-    work = [_work(sample, machine) for sample in plain]
+    work = [work_of(sample, machine) for sample in plain]
     design = np.array([[one.get(kind, 0.0) for kind in KINDS] for one in work])
-    seconds = np.array([_computing(sample, machine) for sample in plain])
-    found = _robust_fit(design / seconds[:, None])
+    seconds = np.array([computing(sample, machine) for sample in plain])
+    found = robust_fit(design / seconds[:, None])
     known = zip(KINDS, found.tolist(), strict=True)
     rates = Rates(seconds={kind: value for kind, value in known if value})
     return rates.model_copy(
         update={
             "corrections": smoothed(_corrections(plain, machine, rates)),
-            "engines": _engines(samples, machine),
+            "engines": fit_engines(samples, machine),
         }
     )
 
 
-def _event(case: Case) -> EventSize:
+def event_of(case: Case) -> EventSize:
+    """Returns the size of a case's graph."""
     return EventSize(case.nodes, case.edges)
 
 
-def _work(sample: Sample, machine: MachineConstants) -> Amounts:
+def work_of(sample: Sample, machine: MachineConstants) -> Amounts:
+    """Counts the work of a sample's step."""
     cost, events = sample_cost(sample, machine), sample.case.events
-    in_pass = cost.pass_amounts(_event(sample.case).sector(1), 1)
+    in_pass = cost.pass_amounts(event_of(sample.case).sector(1), 1)
     in_all: Amounts = {kind: events * amount for kind, amount in in_pass.items()}
     return {**in_all, **cost.step_amounts()}
 
 
-def _computing(sample: Sample, machine: MachineConstants) -> float:
-    """Returns the seconds of a step without its reductions."""
+def computing(sample: Sample, machine: MachineConstants) -> float:
+    """Returns the seconds of a sample's step without its reductions."""
     reduced = sample_cost(sample, machine).reduction_seconds(sample.case.events)
     return max(sample.seconds - reduced, sample.seconds / 2)
 
 
-def _robust_fit(design: NDArray[np.float64]) -> NDArray[np.float64]:
+def robust_fit(design: NDArray[np.float64]) -> NDArray[np.float64]:
     """Solves design @ x = 1 for x >= 0, with weights that fall with a residual's size."""
     weights = np.ones(len(design))
     for _ in range(_ROUNDS):
@@ -116,36 +120,38 @@ def _corrections(
     found = []
     for sample in samples:
         case, cost = sample.case, sample_cost(sample, machine)
-        in_pass = rates.of(cost.pass_amounts(_event(case).sector(1), 1))
+        in_pass = rates.of(cost.pass_amounts(event_of(case).sector(1), 1))
         others = rates.of(cost.step_amounts())
-        in_passes, seconds = case.events * in_pass, _computing(sample, machine)
+        in_passes, seconds = case.events * in_pass, computing(sample, machine)
         if in_passes < _MOST * (in_passes + others):
             continue
-        factor = max((seconds - others) / in_passes, 0.1)
-        found.append(
-            Correction(
-                model=case.name,
-                recompute=case.recompute,
-                precision=case.precision,
-                hidden=case.hidden,
-                degree=case.edges / case.nodes,
-                seconds=in_pass,
-                factor=factor,
-            )
-        )
+        found.append(correction(case, in_pass, (seconds - others) / in_passes))
     return found
 
 
-def _engines(
+def correction(case: Case, counted: float, factor: float) -> Correction:
+    """Returns the correction of a case's pass, of which so many seconds are counted."""
+    return Correction(
+        model=case.name,
+        recompute=case.recompute,
+        precision=case.precision,
+        hidden=case.hidden,
+        degree=case.edges / case.nodes,
+        seconds=counted,
+        factor=max(factor, 0.1),
+    )
+
+
+def fit_engines(
     samples: Sequence[Sample], machine: MachineConstants
 ) -> dict[EngineKind, dict[EngineAmount, float]]:
     """Fits what a step of each engine takes more than one of DDP on the same case."""
-    plain = {one.case: _computing(one, machine) for one in samples if one.case.engine == "ddp"}
+    plain = {one.case: computing(one, machine) for one in samples if one.case.engine == "ddp"}
     kinds = [sample_cost(sample, machine).sharding.kind for sample in samples]
     found: dict[EngineKind, dict[EngineAmount, float]] = {}
     for kind in {kind for kind in kinds if kind}:
         own = [sample for sample, its in zip(samples, kinds, strict=True) if its == kind]
-        seconds = np.array([_computing(sample, machine) for sample in own])
+        seconds = np.array([computing(sample, machine) for sample in own])
         ddp = np.array([plain[replace(sample.case, engine="ddp")] for sample in own])
         costs = [(sample_cost(one, machine), one.case.events) for one in own]
         amounts = [cost.engine_amounts(events) for cost, events in costs]

@@ -28,7 +28,8 @@ from bigtrk.parallel.host import configure_process, share_heap
 from bigtrk.parallel.page_pool import give_back_pages, reused_pages
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import Ranks, discover
-from bigtrk.parallel.routing import as_stored, even_cut
+from bigtrk.parallel.routing import MicroStep, as_stored, even_cut
+from bigtrk.parallel.stopwatch import Stopwatch
 from bigtrk.parallel.world import World, make_world
 from bigtrk.planning.calibration.fitting import Sample
 from bigtrk.planning.calibration.network import measure_links
@@ -142,17 +143,17 @@ def measure(cases: Sequence[Case], ranks: Ranks, folder: Path) -> list[Sample]:
     world = make_world(ranks, shared)
     trained = [_train(case, world, folder) for case in cases]
     samples = []
-    for case, steps in zip(cases, trained, strict=True):
+    for case, (steps, read) in zip(cases, trained, strict=True):
         mine = float(np.median(steps))  # as of a run, of which it is predicted
-        found = gather_items((mine, world.memory.n_bytes))
-        slowest, peak = (max(one) for one in zip(*found, strict=True))
-        samples.append(Sample(case, ranks.world_size, float(slowest), int(peak)))
+        found = gather_items((mine, world.memory.n_bytes, read))
+        slowest, peak, read = (max(one) for one in zip(*found, strict=True))
+        samples.append(Sample(case, ranks.world_size, float(slowest), int(peak), float(read)))
     return samples
 
 
-def _train(case: Case, world: World, folder: Path) -> list[float]:
+def _train(case: Case, world: World, folder: Path) -> tuple[list[float], float]:
     """Trains as a run does, with the same files, loader, engine and step; returns the seconds of
-    all steps but the first. Collective.
+    all steps but the first, and those of reading for an accelerator. Collective.
     """
     ranks = world.ranks
     configuration = case.configuration(ranks.world_size)
@@ -173,7 +174,14 @@ def _train(case: Case, world: World, folder: Path) -> list[float]:
         runner.run(numbers, batches, lr=1e-3)
         seconds.append(stopwatch.now() - start)
         start = stopwatch.now()
-    return seconds[1:]
+    reads = world.device.type == "cuda"
+    return seconds[1:], _read_seconds(loader, route, stopwatch) if reads else 0.0
+
+
+def _read_seconds(loader: Loader, route: Sequence[MicroStep], stopwatch: Stopwatch) -> float:
+    start = stopwatch.now()
+    loader.load(route)
+    return stopwatch.now() - start
 
 
 def _written(case: Case, folder: Path) -> EventSource:

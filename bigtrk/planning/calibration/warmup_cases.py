@@ -169,11 +169,31 @@ MEMORY = (
     Case(10_000, 100_000, 64, recompute="none"),
     Case(20_000, 30_000, 64, name="mlp"),
 )
-# On an accelerator a case is enlarged so many times, to outweigh the start of operations.
+# On an accelerator a case is enlarged so many times, to outweigh the start of operations; its steps
+# vary less, so that fewer tell as much.
 _ON_ACCELERATOR = 20
 
 
-def enlarged(case: Case) -> Case:
-    """Returns the case for an accelerator."""
+def _enlarged(case: Case) -> Case:
     more = _ON_ACCELERATOR
-    return replace(case, nodes=case.nodes * more, edges=case.edges * more)
+    return replace(case, nodes=case.nodes * more, edges=case.edges * more, steps=3)
+
+
+# Where the start of operations and what they compute take about as long, and beyond.
+_GROWING = tuple(
+    Case(edges // 20, edges, 64, layers=8, precision=precision)
+    for edges in (100_000, 300_000, 1_000_000, 3_000_000)
+    for precision in _PRECISIONS
+)
+# Its edges travel between the accelerator and its host.
+OFFLOADED = Case(100_000, 2_000_000, 64, layers=8, recompute="offload", precision="bf16")
+ON_ACCELERATOR = (
+    *map(_enlarged, DENSE),
+    *(_enlarged(_sparse(case)) for case in GRID if case.hidden == 64),
+    *(replace(case, steps=8) for case in LEAST),
+    *_GROWING,
+    OFFLOADED,
+)
+ENGINES_ON_ACCELERATOR = tuple(replace(case, steps=8) for case in ENGINES)
+# Some of them once more, which tells how far apart two measurements are.
+AGAIN = tuple(one for one in ON_ACCELERATOR if (one.hidden, one.layers) == (128, 3))
