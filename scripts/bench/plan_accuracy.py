@@ -51,28 +51,27 @@ Seconds = Callable[["Compared"], float]
 
 @dataclass(frozen=True)
 class Compared:
-    """A job's measured memory and time, of its two trainings, beside the predictions of the
-    calibration (`fitted`) and of the defaults.
+    """A job's measured memory and time, of each time that it was `trained`, beside the predictions
+    of the calibration (`fitted`) and of the defaults.
     """
 
     job: Job
     fitted: Predicted
     default: Predicted
-    first: Predicted
-    second: Predicted
+    trained: tuple[Predicted, ...]
 
     @property
     def measured(self) -> Predicted:
-        """Returns the mean of both trainings."""
-        both = self.first, self.second
+        """Returns the mean of its trainings."""
         return Predicted(
-            mean(one.peak_bytes for one in both), mean(one.step_seconds for one in both)
+            mean(one.peak_bytes for one in self.trained),
+            mean(one.step_seconds for one in self.trained),
         )
 
     def row(self) -> dict[str, Any]:
         """Returns a row of the result file."""
         figures = {"name": self.job.name, **asdict(self.job), "recorded": asdict(self.measured)}
-        figures["trained"] = [asdict(self.first), asdict(self.second)]
+        figures["trained"] = [asdict(one) for one in self.trained]
         ours, theirs = (self._figures(found) for found in (self.fitted, self.default))
         return {**figures, **ours, "uncalibrated": theirs}
 
@@ -144,8 +143,8 @@ def compare(jobs: Sequence[Job], work: Path, found: Sequence[dict[str, Any]]) ->
         for turn in ("first", "second")
     )
     return [
-        Compared(job, Predicted(**row["fitted"]), Predicted(**row["default"]), *trained)
-        for job, row, *trained in zip(jobs, found, first, second, strict=True)
+        Compared(job, Predicted(**row["fitted"]), Predicted(**row["default"]), both)
+        for job, row, both in zip(jobs, found, zip(first, second, strict=True), strict=True)
     ]
 
 
@@ -193,10 +192,11 @@ def repeated(found: Sequence[Compared]) -> dict[str, float]:
     """Returns what the last line would say of times if each second training were predicted to take
     as long as the first.
     """
-    seconds = np.array([(one.first.step_seconds, one.second.step_seconds) for one in found])
+    seconds = np.array([[took.step_seconds for took in one.trained] for one in found])
     errors = np.abs(seconds[:, 0] / seconds[:, 1] - 1)
     figures = {"time_median": np.median(errors), "time_p90": np.quantile(errors, 0.9)}
-    order = tau(found, lambda one: one.first.step_seconds, lambda one: one.second.step_seconds)
+    by, of = (lambda one, i=i: one.trained[i].step_seconds for i in range(2))
+    order = tau(found, by, of)
     return {**{name: float(value) for name, value in figures.items()}, "tau": order}
 
 

@@ -5,7 +5,7 @@
 
 As plan_accuracy.py, whose terms it shares: it makes the events, calibrates this machine, draws runs
 by the seed, writes what is predicted for them, prints the SHA-256 of that file, and only then
-trains them, twice, on one GPU. All are trained in this process by `bigtrk.train`; memory is what a
+trains them, once, on one GPU. All are trained in this process by `bigtrk.train`; memory is what a
 training adds to that of the process before it, which has the workspaces of cuBLAS.
 """
 
@@ -34,7 +34,7 @@ from bigtrk.planning.calibration.calibrate import calibrate
 from bigtrk.planning.prediction import Predicted
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.costs import load_constants, make_cost
-from scripts.bench.plan_accuracy import Compared, exceeded, predictions, repeated, summary, table
+from scripts.bench.plan_accuracy import Compared, exceeded, predictions, summary, table
 from scripts.bench.plan_draws import EVENTS, Events, Job, any_job, prepare
 from scripts.results import Results, add_options
 
@@ -93,16 +93,14 @@ def compare(
     jobs: Sequence[Job], work: Path, found: Sequence[dict[str, Any]], process: int
 ) -> list[Compared]:
     """Trains what is not trained yet, and compares. process: the bytes that a process has."""
-    first, second = (
-        [
-            trained_once(job, work, f"{turn}-{i}", process)
-            for i, job in enumerate(follow(jobs, len(jobs), f"runs, {turn} time"))
-        ]
-        for turn in ("first", "second")
-    )
     return [
-        Compared(job, Predicted(**row["fitted"]), Predicted(**row["default"]), *trained)
-        for job, row, *trained in zip(jobs, found, first, second, strict=True)
+        Compared(
+            job,
+            Predicted(**row["fitted"]),
+            Predicted(**row["default"]),
+            (trained_once(job, work, str(i), process),),
+        )
+        for i, (job, row) in enumerate(follow([*zip(jobs, found, strict=True)], len(jobs), "runs"))
     ]
 
 
@@ -145,7 +143,7 @@ def measure(arguments: argparse.Namespace) -> None:
     found = compare(jobs, work, predicted, constants.private_bytes)
     console.print(table(found))
     facts = {"seed": arguments.seed, "predictions_sha256": digest}
-    facts |= {"repeated": repeated(found), "exceeded": exceeded(found)}
+    facts |= {"exceeded": exceeded(found)}
     facts |= {"constants": json.loads(constants.model_dump_json())}
     results.write(summary(found), jobs=[one.row() for one in found], **facts)
 

@@ -51,8 +51,7 @@ def compared(
             job(events, n),
             Predicted(10 * a, a),
             Predicted(5 * a, a / 2),
-            Predicted(10 * b, b - apart),
-            Predicted(10 * b, b + apart),
+            (Predicted(10 * b, b - apart), Predicted(10 * b, b + apart)),
         )
         for n, (a, b) in enumerate(zip(fitted, measured, strict=True))
     ]
@@ -206,5 +205,8 @@ def test_a_second_training_tells_how_well_any_could_be_predicted() -> None:
         "time_p90": pytest.approx(0.8 * (1 - 2 / 4) + 0.2 * (1 - 3 / 5)),
         "tau": 1.0,
     }
-    turned = [replace(one, second=Predicted(1.0, -one.first.step_seconds)) for one in found]
+    turned = [
+        replace(one, trained=(one.trained[0], Predicted(1.0, -one.trained[0].step_seconds)))
+        for one in found
+    ]
     assert repeated(turned)["tau"] == -1.0

@@ -172,7 +172,7 @@ def test_errors_of_predictions_are_shown_with_a_calibration_and_without() -> Non
     """The row that plan_accuracy.py writes."""
     job = Job("event 1000", sectors=False, ranks=1, settings=("model.hidden=32",), steps=4)
     fitted, default, recorded = Predicted(9e8, 1.1), Predicted(1.002e9, 0.5), Predicted(1e9, 1.0)
-    row = Compared(job, fitted, default, recorded, recorded).row()
+    row = Compared(job, fitted, default, (recorded, recorded)).row()
     found = cost_tables.plan_accuracy({"jobs": [json.loads(json.dumps(row))]})
     assert [list(cells)[1:] for cells in found.rows] == [["-10 %", "+10 %", "+0 %", "-50 %"]]
 
