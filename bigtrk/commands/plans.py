@@ -29,7 +29,9 @@ RanksPerNode = Annotated[
 Memory = Annotated[float | None, typer.Option(min=0.1, max=1e6, help="GiB of each rank")]
 Machine = Annotated[
     str | None,
-    typer.Option(help="a calibration file, or the defaults cpu or A100; else this machine"),
+    typer.Option(
+        help="a calibration file, or a default: cpu, A100, H100 or H200; else this machine"
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="of the event sizes drawn")]
 Calibrate = Annotated[

@@ -43,8 +43,9 @@ class Footprint:
     """The counts of a pass. live [T, 4]: bytes alive at each moment, without weights, their
     gradients and inputs. saved [4]: bytes alive between forward and backward. away [4]: bytes of
     edges that meanwhile are off the device. moved [4]: bytes that travel there and back. flops [4]:
-    those of matrix products; bf16_flops [4]: of those with results in bfloat16. products [4]: bytes
-    that these read and write. traffic [4]: bytes that other operations do. fresh [4]: bytes of all
+    those of matrix products; bf16_flops [4]: of those with results in bfloat16; fused [4]: of those
+    in float32 that a GPU's passes over edges have. products [4]: bytes that the others read and
+    write. traffic [4]: bytes that other operations do. fresh [4]: bytes of all
     tensors that are made. operations [4]: their number, counted in whole chunks; chunk: rows of
     one, None where a layer is computed at once. busy_rows: those of the smallest pass on a GPU that
     was counted as any larger one is; None on a CPU, where that is said of all.
@@ -62,6 +63,7 @@ class Footprint:
     moved: Columns
     flops: Columns
     bf16_flops: Columns
+    fused: Columns
     products: Columns
     traffic: Columns
     fresh: Columns
@@ -175,6 +177,7 @@ def _count(asked: _Asked, device: Literal["meta", "cpu"]) -> Footprint:
         moved=solve @ np.array([count.moved for count in passes]),
         flops=solve @ np.array([count.work.flops for count in passes]),
         bf16_flops=solve @ np.array([count.work.bf16_flops for count in passes]),
+        fused=solve @ np.array([count.work.fused for count in passes]),
         products=solve @ np.array([count.work.products for count in passes]),
         traffic=solve @ np.array([count.work.traffic for count in passes]),
         fresh=solve @ np.array([count.work.fresh for count in passes]),

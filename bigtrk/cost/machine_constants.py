@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from bigtrk.config import Settings
+from bigtrk.cost.data_sheets import WHOLE_SHEETS, DataSheet, data_sheet
 from bigtrk.cost.links import Link, Network
 from bigtrk.cost.rates import Rates
 
@@ -23,8 +24,8 @@ class MachineConstants(Settings):
     Measured separately: private_bytes (of a process, without the pages of files), deepspeed_bytes
     and fsdp2_bytes (what their modules add to them), zero_bytes (what those of ZeRO 1 to 3 add to
     that: torch's compiler), compiling and product_bytes (the seconds and bytes of a CPU's product
-    of bfloat16 of a new shape), network. Not measured: transfer (bytes per second between an
-    accelerator and its host), disk (those that a local disk reads and writes).
+    of bfloat16 of a new shape), network, transfer (bytes per second between an accelerator and its
+    host, both ways). Not measured: disk (those that a local disk reads and writes).
 
     repeated: by what fraction one in ten steps, or more, took longer or shorter when a calibration
     measured them again. exceeded: for defaults, the largest ratio of the "memory" and of the
@@ -102,31 +103,50 @@ class MachineConstants(Settings):
         return ranks / self.ranks_together * self.crowding
 
 
-# Two thirds of the peak figures of NVIDIA's data sheet for the A100, as `transfer` is of its PCIe
-# (32 GB/s each way); links as in Tripathy et al.
-# (100 GB/s between two devices) and as Slingshot 11 has them (25 GB/s per device). Latencies
-# and the start of an operation are assumed.
-_A100 = Rates(
-    seconds={
-        "fp32": 1 / 13e12,
-        "bf16": 1 / 200e12,
-        "products": 1e-12,
-        "traffic": 1e-12,
-        "operations": 8e-6,
-        "weights": 5e-12,
-    }
-)
-A100 = MachineConstants(
-    name="default: A100, not measured",
-    accelerator="A100",
-    alone=_A100,
-    together=_A100,
-    private_bytes=0,
-    deepspeed_bytes=0,
-    network=Network(
-        within=Link(latency=1e-5, bandwidth=100e9), between=Link(latency=2e-5, bandwidth=25e9)
-    ),
-)
+def of_sheet(sheet: DataSheet) -> MachineConstants:
+    """Returns the constants of a GPU that is not measured, from its data sheet.
+
+    Its passes over edges are taken to reach an eighth of the sheet's products and half of its
+    bandwidth, as those in float32 and in bfloat16 did on an H100 (docs/results/gpu.json), and other
+    products in float32 half of the sheet's. What its host does is
+    between what two hosts of an H200 did: 54 and 86 us for the start of an operation, 42 and 65 ns
+    to read an edge (docs/results/gpu_steps.json), as is what cuBLAS keeps, and PCIe both ways.
+    Links are as in Tripathy et al. (100 GB/s between two devices) and as Slingshot 11 has them (25
+    GB/s per device); latencies are assumed.
+    """
+    rates = Rates(
+        seconds={
+            "fp32": 2 / sheet.fp32,
+            "fused": 8 / sheet.fp32,
+            "bf16": 8 / sheet.bf16,
+            "products": 2 / sheet.bandwidth,
+            "traffic": 2 / sheet.bandwidth,
+            "operations": 7e-5,
+            "batch": 5.4e-8,
+            "weights": 1.4e-9,
+            "steps": 4.5e-3,
+        },
+        engines={
+            "fsdp2": {"tensors": 2.0e-4, "passes": 0.6e-3},
+            "zero1": {"passes": 0.9e-3},
+            "zero3": {"tensors": 2.1e-4, "passes": 4.5e-3},
+        },
+    )
+    return MachineConstants(
+        name=f"default: {sheet.name}, not measured",
+        accelerator=sheet.name,
+        alone=rates,
+        together=rates,
+        private_bytes=66 * 2**20,
+        deepspeed_bytes=0,
+        network=Network(
+            within=Link(latency=1e-5, bandwidth=100e9), between=Link(latency=2e-5, bandwidth=25e9)
+        ),
+        transfer=4e10,
+    )
+
+
+A100, H100, H200 = map(of_sheet, WHOLE_SHEETS)
 # Fitted on two idle cores of an AMD EPYC to the samples of docs/results/plan_accuracy.json, without
 # corrections; the link between hosts is assumed. These samples put edges in order in each step, so
 # that `batch` is too long.
@@ -182,4 +202,14 @@ CPU = MachineConstants(
     ),
     exceeded={"memory": 1.5, "seconds": 4.0},
 )
-DEFAULTS = {"cpu": CPU, "A100": A100}
+DEFAULTS = {"cpu": CPU, "A100": A100, "H100": H100, "H200": H200}
+
+
+def default_machine(accelerator: str) -> MachineConstants:
+    """Returns the constants of a device that is not measured, by the name that torch has for it: a
+    GPU without a known data sheet is taken for an A100.
+    """
+    if accelerator == "cpu":
+        return CPU
+    sheet = data_sheet(accelerator)
+    return A100 if sheet is None else of_sheet(sheet)

@@ -239,7 +239,8 @@ class CostModel:
         """Counts the work of a pass over a sector."""
         count, sizes = self.footprint(cut=parts > 1), columns(size)
         return {
-            "fp32": float((count.flops - count.bf16_flops) @ sizes),
+            "fp32": float((count.flops - count.bf16_flops - count.fused) @ sizes),
+            "fused": float(count.fused @ sizes),
             "bf16": float(count.bf16_flops @ sizes),
             "products": float(count.products @ sizes),
             # Counted of many blocks, of which the first reads no sums: of one it is less than none.

@@ -27,6 +27,7 @@ class Counted:
 
     flops: float = 0.0
     bf16_flops: float = 0.0
+    fused: float = 0.0
     products: float = 0.0
     traffic: float = 0.0
     fresh: float = 0.0
@@ -127,6 +128,7 @@ class Counter(TorchDispatchMode):
         self.work.operations += 1
         self.work.flops += work.flops
         self.work.bf16_flops += work.flops if work.bf16 else 0.0
+        self.work.fused += 0.0 if work.bf16 else work.flops
         self.work.traffic += work.moved
 
     def _follow(self, storage: torch.UntypedStorage) -> None:

@@ -9,7 +9,13 @@ from bigtrk.config import parse
 from bigtrk.console import warn_once
 from bigtrk.cost.data_sheets import DATA_SHEETS, data_sheet
 from bigtrk.cost.event_size import EventSize
-from bigtrk.cost.machine_constants import A100, CPU, DEFAULTS, MachineConstants
+from bigtrk.cost.machine_constants import (
+    A100,
+    CPU,
+    DEFAULTS,
+    MachineConstants,
+    default_machine,
+)
 from bigtrk.cost.model import CostModel
 from bigtrk.cost.sharding import sharding
 from bigtrk.disk.cache import cache_folder
@@ -121,7 +127,7 @@ def find_machine(name: str | None) -> MachineConstants:
     calibration = _own_calibration()
     if calibration is not None:
         return load_constants(calibration)
-    return CPU if accelerator() == "cpu" else A100
+    return default_machine(accelerator())
 
 
 def calibration_path() -> Path:

