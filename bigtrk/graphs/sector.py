@@ -73,6 +73,10 @@ def edge_order(edge_index: Tensor, n_nodes: int) -> Tensor:
     """Returns the permutation that sorts edges by (destination, source): [2, E] -> [E]."""
     if is_ordered(edge_index):
         return torch.arange(edge_index.shape[1])
+    return _sorting(edge_index, n_nodes)
+
+
+def _sorting(edge_index: Tensor, n_nodes: int) -> Tensor:
     key = torch.add(edge_index[0], edge_index[1], alpha=max(n_nodes, 1))
     return torch.argsort(key, stable=True)
 
@@ -81,8 +85,10 @@ def whole_sector(graph: EventGraph) -> Sector:
     """Returns the only sector of an uncut graph, which shares the graph's tensors if its edges are
     in order, as those of built graphs are.
     """
-    order = edge_order(graph.edge_index, graph.n_nodes)
-    if not is_ordered(graph.edge_index):
+    if is_ordered(graph.edge_index):
+        order = torch.arange(graph.n_edges)
+    else:
+        order = _sorting(graph.edge_index, graph.n_nodes)
         graph = graph.take_edges(order)
     return Sector(
         event=graph.name,

@@ -21,6 +21,7 @@ from bigtrk.graphs.features import (
     PHISLOPE_LIMIT,
     SCALES,
     as_tensor,
+    check_finite,
     cluster_columns,
     edge_columns,
     edge_table,
@@ -142,3 +143,22 @@ def test_unknown_features_are_named() -> None:
         normalised(torch.ones(1, 2), ("r", "phi"), SCALES, ("radius",))
     with pytest.raises(InputError, match="'r' has no scale"):
         normalised(torch.ones(1, 1), ("r",), {"phi": 1.0}, ("r",))
+
+
+def test_all_columns_at_once_are_what_they_are_one_by_one() -> None:
+    names = ["r", "phi", "z"]
+    features = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0)) * 1e3
+    at_once = normalised(features, names, SCALES, names)
+    apart = normalised(features, names, SCALES, names[::-1])
+    assert torch.equal(at_once, apart.flip(1))
+    assert at_once.data_ptr() != features.data_ptr()
+
+
+def test_values_are_finite_though_their_sum_may_not_be() -> None:
+    ids, names = torch.arange(10), ["r", "phi", "z"]
+    large = torch.full((10, 3), 3e38)
+    check_finite("event: node", names, large, names, ids)
+    large[3, 2] = float("nan")
+    check_finite("event: node", ["r", "phi"], large, names, ids)
+    with pytest.raises(InputError, match="event: node 3 has z nan"):
+        check_finite("event: node", ["z"], large, names, ids)

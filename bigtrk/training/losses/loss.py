@@ -53,7 +53,7 @@ def edge_truth(y: Tensor, weights: Tensor, owns_edge: Tensor) -> EdgeTruth:
     return EdgeTruth(
         label=positive.to(weights.dtype),
         weight=torch.where(positive | negative, weights.abs(), 0),
-        counts=torch.stack([positive.sum(), negative.sum()]),
+        counts=torch.stack([positive.count_nonzero(), negative.count_nonzero()]),
     )
 
 
