@@ -35,7 +35,8 @@ Machine = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="of the event sizes drawn")]
 Calibrate = Annotated[
-    bool, typer.Option("--calibrate", help="measure this machine first: some half an hour")
+    bool,
+    typer.Option("--calibrate", help="measure this machine first: half an hour, a GPU minutes"),
 ]
 Check = Annotated[bool, typer.Option("--check", help="compare with what run folders recorded")]
 Choose = Annotated[

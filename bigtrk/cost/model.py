@@ -1,8 +1,9 @@
 """Memory and time of an event on K ranks, predicted from counts and a few machine constants.
 
-Memory is counted exactly (footprint.py); only the process's own part is fitted.
-Time is that of matrix products, bytes moved, memory asked for and operations started, each at a
-fitted rate (rates.py); exchange and reduction follow from latency and bandwidth (links.py).
+Memory is counted exactly (footprint.py); only the process's own part is fitted. Time is that of
+matrix products, bytes moved, memory asked for and operations started, each at a fitted rate, of
+which a GPU's host does its part beside it (rates.py); exchange and reduction follow from latency
+and bandwidth (links.py).
 """
 
 import math
@@ -220,12 +221,16 @@ class CostModel:
             return moved / self.machine.transfer
         return moved * self.spilled_bytes(event, parts, ranks) / away / self.machine.disk
 
-    def compute_seconds(self, size: SectorSize, parts: int, sectors: int = 1) -> float:
+    def compute_seconds(
+        self, size: SectorSize, parts: int, sectors: int = 1, reads: bool = True
+    ) -> float:
         """Returns the seconds of a rank's forward and backward pass over so many sectors of a size,
-        and of reading its inputs.
+        and of reading its inputs, if it `reads` them.
         """
         count, model = self.footprint(cut=parts > 1), self.model
         amounts = {kind: sectors * n for kind, n in self.pass_amounts(size, parts).items()}
+        if not reads:
+            amounts["batch"] = 0.0
         named = model.name, model.recompute, model.precision, count.width
         degree = max(size.edges, 1.0) / max(size.nodes, 1.0)
 
@@ -284,7 +289,8 @@ class CostModel:
             volume = replace(volume, rows_within=0.0, messages_within=0.0)
         sizes = self.footprint(cut=True).exchanged
         # Of an edge's four products, one forward and three backward with that computed anew.
-        passed = self.compute_seconds(event.sector(parts), parts, math.ceil(parts / ranks))
+        sectors, reads = math.ceil(parts / ranks), machine.shared
+        passed = self.compute_seconds(event.sector(parts), parts, sectors, reads)
         computing = event.interior(parts) * passed / 4 / (len(sizes) + 1)
         # A GPU starts the other edges apart.
         apart = 0.0 if machine.shared else machine.alone.seconds.get("operations", 0.0)

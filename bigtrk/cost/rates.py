@@ -1,9 +1,10 @@
 """The speed of a rank's computing: seconds per amount of each kind of work, and corrections.
 
 Amounts are counted (footprint.py), seconds per amount are fitted to measured steps, and so seconds
-are linear in them. What the counts do not see, as how well products of one width fill a core, which
-rows caches hold, or how long freed memory stays at hand, is a factor by model, width, degree and
-the length of the pass, measured on the same steps.
+are linear in them; on an accelerator those of each of three parts that go on at once. What the
+counts do not see, as how well products of one width fill a core, which rows caches hold, or how
+long freed memory stays at hand, is a factor by model, width, degree and the length of the pass,
+measured on the same steps.
 """
 
 import math
@@ -16,10 +17,10 @@ from pydantic import Field
 from bigtrk.config import Settings
 
 # fp32, bf16: operations of matrix products. fused: those in float32 of a GPU's passes over edges,
-# which reach 9 TFLOP/s on an H200, where products alone reach 33. products: bytes that these read
+# which reach 8 TFLOP/s on an H200, where products alone reach 33. products: bytes that these read
 # and write. traffic: bytes that other operations do. fresh: bytes of tensors too large for the
-# heap. operations: their number. batch: edges that are read and prepared. weights: bytes of weights
-# that are updated. steps: their number.
+# heap. operations: their number. batch: edges that are read and prepared, for a GPU with half of
+# the nodes. weights: bytes of weights that are updated. steps: their number.
 Amount = Literal[
     "fp32",
     "bf16",
@@ -120,7 +121,8 @@ def overlapped(seconds: Sequence[float]) -> float:
     """Returns how long it takes what goes on at once, each for so many seconds."""
     if len(seconds) == 1:
         return seconds[0]
-    return math.pow(sum(math.pow(one, _OVERLAP) for one in seconds), 1 / _OVERLAP)
+    # Counts of nothing may be less than it, by rounding.
+    return math.pow(sum(math.pow(max(one, 0.0), _OVERLAP) for one in seconds), 1 / _OVERLAP)
 
 
 def without(seconds: float, others: Sequence[float]) -> float:

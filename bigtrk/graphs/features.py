@@ -170,7 +170,7 @@ def check_finite(
     Raises:
         InputError: one is not; names event, row, column and value.
     """
-    # A sum is finite if all its values are: of 3.0 M edges that takes 7 ms, asking each 120 ms.
+    # Where the sum is finite all values are: of 3.0 M edges that takes 7 ms, asking each 120 ms.
     if features.sum().isfinite():
         return
     read = {*chosen, *(["phi"] if FROM_PHI.keys() & chosen else [])}

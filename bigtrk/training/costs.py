@@ -158,9 +158,12 @@ def load_constants(path: Path) -> MachineConstants:
     """
     content = read_json(path)
     try:
-        return parse(MachineConstants, content, str(path))
+        machine = parse(MachineConstants, content, str(path))
+        if not machine.shared and "fused" not in machine.alone.seconds:
+            raise InputError(f"{path}: tells nothing of a GPU's passes over edges")
     except InputError as error:
         raise InputError(
             f"{error}; what an earlier version measured has other constants: run bigtrk plan "
             f"--calibrate again"
         ) from None
+    return machine

@@ -35,7 +35,7 @@ import numpy as np
 from rich.table import Table
 
 from bigtrk.console import console, exit_on_bad_input, follow, say
-from bigtrk.cost.machine_constants import A100, CPU, MachineConstants
+from bigtrk.cost.machine_constants import MachineConstants, default_machine
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.planning.calibration.calibrate import calibrate
@@ -98,7 +98,7 @@ def predictions(
     jobs: Sequence[Job], work: Path, seed: int, constants: MachineConstants
 ) -> list[dict[str, Any]]:
     """Predicts all jobs from the calibration and from the defaults, before any of them runs."""
-    default = CPU if constants.shared else A100
+    default = default_machine(constants.accelerator)
 
     def predict(job: Job, machine: MachineConstants) -> dict[str, float]:
         return asdict(predict_run(job.configuration(work), job.ranks, job.ranks, machine))

@@ -10,6 +10,7 @@ training adds to that of the process before it, which has the workspaces of cuBL
 """
 
 import argparse
+import gc
 import hashlib
 import json
 import os
@@ -115,6 +116,7 @@ def trained_once(job: Job, work: Path, name: str, process: int) -> Predicted:
 
 def _trained(job: Job, work: Path, run: Path, process: int) -> Predicted:
     shutil.rmtree(run, ignore_errors=True)
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

@@ -15,6 +15,7 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.layers import workspace
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
+from bigtrk.models.stores import host
 from bigtrk.models.stores.files import FilePlace, FileStore
 from bigtrk.models.stores.host import HostStore
 from bigtrk.models.stores.store import EdgeStore, MemoryStore
@@ -28,8 +29,11 @@ TYPES = [torch.float32, torch.bfloat16, torch.float64]
 
 
 @pytest.fixture(params=["files", "memory and files", "host"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> StreamedStore:
-    """A store whose blocks are as small as they can be."""
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> StreamedStore:
+    """A store whose blocks are as small as they can be, on a host of blocks that span pieces."""
+    monkeypatch.setattr(host, "PIECE_BYTES", 100_000)
     made: dict[str, StreamedStore] = {
         "files": FileStore(tmp_path),
         "memory and files": FileStore(tmp_path, memory=2_500_000),
@@ -48,6 +52,16 @@ def test_rows_come_back_as_they_went(store: StreamedStore, n_rows: int, dtype: t
         block.made[0].copy_(values[block.rows])
     found = [block.read[0].clone() for block in store.blocks(n_rows, [kept], [])]
     assert torch.equal(torch.cat([values[:0], *found]), values)
+
+
+def test_memory_of_the_host_is_in_pieces_that_are_nearly_powers_of_two() -> None:
+    """Pinned memory is rounded up to them."""
+    for width, dtype in ((64, torch.bfloat16), (65, torch.float32), (80, torch.bfloat16)):
+        pieces = HostStore().new(3_000_000, width, dtype, CPU).pieces
+        needed = 3_000_000 * width * dtype.itemsize
+        assert sum(piece.nbytes for piece in pieces) == needed
+        taken = sum(1 << (piece.nbytes - 1).bit_length() for piece in pieces)
+        assert taken <= 1.2 * needed
 
 
 def test_a_file_system_may_be_unable_to_reserve_room(

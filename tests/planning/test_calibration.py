@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bigtrk.cost.machine_constants import CPU, DEFAULTS, MachineConstants
+from bigtrk.cost.machine_constants import CPU, DEFAULTS, H200, MachineConstants
 from bigtrk.cost.rates import Rates
 from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
@@ -194,7 +194,9 @@ def test_an_earlier_version_s_calibration_is_to_be_made_again(tmp_path: Path) ->
     without_length = CPU.model_dump(mode="json")
     without_length["alone"]["corrections"] = [{**named, "degree": 10.0, "factor": 1.0}]
     first = {"name": "fitted", "accelerator": "cpu", "traffic": 2e10, "cached": 4e10}
-    for old in (first, with_libraries, without_length):
+    of_gpu = H200.model_dump(mode="json")
+    del of_gpu["alone"]["seconds"]["fused"]
+    for old in (first, with_libraries, without_length, of_gpu):
         write_json(path, old)
         with pytest.raises(InputError, match=r"old.json: .*run bigtrk plan --calibrate again"):
             find_machine(str(path))

@@ -78,9 +78,8 @@ def _with(
     pairs = zip(work, seconds, strict=True)
     rows = [[one.get(kind, 0.0) / took for kind in kinds] for one, took in pairs]
     rows += [[(kind == one) / known[one] for kind in kinds] for one in kinds if one in known]
-    found = zip(kinds, robust_fit(np.array(rows)).tolist(), strict=True)
-    fitted = {kind: value for kind, value in found if value}
-    return rates.model_copy(update={"seconds": {**rates.seconds, **fitted}})
+    fitted = zip(kinds, robust_fit(np.array(rows)).tolist(), strict=True)
+    return rates.model_copy(update={"seconds": {**rates.seconds, **dict(fitted)}})
 
 
 def _own(seconds: float, work: Amounts, rates: Rates) -> float:

