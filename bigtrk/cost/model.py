@@ -301,7 +301,7 @@ class CostModel:
         """Returns the seconds that a step adds to its events: reduction, optimizer and engine. A
         rank trains so many `sectors` in turn in all micro-steps.
         """
-        passes = max(micro_steps, sectors) if self.footprint(cut=True).layered else micro_steps
+        passes = self.passes(micro_steps, sectors)
         amounts, own = self.step_amounts(), self.engine_amounts(passes)
 
         def time_of(rates: Rates) -> float:
@@ -309,6 +309,12 @@ class CostModel:
 
         own_seconds = self.machine.seconds(self._sharers, time_of)
         return self.reduction_seconds(micro_steps, passes) + own_seconds
+
+    def passes(self, micro_steps: int, sectors: int) -> int:
+        """Counts the passes through the layers of a rank that trains so many `sectors` in turn in
+        all micro-steps.
+        """
+        return max(micro_steps, sectors) if self.footprint(cut=True).layered else micro_steps
 
     def step_amounts(self) -> Amounts:
         """Counts the work that a step adds to its events."""

@@ -19,11 +19,14 @@ MakeCost = Callable[[int], CostModel]
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of a step: `slowest` rank's events, their `mean` over ranks, what all wait for."""
+    """Seconds of a step: `slowest` rank's events, their `mean` over ranks, and what all wait for in
+    `common`, of which that of reductions is `reduced`.
+    """
 
     slowest: float
     mean: float
     common: float
+    reduced: float
 
     @property
     def seconds(self) -> float:
@@ -55,8 +58,9 @@ def predict_step(cost: CostModel, events: Iterable[tuple[EventSize, Cut]]) -> St
     # Ranks are faster while others wait.
     gain = until_done(cost, layout.loads) / layout.loads.max() if layout.loads.any() else 1.0
     slowest, mean = float(gain * layout.seconds), float(gain * layout.loads.mean())
-    common = cost.step_seconds(len(layout.micro_steps), layout.sectors_in_turn)
-    return Step(slowest, mean, common)
+    turns = len(layout.micro_steps), layout.sectors_in_turn
+    reduced = cost.reduction_seconds(turns[0], cost.passes(*turns))
+    return Step(slowest, mean, cost.step_seconds(*turns), reduced)
 
 
 def until_done(cost: CostModel, loads: Floats) -> float:
@@ -159,4 +163,4 @@ def _communication(
         cost.exchange_seconds(size, parts) / cost.seconds(size, parts, parts) for size in sizes
     )
     mean = float(np.mean([step.mean for step in steps]))
-    return mean * exchange / len(sizes) + steps[0].common
+    return mean * exchange / len(sizes) + steps[0].reduced
