@@ -10,10 +10,10 @@ import pytest
 
 from bigtrk.errors import InputError
 from scripts import results
-from scripts.bench import gpu_suite
-from scripts.bench.gpu_parts.extent import Extent
-from scripts.bench.gpu_suite import PARTS, arguments_of, run_parts, summary, table
 from scripts.docs.tables import gpu_tables
+from scripts.gpu import gpu_suite
+from scripts.gpu.gpu_parts.extent import Extent
+from scripts.gpu.gpu_suite import PARTS, arguments_of, run_parts, summary, table
 from tests.programs import CHECKOUT
 
 
@@ -106,7 +106,7 @@ def test_a_dry_run_writes_no_results(option: list[str], capsys: pytest.CaptureFi
 # Slow: it interprets training steps.
 @pytest.mark.slow
 def test_a_dry_run_walks_through_every_part(tmp_path: Path) -> None:
-    command = [sys.executable, "scripts/bench/gpu_suite.py", "--dry-run", "--work", str(tmp_path)]
+    command = [sys.executable, "scripts/gpu/gpu_suite.py", "--dry-run", "--work", str(tmp_path)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {"walked": list(PARTS)}

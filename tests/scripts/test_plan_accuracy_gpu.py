@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from scripts.bench import plan_accuracy_gpu
-from scripts.bench.plan_accuracy_gpu import KINDS, draw
+from scripts.gpu import plan_accuracy_gpu
+from scripts.gpu.plan_accuracy_gpu import KINDS, draw
 
 SEEDS = range(2)
 

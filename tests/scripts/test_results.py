@@ -141,7 +141,7 @@ def test_a_published_file_names_its_commit_and_ends_in_the_last_line(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A whole script, whose parts have been run."""
-    gpu_suite = importlib.import_module("scripts.bench.gpu_suite")
+    gpu_suite = importlib.import_module("scripts.gpu.gpu_suite")
     monkeypatch.setattr(gpu_suite, "has_card", lambda: True)
     monkeypatch.setattr(gpu_suite, "run_parts", lambda *_: {"radius": {"same": True}})
     monkeypatch.setattr(gpu_suite, "summary", lambda _: SUMMARY)

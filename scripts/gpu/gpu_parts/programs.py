@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bigtrk.console import say
 from bigtrk.records.run_folder import read_run
-from scripts.bench.gpu_parts.extent import Extent, Row
+from scripts.gpu.gpu_parts.extent import Extent, Row
 from scripts.results import CHECKOUT
 
 # Without a card those of tests/gpu are skipped, and one of the interpreted ones stands for all.

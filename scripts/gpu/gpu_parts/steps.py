@@ -16,7 +16,7 @@ from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from bigtrk.models.settings import InteractionGNNConfig
 from scripts.bench.bench_hot_path import F, G
-from scripts.bench.gpu_parts.extent import Edges, Extent, Row
+from scripts.gpu.gpu_parts.extent import Edges, Extent, Row
 from tests.oracle.interaction_gnn import ReferenceGNN
 
 # The network of PyG's operations is the plain model: as it is, and compiled by torch.

@@ -1,6 +1,6 @@
 """Measures how well a GPU's calibration tells steps that were left out of it.
 
-    python scripts/bench/held_out.py CALIBRATION [--output FILE] [--publish]
+    python scripts/gpu/held_out.py CALIBRATION [--output FILE] [--publish]
 
 CALIBRATION is a file that `bigtrk plan --calibrate` wrote on a machine with a GPU, of which this
 needs none. It leaves out each fifth of the steps in turn, fits to the others and predicts it.

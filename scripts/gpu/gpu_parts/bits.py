@@ -6,8 +6,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from bigtrk.models.interaction_gnn import InteractionGNN
 from bigtrk.models.protocol import no_exchange
 from scripts.bench.bench_hot_path import F, G
-from scripts.bench.gpu_parts.extent import EVENT_1000, Edges, Extent, Row
-from scripts.bench.gpu_parts.steps import config_of
+from scripts.gpu.gpu_parts.extent import EVENT_1000, Edges, Extent, Row
+from scripts.gpu.gpu_parts.steps import config_of
 
 STEPS = 3
 

@@ -1,7 +1,7 @@
 """Runs all that wants a GPU, part by part, and writes docs/results/gpu.json.
 
-    python scripts/bench/gpu_suite.py [--work FOLDER] [--parts NAME...] [--output FILE] [--publish]
-    python scripts/bench/gpu_suite.py --dry-run
+    python scripts/gpu/gpu_suite.py [--work FOLDER] [--parts NAME...] [--output FILE] [--publish]
+    python scripts/gpu/gpu_suite.py --dry-run
 
 One command for a machine with a card, on which nothing else is to be made. Each part is a process
 of its own that takes less than 10 minutes; what it found is kept in FOLDER, and a suite that is
@@ -33,8 +33,8 @@ from bigtrk.cost.data_sheets import data_sheet
 from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
 from bigtrk.machine import accelerator, version
-from scripts.bench.gpu_parts import bits, programs, searches, steps
-from scripts.bench.gpu_parts.extent import CTD, EVENT_1000, Extent, Row
+from scripts.gpu.gpu_parts import bits, programs, searches, steps
+from scripts.gpu.gpu_parts.extent import CTD, EVENT_1000, Extent, Row
 from scripts.results import CHECKOUT, Results, add_options, read_tree
 
 SECONDS = 600
@@ -83,7 +83,7 @@ def run_apart(name: str, extent: Extent) -> Row:
         InputError: it failed, or took longer than 10 minutes.
     """
     output = extent.work / f"{name}.part.json"
-    command = [sys.executable, "-m", "scripts.bench.gpu_suite", "--part", name]
+    command = [sys.executable, "-m", "scripts.gpu.gpu_suite", "--part", name]
     command += ["--work", str(extent.work), "--output", str(output)]
     environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # products of one order
     if extent.dry:

@@ -15,7 +15,7 @@ from bigtrk.sampling.draws import epoch_key
 from bigtrk.sampling.products import Products
 from bigtrk.sampling.subgraphs import in_edges
 from bigtrk.sampling.walk import Walk
-from scripts.bench.gpu_parts.extent import CTD, EVENT_1000, Extent, Row
+from scripts.gpu.gpu_parts.extent import CTD, EVENT_1000, Extent, Row
 
 DIMENSIONS, NEIGHBOURS = 8, 30  # of an embedding; near each point, about
 _T = TypeVar("_T")

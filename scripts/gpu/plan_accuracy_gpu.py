@@ -1,6 +1,6 @@
 """Measures how well `bigtrk plan` predicts trainings on a GPU that it was not fitted to.
 
-    BIGTRK_TESTDATA=... python scripts/bench/plan_accuracy_gpu.py [--work FOLDER] [--seed N]
+    BIGTRK_TESTDATA=... python scripts/gpu/plan_accuracy_gpu.py [--work FOLDER] [--seed N]
         [--machine FILE] [--output FILE] [--publish]
 
 As plan_accuracy.py, whose terms it shares: it makes the events, calibrates this machine, draws runs
