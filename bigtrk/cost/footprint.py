@@ -45,10 +45,10 @@ class Footprint:
     edges that meanwhile are off the device. moved [4]: bytes that travel there and back. flops [4]:
     those of matrix products; bf16_flops [4]: of those with results in bfloat16; fused [4]: of those
     in float32 that a GPU's passes over edges have. products [4]: bytes that the others read and
-    write. traffic [4]: bytes that other operations do. fresh [4]: bytes of all
-    tensors that are made. operations [4]: their number, counted in whole chunks; chunk: rows of
-    one, None where a layer is computed at once. busy_rows: those of the smallest pass on a GPU that
-    was counted as any larger one is; None on a CPU, where that is said of all.
+    write. traffic [4]: bytes that other operations do. fresh [4]: bytes of all tensors that are
+    made. operations [4]: their number, counted in whole chunks; chunk: rows of one, None where a
+    layer is computed at once. busy_rows: those of a GPU's pass from which on its counts are linear;
+    None on a CPU, where they are so of any.
     shapes: number of different shapes of bfloat16 products. exchanged: bytes of a row in each halo
     exchange of the forward pass. called: the weights of each layer, as the forward pass calls them;
     tensors: how many tensors these are in all.
@@ -89,16 +89,18 @@ def footprint(
     away_in: int | None = None,
     sectors: int = 1,
     on_gpu: bool = False,
-    rows: int | None = None,
+    most_rows: int | None = None,
 ) -> Footprint:
     """Counts the footprint on a whole graph or, if `cut`, on a sector that exchanges halo rows; on
     several of one size, of a layered model, by the size of one.
 
     away_in: edges between layers are off the device, and come to it in blocks of so many bytes.
     on_gpu: of a pass on a GPU, over edges that are many enough to keep it busy or, if their number
-    is given, over at most so many `rows`.
+    is given, over so few rows (`most_rows`).
     """
-    asked = _Asked(config, n_node_features, n_edge_features, cut, away_in, sectors, on_gpu, rows)
+    asked = _Asked(
+        config, n_node_features, n_edge_features, cut, away_in, sectors, on_gpu, most_rows
+    )
     # A rank routes by its own count: the same graphs on all, and other random numbers as they were.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -144,7 +146,9 @@ class _Asked(NamedTuple):
         return [(rows * edges, rows * nodes, rows * owned) for edges, nodes, owned in factors]
 
     def busy_rows(self) -> int:
-        """Returns the fewest rows of which one more takes as much as one of more."""
+        """Returns the rows from which on counts are linear: a chunk, and one for each program of a
+        GPU's kernels.
+        """
         rows = self.chunk or _ROWS
         if self.on_gpu and isinstance(self.config, InteractionGNNConfig):
             shape = self.config.hidden, self._dtype

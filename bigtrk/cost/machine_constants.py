@@ -108,9 +108,10 @@ def of_sheet(sheet: DataSheet) -> MachineConstants:
 
     Its passes over edges are taken to reach an eighth of the sheet's products and half of its
     bandwidth, as those in float32 and in bfloat16 did on an H100 (docs/results/gpu.json), and other
-    products in float32 half of the sheet's. What its host does is
-    between what two hosts of an H200 did: 54 and 86 us for the start of an operation, 42 and 65 ns
-    to read an edge (docs/results/gpu_steps.json), as is what cuBLAS keeps, and PCIe both ways.
+    products in float32 half of the sheet's. What its host does is between what two hosts of an H200
+    did: 54 and 86 us for the start of an operation, 42 and 65 ns to read an edge. What cuBLAS keeps
+    and PCIe carries both ways are the second's (docs/results/gpu_steps.json).
+
     Links are as in Tripathy et al. (100 GB/s between two devices) and as Slingshot 11 has them (25
     GB/s per device); latencies are assumed.
     """

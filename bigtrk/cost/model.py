@@ -88,13 +88,13 @@ class CostModel:
     in_a_row: bool = True
     averages: bool = False
 
-    def footprint(self, cut: bool, sectors: int = 1, rows: int | None = None) -> Footprint:
+    def footprint(self, cut: bool, sectors: int = 1, most_rows: int | None = None) -> Footprint:
         """Counts a pass over so many sectors; on a GPU over many rows, or at most so many."""
         features = self.n_node_features, self.n_edge_features
         # What weights a training starts from changes no count.
         model = self.model.model_copy(update={"init_from": None, "init_partly": False})
         on_gpu = not self.machine.shared
-        return footprint(model, *features, cut, self._away_in, sectors, on_gpu, rows)
+        return footprint(model, *features, cut, self._away_in, sectors, on_gpu, most_rows)
 
     @property
     def _away_in(self) -> int | None:

@@ -27,6 +27,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -120,7 +121,6 @@ def predictions(
 
 def train(job: Job, work: Path, run: Path) -> None:
     """Trains `job` as the run `run`."""
-    shutil.rmtree(run, ignore_errors=True)
     settings = [*job.arguments(work), f"run.folder={run}"]
     torchrun(job.ranks, CHECKOUT / "bigtrk" / "train.py", *settings, quiet=True)
 
@@ -135,9 +135,14 @@ def measured(run: Path) -> Predicted:
 
 def compare(jobs: Sequence[Job], work: Path, found: Sequence[dict[str, Any]]) -> list[Compared]:
     """Trains what is not trained yet, and compares."""
+
+    def trained(job: Job, run: Path) -> Predicted:
+        train(job, work, run)
+        return measured(run)
+
     first, second = (
         [
-            trained_once(job, work, f"{turn}-{i}")
+            trained_once(work, f"{turn}-{i}", partial(trained, job))
             for i, job in enumerate(follow(jobs, len(jobs), f"runs, {turn} time"))
         ]
         for turn in ("first", "second")
@@ -148,13 +153,13 @@ def compare(jobs: Sequence[Job], work: Path, found: Sequence[dict[str, Any]]) ->
     ]
 
 
-def trained_once(job: Job, work: Path, name: str) -> Predicted:
-    """Returns what a job took, trained before if that is not known."""
+def trained_once(work: Path, name: str, train: Callable[[Path], Predicted]) -> Predicted:
+    """Returns what a job took, which `train` tells of it as a run if that is not known yet."""
     run, path = work / "runs" / name, work / "measured" / f"{name}.json"
     if not path.exists():
-        train(job, work, run)
+        shutil.rmtree(run, ignore_errors=True)
         path.parent.mkdir(exist_ok=True)
-        write_json(path, asdict(measured(run)))
+        write_json(path, asdict(train(run)))
         shutil.rmtree(run)
     return Predicted(**read_json(path))
 
@@ -226,26 +231,40 @@ def measure(arguments: argparse.Namespace) -> None:
     jobs = draw(arguments.seed)
     prepare(work, Path(os.environ.get("BIGTRK_TESTDATA", "")))
     load = os.getloadavg()[0]
+    predicted, facts = predict(jobs, work, arguments)
+    found = compare(jobs, work, predicted)
+    console.print(table(found))
+    facts |= {"load": load, "repeated": repeated(found), "exceeded": exceeded(found)}
+    results.write(summary(found), jobs=[one.row() for one in found], **facts)
+
+
+def predict(
+    jobs: Sequence[Job], work: Path, arguments: argparse.Namespace
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Calibrates the machine, if no calibration is given, predicts all jobs, and prints the SHA-256
+    of the file; returns the predictions, and what a result file says of them.
+    """
     path = arguments.machine or work / "calibration.json"
     constants = load_constants(path) if path.exists() else calibrate(path)
     predicted = predictions(jobs, work, arguments.seed, constants)
     digest = hashlib.sha256((work / "predictions.json").read_bytes()).hexdigest()
     say(f"{work}/predictions.json: SHA-256 {digest}")
-    found = compare(jobs, work, predicted)
-    console.print(table(found))
-    facts = {"seed": arguments.seed, "predictions_sha256": digest, "load": load}
-    facts |= {"repeated": repeated(found), "exceeded": exceeded(found)}
-    facts |= {"constants": json.loads(constants.model_dump_json())}
-    results.write(summary(found), jobs=[one.row() for one in found], **facts)
+    facts = {"seed": arguments.seed, "predictions_sha256": digest}
+    return predicted, {**facts, "constants": json.loads(constants.model_dump_json())}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+def arguments_of(description: str | None) -> argparse.Namespace:
+    """Reads the command line of a program described so."""
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("--work", type=Path, help="kept; a new folder by default")
     parser.add_argument("--seed", type=int, default=18, help="of the runs that are drawn")
     parser.add_argument("--machine", type=Path, help="a calibration; made by default")
     add_options(parser)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = arguments_of(__doc__)
     exit_on_bad_input("plan_accuracy.py", lambda: measure(arguments))
 
 

@@ -11,33 +11,36 @@ training adds to that of the process before it, which has the workspaces of cuBL
 
 import argparse
 import gc
-import hashlib
-import json
 import os
 import random
-import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 
 import bigtrk
-from bigtrk.console import console, exit_on_bad_input, follow, say
+from bigtrk.console import console, exit_on_bad_input, follow
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import A100
-from bigtrk.disk.files import read_json, write_json
 from bigtrk.errors import InputError
-from bigtrk.planning.calibration.calibrate import calibrate
 from bigtrk.planning.prediction import Predicted
-from bigtrk.records.run_folder import read_run
-from bigtrk.training.costs import load_constants, make_cost
-from scripts.bench.plan_accuracy import Compared, exceeded, predictions, summary, table
+from bigtrk.training.costs import make_cost
+from scripts.bench.plan_accuracy import (
+    Compared,
+    arguments_of,
+    exceeded,
+    measured,
+    predict,
+    summary,
+    table,
+    trained_once,
+)
 from scripts.bench.plan_draws import EVENTS, Events, Job, any_job, prepare
-from scripts.results import Results, add_options
+from scripts.results import Results
 
 # Steps are short: few events are read again and again. The largest are trained whole: METIS would
 # take as long as all trainings.
@@ -99,33 +102,21 @@ def compare(
             job,
             Predicted(**row["fitted"]),
             Predicted(**row["default"]),
-            (trained_once(job, work, str(i), process),),
+            (trained_once(work, str(i), partial(trained, job, work, process)),),
         )
         for i, (job, row) in enumerate(follow([*zip(jobs, found, strict=True)], len(jobs), "runs"))
     ]
 
 
-def trained_once(job: Job, work: Path, name: str, process: int) -> Predicted:
-    """Returns what a job took, trained before if that is not known."""
-    path = work / "measured" / f"{name}.json"
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        write_json(path, asdict(_trained(job, work, work / "runs" / name, process)))
-    return Predicted(**read_json(path))
-
-
-def _trained(job: Job, work: Path, run: Path, process: int) -> Predicted:
-    shutil.rmtree(run, ignore_errors=True)
+def trained(job: Job, work: Path, process: int, run: Path) -> Predicted:
+    """Trains `job` as the run `run`; process: the bytes that a process has without it."""
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     bigtrk.train(bigtrk.configure(*job.arguments(work), f"run.folder={run}"))
-    record = read_run(run)
-    shutil.rmtree(run)
-    peak = max(epoch.peak_memory_bytes or 0 for epoch in record.epochs)
-    seconds = median(step.seconds for step in record.steps[1:])
-    return Predicted(float(peak - before + process), seconds)
+    found = measured(run)
+    return replace(found, peak_bytes=found.peak_bytes - before + process)
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -136,27 +127,17 @@ def measure(arguments: argparse.Namespace) -> None:
     work.mkdir(parents=True, exist_ok=True)
     jobs = draw(arguments.seed)
     prepare(work, Path(os.environ.get("BIGTRK_TESTDATA", "")), KINDS)
-    path = arguments.machine or work / "calibration.json"
-    constants = load_constants(path) if path.exists() else calibrate(path)
-    predicted = predictions(jobs, work, arguments.seed, constants)
-    digest = hashlib.sha256((work / "predictions.json").read_bytes()).hexdigest()
-    say(f"{work}/predictions.json: SHA-256 {digest}")
-    _trained(jobs[0], work, work / "runs" / "warm", 0)  # makes the workspaces of cuBLAS
-    found = compare(jobs, work, predicted, constants.private_bytes)
+    predicted, facts = predict(jobs, work, arguments)
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        trained(jobs[0], work, 0, Path(folder) / "run")  # makes the workspaces of cuBLAS
+    found = compare(jobs, work, predicted, facts["constants"]["private_bytes"])
     console.print(table(found))
-    facts = {"seed": arguments.seed, "predictions_sha256": digest}
     facts |= {"exceeded": exceeded(found)}
-    facts |= {"constants": json.loads(constants.model_dump_json())}
     results.write(summary(found), jobs=[one.row() for one in found], **facts)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--work", type=Path, help="kept; a new folder by default")
-    parser.add_argument("--seed", type=int, default=18, help="of the runs that are drawn")
-    parser.add_argument("--machine", type=Path, help="a calibration; made by default")
-    add_options(parser)
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__)
     exit_on_bad_input("plan_accuracy_gpu.py", lambda: measure(arguments))
 
 

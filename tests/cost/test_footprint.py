@@ -204,7 +204,7 @@ def test_few_rows_on_a_gpu_take_no_whole_chunk(recompute: str, edges: int) -> No
     def counted(edges: int, of_few: bool) -> float:
         def count(sectors: int, rows: int | None) -> Footprint:
             return footprint(
-                config, 4, 6, False, None, sectors, on_gpu=True, rows=rows if of_few else None
+                config, 4, 6, False, None, sectors, on_gpu=True, most_rows=rows if of_few else None
             )
 
         return activations(count, SectorSize(edges, edges // 10), 1)[1]

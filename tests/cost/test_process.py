@@ -37,5 +37,5 @@ def test_a_process_takes_its_modules_however_many_ranks_there_are(engine: str) -
 
 
 def test_an_accelerator_s_memory_holds_none_of_them() -> None:
-    """What cuBLAS keeps is there under every engine."""
+    """Every engine's process has what cuBLAS keeps."""
     assert {process(engine, 2, A100) for engine in ENGINES} == {A100.private_bytes}

@@ -236,8 +236,21 @@ def _shallow(value: Value) -> list[str]:
     return ["model.layers=2"] if layered else []
 
 
+def test_every_default_is_planned(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GPUs differ by their data sheets alone; an edge takes the less, the newer they are."""
+    seconds = {}
+    for machine in DEFAULTS:
+        command = ["bigtrk", "plan", "--nodes", "100000", "--edges", "9000000", "--json"]
+        status, out, err = run_here([*command, "--machine", machine], monkeypatch, capsys)
+        assert (status, err) == (0, "")
+        seconds[machine] = json.loads(out)["sectors"][0]["seconds"]
+    assert seconds["cpu"] > seconds["A100"] > seconds["H100"] > seconds["H200"]
+
+
 @pytest.mark.parametrize("value", PLANNED, ids=str)
-@pytest.mark.parametrize("machine", DEFAULTS)
+@pytest.mark.parametrize("machine", ["cpu", "A100"])
 def test_every_value_is_planned(
     value: Value, machine: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

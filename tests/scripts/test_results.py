@@ -21,7 +21,7 @@ SCRIPTS = {
     "bench.bench_attention": ["graph.npz"],
     "bench.bench_checkpoint": [],
     "bench.bench_hot_path": [],
-    "bench.gpu_suite": [],
+    "gpu.gpu_suite": [],
     "bench.kernel_traffic": [],
     "bench.measure_sharding": [],
     "bench.plan_accuracy": [],
