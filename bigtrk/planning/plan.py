@@ -91,6 +91,7 @@ def make_plan(question: Question) -> dict[str, Any]:
         "budget_bytes": question.budget,
         "smallest_parts": fits.parts if fits else None,
         "sectors_per_rank": fits.most_on_a_rank if fits else None,
+        "least": None if fits or question.budget is None else _least(question, world),
         "in_files": cost.spills_beyond is not None,
         "levers": _lever_rows(question, world),
         "sectors": [
@@ -196,11 +197,25 @@ def _smallest_cut(cost: CostModel, question: Question) -> Cut | None:
     """
     if question.budget is None:
         return None
+    fitting = (
+        cut for cut in _cuts(cost, question) if _needed(cost, cut, question) <= question.budget
+    )
+    return next(fitting, None)
+
+
+def _least(question: Question, world: int) -> dict[str, Any]:
+    """Returns the cut that takes least memory of a rank, with edges in files if that is configured,
+    and how much.
+    """
+    cost = question.cost_with_files(world)
+    needed, cut = min((_needed(cost, cut, question), cut) for cut in _cuts(cost, question))
+    return {"bytes": needed, "parts": cut.parts}
+
+
+def _needed(cost: CostModel, cut: Cut, question: Question) -> float:
+    """Returns the bytes of a rank for a step of the largest event, and for what it samples from."""
     held = question.sampled.held_bytes if question.sampled else 0.0
-    for cut in _cuts(cost, question):
-        if cost.memory(question.largest, *cut).total + held <= question.budget:
-            return cut
-    return None
+    return cost.memory(question.largest, *cut).total + held
 
 
 def _sampling(question: Question) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from bigtrk.reports.elements import figures
 from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
+from bigtrk.training.steps.routers import memory_of_cut
 
 Row = Mapping[str, Any]
 MEMORY = ("weights", "buffers", "inputs", "saved", "working", "halo", "process")
@@ -97,14 +98,8 @@ def _rates(rates: Row) -> str:
 
 
 def _facts(plan: Row) -> dict[str, str]:
-    largest, budget = plan["events"]["largest"], plan["budget_bytes"]
-    parts = plan["smallest_parts"]
+    largest = plan["events"]["largest"]
     kind = "mini-batches" if plan["sampling"] else "events"
-    answer = "give --memory to learn how many sectors fit"
-    if budget is not None:
-        fits = f"fits in {parts} sector(s){_several(plan)}" if parts else "does not fit these ranks"
-        files = ", with edges in files" if plan["in_files"] else ""
-        answer = f"the largest event {fits} of {figures.memory(budget)} per rank{files}"
     return {
         "machine": plan["machine"]["name"],
         **({} if plan["calibrated"] else {"not calibrated": _doubt(plan["machine"])}),
@@ -115,8 +110,24 @@ def _facts(plan: Row) -> dict[str, str]:
         **_sampling(plan["sampling"]),
         kind: f"{plan['events']['number']}, the largest with "
         f"{figures.count(largest['nodes'])} nodes and {figures.count(largest['edges'])} edges",
-        "answer": answer,
+        "answer": _answer(plan),
     }
+
+
+def _answer(plan: Row) -> str:
+    """Says in how many sectors the largest event fits, or the least memory that would do."""
+    budget, parts, least = plan["budget_bytes"], plan["smallest_parts"], plan["least"]
+    if budget is None:
+        return "give --memory to learn how many sectors fit"
+    memory = f"{figures.memory(budget)} per rank"
+    if least:
+        enough = memory_of_cut(least["bytes"], least["parts"])
+        return (
+            f"the largest event does not fit {memory}; the least that would do is {enough}; "
+            "--choose looks for other settings"
+        )
+    files = ", with edges in files" if plan["in_files"] else ""
+    return f"the largest event fits in {parts} sector(s){_several(plan)} of {memory}{files}"
 
 
 def _several(plan: Row) -> str:

@@ -189,7 +189,8 @@ def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCut
     """Says which events do not fit, and what to do about it."""
     tried = {source.name: cuts.least(size) for source, size in oversized}
     source, size = max(oversized, key=lambda one: tried[one[0].name])
-    names = [f"{name} ({_told(*least)})" for name, least in islice(tried.items(), _NAMED)]
+    named = islice(tried.items(), _NAMED)
+    names = [f"{name} ({memory_of_cut(least, cut.parts)})" for name, (least, cut) in named]
     more = len(oversized) - len(names)
     return (
         f"{len(oversized)} event(s) do not fit the {cuts.budget / GIB:.2f} GiB of a rank: "
@@ -198,9 +199,9 @@ def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCut
     )
 
 
-def _told(n_bytes: float, cut: Cut) -> str:
-    """Writes the bytes of a cut, rounded up: so much memory would do."""
-    where = f"in {cut.parts} sectors" if cut.parts > 1 else "whole"
+def memory_of_cut(n_bytes: float, parts: int) -> str:
+    """Writes the bytes of a cut into `parts`, rounded up: so much memory would do."""
+    where = f"in {parts} sectors" if parts > 1 else "whole"
     return f"{math.ceil(100 * n_bytes / GIB) / 100:.2f} GiB {where}"
 
 
@@ -208,13 +209,14 @@ def _advice(source: EventSource, size: EventSize, cuts: FittingCuts) -> str:
     needed = cuts.by_parts(size)
     fitting = [cut.parts for n_bytes, cut in needed if n_bytes <= cuts.budget]
     if not fitting:
+        least, cut = min(cuts.least(size), *needed)
         setting = cuts.setting_that_fits(size)
         away = f"{setting}, " if setting else ""
         limited = cuts.configuration.training.memory_gib is not None
         more = "raise training.memory_gib" if limited else "take hosts with more memory"
         return (
             f"no number of sectors helps on {cuts.cost.world} rank(s), the least is "
-            f"{_told(*min(cuts.least(size), *needed))}: set {away}model.precision=bf16, lower "
+            f"{memory_of_cut(least, cut.parts)}: set {away}model.precision=bf16, lower "
             f"model.hidden, or add ranks, or {more}"
         )
     parts = fitting[0]
