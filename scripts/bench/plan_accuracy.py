@@ -13,10 +13,6 @@ of its largest rank. Each run is trained twice: all of them, and then all of the
 took is the mean of both. `repeated` tells how far the best of predictions could be off on this
 host: it has the errors of time of predicting each second training by the first.
 
-Before each training some of the calibration's own steps are measured again: its pace is how many
-times as long they take as in the calibration. `paced` has the errors of time if each training is
-taken to have lasted 1 / pace times as long: those of the plan beside those of a host that changes.
-
 The last line is one JSON object: the median and the 90th percentile of the absolute relative
 errors, and Kendall's tau of predicted against measured times over all pairs of runs on the same
 events. Run it on an idle machine; only memory can be measured on another.
@@ -47,26 +43,23 @@ from bigtrk.planning.calibration.calibrate import calibrate
 from bigtrk.planning.prediction import Predicted, predict_run
 from bigtrk.records.run_folder import read_run
 from bigtrk.training.costs import load_constants
-from scripts.bench.host_pace import pace
 from scripts.bench.plan_draws import CHECKOUT, Job, draw, prepare
 from scripts.on_ranks import torchrun
 from scripts.results import Results, add_options
 
 Seconds = Callable[["Compared"], float]
-Pace = Callable[[int], float]
 
 
 @dataclass(frozen=True)
 class Compared:
     """A job's measured memory and time, of each time that it was `trained`, beside the predictions
-    of the calibration (`fitted`) and of the defaults. paces: of the host before each training.
+    of the calibration (`fitted`) and of the defaults.
     """
 
     job: Job
     fitted: Predicted
     default: Predicted
     trained: tuple[Predicted, ...]
-    paces: tuple[float, ...] = ()
 
     @property
     def measured(self) -> Predicted:
@@ -76,17 +69,10 @@ class Compared:
             mean(one.step_seconds for one in self.trained),
         )
 
-    @property
-    def paced_seconds(self) -> float:
-        """Returns the mean seconds of its trainings at the pace of the calibration."""
-        pairs = zip(self.trained, self.paces, strict=True)
-        return mean(one.step_seconds / pace for one, pace in pairs)
-
     def row(self) -> dict[str, Any]:
         """Returns a row of the result file."""
         figures = {"name": self.job.name, **asdict(self.job), "recorded": asdict(self.measured)}
         figures["trained"] = [asdict(one) for one in self.trained]
-        figures["paces"] = list(self.paces)
         ours, theirs = (self._figures(found) for found in (self.fitted, self.default))
         return {**figures, **ours, "uncalibrated": theirs}
 
@@ -105,7 +91,6 @@ class Compared:
 def once(path: Path, make: Callable[[], Any]) -> Any:
     """Returns what the JSON file `path` has, made before if it is not there."""
     if not path.exists():
-        path.parent.mkdir(exist_ok=True)
         write_json(path, make())
     return read_json(path)
 
@@ -148,39 +133,24 @@ def measured(run: Path) -> Predicted:
     return Predicted(float(peak), median(seconds))
 
 
-def compare(
-    jobs: Sequence[Job], work: Path, found: Sequence[dict[str, Any]], pace: Pace
-) -> list[Compared]:
-    """Trains what is not trained yet, after the pace of the host on as many ranks was measured, and
-    compares.
-    """
+def compare(jobs: Sequence[Job], work: Path, found: Sequence[dict[str, Any]]) -> list[Compared]:
+    """Trains what is not trained yet, and compares."""
 
-    def trained(job: Job, name: str) -> tuple[Predicted, float]:
-        before: float = once(work / "paces" / f"{name}.json", lambda: pace(job.ranks))
-        return trained_once(work, name, partial(_train_and_read, job, work)), before
+    def trained(job: Job, run: Path) -> Predicted:
+        train(job, work, run)
+        return measured(run)
 
-    turns = [
+    first, second = (
         [
-            trained(job, f"{turn}-{i}")
+            trained_once(work, f"{turn}-{i}", partial(trained, job))
             for i, job in enumerate(follow(jobs, len(jobs), f"runs, {turn} time"))
         ]
         for turn in ("first", "second")
-    ]
+    )
     return [
-        Compared(
-            job,
-            Predicted(**row["fitted"]),
-            Predicted(**row["default"]),
-            trained=tuple(took for took, _ in both),
-            paces=tuple(before for _, before in both),
-        )
-        for job, row, both in zip(jobs, found, zip(*turns, strict=True), strict=True)
+        Compared(job, Predicted(**row["fitted"]), Predicted(**row["default"]), both)
+        for job, row, both in zip(jobs, found, zip(first, second, strict=True), strict=True)
     ]
-
-
-def _train_and_read(job: Job, work: Path, run: Path) -> Predicted:
-    train(job, work, run)
-    return measured(run)
 
 
 def trained_once(work: Path, name: str, train: Callable[[Path], Predicted]) -> Predicted:
@@ -235,14 +205,6 @@ def repeated(found: Sequence[Compared]) -> dict[str, float]:
     return {**{name: float(value) for name, value in figures.items()}, "tau": order}
 
 
-def paced(found: Sequence[Compared]) -> dict[str, float]:
-    """Returns what the last line would say of times at the pace of the calibration."""
-    errors = np.abs([one.fitted.step_seconds / one.paced_seconds - 1 for one in found])
-    figures = {"time_median": np.median(errors), "time_p90": np.quantile(errors, 0.9)}
-    order = tau(found, of=lambda one: one.paced_seconds)
-    return {**{name: float(value) for name, value in figures.items()}, "tau": order}
-
-
 def exceeded(found: Sequence[Compared]) -> dict[str, float]:
     """Returns how many times what the defaults predict was taken at most: what MachineConstants has
     of them.
@@ -269,19 +231,18 @@ def measure(arguments: argparse.Namespace) -> None:
     jobs = draw(arguments.seed)
     prepare(work, Path(os.environ.get("BIGTRK_TESTDATA", "")))
     load = os.getloadavg()[0]
-    predicted, facts, constants = predict(jobs, work, arguments)
-    found = compare(jobs, work, predicted, lambda ranks: pace(ranks, constants))
+    predicted, facts = predict(jobs, work, arguments)
+    found = compare(jobs, work, predicted)
     console.print(table(found))
     facts |= {"load": load, "repeated": repeated(found), "exceeded": exceeded(found)}
-    facts["paced"] = paced(found)
     results.write(summary(found), jobs=[one.row() for one in found], **facts)
 
 
 def predict(
     jobs: Sequence[Job], work: Path, arguments: argparse.Namespace
-) -> tuple[list[dict[str, Any]], dict[str, Any], MachineConstants]:
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Calibrates the machine, if no calibration is given, predicts all jobs, and prints the SHA-256
-    of the file; returns the predictions, what a result file says of them, and the calibration.
+    of the file; returns the predictions, and what a result file says of them.
     """
     path = arguments.machine or work / "calibration.json"
     constants = load_constants(path) if path.exists() else calibrate(path)
@@ -289,8 +250,7 @@ def predict(
     digest = hashlib.sha256((work / "predictions.json").read_bytes()).hexdigest()
     say(f"{work}/predictions.json: SHA-256 {digest}")
     facts = {"seed": arguments.seed, "predictions_sha256": digest}
-    facts["constants"] = json.loads(constants.model_dump_json())
-    return predicted, facts, constants
+    return predicted, {**facts, "constants": json.loads(constants.model_dump_json())}
 
 
 def arguments_of(description: str | None) -> argparse.Namespace:

@@ -127,7 +127,7 @@ def measure(arguments: argparse.Namespace) -> None:
     work.mkdir(parents=True, exist_ok=True)
     jobs = draw(arguments.seed)
     prepare(work, Path(os.environ.get("BIGTRK_TESTDATA", "")), KINDS)
-    predicted, facts, _ = predict(jobs, work, arguments)
+    predicted, facts = predict(jobs, work, arguments)
     with tempfile.TemporaryDirectory(dir=work) as folder:
         trained(jobs[0], work, 0, Path(folder) / "run")  # makes the workspaces of cuBLAS
     found = compare(jobs, work, predicted, facts["constants"]["private_bytes"])

@@ -1,7 +1,7 @@
 """The draws of plan_accuracy.py, the order of its files, and the figures of its last line."""
 
 import random
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +10,12 @@ from scipy.stats import kendalltau
 
 from bigtrk.cost.machine_constants import CPU
 from bigtrk.errors import InputError
-from bigtrk.planning.calibration.fitting import Sample
-from bigtrk.planning.calibration.warmup import Measured
-from bigtrk.planning.calibration.warmup_cases import Case
 from bigtrk.planning.prediction import Predicted
-from scripts.bench import host_pace, plan_accuracy, plan_draws
-from scripts.bench.host_pace import CASES, pace
+from scripts.bench import plan_accuracy, plan_draws
 from scripts.bench.plan_accuracy import (
     Compared,
     compare,
     exceeded,
-    paced,
     predictions,
     repeated,
     summary,
@@ -49,8 +44,7 @@ def compared(
     events: str, fitted: list[float], measured: list[float], apart: float = 0.0
 ) -> list[Compared]:
     """Runs whose predicted and measured times these are, in seconds; memory ten times as many. The
-    two trainings of a run lie `apart` on both sides of what they took, on a host half as fast, and
-    as fast, as the calibration's.
+    two trainings of a run lie `apart` on both sides of what they took.
     """
     return [
         Compared(
@@ -58,7 +52,6 @@ def compared(
             Predicted(10 * a, a),
             Predicted(5 * a, a / 2),
             (Predicted(10 * b, b - apart), Predicted(10 * b, b + apart)),
-            (2.0, 1.0),
         )
         for n, (a, b) in enumerate(zip(fitted, measured, strict=True))
     ]
@@ -190,11 +183,6 @@ def test_every_run_is_trained_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """All of them, and then all of them again, half as fast."""
     jobs, times = [job("a", n) for n in range(3)], iter([2.0, 2.0, 2.0, 4.0, 4.0, 4.0])
     trained: list[Job] = []
-    paces = iter(np.arange(1.0, 7.0))
-
-    def pace(ranks: int) -> float:
-        assert ranks == 1
-        return float(next(paces))
 
     def took(run: Path) -> Predicted:
         run.mkdir(parents=True)
@@ -203,45 +191,11 @@ def test_every_run_is_trained_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(plan_accuracy, "train", lambda job, *_: trained.append(job))
     monkeypatch.setattr(plan_accuracy, "measured", took)
     rows = [{"fitted": {"peak_bytes": 1e9, "step_seconds": 5.0}}] * len(jobs)
-    found = compare(jobs, tmp_path, [{**row, "default": row["fitted"]} for row in rows], pace)
+    found = compare(jobs, tmp_path, [{**row, "default": row["fitted"]} for row in rows])
     assert trained == [*jobs, *jobs]
     assert [one.measured for one in found] == [Predicted(1e9, 3.0)] * 3
-    assert [one.paces for one in found] == [(1.0, 4.0), (2.0, 5.0), (3.0, 6.0)]
-    again = compare(jobs, tmp_path, [{**row, "default": row["fitted"]} for row in rows], pace)
-    assert again == found
+    assert compare(jobs, tmp_path, [{**row, "default": row["fitted"]} for row in rows]) == found
     assert len(trained) == 6, "what was measured is kept"
-
-
-def test_times_are_told_at_the_pace_of_the_calibration_too() -> None:
-    """Three runs that took 2 s each while the host was half as fast, and 2 s when it was not."""
-    found = compared("a", [1.5, 3.0, 1.8], [2.0, 2.0, 2.0])
-    assert [one.paced_seconds for one in found] == [1.5, 1.5, 1.5]
-    assert paced(found) == {
-        "time_median": pytest.approx(0.2),
-        "time_p90": pytest.approx(0.2 * 0.2 + 0.8 * 1.0),
-        "tau": 0.0,
-    }
-    slower = [replace(one, paces=(4.0, 2.0)) for one in found[:2]]
-    assert paced(slower)["time_median"] == pytest.approx((1.0 + 3.0) / 2)
-
-
-def test_a_pace_is_the_median_of_steps_that_the_calibration_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Steps on three ranks are set against those of two, of which the calibration has any."""
-    before = {(case, ranks): (n + 1.0) * ranks for n, case in enumerate(CASES) for ranks in (1, 2)}
-    samples = [Sample(case, ranks, took, 1) for (case, ranks), took in before.items()]
-    fit = {"samples": [asdict(sample) for sample in samples]}
-    constants = CPU.model_copy(update={"ranks_together": 2, "fit": fit})
-    ratios = {1: (1.0, 2.0, 4.0, 9.0), 2: (3.0, 3.0, 5.0, 7.0)}
-
-    def measure(cases: list[Case], ranks: int) -> Measured:
-        took = [r * before[case, ranks] for r, case in zip(ratios[ranks], CASES, strict=True)]
-        return Measured([Sample(c, ranks, s, 1) for c, s in zip(cases, took, strict=True)], None)
-
-    monkeypatch.setattr(host_pace, "measure_apart", measure)
-    assert pace(1, constants) == pytest.approx(3.0)
-    assert pace(3, constants) == pytest.approx(4.0)
 
 
 def test_a_second_training_tells_how_well_any_could_be_predicted() -> None:
