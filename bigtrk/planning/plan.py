@@ -204,11 +204,13 @@ def _smallest_cut(cost: CostModel, question: Question) -> Cut | None:
 
 
 def _least(question: Question, world: int) -> dict[str, Any]:
-    """Returns the cut that takes least memory of a rank, with edges in files if that is configured,
-    and how much.
+    """Returns how much the cut takes that takes least memory of a rank, in memory or with edges in
+    files if that is configured: those of a small event take less than the blocks they travel in.
     """
-    cost = question.cost_with_files(world)
-    needed, cut = min((_needed(cost, cut, question), cut) for cut in _cuts(cost, question))
+    ways = question.cost(world), question.cost_with_files(world)
+    needed, cut = min(
+        (_needed(cost, cut, question), cut) for cost in ways for cut in _cuts(cost, question)
+    )
     return {"bytes": needed, "parts": cut.parts}
 
 

@@ -49,7 +49,7 @@ def predict_run(
         cuts = FittingCuts(configuration, cost, budget)
         tasks = [(source.size, max(cuts.cuts(source.parts)[0])) for source in sources]
         epochs = min(configuration.training.epochs, _EPOCHS)
-        return predict_steps(cuts.spilling or cost, epochs * steps_of(configuration, tasks))
+        return predict_steps(cuts.cost_of(tasks), epochs * steps_of(configuration, tasks))
     batches = mini_batches(configuration, sources, world)
     return predict_mini_batches(configuration, cost, batches)
 

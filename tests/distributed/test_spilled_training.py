@@ -28,6 +28,10 @@ data = test_routes.data  # the fixture
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
+# Of the large event in sectors edges take more memory than the blocks they travel in.
+WIDE = {"hidden": 96, "layers": 4}
+
+
 def least_gib(configuration: Configuration, data: Path, parts: int, ranks: int) -> float:
     """Just enough memory for the large event with all of its edges in files."""
     cost = replace(make_cost(configuration, ranks, ranks, find_machine(None)), spills_beyond=0.0)
@@ -72,12 +76,12 @@ def test_edges_in_files_train_the_same_bits(
     folder, runs = tmp_path / "spill", (tmp_path / "memory", tmp_path / "files")
     folder.mkdir()
     chosen = {"routing": "stored" if world > 1 else "automatic"}
-    kept = with_engine(settings(data, runs[0], **chosen), engine)
+    kept = changed(settings(data, runs[0], **chosen), engine)
     gib = least_gib(kept, data, parts, ranks)
     spilled = settings(data, runs[1], **chosen, memory_gib=gib, spill=folder)
     works: Works = {
         "memory": (train, (kept,)),
-        "files": (train_noting_files, (with_engine(spilled, engine),)),
+        "files": (train_noting_files, (changed(spilled, engine),)),
     }
     assert all(max(number) > 0 for number in zip(*run_all(world, works)["files"], strict=True))
     assert losses(runs[0]) == losses(runs[1])
@@ -86,15 +90,17 @@ def test_edges_in_files_train_the_same_bits(
     assert not list(folder.iterdir())
 
 
-def with_engine(configuration: Configuration, name: str) -> Configuration:
-    return Configuration.model_validate({**configuration.model_dump(), "engine": {"name": name}})
+def changed(configuration: Configuration, engine: str) -> Configuration:
+    own = {"engine": {"name": engine}, "model": WIDE}
+    return Configuration.model_validate({**configuration.model_dump(), **own})
 
 
 def program(data: Path, run: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
-    configuration = settings(data, run)
+    configuration = changed(settings(data, run), "ddp")
+    wide = [f"model.{name}={value}" for name, value in WIDE.items()]
     return subprocess.Popen(
         [
-            *(sys.executable, "bigtrk/train.py", f"data.train=[{data}/sectors]", "model.hidden=8"),
+            *(sys.executable, "bigtrk/train.py", f"data.train=[{data}/sectors]", *wide),
             *("data.validation=0", "training.epochs=10000", f"run.folder={run}"),
             f"training.memory_gib={least_gib(configuration, data, 1, 1)}",
             f"training.spill={folder}",

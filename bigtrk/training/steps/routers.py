@@ -4,7 +4,7 @@ Rank 0 predicts once, before training, for all: two hosts may round differently.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
@@ -117,8 +117,7 @@ class FittingCuts:
 
         usual: the size that takes these seconds, where another has to fit.
         """
-        ways = [self.cost, self.spilling] if self.spilling else [self.cost]
-        for cost in ways:
+        for cost in self._ways:
             for cuts in self.cuts(size.stored):
                 fits = [cut for cut in cuts if cost.memory(size, *cut).total <= self.budget]
                 if fits:
@@ -143,9 +142,22 @@ class FittingCuts:
         fits = any(cost.memory(size, *cut).total <= self.budget for cut in cuts)
         return setting if fits else None
 
+    def cost_of(self, laid: Iterable[tuple[EventSize, Cut]]) -> CostModel:
+        """Returns the cost of events that are laid out so: with edges in files where they may be
+        there and any event needs it.
+        """
+        fits = all(self.cost.memory(size, *cut).total <= self.budget for size, cut in laid)
+        return self.cost if fits else self.spilling or self.cost
+
     def needed(self, size: EventSize, cut: Cut) -> float:
-        """Returns the least bytes of memory that a cut takes."""
-        return (self.spilling or self.cost).memory(size, *cut).total
+        """Returns the least bytes of memory that a cut takes, in memory or with edges in files:
+        those of a small event take less than the blocks they travel in.
+        """
+        return min(cost.memory(size, *cut).total for cost in self._ways)
+
+    @property
+    def _ways(self) -> list[CostModel]:
+        return [self.cost, self.spilling] if self.spilling else [self.cost]
 
     def least(self, size: EventSize) -> tuple[float, Cut]:
         """Returns the bytes and the cut of an event where it needs least."""
@@ -193,10 +205,15 @@ def _remedy(oversized: Sequence[tuple[EventSource, EventSize]], cuts: FittingCut
     names = [f"{name} ({memory_of_cut(least, cut.parts)})" for name, (least, cut) in named]
     more = len(oversized) - len(names)
     return (
-        f"{len(oversized)} event(s) do not fit the {cuts.budget / GIB:.2f} GiB of a rank: "
+        f"{len(oversized)} event(s) do not fit the {_rounded_down(cuts.budget)} GiB of a rank: "
         f"{', '.join(names)}{f' and {more} more' if more else ''}; "
         f"{_advice(source, size, cuts)}"
     )
+
+
+def _rounded_down(n_bytes: float) -> str:
+    """Writes bytes in GiB: less than what an event needs that they are too few for."""
+    return f"{math.floor(100 * n_bytes / GIB + 1e-6) / 100:.2f}"
 
 
 def memory_of_cut(n_bytes: float, parts: int) -> str:

@@ -23,7 +23,7 @@ from bigtrk.training.costs import find_machine, make_cost
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.settings import Configuration, TrainingSettings
-from bigtrk.training.steps.routers import memory_budget
+from bigtrk.training.steps.routers import FittingCuts, memory_budget
 
 GIB = 2**30
 
@@ -103,6 +103,10 @@ def spill_edges(
         *((source, cut, True) for source, cut in trained.cuts()),
         *((source, cut, False) for source, cut in scored.cuts()),
     ]
+    cuts = FittingCuts(configuration, cost, budget)
+    if cuts.cost_of((source.size, cut) for source, cut, _ in laid) is cost:
+        together(lambda: check_folder(folder))
+        return None
     needs = [_need(model, cost, *one, inputs_away=False) for one in laid]
     short = any(need.memory + need.edges > budget for need in needs)
     if short:

@@ -178,8 +178,11 @@ def test_a_rank_has_the_edges_of_all_its_sectors_in_files(
             spill_scoring(model, *asked, one)
 
 
-@pytest.mark.parametrize(("gib", "short"), [(0.6, True), (6, False)])
-def test_inputs_go_to_files_where_memory_is_short(tmp_path: Path, gib: float, short: bool) -> None:
+@pytest.mark.parametrize(("gib", "short"), [(0.5, True), (0.61, False), (6, False)])
+def test_inputs_go_to_files_where_memory_is_short(
+    tmp_path: Path, gib: float, short: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0.61 GiB hold all; the blocks in which edges travel to files would take more beside it."""
     configuration = Configuration.model_validate(
         {"model": {"hidden": 16}, "training": {"spill": tmp_path, "memory_gib": gib}}
     )
@@ -188,6 +191,7 @@ def test_inputs_go_to_files_where_memory_is_short(tmp_path: Path, gib: float, sh
     with process_group(ALONE):
         files = spill_edges(model, configuration, ALONE, LaidEvents([source], router), NONE)
     assert isinstance(files, InputFiles) is short
+    assert ("of edges go to" in capsys.readouterr().err) is short
 
 
 def test_training_on_a_network_takes_a_setting(
