@@ -7,8 +7,12 @@ from bigtrk.graphs.sector import Sector, edge_order
 
 
 def group(part: int, parts: int, stored: int) -> list[int]:
-    """Lists the parts of a cut into `stored` that become `part` of a cut into `parts`."""
-    return [old for old in range(stored) if old * parts // stored == part]
+    """Lists the parts of a cut into `stored` that become `part` of a cut into `parts`: all `old`
+    with old * parts // stored == part.
+    """
+    # In closed form: to search them took three quarters of a plan's time for 4,096 ranks.
+    first, end = (-(-number * stored // parts) for number in (part, part + 1))
+    return list(range(first, end))
 
 
 def merge(sectors: list[Sector], part: int, parts: int) -> Sector:
