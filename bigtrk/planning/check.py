@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from bigtrk.config import parse
@@ -14,14 +15,14 @@ from bigtrk.parallel.host import FILLED
 from bigtrk.parallel.routing import Cut
 from bigtrk.planning.dry_run import predict_step
 from bigtrk.planning.mini_batches import mini_batches
-from bigtrk.planning.prediction import Predicted, predict_mini_batches, predict_steps
+from bigtrk.planning.prediction import Predicted, Task, predict_mini_batches, predict_steps
 from bigtrk.records.metrics import StepRecord
 from bigtrk.records.run_folder import RUN, Run, read_run
 from bigtrk.reports.scaling import time_run
-from bigtrk.training.costs import make_cost, with_files
+from bigtrk.training.costs import make_cost
 from bigtrk.training.data.event_source import open_events, split_validation
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import GIB
+from bigtrk.training.steps.routers import GIB, FittingCuts
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ def _predict(run: Run, cost: CostModel) -> Predicted:
     """
     configuration = _configuration(run)
     if configuration.sampling.method == "none":
-        return predict_steps(cost, _routed(run, run.steps))
+        steps = _routed(run, run.steps)
+        return predict_steps(_with_files(run, cost, steps), steps)
     data = configuration.data
     sources = split_validation(data.train, data.validation, data.events)[0]
     batches = mini_batches(configuration, sources, cost.world)
@@ -90,7 +92,7 @@ def predict_epoch(
     """
     # All epochs train the same events: the first stands for them.
     steps = _routed(run, [step for step in run.steps if step.epoch == run.steps[0].epoch])
-    cost = _cost(run, machine, ranks_per_node, shares)
+    cost = _with_files(run, _cost(run, machine, ranks_per_node, shares), steps)
     return sum(predict_step(cost, step).seconds for step in steps)
 
 
@@ -99,8 +101,16 @@ def _cost(
 ) -> CostModel:
     configuration, world = _configuration(run), run.record.world_size
     on_host, events = ranks_per_node or world, run.record.data.train_events or math.inf
-    cost = make_cost(configuration, world, on_host, machine, shares, events)
-    return with_files(cost, configuration, _memory(run, configuration, on_host))
+    return make_cost(configuration, world, on_host, machine, shares, events)
+
+
+def _with_files(run: Run, cost: CostModel, steps: Sequence[Sequence[Task]]) -> CostModel:
+    """Returns the cost with edges in files, if steps of a run had them there."""
+    configuration = _configuration(run)
+    budget = _memory(run, configuration, cost.ranks_per_node)
+    if budget is None:
+        return cost
+    return FittingCuts(configuration, cost, budget).cost_of(chain(*steps))
 
 
 def _memory(run: Run, configuration: Configuration, on_host: int) -> float | None:
@@ -115,7 +125,7 @@ def _configuration(run: Run) -> Configuration:
     return parse(Configuration, run.record.config, str(run.folder / RUN))
 
 
-def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[tuple[EventSize, Cut]]]:
+def _routed(run: Run, steps: Sequence[StepRecord]) -> list[list[Task]]:
     """Returns the size and the cut of each event, by step."""
     configuration = _configuration(run)
     if configuration.sampling.method != "none":

@@ -58,6 +58,14 @@ class Question:
         return with_files(self.cost(world), self.configuration, self.budget)
 
     @property
+    def ways(self) -> list[MakeCost]:
+        """Lists what makes the costs: of all in memory and, if that is configured, of edges in
+        files.
+        """
+        spills = self.cost_with_files(1).spills_beyond is not None
+        return [self.cost, self.cost_with_files] if spills else [self.cost]
+
+    @property
     def largest(self) -> EventSize:
         return max(self.sizes, key=lambda size: size.edges)
 
@@ -108,7 +116,7 @@ def _answer(question: Question, world: int) -> tuple[MakeCost, Cut | None]:
     """Returns the cut that fits, and the cost: with all in memory or, where nothing fits so and it
     is configured, with edges in files, as a training routes.
     """
-    for make in (question.cost, question.cost_with_files):
+    for make in question.ways:
         fits = _smallest_cut(make(world), question)
         if fits:
             return make, fits
@@ -207,9 +215,9 @@ def _least(question: Question, world: int) -> dict[str, Any]:
     """Returns how much the cut takes that takes least memory of a rank, in memory or with edges in
     files if that is configured: those of a small event take less than the blocks they travel in.
     """
-    ways = question.cost(world), question.cost_with_files(world)
+    costs = [make(world) for make in question.ways]
     needed, cut = min(
-        (_needed(cost, cut, question), cut) for cost in ways for cut in _cuts(cost, question)
+        (_needed(cost, cut, question), cut) for cost in costs for cut in _cuts(cost, question)
     )
     return {"bytes": needed, "parts": cut.parts}
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import A100, CPU, DEFAULTS
@@ -16,13 +15,10 @@ from bigtrk.parallel.routing import WHOLE, Cut
 from bigtrk.planning.check import check
 from bigtrk.planning.dry_run import predict_step, until_done, weak_scaling
 from bigtrk.planning.event_sizes import PAPERS, draw
-from bigtrk.planning.mini_batches import MiniBatches
 from bigtrk.planning.plan import Question, make_plan
-from bigtrk.planning.tables import show_plan
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
-from bigtrk.training.steps.routers import memory_of_cut
 from tests.every_value import Value, every_value
 from tests.programs import run_here
 from tests.reports.run_folders import epoch_record, run_record, run_writer, step_record
@@ -160,38 +156,6 @@ def test_files_are_in_the_answer_where_memory_alone_does_not_do(tmp_path: Path) 
     for other in (replace(little, machine=A100), replace(little, configuration=bare())):
         assert other.cost_with_files(1).spills_beyond is None
     assert make_plan(replace(little, configuration=bare()))["smallest_parts"] is None
-
-
-@pytest.mark.parametrize("files", [False, True])
-@pytest.mark.parametrize("held", [None, 5e7])
-@pytest.mark.parametrize("size", [EventSize(40_000, 800_000), EventSize(1_000, 4_000)], ids=str)
-def test_where_nothing_fits_the_least_that_would_do_is_told(
-    size: EventSize,
-    files: bool,
-    held: float | None,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """With the memory that is told the event fits, in as many sectors; with less it does not."""
-    training = {"training": {"spill": str(tmp_path)}} if files else {}
-    configuration = Configuration.model_validate({**SHALLOW, **training})
-    sizes = [size]
-    sampled = None if held is None else MiniBatches(sizes, of_each_rank=False, held_bytes=held)
-    asked = Question(configuration, sizes, [1, 2], 2, 1e6, CPU, sampled=sampled)
-    plan = make_plan(asked)
-    least = plan["least"]
-    fits = make_plan(replace(asked, budget=least["bytes"]))
-    assert (fits["smallest_parts"], fits["least"]) == (least["parts"], None)
-    # The edges of the small event take less memory than the blocks they would travel in.
-    assert fits["in_files"] == (files and size.edges > 4_000)
-    short = make_plan(replace(asked, budget=least["bytes"] - 1))
-    assert (short["smallest_parts"], short["least"]) == (None, least)
-    assert make_plan(replace(asked, budget=None))["least"] is None
-    written = memory_of_cut(least["bytes"], least["parts"])
-    show_plan(plan, Console())
-    assert f"the least that would do is {written}; --choose" in " ".join(
-        capsys.readouterr().out.split()
-    )
 
 
 def bare() -> Configuration:
@@ -368,7 +332,14 @@ def test_files_are_in_the_prediction_of_a_run(tmp_path: Path, limit: str) -> Non
     kept = cost.away_bytes(event, 1, 1) - cost.spilled_bytes(event, 1, 1)
     gone = min(cost.edge_input_bytes(event, 1), kept)
     assert found.peak_bytes == pytest.approx(reserved - gone)
-    assert found.peak_bytes != make_cost(settings, 1, 1, CPU).memory(event, 1, 1).total
+    in_memory = make_cost(settings, 1, 1, CPU).memory(event, 1, 1).total
+    assert found.peak_bytes != in_memory
+    roomy = settings.model_copy(
+        update={"training": settings.training.model_copy(update={"memory_gib": 6.0})}
+    )
+    record = run_record(1, config=roomy.model_dump(mode="json"))
+    found = check(run_writer(tmp_path)("roomy", record=record, lines=lines), CPU, None)
+    assert found.peak_bytes == in_memory
 
 
 def test_sectors_of_a_rank_are_in_the_prediction(tmp_path: Path) -> None:

@@ -3,16 +3,19 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from bigtrk.config import load_settings
 from bigtrk.cost.event_size import EventSize
 from bigtrk.cost.machine_constants import CPU
 from bigtrk.cost.model import KEPT_PRODUCTS
 from bigtrk.parallel.routing import WHOLE, Cut
-from bigtrk.planning.prediction import Task, predict_steps
+from bigtrk.planning.prediction import Predicted, Task, predict_run, predict_steps
 from bigtrk.training.costs import make_cost
 from bigtrk.training.settings import Configuration
+from tests.distributed.runs import write_events
 
 SMALL = {"name": "attention", "hidden": 16, "layers": 2}
 
@@ -90,3 +93,16 @@ def test_inputs_on_their_way_to_files_are_gone_when_memory_has_the_edges_that_it
     last = replace(nothing_kept, reads_ahead=False)
     expected_last = last.memory(size, 1, 1).total - on_the_way + compiled
     assert predict_steps(last, [[(size, WHOLE)]]).peak_bytes == pytest.approx(expected_last)
+
+
+def test_a_run_that_fits_without_files_is_predicted_so(tmp_path: Path) -> None:
+    """The blocks in which edges travel to files would be counted beside all that is kept."""
+    write_events(tmp_path, n=3)
+
+    def predicted(*settings: str) -> Predicted:
+        data = [f"data.train=[{tmp_path / 'graphs'}]", "data.validation=0", "model.layers=2"]
+        return predict_run(load_settings(Configuration, None, [*data, *settings]), 1, 1, CPU)
+
+    spill = f"training.spill={tmp_path}"
+    assert predicted(spill, "training.memory_gib=6") == predicted(spill) == predicted()
+    assert predicted(spill, "training.memory_gib=0.1").peak_bytes > predicted().peak_bytes
