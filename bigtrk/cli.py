@@ -165,7 +165,6 @@ def report(
     from bigtrk.records.pipeline_folder import is_pipeline
     from bigtrk.records.search import is_search
     from bigtrk.reports import read_run, show, summarise, write_html, write_pdf
-    from bigtrk.studies.scaling.report import SeriesReport
     from bigtrk.studies.scaling.series import is_series
 
     allow_code(code or ())
@@ -173,6 +172,9 @@ def report(
     if pdf and (len(runs) > 1 or any(kind(one) for kind in others for one in runs)):
         raise InputError(f"--pdf {pdf}: has room for one run; name one, or use --html")
     if any(map(is_series, runs)):
+        # It predicts the times of series, and needs torch for that: a second of a run's report.
+        from bigtrk.studies.scaling.report import SeriesReport
+
         series = SeriesReport(runs)
         if html:
             series.write_html(html)

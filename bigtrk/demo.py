@@ -41,7 +41,7 @@ def _main_job(out: Path, particles: int, seed: int) -> list[str]:
         "target.pt_min=1",
         "target.hits_min=3",
         "training.class_balance=equal",
-        "training.epochs=16",
+        "training.epochs=12",
         f"training.seed={seed}",
         "engine.name=deepspeed",
         "engine.ds_config=zero1",

@@ -15,7 +15,15 @@ from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import MANIFEST, write_manifest
 from partition.one_event import MOST_SEED, CutSettings
 from partition.partitioners import Method
-from partition.program import Failures, check, cores, cut_events, of_wrong_size, pending, share
+from partition.program import (
+    Failures,
+    check,
+    cut_events,
+    of_wrong_size,
+    pending,
+    share,
+    useful_workers,
+)
 from partition.report import table, write_report
 
 _MOST_NAMED = 5  # events in a message; the others are counted
@@ -45,7 +53,8 @@ def partition(
         Method, typer.Option(help="metis: fewest cut edges; wedges: by the azimuth phi.")
     ] = Method.METIS,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes; default: one per core.")
+        int | None,
+        typer.Option(min=1, help="Worker processes; default: one per core, none for small events."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of METIS.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
@@ -66,7 +75,7 @@ def partition(
     mine = share(list(folder.events), dict(os.environ))
     failed = {event: unfit[event] for event in mine if event in unfit}
     to_cut = [event for event in mine if event not in unfit]
-    failed |= cut_share(folder, out, settings, to_cut, workers or cores(), quiet=as_json)
+    failed |= cut_share(folder, out, settings, to_cut, workers, quiet=as_json)
     finish(folder, out, settings, unfit | failed, as_json=as_json)
     if failed:
         raise InputError(told(failed, len(folder.events)))
@@ -77,7 +86,7 @@ def cut_share(
     out: Path,
     settings: CutSettings,
     mine: list[str],
-    workers: int,
+    workers: int | None,
     *,
     quiet: bool,
 ) -> Failures:
@@ -88,7 +97,8 @@ def cut_share(
         return {}
     # Until the last event is written, no manifest describes the folder.
     (out / MANIFEST).unlink(missing_ok=True)
-    done = cut_events(graphs.path, out, to_do, settings, min(workers, len(to_do)))
+    workers = min(workers or useful_workers(graphs, to_do), len(to_do))
+    done = cut_events(graphs.path, out, to_do, settings, workers)
     failed: Failures = {}
     for failure in done if quiet else follow(done, len(to_do), "cutting"):
         failed |= failure

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
 from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.training.data.event_source import open_events
 from partition.cli import main
+from partition.program import useful_workers
 
 N_NODES = 200
 
@@ -204,6 +206,18 @@ def test_worker_processes_write_the_same_sectors(
     two, one = SectorFolder(tmp_path / "two"), SectorFolder(tmp_path / "one")
     for event in one.events:
         assert two.record(event)["digests"] == one.record(event)["digests"]
+
+
+@pytest.mark.parametrize(
+    ("edges", "started"), [([], 1), ([400_000], 1), ([400_000, 200_000], 2), ([3_000_000] * 9, 4)]
+)
+def test_workers_start_for_what_takes_longer_than_their_start(
+    monkeypatch: pytest.MonkeyPatch, edges: list[int], started: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)))
+    graphs = Mock(spec=GraphFolder)
+    graphs.record = lambda event: {"edges": edges[int(event)]}
+    assert useful_workers(graphs, [str(number) for number in range(len(edges))]) == started
 
 
 @pytest.mark.parametrize(
