@@ -150,4 +150,4 @@ def useful_workers(graphs: GraphFolder, events: list[str]) -> int:
     than is cut without it while it starts.
     """
     edges = sum(graphs.record(event)["edges"] for event in events)
-    return min(len(os.sched_getaffinity(0)), 1 + edges // EDGES_OF_A_START)
+    return min(len(os.sched_getaffinity(0)), 1 + int(edges) // EDGES_OF_A_START)
