@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-import bigtrk
 from bigtrk.console import console, say
+from bigtrk.disk.shipped import shipped
 from bigtrk.errors import InputError
 from bigtrk.reports.model_card.write import CARD
 
@@ -47,7 +47,7 @@ def _main_job(out: Path, particles: int, seed: int) -> list[str]:
         "engine.ds_config=zero1",
         f"run.folder={out}/run",
     ]
-    train = f"{_shipped('train.py')} {' '.join(overrides)}"
+    train = f"{shipped('train.py')} {' '.join(overrides)}"
     return [
         f"bigtrk simulate {out}/events --events {EVENTS} --particles {particles} --seed {seed}",
         f"bigtrk build {out}/events {out}/graphs",
@@ -64,7 +64,7 @@ def _hits_to_tracks(out: Path, particles: int, seed: int) -> list[str]:
     simulated again with their truth, to judge the tracks by.
     """
     unknown = f"--events {UNKNOWN} --first-event {EVENTS} --particles {particles} --seed {seed}"
-    settings = _shipped("configs/pipeline_quick.yaml")
+    settings = shipped("configs/pipeline_quick.yaml")
     return [
         f"bigtrk pipeline train {out}/events {out}/pipeline {settings}",
         f"bigtrk simulate {out}/hits {unknown} --no-truth",
@@ -72,14 +72,6 @@ def _hits_to_tracks(out: Path, particles: int, seed: int) -> list[str]:
         f"bigtrk simulate {out}/truth {unknown}",
         f"bigtrk score {out}/tracks {out}/truth",
     ]
-
-
-def _shipped(name: str) -> Path:
-    """Returns a file of the package: by the short path that one types in a checkout, else by the
-    full one.
-    """
-    path = Path(bigtrk.__file__).parent / name
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _free_port() -> str:

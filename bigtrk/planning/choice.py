@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bigtrk.disk.shipped import shipped
 from bigtrk.errors import InputError
 from bigtrk.planning.plan import Question
 from bigtrk.training.automatic.choice import Choice, choose
@@ -161,7 +162,7 @@ def _commands(chosen: Prediction, task: Task, given: Given) -> list[str]:
         for folder, cut in cuts.items()
     ]
     engine = chosen.candidate.configured(task.configuration).engine.name
-    program = ["bigtrk/train.py", *training_arguments(chosen, task, given, train)]
+    program = [str(shipped("train.py")), *training_arguments(chosen, task, given, train)]
     return [shlex.join(command) for command in (*cutting, [*_launcher(task, engine), *program])]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import bigtrk
 from bigtrk.cost.machine_constants import CPU
 from bigtrk.graphs.storage.graph_folder import write_graph
 from bigtrk.graphs.storage.manifest import write_manifest
@@ -136,6 +137,16 @@ def test_events_are_those_of_the_configuration(
     training = shlex.split(answer["commands"][-1])
     assert training[:5] == ["torchrun", "--nproc-per-node", "1", "bigtrk/train.py", str(file)]
     assert not [word for word in training if word.startswith("engine.")]
+
+
+def test_the_command_to_train_runs_in_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = ask([*SIZES, "--ranks", "1", "--memory", "4", *SMALL], monkeypatch, capsys)
+    program = Path(shlex.split(answer["commands"][-1])[3])
+    assert program.is_absolute()
+    assert program == Path(bigtrk.__file__).parent / "train.py"
 
 
 def test_deepspeed_has_its_launcher_and_hosts_are_counted(
