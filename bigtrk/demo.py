@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from bigtrk.console import console, say
-from bigtrk.disk.shipped import shipped
 from bigtrk.errors import InputError
 from bigtrk.reports.model_card.write import CARD
+from bigtrk.shipped import shipped
 
 EVENTS, UNKNOWN = 8, 2  # UNKNOWN: events that nothing is trained or chosen on
 DEFAULT_PORT = 29500

@@ -54,7 +54,7 @@ def partition(
     ] = Method.METIS,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Worker processes; default: one per core, none for small events."),
+        typer.Option(min=1, help="Worker processes; default: one per core, none for small jobs."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of METIS.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,

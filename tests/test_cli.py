@@ -1,6 +1,8 @@
 """The program without a command, and its two commands that are programs of their own."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 import bigtrk
 from tests.distributed.runs import write_events
 from tests.programs import run_here, run_shell
+from tests.reports.run_folders import run_writer
 
 ALONE = {"train": "bigtrk/train.py", "partition": "bigtrk-partition"}
 
@@ -121,3 +124,12 @@ def test_a_page_needs_a_folder_that_is_there(
         assert status == 2
         assert said in errors
         assert not list(tmp_path.iterdir())
+
+
+def test_a_report_of_runs_starts_without_torch(tmp_path: Path) -> None:
+    run = run_writer(tmp_path)()
+    program = "import sys; from bigtrk.cli import main; sys.argv[0] = 'bigtrk'\n"
+    program += "try: main()\nfinally: assert 'torch' not in sys.modules"
+    asked = [sys.executable, "-c", program, "report", str(run), "--html", str(tmp_path / "a.html")]
+    ended = subprocess.run(asked, check=True, capture_output=True, text=True)
+    assert "loss" in ended.stdout

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bigtrk.disk.shipped import shipped
 from bigtrk.errors import InputError
 from bigtrk.planning.plan import Question
+from bigtrk.shipped import shipped
 from bigtrk.training.automatic.choice import Choice, choose
 from bigtrk.training.automatic.margin import GIB, MEASURED, Limit, safe_share
 from bigtrk.training.automatic.prediction import Prediction, Task

@@ -12,8 +12,9 @@ from bigtrk.graphs.storage.manifest import read_manifest
 from bigtrk.planning.command import split_arguments
 from bigtrk.records.run_folder import read_run
 from bigtrk.reports.study import StudyReport
+from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import torchrun_command, torchrun_environment, train_logged
-from bigtrk.studies.scaling.run_series import LOG, TRAIN
+from bigtrk.studies.scaling.run_series import LOG
 from bigtrk.training.data.event_source import open_events
 from bigtrk.training.run_folder import WEIGHTS, remove_run
 from bigtrk.training.settings import Configuration

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-import bigtrk
 from bigtrk.console import complain, follow
 from bigtrk.errors import InputError
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of, write_manifest
 from bigtrk.planning.choice import Given, Trial, training_arguments
 from bigtrk.records.run_folder import read_run
+from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import (
     ended_by_sigterm,
     tail,
@@ -59,8 +59,7 @@ Launch = Callable[[int, Sequence[str], Path], int]
 
 def by_torchrun(ranks: int, arguments: Sequence[str], log: Path) -> int:
     """Trains as users do."""
-    script = Path(bigtrk.__file__).parent / "train.py"
-    command = torchrun_command(ranks, script, arguments)
+    command = torchrun_command(ranks, TRAIN, arguments)
     return train_quietly(command, log, torchrun_environment(ranks))
 
 

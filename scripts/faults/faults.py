@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import bigtrk
+from bigtrk.shipped import TRAIN
 from scripts.faults.training_process import Launch, send
 
 BLOCK = 64  # bytes
 BALLAST = "ballast"
-TRAIN = Path(bigtrk.__file__).parent / "train.py"
 POISONED = Path(__file__).with_name("poisoned_training.py")
 
 

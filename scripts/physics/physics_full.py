@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import bigtrk
 from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.records.evaluations import read_evaluations
+from bigtrk.shipped import TRAIN
 from bigtrk.training.run_folder import WEIGHTS
 from scripts.results import Results, add_options
 
@@ -34,7 +34,6 @@ CUTS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 
 def commands(out: Path, real: Path | None) -> list[str]:
     """Lists the commands that make the run, in order."""
-    train = Path(bigtrk.__file__).parent / "train.py"
     made = [
         f"bigtrk simulate {out}/events --events {TRAIN_EVENTS} --particles {PARTICLES}",
         f"bigtrk simulate {out}/validation_events --events 2 --first-event {TRAIN_EVENTS} "
@@ -48,7 +47,7 @@ def commands(out: Path, real: Path | None) -> list[str]:
     if not (out / "run" / WEIGHTS).exists():
         shutil.rmtree(out / "run", ignore_errors=True)
         made.append(
-            f"python {train} data.train=[{out}/graphs] data.validation=[{out}/validation_graphs] "
+            f"python {TRAIN} data.train=[{out}/graphs] data.validation=[{out}/validation_graphs] "
             f"{SETTINGS} run.folder={out}/run"
         )
     return made

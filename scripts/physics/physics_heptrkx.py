@@ -24,8 +24,9 @@ from rich.table import Table
 from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.machine import machine, software
 from bigtrk.records.run_folder import Run, read_run
+from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import torchrun_command, torchrun_environment, train_logged
-from bigtrk.studies.scaling.run_series import LOG, TRAIN
+from bigtrk.studies.scaling.run_series import LOG
 from bigtrk.training.run_folder import WEIGHTS
 from scripts.results import Results, add_options
 

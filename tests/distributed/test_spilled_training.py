@@ -27,7 +27,6 @@ from tests.open_files import open_files
 data = test_routes.data  # the fixture
 CHECKOUT = Path(__file__).resolve().parents[2]
 
-
 # Of the large event in sectors edges take more memory than the blocks they travel in.
 WIDE = {"hidden": 96, "layers": 4}
 
@@ -76,12 +75,12 @@ def test_edges_in_files_train_the_same_bits(
     folder, runs = tmp_path / "spill", (tmp_path / "memory", tmp_path / "files")
     folder.mkdir()
     chosen = {"routing": "stored" if world > 1 else "automatic"}
-    kept = changed(settings(data, runs[0], **chosen), engine)
+    kept = wide(settings(data, runs[0], **chosen), engine)
     gib = least_gib(kept, data, parts, ranks)
     spilled = settings(data, runs[1], **chosen, memory_gib=gib, spill=folder)
     works: Works = {
         "memory": (train, (kept,)),
-        "files": (train_noting_files, (changed(spilled, engine),)),
+        "files": (train_noting_files, (wide(spilled, engine),)),
     }
     assert all(max(number) > 0 for number in zip(*run_all(world, works)["files"], strict=True))
     assert losses(runs[0]) == losses(runs[1])
@@ -90,17 +89,17 @@ def test_edges_in_files_train_the_same_bits(
     assert not list(folder.iterdir())
 
 
-def changed(configuration: Configuration, engine: str) -> Configuration:
+def wide(configuration: Configuration, engine: str) -> Configuration:
     own = {"engine": {"name": engine}, "model": WIDE}
     return Configuration.model_validate({**configuration.model_dump(), **own})
 
 
 def program(data: Path, run: Path, folder: Path, *more: str) -> subprocess.Popen[str]:
-    configuration = changed(settings(data, run), "ddp")
-    wide = [f"model.{name}={value}" for name, value in WIDE.items()]
+    configuration = wide(settings(data, run), "ddp")
+    width = [f"model.{name}={value}" for name, value in WIDE.items()]
     return subprocess.Popen(
         [
-            *(sys.executable, "bigtrk/train.py", f"data.train=[{data}/sectors]", *wide),
+            *(sys.executable, "bigtrk/train.py", f"data.train=[{data}/sectors]", *width),
             *("data.validation=0", "training.epochs=10000", f"run.folder={run}"),
             f"training.memory_gib={least_gib(configuration, data, 1, 1)}",
             f"training.spill={folder}",

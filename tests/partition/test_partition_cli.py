@@ -208,8 +208,25 @@ def test_worker_processes_write_the_same_sectors(
         assert two.record(event)["digests"] == one.record(event)["digests"]
 
 
+def test_no_worker_starts_for_small_events(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graphs: Path
+) -> None:
+    monkeypatch.setattr("partition.program.ProcessPoolExecutor", None)
+    assert run(monkeypatch, graphs, tmp_path / "out", "--parts", 2) == 0
+    with pytest.raises(TypeError, match="NoneType"):
+        run(monkeypatch, graphs, tmp_path / "out", "--parts", 4, "--workers", 2)
+
+
 @pytest.mark.parametrize(
-    ("edges", "started"), [([], 1), ([400_000], 1), ([400_000, 200_000], 2), ([3_000_000] * 9, 4)]
+    ("edges", "started"),
+    [
+        ([], 1),
+        ([400_000] * 8, 1),
+        ([3_000_000] * 4, 2),
+        ([3_000_000] * 8, 3),
+        ([5_000] * 300, 2),  # small ones take their time, too
+        ([3_000_000] * 99, 4),
+    ],
 )
 def test_workers_start_for_what_takes_longer_than_their_start(
     monkeypatch: pytest.MonkeyPatch, edges: list[int], started: int

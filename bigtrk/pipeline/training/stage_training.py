@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 import yaml
 
-import bigtrk
 from bigtrk.config import parse
 from bigtrk.console import say
 from bigtrk.disk.files import disk_errors, write_atomically
@@ -18,12 +17,11 @@ from bigtrk.pipeline.training.settings import PipelineSettings
 from bigtrk.records.quantities import Text
 from bigtrk.records.record import FileRecord, read_record, write_record
 from bigtrk.records.run_folder import RUN, read_run_record
+from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import resumable, train_logged
 from bigtrk.training.run_folder import DESCRIPTION, WEIGHTS, remove_run
 from bigtrk.training.settings import Configuration
 from bigtrk.user_code import code_options
-
-TRAIN = Path(bigtrk.__file__).parent / "train.py"
 
 
 class StageRecord(FileRecord):

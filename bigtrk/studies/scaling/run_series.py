@@ -1,10 +1,9 @@
 """A scaling series on this host, taken up where it ended."""
 
 import time
-from pathlib import Path
 
-import bigtrk
 from bigtrk.console import console, say
+from bigtrk.shipped import TRAIN
 from bigtrk.studies.launch import (
     on_cores,
     resumable,
@@ -17,7 +16,6 @@ from bigtrk.studies.scaling.report import SeriesReport
 from bigtrk.training.run_folder import WEIGHTS, remove_run
 from bigtrk.user_code import code_options
 
-TRAIN = Path(bigtrk.__file__).parent / "train.py"
 LOG = "train.log"
 PAGE, LINES = "report.html", "report.jsonl"
 

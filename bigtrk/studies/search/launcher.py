@@ -6,14 +6,12 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-import bigtrk
+from bigtrk import shipped
 from bigtrk.errors import InputError
 from bigtrk.studies.launch import torchrun_command, torchrun_environment
 
-TRAIN = Path(bigtrk.__file__).parent / "train.py"
 # By these a process finds its place among ranks: those of a searcher are not its training's.
 _PLACES = ("RANK", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
@@ -48,9 +46,9 @@ def make_launcher(ranks: int, command: str | None) -> Launcher:
         InputError: the command is none.
     """
     if command is None and ranks == 1:
-        return Launcher((sys.executable, str(TRAIN)), "python")
+        return Launcher((sys.executable, str(shipped.TRAIN)), "python")
     if command is None:
-        return Launcher(tuple(torchrun_command(ranks, TRAIN, [])), "torchrun", ranks)
+        return Launcher(tuple(torchrun_command(ranks, shipped.TRAIN, [])), "torchrun", ranks)
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -59,4 +57,4 @@ def make_launcher(ranks: int, command: str | None) -> Launcher:
         raise InputError('--launcher: name a command, such as "srun --ntasks 8 python"')
     if not shutil.which(words[0]):
         raise InputError(f"--launcher {command}: no such program {words[0]}; install or correct it")
-    return Launcher((*words, str(TRAIN)), "other")
+    return Launcher((*words, str(shipped.TRAIN)), "other")

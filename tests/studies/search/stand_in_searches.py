@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from bigtrk import shipped
 from bigtrk.console import exit_on_bad_input
 from bigtrk.records.search import Storage
-from bigtrk.studies.search import launcher, searcher
+from bigtrk.studies.search import searcher
 from bigtrk.studies.search.plan import Search, plan_search
 from bigtrk.studies.search.population import population
 from bigtrk.studies.search.ray_places import Share
@@ -48,7 +49,7 @@ def write_data(folder: Path) -> None:
 
 def use_stand_in() -> None:
     """Has searches of this process launch the stand-in, and look at it often."""
-    launcher.TRAIN = STAND_IN
+    shipped.TRAIN = STAND_IN
     searcher.LOOK = population.LOOK = LOOK
 
 

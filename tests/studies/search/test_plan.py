@@ -13,8 +13,9 @@ from rich.console import Console
 
 from bigtrk.errors import InputError
 from bigtrk.records.search import TrialRecord
+from bigtrk.shipped import TRAIN
 from bigtrk.studies.search import plan as planning
-from bigtrk.studies.search.launcher import TRAIN, make_launcher
+from bigtrk.studies.search.launcher import make_launcher
 from bigtrk.studies.search.outcomes import show_outcomes
 from bigtrk.studies.search.places import share_host
 from bigtrk.studies.search.plan import Search, open_search, plan_search

@@ -1,13 +1,14 @@
-"""Files of the package, as a user names them."""
+"""Files of the package: where they lie, and how a user names them."""
 
 from pathlib import Path
 
-import bigtrk
+_PACKAGE = Path(__file__).parent
+TRAIN = _PACKAGE / "train.py"
 
 
 def shipped(name: str) -> Path:
     """Returns a file of the package: by the short path that one types in a checkout, else by the
     full one.
     """
-    path = Path(bigtrk.__file__).parent / name
+    path = _PACKAGE / name
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
