@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.studies.search import launcher, searcher
+from bigtrk import shipped
+from bigtrk.studies.search import searcher
 from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.population import population
 from tests.programs import CHECKOUT
@@ -27,7 +28,7 @@ def plan(
     monkeypatch.setenv("TEMPLATE", str(stand_in_data))
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(launcher, "TRAIN", stand_in_searches.STAND_IN)
+    monkeypatch.setattr(shipped, "TRAIN", stand_in_searches.STAND_IN)
     for module in (searcher, population):
         monkeypatch.setattr(module, "LOOK", stand_in_searches.LOOK)
     Path("empty.yaml").touch()
