@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bigtrk
-from bigtrk.commands.audits import audit
 from bigtrk.commands.displays import display
 from bigtrk.commands.evaluations import evaluate
 from bigtrk.commands.exports import export
@@ -24,7 +23,7 @@ from bigtrk.commands.pipelines import (
 )
 from bigtrk.commands.plans import plan
 from bigtrk.commands.searches import report_search, search
-from bigtrk.commands.studies import scale, study
+from bigtrk.commands.studies import scale
 from bigtrk.commands.watches import watch
 from bigtrk.console import console, exit_on_bad_input, print_result, run_commands
 from bigtrk.errors import InputError
@@ -208,9 +207,7 @@ app.command()(infer)
 app.command()(submit)
 app.command()(display)
 app.command()(scale)
-app.command()(study)
 app.command()(search)
-app.command()(audit)
 app.command()(watch)
 
 
@@ -241,9 +238,16 @@ def demo(
     run_demo(out, particles, seed)
 
 
+# Commands that are gone, and what does their work.
+GONE = {
+    "audit": "use python -m scripts.studies.gradient_audit in a checkout",
+    "study": "use python -m scripts.studies.sampling_study in a checkout",
+}
+
+
 def main() -> None:
     """Runs the program; the entry point of the console script."""
-    run_commands("bigtrk", app)
+    run_commands("bigtrk", app, gone=GONE)
 
 
 if __name__ == "__main__":

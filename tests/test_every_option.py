@@ -11,7 +11,6 @@ import typer
 from torch_geometric.data import Data
 
 from bigtrk import cli
-from bigtrk.audit.names import Way
 from bigtrk.cost.machine_constants import DEFAULTS
 from bigtrk.planning.event_sizes import PAPERS
 from bigtrk.tracks.builders.names import BuilderName
@@ -87,9 +86,6 @@ COMMANDS = [
     "bigtrk plan --choose graphs --ranks 2 --memory 4 --allow-bf16 model.layers=1",
     "bigtrk plan --choose --try graphs --ranks 1 --memory 4 model.layers=1 model.recompute=chunk",
     "bigtrk check-model mlp model.hidden=4 --json",
-    "bigtrk audit runs/0001 sectors --draws 3 --events 1 --seed 1 --newest "
-    + " ".join(f"--way {way.value}" for way in Way),
-    "bigtrk audit runs/0001 graphs --way events --code own_code --json",
     "bigtrk doctor --json",
 ]
 # What takes minutes or starts ranks of its own, and the tests of it.
@@ -103,7 +99,6 @@ ELSEWHERE = {
     "demo": "tests/test_make_demo.py",
     "scale": "tests/studies/scaling/test_series.py",
     "search": "tests/studies/search",
-    "study": "tests/studies/test_sampling_study.py",
     "submit --max-edges": "tests/pipeline/test_spilled_reconstruction.py",
     "submit --spill": "tests/pipeline/test_spilled_reconstruction.py",
     "submit --spill-to-network": "tests/pipeline/test_spilled_reconstruction.py",

@@ -38,10 +38,6 @@ def test_the_series(tmp_path: Path) -> None:
     assert scale in README
     small = f"{scale[:-2]} --validation 0 --repeats 1 model.hidden=8 training.epochs=1"
     assert "Measured and predicted" in run_shell(small, tmp_path)
-    study = "bigtrk study graphs sectors"
-    assert study in README
-    small = f"{study} --minutes 0.01 model.hidden=8 model.layers=2 sampling.batch_size=32"
-    assert "of training" in run_shell(small, tmp_path)
 
 
 # `make demo` runs nearly the same commands; these take two minutes.

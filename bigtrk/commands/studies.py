@@ -1,4 +1,4 @@
-"""The commands of the `bigtrk` program that train series of runs: scale, study."""
+"""The command of the `bigtrk` program that measures scaling."""
 
 import os
 from enum import StrEnum
@@ -74,27 +74,3 @@ def scale(
         print(slurm_script(series), end="")
     else:
         run_series(series)
-
-
-def study(
-    arguments: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="GRAPHS SECTORS [CONFIG.yaml | key.sub=value]...",
-            help="a folder of graphs and one of their sectors; configuration as bigtrk/train.py "
-            "takes it",
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="folder of the study; one there is continued")] = Path(
-        "study"
-    ),
-    minutes: Annotated[float, typer.Option(min=0, help="of training, for each method")] = 5,
-    ranks: Annotated[int, typer.Option(min=1, help="ranks of each run, on this host")] = 1,
-) -> None:
-    """Compare whole events, ShaDow, wedges, and sectors with and without halo, at equal time and
-    epochs.
-    """
-    from bigtrk.studies.sampling_study import plan_study
-    from bigtrk.train import DEFAULT
-
-    plan_study(arguments, DEFAULT, out, minutes, ranks).run()

@@ -3,7 +3,6 @@
 from bigtrk.records.pipeline_folder import read_pipeline
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.records.search import read_search
-from bigtrk.reports.audit import audit_summary, show_audit
 from bigtrk.reports.evaluation.page import write_evaluation_html
 from bigtrk.reports.evaluation.score_tables import show_score
 from bigtrk.reports.evaluation.tables import show_evaluation
@@ -21,12 +20,10 @@ from bigtrk.reports.summary import show, summarise
 
 __all__ = [
     "Run",
-    "audit_summary",
     "read_pipeline",
     "read_run",
     "read_search",
     "show",
-    "show_audit",
     "show_evaluation",
     "show_pipeline_evaluation",
     "show_pipelines",

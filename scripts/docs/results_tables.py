@@ -28,7 +28,6 @@ from bigtrk.disk.files import read_json, write_atomically
 from bigtrk.errors import InputError
 from scripts.docs.table import Table
 from scripts.docs.tables import (
-    audit_tables,
     cost_tables,
     cut_tables,
     event_tables,
@@ -62,10 +61,6 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "exchange_cost": ("exchange_cost", parallel_tables.exchange_cost),
     "faults": ("faults", fault_tables.faults),
     "gpu": ("gpu", gpu_tables.steps),
-    "gradient_noise": ("gradient_audit", audit_tables.gradient_noise),
-    "gradient_prediction": ("gradient_audit", audit_tables.gradient_prediction),
-    "gradient_same": ("gradient_audit", audit_tables.gradient_same),
-    "gradient_ways": ("gradient_audit", audit_tables.gradient_ways),
     "graph_builders": ("graph_builders", stage_tables.graph_builders),
     "heap_growth": ("heap_growth", cost_tables.heap_growth),
     "hot_path": ("hot_path", cost_tables.hot_path),

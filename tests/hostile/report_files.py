@@ -28,7 +28,6 @@ from bigtrk.reports import (
     write_search_html,
 )
 from bigtrk.reports.model_card.card import model_card
-from bigtrk.reports.study import StudyReport
 from bigtrk.studies.scaling.report import SeriesReport
 from tests.hostile.json_values import as_json
 from tests.hostile.reader import refusal
@@ -71,22 +70,16 @@ def report_series(folder: Path) -> None:
     series.write_lines(folder / "lines.jsonl")
 
 
-def report_study(folder: Path) -> None:
-    study = StudyReport({name: folder / f"{name}-1" for name in ("ranks0001", "ranks0002")})
-    study.show(Console(file=io.StringIO()))
-    study.write(folder / "study.html", folder / "study.json")
-
-
 def check_plan(folder: Path) -> None:
     """Compares a run with its plan as `bigtrk plan --check` does."""
     check_summary([check(folder / "ranks0002-1", CPU, None)])
 
 
-REPORTS = (report_runs, report_series, report_study, check_plan)
+REPORTS = (report_runs, report_series, check_plan)
 
 
 def read_reports(folder: Path, content: bytes) -> object:
-    """Every report there is of a run, a study of it, and a series of two. First byte: which of
+    """Every report there is of a run, and a series of two. First byte: which of
     RECORDS is `content`.
     """
     spoilt = RECORDS[content[0] % len(RECORDS)] if content else "run.json"

@@ -106,7 +106,7 @@ def told(script: str, module: str, **environment: str) -> int:
 
 @only_if_asked
 @pytest.mark.parametrize(
-    "module", ["train", "training.evaluation.evaluate", "audit.audit", "pipeline.reconstruct"]
+    "module", ["train", "training.evaluation.evaluate", "pipeline.reconstruct"]
 )
 def test_large_tensors_lie_on_huge_pages(module: str) -> None:
     assert told(HUGE, module) > 32 * 1024  # KiB, of 64 MiB

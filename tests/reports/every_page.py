@@ -13,7 +13,6 @@ from bigtrk.reports import (
 )
 from bigtrk.reports.display.page import write_display_html
 from bigtrk.reports.evaluation.page import write_evaluation_html
-from bigtrk.reports.study import StudyReport
 from bigtrk.studies.scaling.report import SeriesReport
 from tests.reports.display.events import straight_event
 from tests.reports.pipeline_folders import pipeline_evaluation, pipeline_folder
@@ -27,7 +26,7 @@ from tests.reports.search.search_folders import SPACE, small_population, small_s
 from tests.studies.scaling.test_report import series_folder
 
 PAGES = (
-    *("run", "runs", "evaluation", "pipeline", "scaling", "study", "search", "population"),
+    *("run", "runs", "evaluation", "pipeline", "scaling", "search", "population"),
     *("display", "large display"),
 )
 # What the script of a page is asked for by a test.
@@ -49,8 +48,6 @@ def write_pages(folder: Path) -> None:
     pipeline = pipeline_folder(folder / "made" / "pipeline", pipeline_evaluation())
     write_pipelines_html([read_pipeline(pipeline)], folder / "pipeline.html")
     SeriesReport([series_folder(folder / "made" / "weak")]).write_html(folder / "scaling.html")
-    study = StudyReport({"mini-batches": others[0], "<i>sectors</i>": others[1]})
-    study.write(folder / "study.html", folder / "study.json")
     hostile = {**SPACE, "<b>model.dropout</b>": [0.0, "</script><b>"]}
     search = small_search(folder / "made" / "<b>search</b>", space=hostile)
     write_search_html(read_search(search), folder / "search.html")

@@ -36,7 +36,8 @@ SCRIPTS = {
     "parity.unchanged_training": [],
     "parity.whole_and_sectors": ["events"],
     "physics.builders_table": ["pipeline", "events"],
-    "physics.gradient_audit": ["npz", "event1000"],
+    "studies.gradient_audit": ["run", "sectors"],
+    "studies.sampling_study": ["graphs", "sectors"],
     "physics.graph_builders_table": ["pipeline", "events", "test", "out"],
     "physics.physics_full": ["out"],
     "physics.muon": ["graphs"],
@@ -52,7 +53,7 @@ SCRIPTS = {
     "scaling.exchange_cost": ["sectors"],
     "scaling.partition_volumes": [],
     "scaling.scaling_curves": [],
-    "scaling.study_results": ["scaling"],
+    "scaling.scaling_series": ["graphs"],
 }
 
 
