@@ -46,7 +46,6 @@ OPTIONAL = {
     "matplotlib": "bigtrk report --pdf",
     "onnx": "bigtrk export acts",
     "optuna": "bigtrk search",
-    "ray": "bigtrk search --executor ray",
     "tensorboard": "run.loggers=[tensorboard]",
     "wandb": "run.loggers=[wandb]",
 }

@@ -1,6 +1,5 @@
 """The commands of the `bigtrk` program that search for settings, and report on it."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -8,39 +7,6 @@ import typer
 
 from bigtrk.console import console, print_result
 from bigtrk.errors import InputError
-
-
-class StorageName(StrEnum):
-    """The file that holds a study."""
-
-    SQLITE = "sqlite"
-    JOURNAL = "journal"
-
-
-class Executor(StrEnum):
-    """The program that finds a host for each trial."""
-
-    LOCAL = "local"
-    RAY = "ray"
-
-
-Placing = Annotated[
-    Executor,
-    typer.Option(
-        help="local: trials share this host; ray: they train on hosts that Ray chooses, in the "
-        "cluster of this host or of RAY_ADDRESS"
-    ),
-]
-Cpus = Annotated[
-    int | None,
-    typer.Option(min=1, help="with ray: cores of each trial; by default one for each rank"),
-]
-Gpus = Annotated[
-    int | None,
-    typer.Option(
-        min=0, help="with ray: GPUs of each trial; by default one for each rank if there are any"
-    ),
-]
 
 
 def search(
@@ -71,13 +37,12 @@ def search(
             '"srun --ntasks 8 python"',
         ),
     ] = None,
-    executor: Placing = Executor.LOCAL,
-    cpus: Cpus = None,
-    gpus: Gpus = None,
     storage: Annotated[
-        StorageName | None,
+        str | None,
         typer.Option(
-            help="sqlite: on a local disk of one host, the default; journal: for several hosts"
+            metavar="URL",
+            help="a database for searchers on several hosts, such as postgresql://HOST/NAME; "
+            "a file in OUT by default",
         ),
     ] = None,
 ) -> None:
@@ -87,17 +52,11 @@ def search(
     may run several times at once.
     """
     from bigtrk.studies.search.plan import plan_search
-    from bigtrk.studies.search.ray_places import Share
-    from bigtrk.studies.search.run_search import run_search
+    from bigtrk.studies.search.search import run_search
     from bigtrk.train import DEFAULT
 
-    if executor is Executor.LOCAL and (cpus, gpus) != (None, None):
-        raise InputError("--cpus, --gpus: are of --executor ray; trials share this host equally")
-    planned = plan_search(
-        space, arguments or [], DEFAULT, out, storage.value if storage else None, trials
-    )
-    on_ray = Share(cpus, gpus) if executor is Executor.RAY else None
-    run_search(planned, trials, at_once, ranks, launcher, on_ray)
+    planned = plan_search(space, arguments or [], DEFAULT, out, storage, trials)
+    run_search(planned, trials, at_once, ranks, launcher)
 
 
 def report_search(folders: list[Path], html: Path | None, as_json: bool) -> None:

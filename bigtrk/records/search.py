@@ -17,7 +17,6 @@ from bigtrk.records.run_folder import RUN, read_epochs, read_run_record
 
 SEARCH, RESULT = "search.json", "result.json"
 DECISION, VALUE = "decision.json", "value.json"
-Storage = Literal["sqlite", "journal"]
 State = Literal["running", "complete", "pruned", "failed"]
 MOST_TRIALS = 100_000
 
@@ -31,9 +30,8 @@ class _SearchFile(FileRecord):
 class SearchRecord(_SearchFile):
     """`search.json`, which all that continues a search must ask for, too. space: the settings
     searched, as their file has them. configuration: that of all trials, without these. given: the
-    arguments of bigtrk/train.py that it is made of. storage: the kind of the file that holds the
-    study. population: how it is trained, and its number of `trials`, if the search is that of a
-    population.
+    arguments of bigtrk/train.py that it is made of. population: how it is trained, and its number
+    of `trials`, if the search is that of a population.
     """
 
     metric: Text
@@ -41,7 +39,6 @@ class SearchRecord(_SearchFile):
     sampler: Literal["tpe", "random"]
     pruning: dict[Text, int] | None
     seed: int
-    storage: Storage
     population: dict[Text, Number] | None = None
     space: dict[Text, Any] = some()
     given: tuple[str, ...] = ()

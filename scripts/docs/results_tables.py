@@ -87,7 +87,6 @@ TABLES: dict[str, tuple[str, Callable[[Any], Table]]] = {
     "scaling": ("scaling", parallel_tables.scaling),
     "scaling_curves": ("scaling_curves", cut_tables.scaling_curves),
     "search": ("search", search_tables.methods),
-    "search_faults": ("search_faults", fault_tables.search_faults),
     "shadow_epochs": ("shadow_epochs", training_tables.shadow_epochs),
     "sharding": ("sharding", cost_tables.sharding),
     "sharding_hidden128": ("sharding_hidden128", cost_tables.sharding),

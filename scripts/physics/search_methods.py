@@ -24,7 +24,7 @@ from bigtrk.console import console, exit_on_bad_input, say
 from bigtrk.machine import machine
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.studies.search.plan import plan_search
-from bigtrk.studies.search.run_search import run_search
+from bigtrk.studies.search.search import run_search
 from bigtrk.train import DEFAULT
 from scripts.results import Results, add_options
 

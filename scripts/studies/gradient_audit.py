@@ -170,7 +170,8 @@ class Audit:
         configured = apply_overrides(Configuration, content, WAYS[way], way)
         steps = choose_steps(configured, self.world.ranks, self.sources)
         maker = BatchMaker(configured, self.world, self.measured)
-        events, gradients = [], []
+        events: list[int] = []
+        gradients: list[Gradient] = []
         # One step of each epoch: two steps of one epoch are not independent.
         for epoch in follow(range(number), number, way):
             routes = steps.of(epoch)

@@ -140,7 +140,7 @@ def compare(methods: Sequence[Method]) -> dict[str, Any]:
 
 
 def _metrics(scored: Scored | None) -> dict[str, Any] | None:
-    return scored and scored.metrics.model_dump(mode="json")
+    return scored.metrics.model_dump(mode="json") if scored else None
 
 
 def _shown(metrics: MeanEdgeMetrics) -> dict[str, float | None]:

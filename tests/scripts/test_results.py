@@ -27,7 +27,6 @@ SCRIPTS = {
     "bench.plan_accuracy": [],
     "bench.plan_choice": [],
     "faults.inject_faults": ["--rounds=1"],
-    "faults.search_faults": [],
     "faults.soak": [],
     "memory.heap_growth": [],
     "memory.page_pool": [],

@@ -26,7 +26,7 @@ SCONTROL = '#!/bin/bash\necho "scontrol $*" >> calls\n'
 
 @pytest.fixture
 def job(tmp_path: Path) -> dict[str, str]:
-    """The environment of an array's task, in a folder with a checkout and the programs."""
+    """The environment of a job, in a folder with a checkout and the programs."""
     home, programs = tmp_path / "home", tmp_path / "bin"
     (home / ".venv/bin").mkdir(parents=True)
     (home / ".venv/bin/activate").touch()
@@ -37,8 +37,7 @@ def job(tmp_path: Path) -> dict[str, str]:
     return {
         "PATH": f"{programs}:{os.environ['PATH']}",
         "BIGTRK_HOME": str(home),
-        "SLURM_ARRAY_JOB_ID": "40",
-        "SLURM_ARRAY_TASK_ID": "3",
+        "SLURM_JOB_ID": "40",
     }
 
 
@@ -56,7 +55,7 @@ def test_a_task_searches_and_ends_as_its_searcher(
     job: dict[str, str], tmp_path: Path, word: str, status: int
 ) -> None:
     assert start(job, tmp_path, "space.yaml", word, "--trials", "9").wait(timeout=60) == status
-    assert calls(tmp_path) == [f"bigtrk search space.yaml {word} --trials 9 --storage journal"]
+    assert calls(tmp_path) == [f"bigtrk search space.yaml {word} --trials 9"]
 
 
 def test_a_task_saves_and_requeues_itself_before_the_time_limit(
@@ -68,4 +67,4 @@ def test_a_task_saves_and_requeues_itself_before_the_time_limit(
         time.sleep(0.02)
     task.send_signal(signal.SIGTERM)
     assert task.wait(timeout=60) == 75
-    assert calls(tmp_path)[1:] == ["saved", "scontrol requeue 40_3"]
+    assert calls(tmp_path)[1:] == ["saved", "scontrol requeue 40"]

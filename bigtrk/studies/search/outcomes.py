@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,8 +12,10 @@ from bigtrk.console import say
 from bigtrk.records.best import BEST_WEIGHTS
 from bigtrk.records.record import write_record
 from bigtrk.records.search import RESULT, ResultRecord, RoundRecord, TrialRecord, best_first
-from bigtrk.studies.search.plan import Search
 from bigtrk.studies.search.space import Space
+
+if TYPE_CHECKING:
+    from bigtrk.studies.search.plan import Search
 
 SHOWN = 10
 
@@ -34,7 +36,7 @@ def write_outcomes(
     write_record(folder / RESULT, record)
 
 
-def show_outcomes(search: Search, outcomes: Sequence[TrialRecord], console: Console) -> None:
+def show_outcomes(search: "Search", outcomes: Sequence[TrialRecord], console: Console) -> None:
     """Prints the best trials, how many came how far, and the command that goes on from the best."""
     found = best_first(outcomes, search.space.minimises)
     metric, keys = search.space.metric, list(search.space.settings)

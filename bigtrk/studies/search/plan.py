@@ -11,30 +11,23 @@ from bigtrk.disk.file_systems import network_file_system
 from bigtrk.disk.files import disk_errors, write_new_json
 from bigtrk.errors import InputError
 from bigtrk.planning.command import split_arguments
-from bigtrk.records.search import (
-    SEARCH,
-    SearchRecord,
-    Storage,
-    read_search_record,
-    trial_name,
-)
+from bigtrk.records.search import SEARCH, SearchRecord, read_search_record, trial_name
 from bigtrk.studies.difference import first_difference
-from bigtrk.studies.search.population.checks import check_population
+from bigtrk.studies.search.population import check_population
 from bigtrk.studies.search.space import SET_HERE, Choices, Range, Space, read_space
 from bigtrk.training.best.best import check_recorded
 from bigtrk.training.data.event_source import EventSource, split_validation
 from bigtrk.training.named_code import users_configuration
 from bigtrk.training.settings import Configuration
 
-_SAME = (
-    "metric", "space", "sampler", "pruning", "population", "seed", "storage", "configuration"
-)  # fmt: skip
+_SAME = ("metric", "space", "sampler", "pruning", "population", "seed", "configuration")
 
 
 @dataclass(frozen=True)
 class Search:
     """A search in `folder`. given: the arguments that all trials have in common; epochs: those that
-    each trains, if nothing ends it before.
+    each trains, if nothing ends it before. storage: the URL of a database that holds the study; a
+    file in the folder if None.
     """
 
     folder: Path
@@ -42,15 +35,11 @@ class Search:
     given: tuple[str, ...]
     record: SearchRecord
     epochs: int
+    storage: str | None = None
 
     def run_folder(self, number: int) -> Path:
         """Returns the run folder of a trial."""
         return self.folder / trial_name(number)
-
-    @property
-    def claims(self) -> Path:
-        """Returns the folder of the claims of searchers."""
-        return self.folder / "searchers"
 
     def arguments(self, number: int, values: Mapping[str, Any]) -> list[str]:
         """Returns what bigtrk/train.py is given for a trial with these settings."""
@@ -63,11 +52,11 @@ def plan_search(
     arguments: Sequence[str],
     default: Path,
     folder: Path,
-    storage: Storage | None,
+    storage: str | None,
     trials: int,
 ) -> Search:
     """Plans the search of a command line: the space, and CONFIG.yaml, key.sub=value and data
-    folders in any order. storage: without it that of the search in `folder`, or SQLite.
+    folders in any order. storage: the URL of a database for the study, as Optuna takes it.
 
     Raises:
         InputError: the space names no key of the configuration, a bound or choice is no value of
@@ -84,21 +73,19 @@ def plan_search(
     if space.population:
         check_population(file, space, configuration, trials)
     given = (str(path.resolve()), *common)
-    storage = _storage(space, storage, folder)
-    _check_disk(folder, storage)
+    _check_disk(folder, space, storage)
     record = SearchRecord(
         metric=space.metric,
         minimises=space.minimises,
         sampler=space.sampler,
         pruning=space.pruning.model_dump() if space.pruning else None,
         seed=space.seed,
-        storage=storage,
         population=_members(space, trials),
         space={key: _recorded(place) for key, place in space.settings.items()},
         given=given,
         configuration=configuration.model_dump(mode="json", exclude={"run"}),
     )
-    return Search(folder, space, given, record, configuration.training.epochs)
+    return Search(folder, space, given, record, configuration.training.epochs, storage)
 
 
 def open_search(search: Search) -> None:
@@ -165,20 +152,12 @@ def _validation(configuration: Configuration) -> list[EventSource]:
     return split_validation(data.train, data.validation, data.events)[1]
 
 
-def _storage(space: Space, wanted: Storage | None, folder: Path) -> Storage:
-    if space.population:  # which has no study: its rounds are files that any disk may hold
-        return "journal"
-    if wanted:
-        return wanted
-    return read_search_record(folder).storage if (folder / SEARCH).exists() else "sqlite"
-
-
-def _check_disk(folder: Path, storage: Storage) -> None:
+def _check_disk(folder: Path, space: Space, storage: str | None) -> None:
     kind = network_file_system(folder)
-    if kind and storage == "sqlite":
+    if kind and storage is None and not space.population:
         raise InputError(
-            f"{folder}: lies on a network disk ({kind}), where SQLite may lose what it writes; add "
-            f"--storage journal, or choose an --out on a local disk"
+            f"{folder}: lies on a network disk ({kind}), where SQLite may lose what it writes; "
+            f"name a database by --storage URL, or choose an --out on a local disk"
         )
 
 

@@ -105,9 +105,6 @@ class Population(Settings):
     """The length of a round [epochs]."""
     part: float = Field(0.25, gt=0, le=0.5)
     """The part of the population that is replaced, and by which it is."""
-    lag: int = Field(0, ge=0)
-    """How many rounds old the values are by which it is decided: with 0 all wait for the last of
-    each round, with 1 a trial goes on unless another is more than a round behind [rounds]."""
     factor: float = Field(1.25, gt=1)
     """A number that is perturbed is multiplied or divided by it."""
     redrawn: float = Field(0.25, ge=0, le=1)

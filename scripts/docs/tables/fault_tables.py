@@ -31,18 +31,6 @@ def faults(found: Any) -> Table:
     return Table(columns, rows)
 
 
-def search_faults(found: Any) -> Table:
-    """Lists the kills of a search, and how its trials ended."""
-    states = [trial["state"] for trial in found["trials"]]
-    rows = [
-        [f"{kill['seconds']:.0f} s", f"kill -9 of a {kill['victim']}", kill["trial"] or "none yet"]
-        for kill in found["kills"]
-    ]
-    ends = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    rows.append([f"{found['seconds']:.0f} s", f"the end: {ends}", ""])
-    return Table(("after", "", "then training"), rows, texts=3)
-
-
 def soak(found: Any) -> Table:
     """Lists what each rank held after the warm-up."""
     trends, processes = found["trends"], found["summary"]["processes"]

@@ -33,7 +33,6 @@ def search_record(**changes: Any) -> SearchRecord:
         "sampler": "tpe",
         "pruning": {"first": 1, "factor": 3},
         "seed": 7,
-        "storage": "sqlite",
         "space": SPACE,
         "given": ("/data/my config.yaml", "training.epochs=4"),
         "configuration": {

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from bigtrk import shipped
-from bigtrk.studies.search import searcher
+from bigtrk.studies.search import population, search
 from bigtrk.studies.search.plan import Search
-from bigtrk.studies.search.population import population
 from tests.programs import CHECKOUT
 from tests.studies.search import stand_in_searches
 
@@ -29,12 +28,13 @@ def plan(
     monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(shipped, "TRAIN", stand_in_searches.STAND_IN)
-    for module in (searcher, population):
-        monkeypatch.setattr(module, "LOOK", stand_in_searches.LOOK)
+    for name, seconds in stand_in_searches.TIMES.items():
+        monkeypatch.setattr(search, name, seconds)
+    monkeypatch.setattr(population, "LOOK", stand_in_searches.LOOK)
     Path("empty.yaml").touch()
 
-    def make(space: str, trials: int, storage: str | None = None) -> Search:
+    def make(space: str, trials: int) -> Search:
         Path("space.yaml").write_text(space)
-        return stand_in_searches.plan_here(stand_in_data, trials, storage)  # type: ignore[arg-type]
+        return stand_in_searches.plan_here(stand_in_data, trials)
 
     return make

@@ -13,12 +13,9 @@ import pytest
 
 from bigtrk import shipped
 from bigtrk.console import exit_on_bad_input
-from bigtrk.records.search import Storage
-from bigtrk.studies.search import searcher
+from bigtrk.studies.search import population, search
 from bigtrk.studies.search.plan import Search, plan_search
-from bigtrk.studies.search.population import population
-from bigtrk.studies.search.ray_places import Share
-from bigtrk.studies.search.run_search import run_search
+from bigtrk.studies.search.search import run_search
 from bigtrk.training.checkpoint.folder import commit, make_temporary
 from bigtrk.training.checkpoint.manifest import Checkpoint
 from bigtrk.training.checkpoint.progress import EpochTotals, Progress
@@ -31,6 +28,7 @@ from tests.distributed.runs import write_in_sectors
 STAND_IN = Path(__file__).with_name("stand_in.py")
 EPOCHS = 4
 LOOK = 0.02  # s
+TIMES = {"LOOK": LOOK, "WAIT": 0.1, "BEAT": 1, "GRACE": 2}  # s
 
 
 def write_data(folder: Path) -> None:
@@ -50,31 +48,31 @@ def write_data(folder: Path) -> None:
 def use_stand_in() -> None:
     """Has searches of this process launch the stand-in, and look at it often."""
     shipped.TRAIN = STAND_IN
-    searcher.LOOK = population.LOOK = LOOK
+    population.LOOK = LOOK
+    for name, seconds in TIMES.items():
+        setattr(search, name, seconds)
 
 
-def plan_here(data: Path, trials: int, storage: Storage | None = None) -> Search:
+def plan_here(data: Path, trials: int) -> Search:
     """Plans the search of `space.yaml` in this folder."""
     arguments = [str(data / "graphs"), f"training.epochs={EPOCHS}"]
     names = Path("space.yaml"), arguments, Path("empty.yaml"), Path("search")
-    return plan_search(*names, storage, trials)
+    return plan_search(*names, None, trials)
 
 
-def search_there(
-    folder: Path, environment: dict[str, str], trials: int, at_once: int, on_ray: Share | None
-) -> None:
+def search_there(folder: Path, environment: dict[str, str], trials: int, at_once: int) -> None:
     """Goes on with the search in a folder."""
     os.chdir(folder)
     os.environ.update(environment)
     use_stand_in()
-    search = plan_here(Path(environment["TEMPLATE"]), trials)
-    exit_on_bad_input("search", lambda: run_search(search, trials, at_once, 1, None, on_ray))
+    planned = plan_here(Path(environment["TEMPLATE"]), trials)
+    exit_on_bad_input("search", lambda: run_search(planned, trials, at_once, 1, None))
 
 
-def start_search(seconds: float, trials: int, at_once: int = 1, on_ray: Share | None = None) -> Any:
+def start_search(seconds: float, trials: int, at_once: int = 1) -> Any:
     """Starts a searcher as a process of its own, whose epochs take so long."""
     environment = {**os.environ, "STAND_IN_SECONDS": str(seconds)}
-    given = Path.cwd(), environment, trials, at_once, on_ray
+    given = Path.cwd(), environment, trials, at_once
     process = FORKSERVER.Process(target=search_there, args=given)
     process.start()
     return process
@@ -118,7 +116,7 @@ def recorded(number: int) -> list[int]:
 def check_accounts(most: int) -> list[dict[str, Any]]:
     """Each parameter set in one folder, each epoch recorded once, and a value or pruning."""
     trials: list[dict[str, Any]] = result()["trials"]
-    assert sorted(trial["number"] for trial in trials) == list(range(most))
+    assert len({trial["number"] for trial in trials}) == len(trials) == most
     assert {trial["state"] for trial in trials} <= {"complete", "pruned"}
     folders = sorted(Path("search").glob("trial*"))
     assert len(folders) == most

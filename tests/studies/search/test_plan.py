@@ -15,10 +15,9 @@ from bigtrk.errors import InputError
 from bigtrk.records.search import TrialRecord
 from bigtrk.shipped import TRAIN
 from bigtrk.studies.search import plan as planning
-from bigtrk.studies.search.launcher import make_launcher
 from bigtrk.studies.search.outcomes import show_outcomes
-from bigtrk.studies.search.places import share_host
 from bigtrk.studies.search.plan import Search, open_search, plan_search
+from bigtrk.studies.search.trainings import make_launcher, share_host
 from tests.distributed.graphs import random_graph
 from tests.distributed.runs import write_in_sectors
 from tests.programs import run_here
@@ -120,10 +119,9 @@ def test_sqlite_is_not_laid_on_a_network_disk(
         plan()
     assert str(caught.value) == (
         f"{tmp_path / 'out'}: lies on a network disk (lustre), where SQLite may lose what it "
-        f"writes; add --storage journal, or choose an --out on a local disk"
+        f"writes; name a database by --storage URL, or choose an --out on a local disk"
     )
-    open_search(plan(storage="journal"))
-    assert plan().record.storage == "journal", "that of the search there"
+    assert plan(storage="postgresql://node/study").storage == "postgresql://node/study"
 
 
 def test_a_folder_holds_one_search(plan: Plan, tmp_path: Path) -> None:
@@ -136,7 +134,6 @@ def test_a_folder_holds_one_search(plan: Plan, tmp_path: Path) -> None:
         ({"space": SPACE.replace("16", "32")}, r"space \(model.hidden.high 16 instead of 32\)"),
         ({"space": SPACE + "seed: 1\n"}, r"another seed \(0 instead of 1\)"),
         ({"space": SPACE + "pruning: null\n"}, r"another pruning"),
-        ({"storage": "journal"}, r"another storage \(sqlite instead of journal\); choose another"),
     ):
         options: dict[str, Any] = dict(change)
         arguments = options.pop("arguments", ("model.layers=2",))

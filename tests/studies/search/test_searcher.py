@@ -7,20 +7,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from bigtrk.disk import folder_lock
-from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
-from bigtrk.records.search import Storage, read_search
-from bigtrk.studies.search import study
-from bigtrk.studies.search.launcher import Launcher
+from bigtrk.records.search import read_search
+from bigtrk.studies.search import search as searching
 from bigtrk.studies.search.plan import Search, open_search
-from bigtrk.studies.search.run_search import run_search
-from bigtrk.studies.search.study import SharedStudy
-from bigtrk.studies.search.trial_run import TrialRun
+from bigtrk.studies.search.search import run_search
+from bigtrk.studies.search.trainings import HostPlace, Launcher, TrialRun
 from tests.studies.search.stand_in_searches import (
     EPOCHS,
     check_accounts,
@@ -39,20 +35,18 @@ space:
 pruning: {first: 1, factor: 2}
 """
 UNPRUNED = SPACE.replace("{first: 1, factor: 2}", "null")
-STORAGES: tuple[Storage, ...] = get_args(Storage)
 Plan = Callable[..., Search]
 
 
-@pytest.mark.parametrize(("storage", "at_once"), [("sqlite", 1), ("journal", 2)])
+@pytest.mark.parametrize("at_once", [1, 2])
 def test_a_search_trains_prunes_and_names_the_best(
     plan: Plan,
-    storage: Storage,
     at_once: int,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("STAND_IN_SECONDS", "0.06")  # time to be pruned in
-    run_search(plan(SPACE, 5, storage), 5, at_once, 1, None)
+    run_search(plan(SPACE, 5), 5, at_once, 1, None)
     trials = check_accounts(5)
     values = [trial["value"] for trial in trials if trial["state"] == "complete"]
     assert values == sorted(values)
@@ -86,10 +80,9 @@ def test_a_trial_that_comes_no_further_has_failed_and_the_others_go_on(
     assert "failed: 3 launches came no further" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-def test_kills_lose_nothing_and_do_nothing_twice(plan: Plan, storage: Storage) -> None:
+def test_kills_lose_nothing_and_do_nothing_twice(plan: Plan) -> None:
     """The searcher is killed, its training too or not; another one takes over."""
-    open_search(plan(UNPRUNED, 4, storage))
+    open_search(plan(UNPRUNED, 4))
     rng = random.Random(5)
     for victims in ("searcher", "both", "training"):
         process = start_search(0.15, trials=4)
@@ -105,9 +98,6 @@ def test_kills_lose_nothing_and_do_nothing_twice(plan: Plan, storage: Storage) -
             process.kill()
             process.join()
     check_accounts(4)
-    # A training that was killed at its very end leaves its lock: nobody had to take it over.
-    assert not Path("search/lock").exists()
-    assert not list(Path("search").glob("searchers/*/lock"))
 
 
 def test_a_stopped_search_saves_and_goes_on(plan: Plan) -> None:
@@ -122,14 +112,12 @@ def test_a_stopped_search_saves_and_goes_on(plan: Plan) -> None:
         process.kill()
     assert trainings() == []
     assert list(Path("search/trial0000/checkpoints").glob("step-*")), "it has saved"
-    assert not list(Path("search").glob("searchers/*/lock"))
     run_search(plan(UNPRUNED, 2), 2, 1, 1, None)
     check_accounts(2)
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-def test_the_trials_are_known_while_they_train(plan: Plan, storage: Storage) -> None:
-    open_search(plan(UNPRUNED, 2, storage))
+def test_the_trials_are_known_while_they_train(plan: Plan) -> None:
+    open_search(plan(UNPRUNED, 2))
     assert read_search(Path("search")).trials == ()
     process = start_search(0.3, trials=2)
     try:
@@ -149,22 +137,6 @@ def test_the_trials_are_known_while_they_train(plan: Plan, storage: Storage) -> 
     assert (left.record.state, left.is_training) == ("running", False)
 
 
-def test_what_another_searcher_sees_to_is_left_to_it(plan: Plan) -> None:
-    search = plan(UNPRUNED, 2)
-    open_search(search)
-    assert SharedStudy(search.folder, search.space, "sqlite").draw(2) == 0
-    folder = search.claims / "trial0000"
-    folder.mkdir(parents=True)
-    with FolderLock() as lock:
-        lock.take(folder)
-        run_search(search, 2, 1, 1, None)
-        states = {trial["number"]: trial["state"] for trial in result()["trials"]}
-        assert states == {0: "running", 1: "complete"}
-        assert not search.run_folder(0).exists()
-    run_search(search, 2, 1, 1, None)
-    check_accounts(2)
-
-
 def test_a_training_that_outlived_its_searcher_is_not_started_again(plan: Plan) -> None:
     open_search(plan(UNPRUNED, 1))
     process = start_search(0.3, trials=1)
@@ -179,48 +151,21 @@ def test_a_training_that_outlived_its_searcher_is_not_started_again(plan: Plan) 
     assert log == ["training", str(training)]
 
 
-def test_searchers_that_work_together_share_the_trials(plan: Plan) -> None:
-    open_search(plan(UNPRUNED, 4, "journal"))
-    both = [start_search(0.05, trials=4) for _ in range(2)]
-    for process in both:
-        process.join()
-    assert [process.exitcode for process in both] == [0, 0]
-    check_accounts(4)
-
-
-@pytest.mark.parametrize("storage", STORAGES)
-def test_a_host_that_died_is_known_by_its_silence(
-    plan: Plan, storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its searcher, and the training that it had started, give no signs of life."""
-    for name, seconds in {"DEAD": 0.6, "WATCHED": 0.2, "POLL": 0.02}.items():
-        monkeypatch.setattr(folder_lock, name, seconds)
-    monkeypatch.setenv("STAND_IN_DEAD", "0.6")
-    search = plan(UNPRUNED, 2, storage)
-    open_search(search)
-    SharedStudy(search.folder, search.space, storage).draw(2)
-    for held in (search.claims / "trial0000", search.run_folder(0)):
-        (held / LOCK).mkdir(parents=True)
-        (held / LOCK / "node7-1-1-elsewhere").touch()
-    run_search(search, 2, 1, 1, None)
-    check_accounts(2)
-    assert not list(Path("search").glob("**/lock/*"))
-
-
 def test_it_needs_optuna(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "find_spec", lambda _: None)
+    monkeypatch.setattr(searching, "find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"optuna is not installed; pip install 'bigtrk\[search\]"):
         run_search(plan(SPACE, 1), 1, 1, 1, None)
 
 
-class Ending:
+class Ending(HostPlace):
     """A place in which each training ends at once, with the status of its launcher."""
 
     def __init__(self, status: int) -> None:
-        self._status = status
+        super().__init__(0, 1, ())
+        object.__setattr__(self, "_status", status)
 
     def start(self, *_: Any) -> Any:
-        return SimpleNamespace(poll=lambda: self._status)
+        return SimpleNamespace(poll=lambda: self._status)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("status", "launches"), [(1, 3), (-signal.SIGKILL, 6)])

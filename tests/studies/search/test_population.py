@@ -1,5 +1,6 @@
 """Populations, with a training that a stand-in writes: the same decisions whatever happens."""
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from bigtrk.errors import InputError
 from bigtrk.records.search import read_search
 from bigtrk.studies.search.plan import Search, open_search
-from bigtrk.studies.search.run_search import run_search
+from bigtrk.studies.search.search import run_search
 from tests.studies.search.stand_in_searches import (
     EPOCHS,
     kill,
@@ -25,27 +26,23 @@ SPACE = """\
 metric: train_loss
 space:
   optimizer.lr: {low: 0.0001, high: 1.0}
-population: {every: 1, part: 0.25, lag: LAG}
+population: {every: 1, part: 0.25}
 seed: 2
 """
 TRIALS = 4
 Plan = Callable[..., Search]
 
 
-def space(lag: int) -> str:
-    return SPACE.replace("LAG", str(lag))
-
-
-def check(rounds: list[dict[str, Any]], lag: int) -> None:
+def check(rounds: list[dict[str, Any]]) -> None:
     """Checks what was decided against a plain account of it."""
     at = {(one["round"], one["trial"]): one for one in rounds}
     assert set(at) == {(n, t) for n in range(EPOCHS) for t in range(TRIALS)}
     exploits = [one for one in rounds if one["source"] is not None]
-    assert len(exploits) == EPOCHS - 1 if lag == 0 else exploits
+    assert len(exploits) == EPOCHS - 1
     for one in rounds:
         number, trial = one["round"], one["trial"]
         assert one["value"] == pytest.approx(one["settings"]["optimizer.lr"] + 1 / one["epochs"])
-        seen = number - 1 - lag
+        seen = number - 1
         if one["source"] is None:
             before = at.get((number - 1, trial))
             assert before is None or before["settings"] == one["settings"]
@@ -66,18 +63,17 @@ def check_epochs(rounds: list[dict[str, Any]]) -> None:
         assert recorded(trial) == list(range(epochs)), trial
 
 
-@pytest.mark.parametrize("lag", [0, 1])
-def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan, lag: int) -> None:
-    run_search(plan(space(lag), TRIALS), TRIALS, 1, 1, None)
+def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan) -> None:
+    run_search(plan(SPACE, TRIALS), TRIALS, 1, 1, None)
     alone = result()["rounds"]
-    check(alone, lag)
+    check(alone)
     check_epochs(alone)
     # The newest rounds alone keep checkpoints.
     kept = {path.parts[2] for path in Path("search").glob("rounds/*/*/checkpoints")}
-    assert kept == {f"{n:04d}" for n in range(EPOCHS) if n >= EPOCHS - 2 - 2 * lag}
+    assert kept == {f"{n:04d}" for n in range(EPOCHS) if n >= EPOCHS - 2}
     assert [one.model_dump() for one in read_search(Path("search")).rounds] == alone
     Path("search").rename("alone")
-    open_search(plan(space(lag), TRIALS))
+    open_search(plan(SPACE, TRIALS))
     for delay in (0.1, 0.6):
         process = start_search(0.05, TRIALS)
         try:
@@ -88,10 +84,13 @@ def test_the_same_is_decided_whoever_trains_and_whatever_is_killed(plan: Plan, l
         finally:
             process.kill()
             process.join()
-    both = [start_search(0.02, TRIALS) for _ in range(2)]
-    for process in both:
-        process.join()
-    assert [process.exitcode for process in both] == [0, 0]
+    process = start_search(0.1, TRIALS)
+    wait_for(trainings)
+    process.terminate()
+    process.join()
+    assert process.exitcode == os.EX_TEMPFAIL
+    assert trainings() == []
+    run_search(plan(SPACE, TRIALS), TRIALS, 2, 1, None)
     assert result()["rounds"] == alone
     check_epochs(alone)
 
@@ -101,7 +100,7 @@ def test_a_trial_that_fails_goes_on_from_the_best(
 ) -> None:
     monkeypatch.setenv("FAILS_AT", "2")
     # Rates 0.09, 0.72, 0.59, 0.08: after the first round 1 goes on from 3, and 2 by itself.
-    two_large = space(0).replace("seed: 2", "seed: 3")
+    two_large = SPACE.replace("seed: 2", "seed: 3")
     run_search(plan(two_large, TRIALS), TRIALS, 2, 1, None)
     rounds = {(one["round"], one["trial"]): one for one in result()["rounds"]}
     assert rounds[1, 1]["source"] == 3
@@ -118,6 +117,6 @@ def test_a_population_that_fails_altogether_ends(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAILS_AT", "1")
-    all_fail = space(0).replace("low: 0.0001", "low: 0.6")
+    all_fail = SPACE.replace("low: 0.0001", "low: 0.6")
     with pytest.raises(InputError, match="all trials of the population have failed; widen or"):
         run_search(plan(all_fail, 2), 2, 2, 1, None)

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from bigtrk.errors import InputError
-from bigtrk.studies.search.population.checks import check_population
-from bigtrk.studies.search.population.decisions import Standing, decide, first_settings
+from bigtrk.studies.search.population import (
+    Standing,
+    check_population,
+    decide,
+    first_settings,
+)
 from bigtrk.studies.search.space import Choices, Population, Range, Space
 from bigtrk.training.settings import Configuration
 

@@ -1,1 +1,0 @@
-"""Population-based training on checkpoints."""
