@@ -1,5 +1,6 @@
 """Files that are either absent or whole: temporary name, fsync, rename."""
 
+import errno
 import hashlib
 import json
 import os
@@ -13,6 +14,30 @@ from bigtrk.disk.json_values import checked
 from bigtrk.errors import InputError, reason
 
 MAX_JSON_BYTES = 64 << 20  # a run's description names each event trained on: a million of them
+
+# What file systems that lack an operation answer to it (object stores, CIFS, FAT, WSL).
+_LACKING = {errno.EPERM, errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS}
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Adds the name of `path` to errors that name no file, such as those of an open one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def _if_known() -> Iterator[None]:
+    """Goes on where the file system lacks an operation that data do without."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _LACKING:
+            raise
 
 
 @contextmanager
@@ -37,11 +62,13 @@ def atomic_path(
     temporary.unlink(missing_ok=True)
     temporary.touch(exist_ok=False)
     try:
-        yield temporary
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
+        with naming(path):
+            yield temporary
+            with temporary.open("rb") as handle:
+                os.fsync(handle.fileno())
         # safetensors makes its files private to their owner; colleagues read them too.
-        temporary.chmod(mode & ~_umask())
+        with _if_known():
+            temporary.chmod(mode & ~_umask())
         place(temporary, path)
         sync_folder(path.parent)
     finally:
@@ -56,10 +83,11 @@ def _umask() -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename inside `folder` survive a power loss."""
+    """Makes a rename inside `folder` survive a power loss, where its file system knows how."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(folder), _if_known():
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -105,9 +133,21 @@ def write_new_json(path: Path, content: Any) -> None:
     Raises:
         FileExistsError: something is there, be it a symbolic link; it is left as it was.
     """
-    # Unlike a rename, a link replaces nothing, also when two processes try at once.
-    with atomic_path(path, place=os.link) as temporary:
+    with atomic_path(path, place=_place_new) as temporary:
         temporary.write_text(_indented(content))
+
+
+def _place_new(temporary: Path, path: Path) -> None:
+    """Places a file where nothing is: unlike a rename, a link replaces nothing, also when two
+    processes try at once. Without links, the one that makes an empty file there replaces it.
+    """
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _LACKING:
+            raise
+        path.touch(exist_ok=False)
+        temporary.replace(path)
 
 
 def _indented(content: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bigtrk.disk.files import sync_folder, unlinked
+from bigtrk.disk.files import naming, sync_folder, unlinked
 from bigtrk.errors import InputError
 
 
@@ -29,8 +29,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(left, ignore_errors=True)
     temporary.mkdir()
     try:
-        yield temporary
-        _sync(temporary)
+        with naming(path):
+            yield temporary
+            _sync(temporary)
         if path.exists():
             path.rename(aside)
         temporary.rename(path)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigtrk.disk.files import check_file, disk_errors
+from bigtrk.disk.files import check_file, disk_errors, naming
 from bigtrk.disk.json_values import checked
 from bigtrk.errors import InputError, reason
 
@@ -51,7 +51,7 @@ def parse_line(path: Path, number: int, raw: bytes) -> Line | None:
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
-    with disk_errors(), path.open("rb") as handle:
+    with disk_errors(), naming(path), path.open("rb") as handle:
         while raw := handle.readline(LONGEST_LINE + 1):
             yield raw
 

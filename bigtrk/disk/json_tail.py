@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from bigtrk.disk.files import check_file, disk_errors
+from bigtrk.disk.files import check_file, disk_errors, naming
 from bigtrk.disk.json_lines import LONGEST_LINE, Line, parse_line
 
 
@@ -35,7 +35,7 @@ class JsonTail:
         if not self._path.exists():
             return
         check_file(self._path)
-        with disk_errors(), self._path.open("rb") as handle:
+        with disk_errors(), naming(self._path), self._path.open("rb") as handle:
             handle.seek(self._end)
             while raw := handle.readline(LONGEST_LINE + 1):
                 is_whole = raw.endswith(b"\n")
@@ -52,6 +52,6 @@ class JsonTail:
         """Returns what is where the last line was read."""
         if not self._path.is_file():
             return b""
-        with disk_errors(), self._path.open("rb") as handle:
+        with disk_errors(), naming(self._path), self._path.open("rb") as handle:
             handle.seek(self._end - len(self._last))
             return handle.read(len(self._last))

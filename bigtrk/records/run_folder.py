@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from bigtrk.config import parse
-from bigtrk.disk.files import open_to_append
+from bigtrk.disk.files import naming, open_to_append
 from bigtrk.disk.json_lines import Line, read_lines
 from bigtrk.errors import InputError
 from bigtrk.records.best import BestRecord, read_best
@@ -61,7 +61,8 @@ def append_metrics(folder: Path, record: MetricsRecord) -> None:
     Raises:
         InputError: the file is a symbolic link.
     """
-    with open_to_append(folder / METRICS) as lines:
+    path = folder / METRICS
+    with naming(path), open_to_append(path) as lines:
         lines.write(json.dumps(record.model_dump(mode="json"), allow_nan=False) + "\n")
         lines.flush()
         os.fsync(lines.fileno())

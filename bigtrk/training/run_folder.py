@@ -5,17 +5,16 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from torch import Tensor
 
 import bigtrk
-from bigtrk.disk.files import disk_errors, unlinked, write_atomically, write_json
+from bigtrk.disk.files import disk_errors, unlinked, write_json
 from bigtrk.disk.folder_lock import FolderLock
 from bigtrk.errors import InputError
+from bigtrk.graphs.storage.tensor_files import write_tensors
 from bigtrk.machine import machine, software
 from bigtrk.records.run import End, MachineRecord, RunRecord
 from bigtrk.records.run_folder import METRICS, RUN, read_run_record, write_run_record
@@ -98,10 +97,10 @@ def save_model(
         InputError: the disk refuses.
     """
     with disk_errors():
-        write_atomically(folder / WEIGHTS, lambda path: save_file(weights, path))
+        write_tensors(folder / WEIGHTS, weights)
         for name, found in others.items():
             if found is not None:
-                write_atomically(folder / name, partial(save_file, found))
+                write_tensors(folder / name, found)
         write_json(folder / DESCRIPTION, description)
 
 

@@ -46,8 +46,23 @@ def write_sections(path: Path, sections: dict[str, Section], record: dict[str, A
     said = metadata(
         json.dumps(record, allow_nan=False, sort_keys=True), json.dumps(digests, sort_keys=True)
     )
-    apart = _apart(tensors)
-    write_atomically(path, lambda temporary: save_file(apart, temporary, metadata=said))
+    write_tensors(path, _apart(tensors), said)
+
+
+def write_tensors(path: Path, tensors: Section, said: dict[str, str] | None = None) -> None:
+    """Writes a safetensors file, atomically.
+
+    Raises:
+        OSError: the disk refuses, which safetensors tells by an error of its own.
+    """
+
+    def write(temporary: Path) -> None:
+        try:
+            save_file(tensors, temporary, metadata=said)
+        except SafetensorError as error:
+            raise OSError(f"{path}: cannot be written ({reason(error)})") from None
+
+    write_atomically(path, write)
 
 
 def _apart(tensors: Section) -> Section:

@@ -282,12 +282,14 @@ def _copy(checkpoints: Path, place: Path) -> None:
             if path.name.startswith("."):  # half-written
                 continue
             if path.is_dir():
-                shutil.copytree(path, new / path.name, copy_function=_link)
+                (new / path.name).mkdir()
+                for file in path.iterdir():
+                    _link(file, new / path.name / file.name)
             else:
                 shutil.copyfile(path, new / path.name)
 
 
-def _link(source: str, target: str) -> None:
+def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
