@@ -90,17 +90,29 @@ def configure(arguments: argparse.Namespace) -> Configuration:
     return users_configuration(path, overrides)
 
 
-def validate(configuration: Configuration) -> Events:
-    """Opens the data: what is missing is said before anything is built."""
+def validate(configuration: Configuration) -> tuple[Configuration, Events]:
+    """Opens the data: what is missing is said before anything is built. Where data.edge_features is
+    not set and no event has features of edges, the configuration returned reads none.
+    """
     data, engine, training = configuration.data, configuration.engine, configuration.training
     if engine.name == "deepspeed" and training.spike_guard != "off":
         check_drops_steps(engine.ds_config, configuration.optimizer)
     events = Events(*split_validation(data.train, data.validation, data.events))
-    for source in [*events.train, *events.validation]:
+    sources = [*events.train, *events.validation]
+    has_features = any(source.edge_features for source in sources)
+    if not has_features and "edge_features" not in data.model_fields_set:
+        warn_once(
+            "edge features",
+            f"{sources[0].folder.path}: edges have no features, and nodes lack the r, phi and z to "
+            f"compute some; training without (data.edge_features=[])",
+        )
+        data = data.model_copy(update={"edge_features": []})
+        configuration = configuration.model_copy(update={"data": data})
+    for source in sources:
         source.check(data.node_features, data.edge_features, with_pt=training.pt_weight > 0)
         if configuration.model.kind == "hit":
             source.check_true_edges()
-    return events
+    return configuration, events
 
 
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
@@ -127,7 +139,7 @@ def run_configured(
         code = together(lambda: code_records(configuration))
         check_agreement({f"version of {name}": str(one.version) for name, one in code.items()})
         with traced("opening data"):
-            events = together(lambda: validate(configuration))
+            configuration, events = together(lambda: validate(configuration))
         check_agreement({"data": events.fingerprint})
         folder = fit(configuration, ranks, events, resume)
     if ranks.is_first:

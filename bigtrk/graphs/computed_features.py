@@ -1,4 +1,5 @@
-"""Features that functions of users' own compute from the stored columns of nodes and edges.
+"""Features computed from the stored columns: by functions of users' own, and those of edges that
+stored graphs lack, from the positions of their nodes.
 
 A function of nodes is called with their columns, one of edges with theirs and those of the nodes
 that they leave and reach, each a mapping from a column's name to its values. It gives one number
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError, reason
-from bigtrk.graphs.features import check_finite
+from bigtrk.graphs.coordinates import with_eta
+from bigtrk.graphs.features import EDGE_FEATURES, POSITIONS, check_finite, edge_table
 from bigtrk.graphs.sector import Sector
 from bigtrk.user_code import load_code, names_code, no_exit
 
@@ -105,17 +107,22 @@ def load_functions(chosen: Sequence[str], key: str) -> dict[str, Function]:
 
 @dataclass(frozen=True)
 class ComputedFeatures:
-    """The functions of users' own among the features that a model reads, by name."""
+    """The functions of users' own among the features that a model reads, by name, and those of
+    edges that positions give where a graph does not store them.
+    """
 
     nodes: Mapping[str, Function]
     edges: Mapping[str, Function]
+    of_positions: Sequence[str] = ()
 
     def of(self, sector: Sector) -> Sector:
-        """Adds the columns that functions compute, but those which the sector has already.
+        """Adds the columns that functions compute or positions give, but those which the sector has
+        already.
 
         Raises:
             InputError: a function fails, or gives anything but a finite number for each row.
         """
+        sector = self._with_positions(sector)
         nodes = _missing(self.nodes, sector.node_feature_names)
         edges = _missing(self.edges, sector.edge_feature_names)
         if not nodes and not edges:
@@ -128,12 +135,29 @@ class ComputedFeatures:
             edge_feature_names=(*sector.edge_feature_names, *edges),
         )
 
+    def _with_positions(self, sector: Sector) -> Sector:
+        """Adds the features of edges that the sector lacks, where its nodes have positions."""
+        stored = sector.edge_feature_names
+        missing = [name for name in self.of_positions if name not in stored]
+        columns = _node_columns(sector)
+        if not missing or not columns.keys() >= {*POSITIONS}:
+            return sector
+        nodes = with_eta(*(columns[name].double().numpy() for name in POSITIONS))
+        table = edge_table(nodes, sector.edge_index.numpy())
+        added = table[:, [EDGE_FEATURES.index(name) for name in missing]]
+        return replace(
+            sector,
+            edge_features=torch.cat([sector.edge_features, added], dim=1),
+            edge_feature_names=(*stored, *missing),
+        )
+
     def check_by_row(self, sector: Sector) -> None:
         """Checks that functions compute each row from it alone.
 
         Raises:
             InputError: as `of`, or some rows alone give other values than among all.
         """
+        sector = self._with_positions(sector)
         for functions, rows in ((self.nodes, nodes_of(sector)), (self.edges, edges_of(sector))):
             for name, function in functions.items():
                 _check_by_row(name, function, rows)

@@ -23,6 +23,7 @@ NODE_FEATURES = ("r", "phi", "z", "eta")
 CELL_FEATURES = ("cluster_count", "cluster_value", "cluster_u", "cluster_v")
 # These are computed when they are asked for: phi alone puts neighbours at -pi and pi far apart.
 FROM_PHI: dict[str, Callable[[Tensor], Tensor]] = {"cos_phi": torch.cos, "sin_phi": torch.sin}
+POSITIONS = ("r", "phi", "z")  # the features of nodes that those of edges are computed from
 EDGE_FEATURES = ("dr", "dphi", "dz", "deta", "phislope", "rphislope")
 
 # About the standard deviations in the graphs of event 1000 and of simulated events; those of
@@ -119,6 +120,14 @@ def as_tensor(columns: Mapping[str, Floats]) -> Tensor:
 def available(names: Sequence[str]) -> list[str]:
     """Lists the features that graphs with features `names` have, those computed from phi too."""
     return [*names, *(FROM_PHI if "phi" in names else ())]
+
+
+def available_edges(names: Sequence[str], node_names: Sequence[str]) -> list[str]:
+    """Lists the features of edges that graphs have which store `names`, and `node_names` of nodes:
+    also those that positions give.
+    """
+    from_positions = EDGE_FEATURES if {*POSITIONS} <= {*node_names} else ()
+    return [*dict.fromkeys((*names, *from_positions))]
 
 
 def normalised(

@@ -37,10 +37,11 @@ class DataSettings(Settings):
     cluster_u and cluster_v; any other column of theirs; or functions of your own of these columns,
     `package.module:function`."""
     edge_features: list[str] = Field(
-        ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], min_length=1, max_length=64
+        ["dr", "dphi", "dz", "deta", "phislope", "rphislope"], max_length=64
     )
     """Features of an edge that the model reads, of those that the graphs hold, or functions of
-    your own of these and of the columns of its two nodes, `package.module:function`."""
+    your own of these and of the columns of its two nodes, `package.module:function`. The default
+    ones are computed where graphs lack them and nodes have r, phi and z. `[]`: none."""
 
     @property
     def feature_counts(self) -> tuple[int, int]:

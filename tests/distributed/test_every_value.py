@@ -121,7 +121,8 @@ def train_all(ranks: Ranks, folder: Path, values: list[Value]) -> list[Path]:
 
 def train(ranks: Ranks, configuration: Configuration, value: Value) -> Path:
     try:
-        return fit(configuration, ranks, validate(configuration), None).absolute()
+        configuration, events = validate(configuration)
+        return fit(configuration, ranks, events, None).absolute()
     except Exception as error:
         error.add_note(f"while training {value}")
         raise

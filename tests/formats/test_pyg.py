@@ -11,11 +11,14 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
 
+import bigtrk
 from bigtrk.errors import InputError
 from bigtrk.formats.pyg import import_pyg_folder, read_pyg
+from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import file_of
 from bigtrk.training.data.event_source import open_events
+from bigtrk.training.model_files import load_model
 from tests.graphs.test_pyg_data import bare, random_data
 from tests.hostile.reader import same
 from tests.hostile.stored_files import a_graph
@@ -72,6 +75,28 @@ def test_the_command(
     status, _, err = run_here(["bigtrk", "build", *named[4:]], monkeypatch, capsys)
     assert status == 2
     assert "are of --from pyg" in err
+
+
+@pytest.mark.parametrize("names", ["r,phi,z", "a,b,c"])
+def test_graphs_without_edge_attr_are_trained(
+    names: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Features of edges are computed from positions; else there are none, which is said."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("bigtrk.console._warned", set())
+    for event in range(2):
+        data = bare(x=100 * torch.rand(3, 3), y=torch.tensor([1, 0, 0, 1]))
+        save(tmp_path / "data" / f"event{event}.pt", data)
+    command = ["bigtrk", "build", "--from", "pyg", "data", "graphs", "--node-features", names]
+    assert run_here(command, monkeypatch, capsys)[0] == 0
+    small = ["model.hidden=8", "model.layers=2", "training.epochs=1"]
+    run = bigtrk.train(bigtrk.configure(f"data.node_features=[{names}]", *small))
+    told = "edges have no features" in capsys.readouterr().err
+    read = load_model(run).configuration.data.edge_features
+    assert (read, told) == (([*EDGE_FEATURES], False) if names == "r,phi,z" else ([], True))
 
 
 class Code:

@@ -1,6 +1,7 @@
 """Functions of users' own add columns to nodes and edges, and what breaks their rules is told."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,12 @@ import torch
 from torch import Tensor
 
 from bigtrk.errors import InputError
+from bigtrk.events.simulation.simulate import simulate_event
+from bigtrk.graphs.builders.builder import WindowBuilder, build_with_record
+from bigtrk.graphs.builders.windows import builtin_windows
 from bigtrk.graphs.computed_features import ComputedFeatures, load_functions
+from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.features import EDGE_FEATURES
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.user_code import allow_code
 from partition.sectors import cut
@@ -45,6 +51,26 @@ def test_columns_are_those_of_a_loop_over_rows() -> None:
         )
     ]
     assert column(made, "edge", "length").tolist() == pytest.approx(expected, rel=1e-5, abs=1e-5)
+
+
+def test_positions_give_the_features_of_edges_that_a_graph_lacks() -> None:
+    event = simulate_event(20, seed=0, event_id=0)
+    graph = build_with_record(event, WindowBuilder(builtin_windows()))[0]
+    features = ComputedFeatures({}, {"own:sum": lambda edges, *_: edges["dz"]}, EDGE_FEATURES)
+    without = without_edge_features(graph)
+    for bare in (without, replace(without, node_feature_names=("r", "phi", "z", "charge"))):
+        made = features.of(whole_sector(bare))
+        features.check_by_row(whole_sector(bare))
+        assert made.edge_feature_names == (*EDGE_FEATURES, "own:sum")
+        expected = graph.edge_features / graph.edge_features.abs().amax(0)
+        found = made.edge_features[:, :-1] / graph.edge_features.abs().amax(0)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    lost = replace(without, node_feature_names=("x", "phi", "z", "eta"))
+    assert ComputedFeatures({}, {}, EDGE_FEATURES).of(whole_sector(lost)).edge_features.numel() == 0
+
+
+def without_edge_features(graph: EventGraph) -> EventGraph:
+    return replace(graph, edge_features=torch.empty(graph.n_edges, 0), edge_feature_names=())
 
 
 def test_a_sector_has_the_columns_of_the_whole() -> None:

@@ -33,11 +33,14 @@ CONFIGS: list[tuple[ModelConfig, list[int]]] = [
 ]
 
 
+@pytest.mark.parametrize("n_edge_features", [G, 0])
 @pytest.mark.parametrize(("config", "widths"), CONFIGS)
-def test_our_models_keep_the_contract(config: ModelConfig, widths: list[int]) -> None:
-    model = make_model(config, F, G)
+def test_our_models_keep_the_contract(
+    config: ModelConfig, widths: list[int], n_edge_features: int
+) -> None:
+    model = make_model(config, F, n_edge_features)
     before, state = torch.get_rng_state(), {k: v.clone() for k, v in model.state_dict().items()}
-    assert check_model(model, F, G) == widths
+    assert check_model(model, F, n_edge_features) == widths
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -49,6 +49,11 @@ def check_exportable(run: str, configuration: Configuration) -> None:
             f"trained with model.name of {', '.join(EXPORTABLE)}"
         )
     unknown = [name for name in chosen if name not in EDGE_SCALES]
+    if model.kind == "edge" and not chosen:
+        raise InputError(
+            f"{run}: its model reads no features of edges; train it with data.edge_features of "
+            f"{', '.join(EDGE_SCALES)}"
+        )
     if model.kind == "edge" and unknown:
         raise InputError(
             f"{run}: its model reads the edge feature {one_line(repr(unknown[0]))}, which ACTS "

@@ -60,21 +60,27 @@ class Encoder(Perceptrons):
 
 
 class EdgeEncoder(Perceptrons):
-    """An MLP of edges' features, which makes state 0 of each sector's states: [E, H]."""
+    """An MLP of edges' features, which makes state 0 of each sector's states: [E, H].
+
+    Without features (n_inputs 0) the one input of each edge is 1.
+    """
 
     def __init__(self, n_inputs: int, hidden: int, layers: int) -> None:
         super().__init__()
         self.activations = activations(layers)
-        self.add_mlp("mlp", n_inputs, hidden, layers)
+        self.add_mlp("mlp", max(1, n_inputs), hidden, layers)
 
     def forward(
         self, features: list[Tensor], states: list[EdgeStates], work: Workspace
     ) -> list[Tensor]:
         """Maps features [E, n_inputs] of each sector to the token of its state 0."""
         weights = self.weights()
+        inputs = [
+            values if values.shape[1] else values.new_ones(len(values), 1) for values in features
+        ]
         return [
             EncodeEdges.apply(work, self.activations, of_sector, values, *weights)
-            for of_sector, values in zip(states, features, strict=True)
+            for of_sector, values in zip(states, inputs, strict=True)
         ]
 
 

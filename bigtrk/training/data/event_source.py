@@ -7,7 +7,7 @@ from typing import Any
 
 from bigtrk.cost.event_size import EventSize, event_size
 from bigtrk.errors import InputError, one_line
-from bigtrk.graphs.features import available
+from bigtrk.graphs.features import available, available_edges
 from bigtrk.graphs.sector import Sector, whole_sector
 from bigtrk.graphs.storage.graph_folder import GraphFolder
 from bigtrk.graphs.storage.manifest import ORIGIN, read_manifest
@@ -53,6 +53,11 @@ class EventSource:
         source = self.record.get("made_from", {}).get("source", self.identity)
         return str(self.record.get(ORIGIN, source))
 
+    @property
+    def edge_features(self) -> list[str]:
+        """Lists the features of edges that the graph stores, or that positions give."""
+        return available_edges(self.record["edge_feature_names"], self.record["node_feature_names"])
+
     def check(
         self, node_features: Sequence[str], edge_features: Sequence[str], with_pt: bool
     ) -> None:
@@ -62,14 +67,18 @@ class EventSource:
             InputError: it lacks one of them, or its truth.
         """
         record = self.record
-        for kind, chosen in (("node", node_features), ("edge", edge_features)):
-            known = available(record[f"{kind}_feature_names"])
+        kinds = (
+            ("node", node_features, available(record["node_feature_names"])),
+            ("edge", edge_features, self.edge_features),
+        )
+        for kind, chosen, known in kinds:
             for name in chosen:
                 if not names_code(name) and name not in known:
+                    some = f"choose from {one_line(', '.join(known))}"
                     raise InputError(
                         f"{self.name} in {self.folder.path}: has no {kind} feature {name!r}; "
-                        f"choose from {one_line(', '.join(known))}, or name a function of your own "
-                        f"as package.module:function"
+                        f"{some if known else f'set data.{kind}_features=[]'}, or name a function "
+                        f"of your own as package.module:function"
                     )
         if record["edges"] and record.get("purity", 0) is None:
             raise InputError(

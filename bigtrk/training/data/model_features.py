@@ -17,7 +17,7 @@ from bigtrk.graphs.computed_features import (
     load_functions,
     with_columns,
 )
-from bigtrk.graphs.features import SCALES, Scale, normalised
+from bigtrk.graphs.features import EDGE_FEATURES, SCALES, Scale, normalised
 from bigtrk.graphs.sector import Sector
 from bigtrk.records.run import MeasuredScales
 from bigtrk.training.settings import DataSettings
@@ -76,7 +76,8 @@ def load_features(data: DataSettings, measured: MeasuredScales = NOTHING_MEASURE
     """
     nodes = load_functions(data.node_features, "data.node_features")
     edges = load_functions(data.edge_features, "data.edge_features")
-    return ModelFeatures(data, ComputedFeatures(nodes, edges), measured)
+    of_positions = [name for name in EDGE_FEATURES if name in data.edge_features]
+    return ModelFeatures(data, ComputedFeatures(nodes, edges, of_positions), measured)
 
 
 def lacking_scales(data: DataSettings) -> tuple[list[str], list[str]]:

@@ -122,6 +122,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"data": {"node_features": TWELVE, "edge_features": ["dr", "dz", "dr"]}},
         "reads dr, dz, dr of edges, where acorn's models read some of dr, dphi, dz",
     ),
+    "no edge feature": (
+        {"data": {"node_features": TWELVE, "edge_features": []}},
+        "reads nothing of edges, where acorn's models read some of dr, dphi, dz",
+    ),
     "another edge feature": (
         {"data": {"node_features": TWELVE, "edge_features": ["dr", "length"]}},
         "reads dr, length of edges, where acorn's models read some of dr, dphi, dz",

@@ -21,6 +21,10 @@ def other_edges(folder: Path) -> None:
     describe(folder, lambda content: content["data"].update(edge_features=["dr", "curvature"]))
 
 
+def no_edges(folder: Path) -> None:
+    describe(folder, lambda content: content["data"].update(edge_features=[]))
+
+
 def describe(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = folder / "mine" / "classifier" / "config.json"
     content = json.loads(path.read_text())
@@ -57,6 +61,7 @@ CASES: list[tuple[str, Callable[[Path], None] | None, str]] = [
     ("absent", None, "absent/config.json: no such file, which a run writes when its training ends"),
     ("graphs", None, "graphs/config.json: no such file"),
     ("mine/classifier", attention, "its model (attention) has no form that ACTS loads; export one"),
+    ("mine", no_edges, "mine/classifier: its model reads no features of edges; train it with"),
     ("mine", attention, "mine/classifier: its model (attention) has no form that ACTS loads"),
     ("mine/classifier", other_edges, "reads the edge feature 'curvature', which ACTS does not"),
     ("mine", no_filter, "mine: its stage filter/model.safetensors is missing"),

@@ -49,3 +49,16 @@ def test_features_that_graphs_lack_are_told_with_those_they_have(graphs: Path) -
         source.check(["r", "charge"], ["dz"], with_pt=False)
     with pytest.raises(InputError, match="no edge feature 'r'; choose from dr, dphi"):
         source.check(["r"], ["r"], with_pt=False)
+
+
+def test_positions_give_features_of_edges_that_graphs_lack(
+    graphs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source, *_), _ = split_validation([graphs], 1)
+    record = {**source.record, "edge_feature_names": ["length"]}
+    monkeypatch.setattr(EventSource, "record", record)
+    source.check(["r"], ["length", "dz"], with_pt=False)
+    record.update(edge_feature_names=[], node_feature_names=["r"])
+    source.check(["r"], [], with_pt=False)
+    with pytest.raises(InputError, match=r"no edge feature 'dz'; set data\.edge_features=\[\]"):
+        source.check(["r"], ["dz"], with_pt=False)

@@ -40,11 +40,11 @@ def _as_acorns(run: Path, stored: StoredModel) -> AcornCheckpoint:
             f"{', '.join(ACORN_NODE_FEATURES)}, in this order",
         )
     read = set(data.edge_features)
-    if not read <= set(EDGE_FEATURES) or len(read) < len(data.edge_features):
+    if not read or not read <= set(EDGE_FEATURES) or len(read) < len(data.edge_features):
         raise _refusal(
             run,
-            f"reads {', '.join(data.edge_features)} of edges, where acorn's models read some of "
-            f"{', '.join(EDGE_FEATURES)}, each once",
+            f"reads {', '.join(data.edge_features) or 'nothing'} of edges, where acorn's models "
+            f"read some of {', '.join(EDGE_FEATURES)}, each once",
         )
     settings = of_model(model.config, data.edge_features)
     node_scales, of_edges = settings.scales()
