@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,10 +85,7 @@ def cut_events(
     graphs: Path, out: Path, events: list[str], settings: CutSettings, workers: int
 ) -> Iterator[Failures]:
     """Cuts `events`, each in a worker process, and yields for each what failed, if anything: its
-    graph is damaged, or cannot be cut as asked.
-
-    Raises:
-        InputError: a worker process died.
+    graph is damaged, cannot be cut as asked, or ends the worker process.
     """
     if workers > 1:
         yield from _in_processes(graphs, out, events, settings, workers)
@@ -110,26 +107,35 @@ def _tried(event: str, cut: Callable[[], None]) -> Failures:
 def _in_processes(
     graphs: Path, out: Path, events: list[str], settings: CutSettings, workers: int
 ) -> Iterator[Failures]:
-    # METIS holds the GIL, so threads would take turns; forking a process with torch's threads
-    # can hang.
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-    )
-    jobs: dict[Any, str] = {
-        pool.submit(cut_event, graphs, out, event, settings): event for event in events
-    }
-    try:
-        for job in as_completed(jobs):
-            yield _tried(jobs[job], job.result)
-    except BrokenProcessPool:
-        raise InputError(
-            "a worker process died, most likely for want of memory: use fewer --workers; "
-            "events that are done are kept"
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+    """Cuts in a pool, which ends when a worker dies; one of half as many then goes on. One worker
+    cuts in order, so the event that it dies of is known.
+    """
+    left = dict.fromkeys(events)
+    while left:
+        # METIS holds the GIL, so threads would take turns; forking a process with torch's threads
+        # can hang.
+        pool = ProcessPoolExecutor(
+            workers,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_start_worker,
+        )
+        jobs: dict[Any, str] = {
+            pool.submit(cut_event, graphs, out, event, settings): event for event in left
+        }
+        try:
+            for job in as_completed(jobs):
+                with suppress(BrokenProcessPool):
+                    failure = _tried(jobs[job], job.result)
+                    del left[jobs[job]]
+                    yield failure
+        finally:
+            pool.shutdown(cancel_futures=True)
+        if left and workers == 1:
+            event = next(iter(left))
+            del left[event]
+            why = "its worker process died, of a crash or for want of memory"
+            yield {event: f"{event}: {why}; try --method wedges, or a host with more memory"}
+        workers = max(1, workers // 2)
 
 
 def _start_worker() -> None:

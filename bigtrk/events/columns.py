@@ -28,7 +28,7 @@ class TableSpec:
 
     @property
     def never_blank(self) -> tuple[str, ...]:
-        return self.ids + self.optional_ids + self.finite
+        return self.ids + self.finite
 
 
 MODULE_IDS = ("volume_id", "layer_id", "module_id")

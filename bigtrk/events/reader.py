@@ -147,6 +147,13 @@ def _split_prefix(path: Path, name: str | None) -> tuple[Path, str | None]:
 def _events_of(source: Source) -> list[str]:
     matches = (HITS_FILE.fullmatch(file) for file in source.members)
     events = sorted({match[1] for match in matches if match})
+    archives = sorted(file for file in source.members if file.endswith(".zip"))
+    if archives and not events:
+        unpack = "unpack it and " if source.path.is_file() else ""
+        raise InputError(
+            f"{source.path}: holds no events, but archives such as {archives[0]}; {unpack}name one "
+            "of them"
+        )
     if not events:
         raise InputError(
             f"{source.path}: holds no events (files such as event000001000-hits.csv.gz or, in a "

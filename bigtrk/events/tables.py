@@ -45,7 +45,9 @@ def parse_table(content: bytes, spec: TableSpec, where: str, may_be_empty: bool 
         table = _no_rows(types) if is_empty else _read_arrow(content, names, types)
     except pa.ArrowInvalid as error:
         _diagnose(content, names, types, where, str(error))
-    columns = {name: _to_numpy(table, name, spec, where) for name in types}
+    # Integers know no blank: an optional column that has some is left out.
+    known = [n for n in types if n not in spec.optional_ids or not table.column(n).null_count]
+    columns = {name: _to_numpy(table, name, spec, where) for name in known}
     if spec.packed in columns:
         columns |= unpack_geometry_id(columns.pop(spec.packed))
     return columns

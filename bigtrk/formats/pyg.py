@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.disk.files import check_file
+from bigtrk.disk.unpacking import HEAD, refuse_old_torch
 from bigtrk.errors import InputError, one_line, reason
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.pyg_data import from_data
@@ -107,6 +108,8 @@ def _tensors(content: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
 def _check_archive(file: Path) -> None:
     """Checks the checksums, which torch does not, and that nothing is packed."""
     try:
+        with file.open("rb") as opened:
+            refuse_old_torch(file, opened.read(HEAD))
         with ZipFile(file) as archive:
             members = archive.infolist()
             packed = any(member.compress_type != ZIP_STORED for member in members)

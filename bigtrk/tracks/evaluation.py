@@ -101,8 +101,9 @@ def score_tracks(event: Sector, scores: Tensor, options: TrackOptions) -> EventT
         InputError: the event's particles are unknown, or where its hits are.
     """
     if event.particle_id is None or event.particles is None:
+        lacking = "table of particles" if event.particles is None else "particle ids"
         raise InputError(
-            f"{event.event}: has no particle ids, so its tracks cannot be matched; "
+            f"{event.event}: has no {lacking}, so its tracks cannot be matched; "
             f"leave --tracks out, or build the graph from TrackML files with truth"
         )
     assert event.y is not None

@@ -146,6 +146,17 @@ def test_a_zip_that_holds_a_file_twice(tiny: Path) -> None:
     refused(archive, f"{archive}: holds {NAME}-hits.csv twice", "unpack it")
 
 
+def test_archives_in_an_archive_or_a_folder(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for folder, told in (("data.zip", "unpack it and name one"), ("data", "train_1.zip; name one")):
+        with ZipFile(tmp_path / ("data" if folder == "data" else "") / "train_1.zip", "w") as inner:
+            inner.write(tiny / f"{NAME}-hits.csv", f"{NAME}-hits.csv")
+        if folder == "data.zip":
+            with ZipFile(tmp_path / folder, "w") as outer:
+                outer.write(tmp_path / "train_1.zip", "train_1.zip")
+        refused(tmp_path / folder, "holds no events, but archives such as train_1.zip", told)
+
+
 def test_a_missing_folder(tmp_path: Path) -> None:
     refused(tmp_path / "none", f"{tmp_path / 'none'}: no such file or folder", "name a folder")
     with pytest.raises(InputError, match="no such file or folder; name a folder or zip"):

@@ -153,6 +153,15 @@ def test_index_extra_and_missing_optional_columns(tiny: Path) -> None:
     assert event.particles["particle_type"].tolist() == [-211]
 
 
+def test_optional_ids_that_are_blank_are_left_out(tiny: Path) -> None:
+    expected = read_event(tiny)
+    rewrite(tiny / f"{NAME}-particles.csv", lambda table: table.assign(particle_type=None))
+    event = read_event(tiny)
+    assert event.particles is not None
+    assert expected.particles is not None
+    assert [*event.particles] == [one for one in expected.particles if one != "particle_type"]
+
+
 def test_hit_ids_from_zero_and_carriage_returns(tiny: Path) -> None:
     for table in ("hits", "cells", "truth"):
         path = tiny / f"{NAME}-{table}.csv"

@@ -149,7 +149,11 @@ def packed(path: Path) -> None:
             archive.writestr(name, content)
 
 
-@pytest.mark.parametrize("harm", [cut, flipped, text, empty, packed])
+def old(path: Path) -> None:
+    torch.save(bare(), path, _use_new_zipfile_serialization=False)
+
+
+@pytest.mark.parametrize("harm", [cut, flipped, text, empty, packed, old])
 def test_damaged_files_are_named(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     path = save(tmp_path / "bad.pt", bare())
     read_pyg(path)
@@ -157,6 +161,7 @@ def test_damaged_files_are_named(tmp_path: Path, harm: Callable[[Path], None]) -
     with pytest.raises(InputError, match=r"bad\.pt: is .*torch\.save") as raised:
         read_pyg(path)
     assert "\n" not in str(raised.value)
+    assert ("before torch 1.6" in str(raised.value)) is (harm is old)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +20,7 @@ from bigtrk.graphs.storage.sector_folder import SectorFolder, write_sectors
 from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.training.data.event_source import open_events
 from partition.cli import main
+from partition.one_event import CutSettings, cut_event
 from partition.program import useful_workers
 
 N_NODES = 200
@@ -315,6 +317,27 @@ def test_a_damaged_graph_is_named_and_the_others_are_cut(
     assert SectorFolder(out).events == [first, *others]
     assert report_of(out)["failed"] == {}
     assert cut == {event: file_of(out, event).stat().st_mtime_ns for event in others}
+
+
+def cut_or_die(graphs: Path, out: Path, event: str, settings: CutSettings) -> None:
+    """Stands in for METIS, which crashes on an event."""
+    if event == "event000000001":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    cut_event(graphs, out, event, settings)
+
+
+def test_an_event_that_ends_its_worker_is_named_and_the_others_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    graphs: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("partition.program.cut_event", cut_or_die)
+    out = tmp_path / "out"
+    assert run(monkeypatch, graphs, out, "--parts", 2, "--workers", 2) == 2
+    said = "1 of 4 events were not cut: event000000001: its worker process died"
+    assert said in capsys.readouterr().err
+    assert SectorFolder(out).events == [f"event{number:09}" for number in (0, 2, 3)]
 
 
 @pytest.fixture

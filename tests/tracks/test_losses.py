@@ -1,11 +1,15 @@
 """Tests what becomes of particles: one of each kind by hand, and the sum over any event."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigtrk.errors import InputError
 from bigtrk.tracks.evaluation import TrackOptions, score_tracks
 from bigtrk.tracks.losses import CATEGORIES
 from bigtrk.tracks.summary import summarise_tracks
@@ -62,6 +66,17 @@ def test_one_particle_of_each_kind() -> None:
 def test_hits_that_the_graph_lacks_count_as_no_true_edges() -> None:
     losses, wanted = by_category([], [1], {1: 2.0, 2: 2.0}, lost=2)
     assert (losses["no_true_edges"], wanted) == (1, 1)
+
+
+def test_what_an_event_lacks_is_told() -> None:
+    event, scores = small_event([1], [], {1: 2.0}), torch.empty(0, dtype=torch.float64)
+    lacking: dict[str, dict[str, Any]] = {
+        "table of particles": {"particles": None},
+        "particle ids": {"particle_id": None},
+    }
+    for name, change in lacking.items():
+        with pytest.raises(InputError, match=f"has no {name}, so its tracks cannot be matched"):
+            score_tracks(replace(event, **change), scores, OPTIONS)
 
 
 def test_perfect_scores_beside_the_model_and_whatever_the_cut() -> None:

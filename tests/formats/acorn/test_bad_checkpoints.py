@@ -69,6 +69,7 @@ def not_finite(state: dict[str, Any]) -> None:
     state["edge_decoder.0.weight"][2, 3] = torch.nan
 
 
+OLD = {"_use_new_zipfile_serialization": False}
 EDGE_NORM = "batchnorm=True, as in CTD_2023's models"
 CASES: dict[str, tuple[Write, str]] = {
     "code": (with_code, "asks for posix.mkdir, and nothing but tensors is made"),
@@ -77,6 +78,7 @@ CASES: dict[str, tuple[Write, str]] = {
     "text": (lambda path: path.write_text("hidden: 8"), "is no checkpoint that torch.save wrote"),
     "empty": (lambda path: path.write_bytes(b""), "is no checkpoint that torch.save wrote"),
     "missing": (lambda path: path.exists(), "no such file"),
+    "old": (lambda path: torch.save({}, path, **OLD), "save had before torch 1.6; load it with"),
     "a list": (lambda path: torch.save([1], path), "has no hyper_parameters"),
     "no settings": (lambda path: checkpoint(path, None, {}), "has no hyper_parameters"),
     "no weights": (lambda path: checkpoint(path, settings(), None), "has no state_dict"),
@@ -185,7 +187,7 @@ def test_a_full_disk_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     file = good(tmp_path / "good.ckpt")
-    monkeypatch.setattr("bigtrk.training.run_folder.save_file", full)
+    monkeypatch.setattr("bigtrk.graphs.storage.tensor_files.save_file", full)
     status, _, error = run_here(
         ["bigtrk", "import-model", "acorn", str(file), str(tmp_path / "run")], monkeypatch, capsys
     )

@@ -8,7 +8,7 @@ from typing import Any
 from zipfile import ZipFile
 
 from bigtrk.disk.files import check_file, read_bytes
-from bigtrk.disk.unpacking import gunzip, limit_of
+from bigtrk.disk.unpacking import HEAD, gunzip, limit_of, refuse_old_torch
 from bigtrk.errors import InputError, reason
 from bigtrk.formats.acorn.restricted import Held, made, read_archive
 
@@ -60,14 +60,16 @@ def _state(thing: Any) -> dict[Any, Any]:
 
 def _saved(file: Path) -> Any:
     with file.open("rb") as handle:
-        packed = handle.read(2) == _GZIP
-    if not packed:
+        head = handle.read(HEAD)
+    refuse_old_torch(file, head)
+    if not head.startswith(_GZIP):
         return _in_archive(file, ZipFile(file))
     content = read_bytes(file)
     try:
         unpacked = gunzip(content, limit_of(len(content)), str(file))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise _damaged(file, reason(error)) from None
+    refuse_old_torch(file, unpacked)
     return _in_archive(file, ZipFile(io.BytesIO(unpacked)))
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bigtrk.disk.files import atomic_path, check_file
+from bigtrk.disk.unpacking import HEAD, refuse_old_torch
 from bigtrk.errors import InputError, one_line, reason
 from bigtrk.formats.acorn.restricted import Held, made, read_archive
 
@@ -57,6 +58,8 @@ def _parts(file: Path) -> list[dict[str, Any]]:
     """Returns the settings and the weights as the file has them."""
     check_file(file)
     try:
+        with file.open("rb") as opened:
+            refuse_old_torch(file, opened.read(HEAD))
         with ZipFile(file) as archive:
             content = read_archive(file, archive, _HELD, _WITHOUT)
             return [_part(file, content, key) for key in ("hyper_parameters", "state_dict")]
