@@ -126,7 +126,8 @@ def write_graphs(folder: str | Path, graphs: Sequence[EventGraph]) -> "Graphs":
         ValueError: the folder holds something else, two graphs have the same name, or a name is
             none of a file.
     """
-    fill_folder(Path(folder), _to_write(graphs), len(graphs), {"from": "python"}, "writing graphs")
+    made = {"from": "python"}
+    fill_folder(Path(folder), _to_write(graphs), len(graphs), made, "writing graphs", alone=True)
     return open_graphs(folder)
 
 

@@ -29,7 +29,7 @@ COMMANDS = [
     "bigtrk simulate csv --events 1 --particles 40 --format trackml",
     "bigtrk build sample parquet --from colliderml --events 0-0",
     "bigtrk simulate odd --events 1 --particles 40 --detectors odd",
-    "bigtrk build odd odd_graphs --windows odd",
+    "bigtrk build odd odd_graphs --windows odd --prefix odd-",
     "bigtrk build events learned --learn-windows --pt-min 0.5",
     "bigtrk build events graphs --from trackml --windows learned/windows.yaml --json",
     "bigtrk build events mapped --learn-module-map --module-map-windows minmax",

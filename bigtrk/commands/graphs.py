@@ -98,6 +98,9 @@ Unit = Annotated[
     PtUnit | None,
     typer.Option(help="with --from acorn: of pT, where files do not say which reader made them"),
 ]
+Prefix = Annotated[
+    str, typer.Option(help="put before graphs' names, where OUT has others of the same names")
+]
 Columns = Annotated[
     str | None, typer.Option(help="with --from pyg: names of these columns, such as r,phi,z")
 ]
@@ -121,6 +124,7 @@ def build(
     node_features: Columns = None,
     edge_features: Columns = None,
     pt_unit: Unit = None,
+    prefix: Prefix = "",
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -147,15 +151,19 @@ def build(
         raise InputError("--pt-unit is of --from acorn; give it, too")
     names = None if imported else _chosen(events, source, event_range)
     if imported:
-        manifest = _import_graphs(source, events, out, node_features, edge_features, pt_unit)
+        manifest = _import_graphs(
+            source, events, out, node_features, edge_features, pt_unit, prefix
+        )
     elif embedding is not None:
-        manifest = build_radius_graphs(events, out, embedding, radius, efficiency, names)
+        manifest = build_radius_graphs(events, out, embedding, radius, efficiency, names, prefix)
     elif by_map:
-        manifest = build_by_module_map(events, out, module_map, module_map_windows, pt_min, names)
+        manifest = build_by_module_map(
+            events, out, module_map, module_map_windows, pt_min, names, prefix
+        )
     elif true_edges:
-        manifest = build_with(events, out, TrueEdgeBuilder(), names)
+        manifest = build_with(events, out, TrueEdgeBuilder(), names, prefix)
     else:
-        manifest = build_folder(events, out, windows, learn_windows, pt_min, names)
+        manifest = build_folder(events, out, windows, learn_windows, pt_min, names, prefix)
     print_result(manifest, as_json, lambda: show_folder(manifest, console))
 
 
@@ -202,6 +210,7 @@ def _import_graphs(
     node_features: str | None,
     edge_features: str | None,
     pt_unit: PtUnit | None,
+    prefix: str,
 ) -> dict[str, Any]:
     """Imports graphs that have edges already; returns the manifest of `out`."""
     from bigtrk.formats.acorn.graphs.import_graphs import import_acorn_folder
@@ -209,10 +218,10 @@ def _import_graphs(
     from bigtrk.formats.pyg import import_pyg_folder
 
     if source is Source.HEPTRKX:
-        return import_heptrkx_folder(graphs, out)
+        return import_heptrkx_folder(graphs, out, prefix)
     if source is Source.ACORN:
-        return import_acorn_folder(graphs, out, pt_unit)
-    return import_pyg_folder(graphs, out, _names(node_features), _names(edge_features))
+        return import_acorn_folder(graphs, out, pt_unit, prefix)
+    return import_pyg_folder(graphs, out, _names(node_features), _names(edge_features), prefix)
 
 
 def _names(text: str | None) -> list[str]:

@@ -31,8 +31,10 @@ INCIDENCE = KEYS[2:]
 FARTHEST = 1e6  # of |X|, a thousand kilometres: keeps features finite in float32
 
 
-def import_heptrkx_folder(source: Path, out: Path) -> dict[str, Any]:
+def import_heptrkx_folder(source: Path, out: Path, prefix: str = "") -> dict[str, Any]:
     """Imports all npz graphs of `source` (a folder or one npz file) to `out`; returns the manifest.
+
+    prefix: comes before the names of files, in those of graphs.
 
     Raises:
         InputError: there are none, or one is damaged; those imported before it stay.
@@ -41,7 +43,8 @@ def import_heptrkx_folder(source: Path, out: Path) -> dict[str, Any]:
     if not files:
         raise InputError(f"{source}: holds no npz graphs; name the folder that does")
     tasks = (_task(file) for file in files)
-    return fill_folder(out, tasks, len(files), {"from": "heptrkx"}, "importing graphs")
+    made = {"from": "heptrkx"}
+    return fill_folder(out, tasks, len(files), made, "importing graphs", prefix=prefix)
 
 
 def _task(file: Path) -> GraphToMake:

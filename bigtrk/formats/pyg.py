@@ -30,11 +30,16 @@ _REMEDY = "save each graph by itself as torch.save(Data(x=..., edge_index=...), 
 
 
 def import_pyg_folder(
-    source: Path, out: Path, node_features: Sequence[str] = (), edge_features: Sequence[str] = ()
+    source: Path,
+    out: Path,
+    node_features: Sequence[str] = (),
+    edge_features: Sequence[str] = (),
+    prefix: str = "",
 ) -> dict[str, Any]:
     """Imports all files of Data in `source` (a folder or one file) to `out`; returns the manifest.
 
-    Columns are named as `read_pyg` does.
+    Columns are named as `read_pyg` does. prefix: comes before the names of files, in those of
+    graphs.
 
     Raises:
         InputError: there are none, two would make the same event, or one cannot be read; those
@@ -45,7 +50,8 @@ def import_pyg_folder(
         raise InputError(f"{source}: holds no .pt or .pyg files; name the folder that does")
     columns = {"node_features": list(node_features), "edge_features": list(edge_features)}
     tasks = (_task(file, columns) for file in files)
-    return fill_folder(out, tasks, len(files), {"from": "pyg", **columns}, "importing graphs")
+    made = {"from": "pyg", **columns}
+    return fill_folder(out, tasks, len(files), made, "importing graphs", prefix=prefix)
 
 
 def read_pyg(

@@ -18,10 +18,11 @@ def build_radius_graphs(
     radius: float | None,
     efficiency: float | None,
     names: list[str] | None = None,
+    prefix: str = "",
 ) -> dict[str, Any]:
     """Builds the radius graph of each event of `events` in folder `out`; returns the manifest.
 
-    run: that of the embedding. names: the events to take, all by default. The radius is given, or
+    run: that of the embedding. names, prefix: as of `build_with`. The radius is given, or
     else the one that keeps a share `efficiency` of the target edges of the run's validation events,
     by default 0.99.
 
@@ -35,4 +36,5 @@ def build_radius_graphs(
     embedding = load_embedding(run)
     if radius is None:
         radius = radius_for(run, EFFICIENCY if efficiency is None else efficiency)
-    return build_with(events, out, RadiusBuilder(embedding, embedding.digest, radius), names)
+    builder = RadiusBuilder(embedding, embedding.digest, radius)
+    return build_with(events, out, builder, names, prefix)

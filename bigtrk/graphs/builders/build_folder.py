@@ -31,10 +31,12 @@ def build_folder(
     learn: bool = False,
     pt_min: float = 1.0,
     names: list[str] | None = None,
+    prefix: str = "",
 ) -> dict[str, Any]:
     """Builds a graph of each event of `events` in folder `out` by windows; returns the manifest.
 
-    `events`: a folder or zip archive of events. names: of those to take, all by default. Layer
+    `events`: a folder or zip archive of events. names: of those to take, all by default. prefix:
+    comes before the events' names, in those of their graphs. Layer
     pairs and cuts come from the file `windows`, or with `learn` from the truth of the first events
     (particles above `pt_min` GeV), else from the file shipped for the detector of the first event,
     or for the one that `windows` names (`trackml`, `odd`); they are written to `out`/windows.yaml.
@@ -46,28 +48,33 @@ def build_folder(
         raise InputError("give a windows file or learn windows from the events, not both")
     names = find_events(events) if names is None else names
     chosen = _learned(events, names, pt_min) if learn else windows_of(events, names, windows)
-    manifest = build_with(events, out, WindowBuilder(chosen), names)
+    manifest = build_with(events, out, WindowBuilder(chosen), names, prefix)
     write_windows(out / WINDOWS, chosen)
     return manifest
 
 
 def build_with(
-    events: Path, out: Path, builder: GraphBuilder, names: list[str] | None = None
+    events: Path,
+    out: Path,
+    builder: GraphBuilder,
+    names: list[str] | None = None,
+    prefix: str = "",
 ) -> dict[str, Any]:
     """Builds a graph of each event of `events` in folder `out` by `builder`; returns the manifest.
 
-    names: the events, all of the folder by default. Graphs already in `out` that were made from the
-    same event by the same builder are kept.
+    names: the events, all of the folder by default. prefix: comes before them in the names of
+    graphs. Graphs already in `out` that were made from the same event by the same builder are kept.
 
     Raises:
-        InputError: bad input; graphs built before stay.
+        InputError: bad input, or `out` has a graph of another event of the same name; graphs built
+            before stay.
     """
     names = find_events(events) if names is None else names
     # Graphs of earlier versions, without the modules of hits, are made again.
     source = "colliderml" if is_colliderml(events) else "trackml"
     parameters = {"from": source, "modules": True, **builder.parameters}
     tasks = _tasks(events, names, builder)
-    return fill_folder(out, tasks, len(names), parameters, "building graphs")
+    return fill_folder(out, tasks, len(names), parameters, "building graphs", prefix=prefix)
 
 
 def windows_of(

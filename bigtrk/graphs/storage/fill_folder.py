@@ -2,19 +2,23 @@
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bigtrk.console import follow
+from bigtrk.config import parse
+from bigtrk.console import follow, say
+from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
 from bigtrk.graphs.event_graph import EventGraph
+from bigtrk.graphs.storage.entries import GraphEntry
 from bigtrk.graphs.storage.graph_folder import check_graph, graph_sections, write_graph
 from bigtrk.graphs.storage.manifest import (
     MANIFEST,
     SUFFIX,
     WINDOWS,
+    describe,
     file_of,
     read_manifest,
     write_manifest,
@@ -37,26 +41,42 @@ class GraphToMake:
 
 
 def fill_folder(
-    out: Path, tasks: Iterable[GraphToMake], total: int, parameters: dict[str, Any], what: str
+    out: Path,
+    tasks: Iterable[GraphToMake],
+    total: int,
+    parameters: dict[str, Any],
+    what: str,
+    *,
+    prefix: str = "",
+    alone: bool = False,
 ) -> dict[str, Any]:
     """Makes each graph that `out` lacks with these parameters, then writes the manifest.
 
     A graph is kept if its file is whole, a graph, and was made from the same source with the same
-    `parameters`. The folder is made with the first graph.
+    `parameters`. The folder is made with the first graph. The manifest lists all whole graphs there
+    that were made with these `parameters`, by whatever call.
+
+    prefix: comes before the name of each graph. alone: the manifest lists the graphs of this call
+    only, and they replace others of their names.
 
     Raises:
-        InputError: `out` holds something else, or a task's input is bad; the graphs made before
-            stay, and the same call resumes behind them.
+        InputError: `out` holds something else, or a graph of this name from another source, or a
+            task's input is bad; the graphs made before stay, and the same call resumes behind them.
     """
     _check_out(out)
     events = []
     for task in follow(tasks, total, what):
-        made_from = {**parameters, "source": task.source}
-        if not _is_made(out, task.event, made_from):
+        event, made_from = f"{prefix}{task.event}", {**parameters, "source": task.source}
+        if not _is_made(out, event, made_from, alone):
             graph, record = task.make()
-            write_graph(out, graph, {**record, "made_from": made_from}, task.beside())
-        events.append(task.event)
-    return write_manifest(out, "graphs", parameters, events)
+            record = {**record, "made_from": made_from}
+            write_graph(out, replace(graph, name=event), record, task.beside())
+        events.append(event)
+    out.mkdir(parents=True, exist_ok=True)
+    with FolderLock() as lock:
+        lock.take(out, patient=True)
+        others = [] if alone else _others(out, parameters)
+        return write_manifest(out, "graphs", parameters, {*events, *others})
 
 
 def event_digest(event: Event) -> str:
@@ -100,7 +120,9 @@ def _check_unfinished(out: Path) -> None:
     others = sorted(
         path.name
         for path in out.iterdir()
-        if path.suffix != SUFFIX and path.name != WINDOWS and not path.name.startswith(".")
+        if path.suffix != SUFFIX
+        and path.name not in (WINDOWS, LOCK)
+        and not path.name.startswith(".")
     )
     if others:
         raise InputError(
@@ -108,14 +130,39 @@ def _check_unfinished(out: Path) -> None:
         )
 
 
-def _is_made(out: Path, event: str, made_from: dict[str, Any]) -> bool:
-    if not file_of(out, event).exists():
+def _is_made(out: Path, event: str, made_from: dict[str, Any], replaces: bool) -> bool:
+    path = file_of(out, event)
+    if not path.exists():
         return False
     try:
-        opened = SectionFile(file_of(out, event))
-        if (opened.record.get("event"), opened.record.get("made_from")) != (event, made_from):
-            return False
+        opened = SectionFile(path)
         check_graph(opened)
     except InputError:
         return False  # it is damaged, or no graph: made again
-    return True
+    before = opened.record.get("made_from", {})
+    if not replaces and before.get("source", made_from["source"]) != made_from["source"]:
+        raise InputError(
+            f"{path}: was made from another event {event}; to keep both, name another folder or "
+            f"give these graphs names of their own, as 'bigtrk build EVENTS {out} --prefix b-' "
+            f"does; or remove that file"
+        )
+    return (opened.record["event"], before) == (event, made_from)
+
+
+def _others(out: Path, parameters: dict[str, Any]) -> list[str]:
+    """Lists the graphs of a folder that were made with `parameters`; says how many were not."""
+    alike, unlike = [], []
+    for path in sorted(out.glob(f"*{SUFFIX}")):
+        try:
+            entry = parse(GraphEntry, describe(SectionFile(path)), str(path))
+        except InputError:
+            continue  # it is damaged, or no graph
+        if path == file_of(out, entry.event):
+            own = {key: value for key, value in entry.made_from.items() if key != "source"}
+            (alike if own == parameters else unlike).append(entry.event)
+    if unlike:
+        say(
+            f"{out}: {len(unlike)} graphs ({unlike[0]} first) were made with other options and are "
+            f"not in {MANIFEST}; build them with these, or remove them"
+        )
+    return alike

@@ -137,13 +137,23 @@ def open_events(folders: Sequence[Path]) -> list[EventSource]:
         if known.identity != source.identity:
             raise InputError(
                 f"{source.name}: {known.folder.path} and {source.folder.path} hold different "
-                f"graphs of it; cut it again, or leave one folder out"
+                f"graphs of it; {_remedy(known, source)}, or leave one folder out"
             )
         if known.parts < source.parts:
             sources[source.name] = source
     if not sources:
         raise InputError(f"{', '.join(map(str, folders))}: no events there")
     return [sources[name] for name in sorted(sources)]
+
+
+def _remedy(one: EventSource, other: EventSource) -> str:
+    """Says what helps where two folders have graphs of one name."""
+    if one.origin == other.origin:
+        return "cut it again"
+    return (
+        f"they are of two events of this name, so build those of {other.folder.path} again under "
+        f"other names, as 'bigtrk build EVENTS OUT --prefix b-' does"
+    )
 
 
 def _open_folder(path: Path) -> list[EventSource]:
@@ -177,11 +187,14 @@ def _hold_back(
 ) -> tuple[list[EventSource], list[EventSource]]:
     if not isinstance(validation, int):
         held = open_events(validation)
-        shared = {source.name for source in events} & {source.name for source in held}
-        if shared:
-            raise InputError(
-                f"data.validation: event {min(shared)} is also in data.train; remove it from one"
-            )
+        trained = {source.name: source for source in events}
+        for source in held:
+            if other := trained.get(source.name):
+                same = other.origin == source.origin
+                remedy = "remove it from one" if same else _remedy(other, source)
+                raise InputError(
+                    f"data.validation: event {source.name} is also in data.train; {remedy}"
+                )
         return events, held
     if not 0 <= validation < len(events):
         raise InputError(

@@ -77,7 +77,7 @@ def test_a_wider_range_keeps_the_graphs_of_a_narrow_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for numbers, names in (("2-2", NAMES[1:2]), ("0-2", NAMES[:2]), ("2-9", NAMES[1:])):
+    for numbers, names in (("2-2", NAMES[1:2]), ("0-2", NAMES[:2]), ("2-9", NAMES)):
         build = ["bigtrk", "build", str(events), "graphs", "--events", numbers]
         assert run_here(build, monkeypatch, capsys)[0] == 0
         assert GraphFolder(tmp_path / "graphs").events == names
@@ -119,10 +119,6 @@ def test_a_bad_first_event_leaves_no_folder(tmp_path: Path, events: Path) -> Non
     assert not (tmp_path / "graphs").exists()
 
 
-def simulate_again(tmp_path: Path) -> None:
-    write_event(simulate_event(61, seed=6, event_id=2), tmp_path / "events")
-
-
 def damage(tmp_path: Path) -> None:
     truncate(file_of(tmp_path / "graphs", NAMES[1]))
 
@@ -138,7 +134,7 @@ def remove(tmp_path: Path) -> None:
     file_of(tmp_path / "graphs", NAMES[1]).unlink()
 
 
-@pytest.mark.parametrize("change", [simulate_again, damage, misstate, remove])
+@pytest.mark.parametrize("change", [damage, misstate, remove])
 def test_only_what_changed_is_built_again(
     tmp_path: Path, events: Path, built: list[str], change: Callable[[Path], None]
 ) -> None:
@@ -150,6 +146,29 @@ def test_only_what_changed_is_built_again(
     assert built == [NAMES[1]]
     folder = GraphFolder(out)
     assert all(folder.read(name).n_edges for name in NAMES)
+
+
+def test_a_graph_of_another_event_of_its_name_is_not_replaced(tmp_path: Path, events: Path) -> None:
+    out, others = tmp_path / "graphs", tmp_path / "others"
+    before = build_folder(events, out)["events"]
+    write_event(simulate_event(61, seed=6, event_id=2), others)
+    refused = r"graphs/event000000002.safetensors: was made from another event .* --prefix b-'"
+    with pytest.raises(InputError, match=refused):
+        build_folder(others, out)
+    after = build_folder(others, out, prefix="b-")["events"]
+    assert after.pop(f"b-{NAMES[1]}")["edges"] > 0
+    assert after == before
+    assert GraphFolder(out).read(f"b-{NAMES[1]}").name == f"b-{NAMES[1]}"
+
+
+def test_graphs_of_other_options_are_not_listed_and_that_is_said(
+    tmp_path: Path, events: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build_folder(events, tmp_path / "graphs")
+    after = build_folder(events, tmp_path / "graphs", learn=True, names=NAMES[:1])
+    assert list(after["events"]) == NAMES[:1]
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "2 graphs (event000000002 first) were made with other options and are not in" in said
 
 
 def test_a_file_that_is_no_graph_is_built_again(

@@ -41,6 +41,21 @@ def test_more_events_than_are_left_are_refused(graphs: Path) -> None:
         split_validation([graphs], 2, 4)
 
 
+def test_two_events_of_one_name_are_refused_with_a_way_to_keep_both(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder, edges in ((one, 20), (two, 21)):
+        graph = random_graph(0, 10, edges)
+        write_graph(folder, graph, {"made_from": {"source": str(edges)}})
+        write_manifest(folder, "graphs", {}, [graph.name])
+    words = "two events of this name, so build those of .*two again .*--prefix b-'"
+    with pytest.raises(InputError, match=words):
+        split_validation([one, two], 0)
+    with pytest.raises(InputError, match=f"data.validation: .*{words}"):
+        split_validation([one], [two])
+    with pytest.raises(InputError, match=r"also in data.train; remove it from one"):
+        split_validation([one], [one])
+
+
 def test_features_that_graphs_lack_are_told_with_those_they_have(graphs: Path) -> None:
     (source, *_), _ = split_validation([graphs], 1)
     source.check(["cos_phi", "my.module:function"], ["dz"], with_pt=False)

@@ -45,11 +45,14 @@ class AcornEvent:
     beside: dict[str, Section]
 
 
-def import_acorn_folder(source: Path, out: Path, pt_unit: PtUnit | None = None) -> dict[str, Any]:
+def import_acorn_folder(
+    source: Path, out: Path, pt_unit: PtUnit | None = None, prefix: str = ""
+) -> dict[str, Any]:
     """Imports all graphs of acorn in `source` (a stage's folder, with all below it, or one file) to
     `out`; returns the manifest.
 
-    pt_unit: of particles' pT, where files do not name the reader that made them.
+    pt_unit: of particles' pT, where files do not name the reader that made them. prefix: comes
+    before the names of events, in those of graphs.
 
     Raises:
         InputError: there are none, two are of one event, or one cannot be read; those imported
@@ -61,7 +64,7 @@ def import_acorn_folder(source: Path, out: Path, pt_unit: PtUnit | None = None) 
         _task(event, file, "" if file == source else str(file.parent.relative_to(source)), pt_unit)
         for event, file in events_of(files).items()
     )
-    return fill_folder(out, tasks, len(files), parameters, "importing graphs")
+    return fill_folder(out, tasks, len(files), parameters, "importing graphs", prefix=prefix)
 
 
 def _task(event: str, file: Path, folder: str, pt_unit: PtUnit | None) -> GraphToMake:

@@ -24,11 +24,12 @@ def build_by_module_map(
     windows: MapWindows,
     pt_min: float,
     names: list[str] | None = None,
+    prefix: str = "",
 ) -> dict[str, Any]:
     """Builds a graph of each event of `events` in folder `out` by a module map; returns the
     manifest.
 
-    names: the events to take, all of the folder by default. The map is that of `file`, else it is
+    names, prefix: as of `build_with`. The map is that of `file`, else it is
     learnt from the truth of all these events (particles above `pt_min` GeV); it is written to
     `out`/module_map.safetensors.
 
@@ -37,7 +38,7 @@ def build_by_module_map(
     """
     names = find_events(events) if names is None else names
     module_map = read_module_map(file) if file else _learnt(events, names, pt_min)
-    manifest = build_with(events, out, ModuleMapBuilder(module_map, windows), names)
+    manifest = build_with(events, out, ModuleMapBuilder(module_map, windows), names, prefix)
     write_module_map(out / MODULE_MAP, module_map)
     return manifest
 
