@@ -122,6 +122,9 @@ def score(
         Task | None,
         typer.Option(help="of a public arena: its metrics, too; all of EVENTS count"),
     ] = None,
+    no_track: Annotated[
+        int, typer.Option(help="track id of hits in no track, such as 0; -1 always is")
+    ] = -1,
     as_json: AsJson = False,
 ) -> None:
     """Judge tracks from anywhere by the truth of their events.
@@ -133,7 +136,7 @@ def score(
     from bigtrk.training.evaluation.score_files import score_files
 
     criteria = Criteria(min_hits, pt_min, matching_fraction)
-    found = score_files(tracks, events, criteria, task)
+    found = score_files(tracks, events, criteria, task, no_track)
     print_result(found.model_dump(mode="json"), as_json, lambda: show_score(found, console))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.config import parse
-from bigtrk.console import follow, say
+from bigtrk.console import complain, follow
 from bigtrk.disk.folder_lock import LOCK, FolderLock
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
@@ -161,7 +161,7 @@ def _others(out: Path, parameters: dict[str, Any]) -> list[str]:
             own = {key: value for key, value in entry.made_from.items() if key != "source"}
             (alike if own == parameters else unlike).append(entry.event)
     if unlike:
-        say(
+        complain(
             f"{out}: {len(unlike)} graphs ({unlike[0]} first) were made with other options and are "
             f"not in {MANIFEST}; build them with these, or remove them"
         )

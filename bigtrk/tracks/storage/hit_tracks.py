@@ -3,7 +3,7 @@
 Shapes: M rows of a file, N hits of an event.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import numpy as np
@@ -63,6 +63,11 @@ class HitTracks:
         order = np.argsort(hit_id)
         track_id[order[np.searchsorted(hit_id[order], self.hit_id)]] = self.track_id
         return track_id
+
+    def without(self, track: int) -> "HitTracks":
+        """Returns the same with the hits of `track` in no track."""
+        track_id = np.where(self.track_id == track, NO_TRACK, self.track_id)
+        return replace(self, track_id=track_id)
 
     def in_tracks(self) -> "HitTracks":
         """Returns the hits that are in a track."""

@@ -2,29 +2,41 @@
 
 from pathlib import Path
 
-from bigtrk.console import follow
+import numpy as np
+
+from bigtrk.console import complain, follow
 from bigtrk.errors import InputError, printable
 from bigtrk.events.event import Event
 from bigtrk.events.reader import is_colliderml, read_event
+from bigtrk.events.truth import hit_particles
 from bigtrk.records.score import EventScore, ScoreRecord
+from bigtrk.tracks.builders.builder import NO_TRACK
 from bigtrk.tracks.evaluation import JudgedTracks
 from bigtrk.tracks.judging import judge_tracks
 from bigtrk.tracks.matching import Criteria
+from bigtrk.tracks.overlaps import overlaps
 from bigtrk.tracks.public_scores.task_names import Task
 from bigtrk.tracks.storage.files import open_tracks
-from bigtrk.tracks.storage.hit_tracks import nothing_listed
+from bigtrk.tracks.storage.hit_tracks import HitTracks, nothing_listed
 from bigtrk.tracks.storage.pairing import events_by_number
 from bigtrk.tracks.summary import summarise_judged
 from bigtrk.training.evaluation.colliderml_score import ColliderMLTask, with_weights
 from bigtrk.training.evaluation.track_records import judged_record
 
+CROWD = 100  # particles; a track that has hits of more stands for hits in no track
+
 
 def score_files(
-    tracks: Path, events: Path, criteria: Criteria, task: Task | None = None
+    tracks: Path,
+    events: Path,
+    criteria: Criteria,
+    task: Task | None = None,
+    no_track: int = NO_TRACK,
 ) -> ScoreRecord:
     """Judges the tracks of `tracks` (see `open_tracks`) by the truth of `events`, a folder or zip
     archive; events without tracks are left out. task: also by its metrics, and then all events
-    count: those that the submission leaves out have no tracks.
+    count: those that the submission leaves out have no tracks. no_track: id of hits in no track,
+    beside NO_TRACK. A track with hits of more than `CROWD` particles is said.
 
     Raises:
         InputError: files are damaged, tracks are of an event or of hits that `events` lacks, list
@@ -35,10 +47,13 @@ def score_files(
     numbers = list(names if task else source.events)
     judged: list[JudgedTracks] = []
     scores: list[EventScore] = []
+    crowded: str | None = None
     matchings, public = criteria.matchings(), ColliderMLTask(is_colliderml(events))
     for number in follow(numbers, len(numbers), "score"):
         event = _read_with_truth(events, names[number])
         listed = source.read(number) if number in source.events else nothing_listed(str(tracks))
+        listed = listed.without(no_track)
+        crowded = crowded or _crowded(event, listed)
         if task:
             event = with_weights(event)
             public.add(event, listed)
@@ -46,6 +61,8 @@ def score_files(
         record = judged_record(summarise_judged(judged[-1:], matchings))
         hits = len(event.hits["hit_id"])
         scores.append(EventScore(event=event.name, hits=hits, **dict(record)))
+    if crowded:
+        complain(crowded)
     return ScoreRecord(
         **dict(judged_record(summarise_judged(judged, matchings))),
         tracks=printable(str(tracks.resolve())),
@@ -56,6 +73,22 @@ def score_files(
         events=tuple(scores),
         events_without_tracks=len(names) - len(source.events),
         colliderml=public.score() if task else None,
+    )
+
+
+def _crowded(event: Event, tracks: HitTracks) -> str | None:
+    """Says which track has hits of so many particles that it is none, and what helps."""
+    track_id = tracks.of_hits(event.hits["hit_id"].astype(np.int64, copy=False))
+    found, particles = np.unique(
+        overlaps(track_id, hit_particles(event)).track_id, return_counts=True
+    )
+    if particles.max(initial=0) <= CROWD:
+        return None
+    most = int(particles.argmax())
+    return (
+        f"{tracks.file}: track {found[most]} of {event.name} has hits of {particles[most]:,} "
+        f"particles and counts as a track; if it means hits in no track, add "
+        f"--no-track {found[most]}"
     )
 
 

@@ -161,3 +161,21 @@ def test_what_cannot_be_judged_is_said(tmp_path: Path, spoil: str, message: str)
 def test_a_criterion_that_is_no_number_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=f"{name} is nan"):
         Criteria(**{name: float("nan")})  # type: ignore[arg-type]
+
+
+def test_a_number_that_stands_for_hits_in_no_track(
+    testdata: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = read_event(testdata / SUBEVENT)
+    particle = hit_particles(event)
+    hit_id = event.hits["hit_id"].astype(np.int64)
+    missed = particle % 2 == 0
+    write_tracks(tmp_path / "zero", event.name, hit_id, np.where(missed, 0, particle))
+    write_tracks(tmp_path / "none", event.name, hit_id, np.where(missed, -1, particle))
+    score_files(tmp_path / "zero", testdata / SUBEVENT, CRITERIA)
+    assert "if it means hits in no track, add --no-track 0" in capsys.readouterr().err
+    zero = score_files(tmp_path / "zero", testdata / SUBEVENT, CRITERIA, no_track=0)
+    assert "--no-track" not in capsys.readouterr().err
+    none = score_files(tmp_path / "none", testdata / SUBEVENT, CRITERIA)
+    assert "--no-track" not in capsys.readouterr().err
+    assert zero.matching == none.matching
