@@ -14,6 +14,7 @@ from bigtrk.events.colliderml.layout import Sample, find_sample
 from bigtrk.events.columns import CELLS, DETECTORS, HITS, PARTICLES, TRUTH, TableSpec
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.tables import fail_at, parse_table
+from bigtrk.events.truth import warn_of_odd_truth
 
 EVENT_FILE = re.compile(r"(event\d+)-([a-z_]+)\.csv(\.gz)?")
 HITS_FILE = re.compile(r"(event\d+)-hits\.csv(\.gz)?")
@@ -76,7 +77,9 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
     if sample := _sample_at(path):
         if name is None:
             name = _only(colliderml.find_events(sample), path)
-        return colliderml.read_event(sample, name, with_truth)
+        event = colliderml.read_event(sample, name, with_truth)
+        warn_of_odd_truth(event, f"{path}, {name}")
+        return event
     path, name = _split_prefix(path, name)
     source = open_source(path)
     if name is None:
@@ -102,7 +105,9 @@ def read_event(path: Path, name: str | None = None, with_truth: bool = True) -> 
         if table is not None:
             _check_hits_exist(table, hits)
     others = (table.columns if table else None for table in (cells, particles, truth))
-    return Event(name, hits.columns, *others)
+    event = Event(name, hits.columns, *others)
+    warn_of_odd_truth(event, f"{path}, {name}")
+    return event
 
 
 def has_detectors(path: Path) -> bool:

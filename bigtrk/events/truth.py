@@ -3,12 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from bigtrk.console import warn_once
 from bigtrk.errors import InputError
 from bigtrk.events.event import NOISE, Columns, Event
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
+EXACT = 2**53  # float64 rounds integers above it
 MOST_WEIGHT = 1e9  # of a hit: an event's sum to 1, and others' sums stay finite
 
 
@@ -113,6 +115,49 @@ def particle_kinematics(event: Event) -> Columns:
     vertex = {name: _of_particles(event, ids, name) for name in ("vx", "vy", "vz")}
     phi = np.arctan2(py, px)
     return {"particle_id": ids, "pt": pt, "eta": eta, "phi": phi, **vertex, "nhits": nhits}
+
+
+def warn_of_odd_truth(event: Event, where: str) -> None:
+    """Says once of each kind what truth and particles do not agree on: a particle that is taken for
+    noise, particles that are not listed, and those with more hits than their `nhits`. where: the
+    files of the event, for messages.
+    """
+    if event.truth is None or event.particles is None:
+        return
+    listed, particle = _ids(event.particles), hit_particles(event)
+    if NOISE in listed and (noise := int((particle == NOISE).sum())):
+        warn_once(
+            "particle 0",
+            f"{where}: lists particle {NOISE}, the number of noise, so {noise:,} hits are noise "
+            f"here; if it is a particle, add 1 to all particle_id of particles and truth",
+        )
+    seen, counts = np.unique(particle[particle != NOISE], return_counts=True)
+    row = _rows_of(seen, np.sort(listed))
+    if len(unlisted := seen[row < 0]):
+        rounded = (
+            "; if float64 has rounded ids, write them again as integers"
+            if unlisted[-1] > EXACT
+            else ""
+        )
+        warn_once(
+            "particles that are not listed",
+            f"{where}: {np.isin(particle, unlisted).sum():,} of {len(particle):,} hits are of "
+            f"{len(unlisted):,} particles ({unlisted[0]} first) that particles does not list; "
+            f"momentum and vertex of such particles, in any event, are unknown{rounded}",
+        )
+    if "nhits" not in event.particles:
+        return
+    said = event.particles["nhits"].astype(np.int64)[np.argsort(listed)]
+    seen, counts, said = seen[row >= 0], counts[row >= 0], said[row[row >= 0]]
+    more = np.flatnonzero((said > 0) & (counts > said))
+    if len(more):
+        first = more[0]
+        warn_once(
+            "nhits",
+            f"{where}: {len(more):,} particles have more hits in truth than their nhits says, such "
+            f"as {seen[first]}: {counts[first]:,}, not {said[first]:,}; if two particles have "
+            f"one id, give each its own: labels and windows are wrong with it",
+        )
 
 
 def _layer_groups(event: Event) -> tuple[Int64, Int64, Int64]:

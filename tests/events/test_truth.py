@@ -1,3 +1,4 @@
+import re
 from collections import defaultdict
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -7,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigtrk import console
 from bigtrk.errors import InputError
 from bigtrk.events.event import Columns, Event
 from bigtrk.events.reader import read_event
 from bigtrk.events.truth import hit_particles, hit_weights, particle_kinematics, true_edges
+from tests.events.conftest import NAME
 
 BASE = 2**53 + 1  # odd: float64 would break it
 
@@ -143,3 +146,30 @@ def test_a_weight_that_no_score_has_is_named(weight: float) -> None:
     table: Columns = {"hit_id": np.array([9, 3]), "weight": np.array([0.5, weight])}
     with pytest.raises(InputError, match="event000000001-truth, row 3: the weight of hit 3 is"):
         hit_weights(Event("event000000001", table, truth=table))
+
+
+@pytest.mark.parametrize(
+    ("table", "old", "new", "said"),
+    [
+        ("particles", "0.5,1,2\n", "0.5,1,2\n0,0,0,1,1,0,0.5,1,1\n", "lists particle 0, .* 1 hits"),
+        ("particles", "4503668346847233", "7", r"2 of 3 hits .* 1 particles \(4503668346847233 f"),
+        ("truth", "1,4503668346847233", "1,9007199254740994", "if float64 has rounded ids"),
+        ("truth", "3,0,", "3,4503668346847233,", "such as 4503668346847233: 3, not 2;"),
+        ("truth", "2,4503668346847233", "2,0", ""),
+    ],
+)
+def test_truth_that_particles_contradict_is_said(
+    tiny: Path,
+    table: str,
+    old: str,
+    new: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(console, "_warned", set())
+    path = tiny / f"{NAME}-{table}.csv"
+    path.write_text(path.read_text().replace(old, new))
+    read_event(tiny)
+    printed = capsys.readouterr().err
+    assert re.search(said, printed) if said else not printed
