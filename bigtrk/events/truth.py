@@ -131,9 +131,8 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
             f"{where}: lists particle {NOISE}, the number of noise, so {noise:,} hits are noise "
             f"here; if it is a particle, add 1 to all particle_id of particles and truth",
         )
-    seen, counts = np.unique(particle[particle != NOISE], return_counts=True)
-    row = _rows_of(seen, np.sort(listed))
-    if len(unlisted := seen[row < 0]):
+    unlisted = np.setdiff1d(particle, np.append(listed, NOISE))
+    if len(unlisted):
         rounded = (
             "; if float64 has rounded ids, write them again as integers"
             if unlisted[-1] > EXACT
@@ -145,19 +144,29 @@ def warn_of_odd_truth(event: Event, where: str) -> None:
             f"{len(unlisted):,} particles ({unlisted[0]} first) that particles does not list; "
             f"momentum and vertex of such particles, in any event, are unknown{rounded}",
         )
-    if "nhits" not in event.particles:
-        return
-    said = event.particles["nhits"].astype(np.int64)[np.argsort(listed)]
-    seen, counts, said = seen[row >= 0], counts[row >= 0], said[row[row >= 0]]
-    more = np.flatnonzero((said > 0) & (counts > said))
-    if len(more):
-        first = more[0]
+    odd, hits, nhits = overfull_particles(event)
+    if len(odd):
         warn_once(
             "nhits",
-            f"{where}: {len(more):,} particles have more hits in truth than their nhits says, such "
-            f"as {seen[first]}: {counts[first]:,}, not {said[first]:,}; if two particles have "
-            f"one id, give each its own: labels and windows are wrong with it",
+            f"{where}: {len(odd):,} particles have more hits in truth than their nhits says, such "
+            f"as {odd[0]}: {hits[0]:,}, not {nhits[0]:,}; if two particles have one id, give each "
+            f"its own: edges between them are labelled true",
         )
+
+
+def overfull_particles(event: Event) -> tuple[Int64, Int64, Int64]:
+    """Returns the particles with more hits in truth than their `nhits`, these hits, and nhits: an
+    id that two particles share. None where nhits is not known.
+
+    Raises:
+        InputError: the event has no truth.
+    """
+    seen, counts = np.unique(hit_particles(event), return_counts=True)
+    nhits = np.full(len(seen), np.nan)
+    if event.particles is not None and "nhits" in event.particles:
+        nhits = _of_particles(event, seen, "nhits")
+    over = (seen != NOISE) & (nhits > 0) & (counts > nhits)
+    return seen[over], counts[over], nhits[over].astype(np.int64)
 
 
 def _layer_groups(event: Event) -> tuple[Int64, Int64, Int64]:

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 
 from bigtrk.errors import InputError
 from bigtrk.events.event import Event
-from bigtrk.events.truth import hit_particles, particle_kinematics, true_edges
+from bigtrk.events.truth import (
+    hit_particles,
+    overfull_particles,
+    particle_kinematics,
+    true_edges,
+)
 from bigtrk.graphs.builders.doublets import doublets_by_pair
 from bigtrk.graphs.builders.windows import Layer, LayerPair, Windows
 from bigtrk.graphs.coordinates import Floats, Ints, doublet_columns, hit_coordinates
@@ -30,6 +35,9 @@ PHI_SLOPE, DPHI, Z0, MINUS_Z0, DETA, MINUS_DETA = range(SIDES)
 # One edge in 2000 comes from a particle that scattered so far out that boxes around it would hold
 # most hits; no box starts wider than this quantile of all pairs' edges.
 OUTLIER = 0.9995
+# Nor does one start wider than so many times the way from the median to the 95 % quantile: of few
+# edges, the quantile above may be a wrong label. Of simulated events it is 13 times as far at most.
+FENCE = 30.0
 DPHI_MAX = 3.0  # rad
 PEEL = 0.005  # fraction of a pair's true edges that one step gives up
 DEEPEST = 0.5  # fraction of a pair's true edges at which peeling ends
@@ -102,10 +110,20 @@ def is_target(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
     return np.isin(hit_particles(event), particles["particle_id"][chosen])
 
 
+def teaches(event: Event, pt_min: float, min_hits: int) -> NDArray[np.bool_]:
+    """Selects the hits [N] of target particles (`is_target`) whose `nhits` truth does not exceed.
+
+    Raises:
+        InputError: the event has no truth.
+    """
+    shared, _, _ = overfull_particles(event)
+    return is_target(event, pt_min, min_hits) & ~np.isin(hit_particles(event), shared)
+
+
 def _target_edges(event: Event, pt_min: float, min_hits: int) -> tuple[Ints, Floats]:
     """Returns the layer pairs [T, 4] and sides [6, T] of all target edges."""
     edges = true_edges(event)
-    edges = edges[:, is_target(event, pt_min, min_hits)[edges[0]]]
+    edges = edges[:, teaches(event, pt_min, min_hits)[edges[0]]]
     layer = np.stack([event.hits["volume_id"], event.hits["layer_id"]], axis=1).astype(np.int64)
     return np.concatenate([layer[edges[0]], layer[edges[1]]], axis=1), _sides(event, edges)
 
@@ -125,6 +143,8 @@ def _edges_by_pair(layers: Ints, sides: Floats, min_edges: int) -> dict[Key, Flo
         raise InputError("no target edges to learn windows from: choose events with truth")
     limit = np.quantile(sides[:, outward], OUTLIER, axis=1)
     limit[DPHI] = DPHI_MAX
+    middle, most = np.quantile(sides[:, outward], [0.5, 0.95], axis=1)
+    limit = np.minimum(limit, middle + FENCE * (most - middle))
     usual = (sides <= limit[:, None]).all(axis=0)
     layers, sides = layers[usual], sides[:, usual]
     keys, pair_of, counts = np.unique(layers, axis=0, return_inverse=True, return_counts=True)

@@ -78,6 +78,29 @@ def equal_quantiles(events: list[Event], quantile: float) -> Windows:
     return Windows(made="", pairs=tuple(pairs))
 
 
+def with_one_id_for_two(event: Event, with_nhits: bool) -> Event:
+    assert event.truth is not None
+    assert event.particles is not None
+    ids, nhits = event.particles["particle_id"], event.particles["nhits"]
+    target = ids[(np.hypot(event.particles["px"], event.particles["py"]) > 1) & (nhits >= 6)]
+    truth = {name: column.copy() for name, column in event.truth.items()}
+    truth["particle_id"][truth["particle_id"] == target[1]] = target[0]
+    known = event.particles if with_nhits else {**event.particles}
+    if not with_nhits:
+        del known["nhits"]
+    return replace(event, truth=truth, particles=known)
+
+
+@pytest.mark.parametrize(("with_nhits", "most"), [(True, 1.05), (False, 1.5)])
+def test_a_few_wrong_labels_do_not_widen_windows(with_nhits: bool, most: float) -> None:
+    """Two particles of each event have one id: 45 times the edges without a fence."""
+    events = [simulate_event(200, seed=11, event_id=i) for i in range(4)]
+    odd = [with_one_id_for_two(event, with_nhits) for event in events]
+    reached, edges = efficiency(events, learn_windows(odd, ""))
+    assert reached > 0.98
+    assert edges < most * efficiency(events, learn_windows(events, ""))[1]
+
+
 def test_learning_is_deterministic(events: list[Event]) -> None:
     assert learn_windows(events, "").digest() == learn_windows(events, "").digest()
 

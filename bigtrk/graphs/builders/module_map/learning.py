@@ -20,7 +20,7 @@ from bigtrk.graphs.builders.module_map.groups import grouped, numbered
 from bigtrk.graphs.builders.module_map.module_map import FEATURES, Bounds, ModuleMap
 from bigtrk.graphs.builders.module_map.names import MapWindows
 from bigtrk.graphs.builders.radius import true_pairs
-from bigtrk.graphs.builders.window_learning import is_target
+from bigtrk.graphs.builders.window_learning import teaches
 from bigtrk.graphs.coordinates import Floats, Ints
 
 SIGMAS = 3.0
@@ -62,7 +62,7 @@ def _seen(event: Event, pt_min: float, min_hits: int) -> tuple[Ints, Floats]:
     of hits that target particles have in an event.
     """
     pairs = true_pairs(event)
-    pairs = pairs[:, is_target(event, pt_min, min_hits)[pairs[0]]]
+    pairs = pairs[:, teaches(event, pt_min, min_hits)[pairs[0]]]
     triplets = chained(pairs)
     places = hit_places(event.hits)
     ends = (doublet_features(places, triplets[:2]), doublet_features(places, triplets[1:]))
