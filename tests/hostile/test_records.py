@@ -139,6 +139,7 @@ CASES: list[tuple[str, tuple[Any, ...], Any, str]] = [
     ("stall.json", ("format",), 2, "stall.json: has format 2; this bigtrk reads format 1"),
     ("watched metrics.jsonl", (0, "step"), 10**30, "line 1: step: Input should be less than"),
     ("watched run.json", ("steps_per_epoch",), -1, "steps_per_epoch: Input should be greater"),
+    ("run.json", ("config", "data", "train"), [1, "a\0b"], "data.train.0: Input is not"),
     ("watched run.json", ("config", "training", "epochs"), 10**300, ""),
     ("watched run.json", ("config", "training", "minutes"), "x", ""),
     ("watched run.json", ("steps_per_epoch",), 2**62, ""),

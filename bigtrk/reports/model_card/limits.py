@@ -1,7 +1,7 @@
 """The limits of a model: where it was not tested, and what it cannot find."""
 
+import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from bigtrk.records.evaluation import Binned, EvaluationRecord
 from bigtrk.records.run import DataRecord
@@ -61,8 +61,9 @@ def _chosen_by(run: Run, record: EvaluationRecord) -> Iterator[str]:
     """Says of the folder that validation events were taken from that they are among its events."""
     section = run.record.config.get("data")
     train = section.get("train") if isinstance(section, dict) else None
-    folders = [Path(folder).resolve() for folder in train] if isinstance(train, list) else []
-    if run.record.data.validation_events and Path(record.data).resolve() in folders:
+    named = train if isinstance(train, list) else []
+    folders = [os.path.realpath(one) for one in named if isinstance(one, str) and "\0" not in one]
+    if run.record.data.validation_events and record.data in folders:
         yield "Its validation events are among these: settings may have been chosen by them."
 
 
