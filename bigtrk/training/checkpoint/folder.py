@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from bigtrk.console import warn_once
 from bigtrk.disk.files import atomic_path, disk_errors, read_json, seal, sync_folder, unlinked
 from bigtrk.errors import InputError
 from bigtrk.records.best import write_best
@@ -142,7 +143,7 @@ def make_temporary(root: Path, name: str) -> None:
         root.mkdir(exist_ok=True)
         for old in root.glob(".step-*.tmp"):
             shutil.rmtree(old, ignore_errors=True)
-        temporary_of(root, name).mkdir()
+        temporary_of(root, name).mkdir(exist_ok=True)  # one that could not be removed
 
 
 def temporary_of(root: Path, name: str) -> Path:
@@ -154,7 +155,7 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
     in `best.json`, and drops old ones.
 
     Raises:
-        InputError: the disk refuses.
+        InputError: the disk refuses, but for old ones, of which it warns.
     """
     temporary, final = temporary_of(root, checkpoint.name), root / checkpoint.name
     content = seal({"format": FORMAT, **asdict(checkpoint)})
@@ -168,9 +169,20 @@ def commit(root: Path, checkpoint: Checkpoint) -> None:
         best = checkpoint.progress.best
         kept = [] if best is None else best.kept(checkpoint.progress.step)
         name_best(root.parent, checkpoint.progress)
-        for old in _folders(root)[:-KEEP]:
-            if old.name not in kept:
-                shutil.rmtree(old)
+    for old in _folders(root)[:-KEEP]:
+        if old.name not in kept:
+            _remove_old(old)
+
+
+def _remove_old(folder: Path) -> None:
+    """Removes a checkpoint, or warns: the next one to be written removes it."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:  # such as of a file that is still open, on NFS
+        warn_once(
+            "old checkpoints",
+            f"{folder}: cannot be removed now ({error}); tried again after each checkpoint",
+        )
 
 
 def name_best(run: Path, progress: Progress) -> None:

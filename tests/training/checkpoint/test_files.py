@@ -1,5 +1,6 @@
 """Checkpoints on disk: all damage is found and named, the last good one is kept."""
 
+import errno
 import random
 import shutil
 from collections.abc import Callable
@@ -207,6 +208,27 @@ def test_as_many_are_kept_as_promised(run: Path) -> None:
     kept = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
     assert kept == ["step-00000012", "step-00000016"]
     assert len(kept) == KEEP
+
+
+def test_an_old_one_that_cannot_be_removed_ends_no_run(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def busy(path: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise OSError(errno.EBUSY, "Device or resource busy", str(path / ".nfs01"))
+
+    make_temporary(run / "checkpoints", "step-00000012")  # left by a crash
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", busy)
+        patch.setattr("bigtrk.console._warned", set())
+        write(run, 12), write(run, 16)
+    assert last_good(run).folder.name == "step-00000016"
+    warning = capsys.readouterr().err
+    assert "step-00000004: cannot be removed now (" in warning
+    assert warning.count("\n") == 1
+    write(run, 20)
+    left = sorted(path.name for path in (run / "checkpoints").glob("step-*"))
+    assert left == ["step-00000016", "step-00000020"]
 
 
 def test_what_a_crash_leaves_is_not_a_checkpoint(run: Path) -> None:
