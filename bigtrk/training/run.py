@@ -223,7 +223,8 @@ def _train(trainer: Trainer, folder: Path, record: RunRecord) -> None:
 
     def started(routes: Sequence[RoutedStep]) -> None:
         if trainer.epoch == first:
-            announce(ranks, folder, record, routes)
+            stored = [source.parts for source in trainer.events.train]
+            announce(ranks, folder, record, routes, stored, trainer.configuration)
 
     with _profiler(trainer, folder) as after_step:
         trainer.run(after_step, started, lines.show)

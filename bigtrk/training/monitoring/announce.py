@@ -7,16 +7,27 @@ from pathlib import Path
 
 from bigtrk.console import duration, say
 from bigtrk.parallel.ranks import Ranks
+from bigtrk.parallel.routing import usable_parts
 from bigtrk.records.metrics import AverageRecord, EmbeddingMetrics, EpochRecord
 from bigtrk.records.run import End, RunRecord
 from bigtrk.tracks.edge_metrics import RATIOS
 from bigtrk.training.best.best import Best
-from bigtrk.training.settings import TrainingSettings
+from bigtrk.training.settings import Configuration, TrainingSettings
 from bigtrk.training.steps.routed_step import RoutedStep
 
 
-def announce(ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[RoutedStep]) -> None:
-    """Says what is trained, and how: by the `routes` of the first epoch."""
+def announce(
+    ranks: Ranks,
+    folder: Path,
+    record: RunRecord,
+    routes: Sequence[RoutedStep],
+    stored: Sequence[int],
+    configuration: Configuration,
+) -> None:
+    """Says what is trained, and how: by the `routes` of the first epoch.
+
+    stored: by event, the number of sectors that it is stored in.
+    """
     if not ranks.is_first:
         return
     counts = Counter(cut.parts for step in routes for cut in step.cuts.values())
@@ -27,12 +38,27 @@ def announce(ranks: Ranks, folder: Path, record: RunRecord, routes: Sequence[Rou
         f"{record.data.edges:,} edges to train on{f' ({shown})' if shown else ''}, "
         f"{record.data.validation_events} to validate"
     )
-    busy = max(step.busy_ranks for step in routes)
-    if busy < ranks.world_size:
-        say(
-            f"a step keeps {busy} of {ranks.world_size} ranks busy; set training.events_per_step "
-            f"to {ranks.world_size} or more, or cut the events in sectors"
-        )
+    widest = max(routes, key=lambda step: step.busy_ranks)
+    if widest.busy_ranks < ranks.world_size:
+        say(_idle_ranks(ranks.world_size, widest, stored, configuration))
+
+
+def _idle_ranks(
+    world_size: int, widest: RoutedStep, stored: Sequence[int], configuration: Configuration
+) -> str:
+    """Says why even the step on most ranks leaves some idle, and which settings change that."""
+    why, ways = "", []
+    chosen = configuration.training.routing == "automatic" and configuration.data.sectors == "halo"
+    if widest.mini_batch or len(widest.events) < len(stored):
+        ways.append(f"set training.events_per_step to {world_size} or more")
+    if chosen and any(
+        cut.ranks < usable_parts(stored[event], world_size) for event, cut in widest.cuts.items()
+    ):
+        why = ", since an event on more ranks is predicted to take longer"
+        ways.append("set training.routing=stored to train events in all their sectors")
+    elif not widest.mini_batch:
+        ways.append(f"cut the events in {world_size} sectors or more")
+    return f"a step keeps {widest.busy_ranks} of {world_size} ranks busy{why}; {', or '.join(ways)}"
 
 
 def announce_best(ranks: Ranks, search: Best | None, end: End | None) -> None:
