@@ -170,8 +170,8 @@ def test_the_logger_logs_the_records_of_a_run(
 ) -> None:
     monkeypatch.setitem(LOGGERS, "csv", example("logger.md").open_csv)
     check_loggers(["csv"])
-    log = open_logger("csv", tmp_path)
-    log(StepRecord(epoch=0, step=7, loss=0.5, events=1, edges=30, seconds=2.0))
+    with open_logger("csv", tmp_path) as log:
+        log(StepRecord(epoch=0, step=7, loss=0.5, events=1, edges=30, seconds=2.0))
     rows = [line.split(",") for line in (tmp_path / "scalars.csv").read_text().splitlines()]
     assert ["step/loss", "7", "0.5"] in rows
     assert ["step/edges", "7", "30.0"] in rows

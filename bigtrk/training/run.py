@@ -1,7 +1,8 @@
 """A training run from its configuration to the trained model on disk."""
 
+import shutil
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import nn
 
 from bigtrk.console import say
 from bigtrk.disk.folder_lock import FolderLock
-from bigtrk.errors import StoppedError
+from bigtrk.errors import InputError, StoppedError
 from bigtrk.models.protocol import LayeredModel
 from bigtrk.parallel.collectives import on_first_rank, together
 from bigtrk.parallel.engines.averages import Averages
@@ -26,7 +27,7 @@ from bigtrk.records.best import BEST_WEIGHTS
 from bigtrk.records.live.stall import clear_stall
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import MeasuredScales, RunRecord
-from bigtrk.records.run_folder import append_metrics
+from bigtrk.records.run_folder import RUN, append_metrics
 from bigtrk.tracing import traced
 from bigtrk.training.automatic.settle import settle
 from bigtrk.training.best.best import check_recorded, search_of
@@ -47,7 +48,7 @@ from bigtrk.training.data.events import Events
 from bigtrk.training.data.input_files import InputFiles
 from bigtrk.training.losses.loss_check import check_loss
 from bigtrk.training.monitoring.announce import EpochLines, announce, announce_best
-from bigtrk.training.monitoring.loggers import check_loggers, open_logger
+from bigtrk.training.monitoring.loggers import Logger, check_loggers, open_logger
 from bigtrk.training.monitoring.meter import open_meter
 from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.monitoring.stalls import stall_notes
@@ -83,8 +84,8 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
     """Trains, resuming the run at `resume` if given; returns the run folder. Collective.
 
     Raises:
-        InputError: a logger's package is not installed, the run folder is taken, another process
-            writes there, or there is nothing to resume.
+        InputError: a logger's package is not installed, or it does not open; the run folder is
+            taken, another process writes there, or there is nothing to resume.
         StoppedError: a signal, or the launcher's end, asked for it; the state is saved.
     """
     together(lambda: check_loggers(configuration.run.loggers))
@@ -94,10 +95,10 @@ def fit(configuration: Configuration, ranks: Ranks, events: Events, resume: Path
             configuration = settle(configuration, ranks, events.train)
     stop = StopRequest(ranks)
     # Signals are requests also while it is built: one that ended the process would leave the lock.
-    with stop.listening(), FolderLock() as lock:
+    with stop.listening(), FolderLock() as lock, ExitStack() as opened:
         if resume:
             on_first_rank(lambda: hold(lock, resume))
-        return _fit(configuration, ranks, events, resume, lock, stop)
+        return _fit(configuration, ranks, events, resume, lock, opened, stop)
 
 
 def _fit(
@@ -106,6 +107,7 @@ def _fit(
     events: Events,
     resume: Path | None,
     lock: FolderLock,
+    opened: ExitStack,
     stop: StopRequest,
 ) -> Path:
     with traced("finding the checkpoint"):
@@ -128,7 +130,15 @@ def _fit(
     record = _record(
         configuration, ranks, events, engine_name, n_parameters, steps.per_epoch, measured
     )
-    folder = on_first_rank(lambda: _open_folder(lock, configuration, record, found, resume))
+    loggers: list[Logger] = []  # of rank 0
+
+    def open_loggers(folder: Path) -> None:
+        names = configuration.run.loggers
+        loggers.extend(opened.enter_context(open_logger(name, folder)) for name in names)
+
+    folder = on_first_rank(
+        lambda: _open_folder(lock, configuration, record, found, resume, open_loggers)
+    )
     description = RunDescription(events.training_digest, engine_name, record.config)
     averages = _averages(configuration, engine)
     with (
@@ -147,7 +157,7 @@ def _fit(
             schedule=_schedule(configuration, steps),
             meter=open_meter(ranks),
             clock=Clock(configuration.training, world.device),
-            log=_logger(configuration, ranks, folder, lock),
+            log=_logger(ranks, folder, lock, loggers),
             checkpoints=checkpoints,
             stop=stop,
             best=search_of(configuration),
@@ -290,13 +300,28 @@ def _open_folder(
     record: RunRecord,
     found: Found | None,
     resume: Path | None,
+    open_loggers: Callable[[Path], None],
 ) -> Path:
-    """Starts a run, or continues the record of one to resume, whose folder is held already."""
-    if resume is None or found is None:
-        return create_run(lock, configuration.run.folder, record)
-    continue_record(resume, record, found.checkpoint.progress)
-    clear_stall(resume)
-    return resume
+    """Starts a run, or continues the record of one to resume, whose folder is held already; a run
+    whose loggers do not open leaves nothing of its own behind.
+    """
+    if resume is not None and found is not None:
+        continue_record(resume, record, found.checkpoint.progress)
+        clear_stall(resume)
+        open_loggers(resume)
+        return resume
+    named = configuration.run.folder
+    is_new = named is None or not named.exists()
+    folder = create_run(lock, named, record)
+    try:
+        open_loggers(folder)
+    except InputError:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            (folder / RUN).unlink()
+        raise
+    return folder
 
 
 def _save_model(
@@ -345,12 +370,11 @@ def _record(
 
 
 def _logger(
-    configuration: Configuration, ranks: Ranks, folder: Path, lock: FolderLock
+    ranks: Ranks, folder: Path, lock: FolderLock, loggers: Sequence[Logger]
 ) -> Callable[[MetricsRecord], None]:
     """Returns what writes a record: rank 0's alone, while it holds the folder."""
     if not ranks.is_first:
         return lambda _: None
-    loggers = [open_logger(name, folder) for name in configuration.run.loggers]
 
     def write(record: MetricsRecord) -> None:
         lock.check()

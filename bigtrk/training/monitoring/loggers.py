@@ -3,20 +3,26 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from bigtrk.config import flat
-from bigtrk.errors import InputError
+from bigtrk.console import warn_once
+from bigtrk.errors import InputError, reason
 from bigtrk.records.live.scalars import X_AXES, place_of, scalars
 from bigtrk.records.metrics import MetricsRecord
 from bigtrk.records.run import RunRecord
 from bigtrk.records.run_folder import read_run_record
 
 Logger = Callable[[MetricsRecord], None]
+PATIENCE = 60.0  # s that a run waits for a logger, at its start and at its end
 PROJECT, TAG = "bigtrk", "bigtrk_run"
 # What MLflow takes of parameters: so many at once, so long, of such names.
 MOST_PARAMETERS, LONGEST_PARAMETER = 100, 500
@@ -37,12 +43,65 @@ def check_loggers(names: Sequence[str]) -> None:
             )
 
 
-def open_logger(name: str, folder: Path) -> Logger:
-    """Returns a function that logs one record of the run in `folder`."""
-    return LOGGERS[name](folder)
+@contextmanager
+def open_logger(name: str, folder: Path) -> Iterator[Logger]:
+    """Yields a function that logs a record of the run in `folder`, in a thread: a service that is
+    away or slow neither ends the training nor makes it wait.
+
+    Raises:
+        InputError: the logger cannot be opened, or does not answer.
+    """
+    opened: Future[None] = Future()
+    records: SimpleQueue[MetricsRecord | None] = SimpleQueue()
+    thread = threading.Thread(
+        target=_log_all, args=(name, folder, opened, records), name=name, daemon=True
+    )
+    thread.start()
+    try:
+        opened.result(PATIENCE)
+    except Exception as error:
+        records.put(None)
+        why = reason(error) or f"no answer for {PATIENCE:.0f} s"
+        raise InputError(
+            f"run.loggers: {name} cannot be opened ({why}); see to it, or leave it out"
+        ) from None
+    try:
+        yield records.put
+    finally:
+        records.put(None)
+        thread.join(PATIENCE)
+        if thread.is_alive():
+            _warn(name, f"has not taken all records in the {PATIENCE:.0f} s since the last one")
 
 
-def _tensorboard(folder: Path) -> Logger:
+def _log_all(
+    name: str, folder: Path, opened: Future[None], records: SimpleQueue[MetricsRecord | None]
+) -> None:
+    """Runs in a logger's thread, which makes all calls: MLflow knows a thread's own runs alone."""
+    try:
+        with LOGGERS[name](folder) as log:
+            opened.set_result(None)
+            while record := records.get():
+                try:
+                    log(record)
+                except Exception as error:
+                    _warn(name, f"does not take a record ({reason(error)})")
+    except Exception as error:
+        if opened.done():
+            _warn(name, f"cannot be closed ({reason(error)})")
+        else:
+            opened.set_exception(error)
+
+
+def _warn(name: str, what: str) -> None:
+    warn_once(
+        f"logger {name}",
+        f"run.loggers: {name} {what}; the training goes on, and metrics.jsonl has every record",
+    )
+
+
+@contextmanager
+def _tensorboard(folder: Path) -> Iterator[Logger]:
     """Logs to event files in the run folder, each record written out before the next."""
     from torch.utils.tensorboard import SummaryWriter
 
@@ -53,10 +112,11 @@ def _tensorboard(folder: Path) -> Logger:
             writer.add_scalar(name, value, place_of(record))
         writer.flush()
 
-    return log
+    yield log
 
 
-def _wandb(folder: Path) -> Logger:
+@contextmanager
+def _wandb(folder: Path) -> Iterator[Logger]:
     """Logs a run of the project "bigtrk", or of WANDB_PROJECT; a resumed run continues its own."""
     import wandb
 
@@ -75,10 +135,11 @@ def _wandb(folder: Path) -> Logger:
     def log(record: MetricsRecord) -> None:
         run.log({X_AXES[record.kind]: place_of(record), **dict(scalars(record))})
 
-    return log
+    yield log
 
 
-def _mlflow(folder: Path) -> Logger:
+@contextmanager
+def _mlflow(folder: Path) -> Iterator[Logger]:
     """Logs a run of the experiment "bigtrk", or of MLFLOW_EXPERIMENT_NAME, at the address of
     MLFLOW_TRACKING_URI; a resumed run continues its own.
     """
@@ -89,7 +150,7 @@ def _mlflow(folder: Path) -> Logger:
     experiment = mlflow.set_experiment(name).experiment_id
     identity = _identity(folder, record)
     own = mlflow.search_runs([experiment], f"tags.{TAG} = '{identity}'", output_format="list")
-    mlflow.end_run()  # that of an earlier training in this process
+    mlflow.end_run()  # that of the process, where MLflow is older than its threads' own runs
     if own:
         mlflow.start_run(run_id=own[0].info.run_id)
     else:
@@ -99,7 +160,8 @@ def _mlflow(folder: Path) -> Logger:
     def log(record: MetricsRecord) -> None:
         mlflow.log_metrics(dict(scalars(record)), step=place_of(record))
 
-    return log
+    yield log
+    mlflow.end_run()
 
 
 def _log_parameters(log: Callable[[dict[str, str]], object], config: dict[str, Any]) -> None:
@@ -116,7 +178,7 @@ def _identity(folder: Path, record: RunRecord) -> str:
     return hashlib.sha256(begun.encode()).hexdigest()[:16]
 
 
-LOGGERS: dict[str, Callable[[Path], Logger]] = {
+LOGGERS: dict[str, Callable[[Path], AbstractContextManager[Logger]]] = {
     "tensorboard": _tensorboard,
     "wandb": _wandb,
     "mlflow": _mlflow,

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,9 +48,9 @@ import pathlib, sys
 from bigtrk.records.run_folder import read_metrics
 from bigtrk.training.monitoring.loggers import open_logger
 folder = pathlib.Path(sys.argv[1])
-log = open_logger("tensorboard", folder)
-for line in read_metrics(folder):
-    log(line.record)
+with open_logger("tensorboard", folder) as log:
+    for line in read_metrics(folder):
+        log(line.record)
 """
 
 
@@ -99,10 +100,10 @@ def test_scalars_are_the_numbers_that_are_known() -> None:
 
 
 def test_wandb_gets_the_configuration_and_every_record(tmp_path: Path, wandb: FakeWandb) -> None:
-    log = open_logger("wandb", run_folder(tmp_path / "0007", "now"))
-    log(step_record(4))
-    log(epoch_record(1))
-    log(validation_record(7, 2.5, auc=0.9))
+    with open_logger("wandb", run_folder(tmp_path / "0007", "now")) as log:
+        log(step_record(4))
+        log(epoch_record(1))
+        log(validation_record(7, 2.5, auc=0.9))
     started = wandb.started[0]
     assert (started["name"], started["config"]) == ("0007", {"a": 1})
     axes = {"step/*": "step", "epoch/*": "epoch", "validation/*": "step"}
@@ -117,9 +118,11 @@ def test_wandb_gets_the_configuration_and_every_record(tmp_path: Path, wandb: Fa
 def test_resumed_run_continues_its_own_in_wandb(tmp_path: Path, wandb: FakeWandb) -> None:
     first = run_folder(tmp_path / "a", "now")
     for folder in (first, first, run_folder(tmp_path / "b", "now")):
-        open_logger("wandb", folder)
+        with open_logger("wandb", folder):
+            pass
     write_run_record(first, run_record(started="later"))
-    open_logger("wandb", first)
+    with open_logger("wandb", first):
+        pass
     names = [options["id"] for options in wandb.started]
     assert names[0] == names[1]
     assert len(set(names)) == 3
@@ -188,15 +191,16 @@ def test_mlflow_gets_the_configuration_and_every_record(tmp_path: Path, mlflow: 
     )
     tmp_path.joinpath("0007").mkdir()
     write_run_record(tmp_path / "0007", run_record(config=settings.model_dump(mode="json")))
-    log = open_logger("mlflow", tmp_path / "0007")
-    (run,) = mlflow.runs
-    assert run["name"] == "0007"
-    assert len(run["params"]) == len(by_key(settings)) > 100
-    assert run["params"]["training.lr_factors.layers.7._"] == "0.1"
-    assert run["params"]["training.epochs"] == "10"
     records: list[MetricsRecord] = [step_record(4), epoch_record(1), validation_record(7, 2.5)]
-    for record in records:
-        log(record)
+    with open_logger("mlflow", tmp_path / "0007") as log:
+        (run,) = mlflow.runs
+        assert run["name"] == "0007"
+        assert len(run["params"]) == len(by_key(settings)) > 100
+        assert run["params"]["training.lr_factors.layers.7._"] == "0.1"
+        assert run["params"]["training.epochs"] == "10"
+        for record in records:
+            log(record)
+    assert mlflow.active is None
     assert run["metrics"] == [
         (place, dict(scalars(record))) for place, record in zip((4, 1, 7), records, strict=True)
     ]
@@ -205,7 +209,8 @@ def test_mlflow_gets_the_configuration_and_every_record(tmp_path: Path, mlflow: 
 def test_resumed_run_continues_its_own_in_mlflow(tmp_path: Path, mlflow: FakeMlflow) -> None:
     first = run_folder(tmp_path / "a", "now")
     for folder in (first, run_folder(tmp_path / "b", "now"), first):
-        open_logger("mlflow", folder)(step_record(0))
+        with open_logger("mlflow", folder) as log:
+            log(step_record(0))
     assert [len(run["metrics"]) for run in mlflow.runs] == [2, 1]
     assert [run["params"] for run in mlflow.runs] == [{"a": "1"}] * 2
 
@@ -249,11 +254,11 @@ def test_tensorboard_draws_what_was_validated_on_the_way_at_its_step(
     writer, module = FakeWriter(), ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = lambda _: writer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    log = open_logger("tensorboard", tmp_path)
-    log(validation_record(7, 2.5, auc=0.9))
+    with open_logger("tensorboard", tmp_path) as log:
+        log(validation_record(7, 2.5, auc=0.9))
+        log(epoch_record(3, train_loss=0.4))
     expected = [("validation/seconds", 2.5, 7), ("validation/validation/auc", 0.9, 7)]
-    assert writer.points == expected
-    log(epoch_record(3, train_loss=0.4))
+    assert writer.points[:2] == expected
     assert ("epoch/train_loss", 0.4, 3) in writer.points
     assert writer.flushed == len(writer.points)
 
@@ -282,15 +287,85 @@ def configuration(folder: Path) -> Configuration:
 
 
 def train(ranks: Ranks, settings: Configuration, module: type[FakeWandb]) -> list[Any]:
-    """Trains and returns what Weights & Biases got from this rank."""
+    """Trains and returns what Weights & Biases got from this rank, or the line it ends with."""
     fake = module()
     sys.modules["wandb"] = fake
-    fit(settings, ranks, Events(*split_validation(settings.data.train, 0)), None)
+    try:
+        fit(settings, ranks, Events(*split_validation(settings.data.train, 0)), None)
+    except InputError as error:
+        return [str(error)]
     return [min(content) for content in fake.run.logged]
 
 
 def test_only_the_first_rank_logs(tmp_path: Path) -> None:
     assert run_ranks(2, train, configuration(tmp_path), FakeWandb) == [["step", "epoch"], []]
+
+
+class Away(FakeWandb):
+    def init(self, **_: Any) -> FakeRun:
+        raise OSError("no route to host")
+
+
+@pytest.mark.parametrize("has_others", [False, True])
+def test_a_logger_that_does_not_open_ends_all_ranks_and_leaves_no_run(
+    tmp_path: Path, has_others: bool
+) -> None:
+    settings = configuration(tmp_path)
+    if has_others:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "notes.txt").touch()
+    line = "run.loggers: wandb cannot be opened (no route to host); see to it, or leave it out"
+    assert run_ranks(2, train, settings, Away) == [[f"rank 0: {line}"]] * 2
+    left = [path.name for path in tmp_path.glob("run/*")]
+    assert left == (["notes.txt"] if has_others else [])
+    assert (tmp_path / "run").exists() == has_others
+
+
+@pytest.fixture
+def warnings_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigtrk.console._warned", set())
+
+
+@pytest.mark.usefixtures("warnings_shown")
+def test_a_service_that_is_away_for_a_while_is_warned_of_once(
+    tmp_path: Path, wandb: FakeWandb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = wandb.run.log
+
+    def log(content: dict[str, Any]) -> None:
+        if content["step"] < 2:
+            raise OSError("no route to host")
+        taken(content)
+
+    wandb.run.log = log  # type: ignore[method-assign]
+    with open_logger("wandb", run_folder(tmp_path / "0007", "now")) as given:
+        for step in range(3):
+            given(step_record(step))
+    assert [content["step"] for content in wandb.run.logged] == [2]
+    (warning,) = capsys.readouterr().err.splitlines()
+    assert "wandb does not take a record (no route to host); the training goes on" in warning
+
+
+@pytest.mark.usefixtures("warnings_shown")
+def test_a_service_that_does_not_answer_is_not_waited_for(
+    tmp_path: Path,
+    wandb: FakeWandb,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answers = threading.Event()
+    run = run_folder(tmp_path / "0007", "now")
+    wandb.run.log = lambda _: answers.wait()  # type: ignore[assignment, method-assign]
+    try:
+        with open_logger("wandb", run) as log:
+            log(step_record(0))
+            monkeypatch.setattr("bigtrk.training.monitoring.loggers.PATIENCE", 0.01)
+        monkeypatch.setattr(wandb, "init", lambda **_: answers.wait())
+        with pytest.raises(InputError, match="wandb cannot be opened"):
+            open_logger("wandb", run).__enter__()
+    finally:
+        answers.set()
+    assert "has not taken all records" in capsys.readouterr().err
 
 
 def test_training_does_not_start_without_its_logger(
