@@ -33,6 +33,7 @@ from bigtrk.training.checkpoint.resume import resumed_configuration
 from bigtrk.training.data.event_source import split_validation
 from bigtrk.training.data.events import Events
 from bigtrk.training.named_code import code_named, code_records, users_configuration
+from bigtrk.training.restart import after_restart
 from bigtrk.training.run import fit
 from bigtrk.training.settings import Configuration, RunSettings
 from bigtrk.training.stop_request import SIGNALS
@@ -117,13 +118,25 @@ def validate(configuration: Configuration) -> tuple[Configuration, Events]:
 
 def run(ranks: Ranks, arguments: argparse.Namespace) -> None:
     """Trains what a command line asks for."""
-    run_configured(ranks, lambda: configure(arguments), arguments.resume)
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    run_configured(
+        ranks,
+        lambda: configure(arguments),
+        arguments.resume,
+        is_restart=restarted and arguments.resume is None,
+    )
 
 
 def run_configured(
-    ranks: Ranks, configured_by: Callable[[], Configuration], resume: Path | None
+    ranks: Ranks,
+    configured_by: Callable[[], Configuration],
+    resume: Path | None,
+    is_restart: bool = False,
 ) -> Path:
-    """Validates, builds, fits, closes, and writes the model's card; returns the run folder."""
+    """Validates, builds, fits, closes, and writes the model's card; returns the run folder.
+
+    is_restart: torchrun has restarted the ranks, which go on with their run.
+    """
     configure_process(ranks)
     for topic, text in problems(several_hosts=ranks.local_size < ranks.world_size).items():
         warn_once(topic, text)
@@ -134,6 +147,8 @@ def run_configured(
     settings = RunSettings() if configured.exception() else configured.result().run
     with reused_pages(ranks.device), process_group(ranks, settings.patience):
         configuration = together(configured.result)
+        if is_restart:
+            configuration, resume = after_restart(configuration)
         versions = {name: str(version) for name, version in software().items()}
         check_agreement({**versions, **by_key(configuration)})
         code = together(lambda: code_records(configuration))

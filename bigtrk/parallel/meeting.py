@@ -32,6 +32,7 @@ from bigtrk.parallel.liveness.heartbeat import ANSWERS, Beat, Still, key_of
 from bigtrk.parallel.ranks import Ranks, named
 
 LOOK = 0.2  # s, between two looks
+AGENT = 10.0  # s until torchrun's agent answers
 FIRST, WORLD, COUNT, END = "first", "world", "count", "end"
 
 
@@ -64,6 +65,18 @@ def meet(ranks: Ranks, seconds: float) -> Met:
         return meeting.met.result(2 * ANSWERS)
     except TimeoutError:
         raise RankError(f"{meeting.wrong} (no answer for {seconds:.0f} s)") from None
+
+
+def agent_store() -> Store | None:
+    """Opens the store of torchrun's agent, which outlives its ranks; None under other launchers.
+
+    Raises:
+        DistError: the agent is gone.
+    """
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != str(True):
+        return None
+    place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return TCPStore(*place, is_master=False, timeout=timedelta(seconds=AGENT))
 
 
 class _Meeting:

@@ -54,6 +54,7 @@ from bigtrk.training.monitoring.profiling import profiled
 from bigtrk.training.monitoring.stalls import stall_notes
 from bigtrk.training.named_code import code_records
 from bigtrk.training.out_of_memory import allocations_noted, report_out_of_memory
+from bigtrk.training.restart import note_run
 from bigtrk.training.run_folder import (
     AVERAGED,
     FLIGHT,
@@ -321,6 +322,7 @@ def _open_folder(
         else:
             (folder / RUN).unlink()
         raise
+    note_run(folder)
     return folder
 
 

@@ -83,6 +83,19 @@ def remove_run(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
+def clear_run(folder: Path) -> None:
+    """Removes the records of a run that has no checkpoint, so that its folder can take it again.
+
+    Raises:
+        InputError: it is being written, holds a symbolic link, or the disk refuses.
+    """
+    with FolderLock() as lock, disk_errors():
+        hold(lock, folder)
+        for name in (RUN, METRICS):
+            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+
+
 def save_model(
     folder: Path,
     weights: dict[str, Tensor],

@@ -64,6 +64,11 @@ def last_good(run: Path) -> Found:
     raise InputError(f"{run}: no checkpoint is undamaged ({said}); start it anew")
 
 
+def has_any(run: Path) -> bool:
+    """Whether a run has checkpoints, good or damaged."""
+    return bool(_folders(run / CHECKPOINTS))
+
+
 def all_good(run: Path) -> list[Found]:
     """Lists the good checkpoints that a run has kept, oldest first; none where it has none."""
     found = []
