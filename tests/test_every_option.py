@@ -35,7 +35,7 @@ COMMANDS = [
     "bigtrk build events mapped --learn-module-map --module-map-windows minmax",
     "bigtrk build events likewise --module-map mapped/module_map.safetensors "
     "--module-map-windows sigma",
-    "bigtrk build npz heptrkx --from heptrkx",
+    "bigtrk build npz heptrkx --from heptrkx --phi-sections 1",
     "bigtrk build data pyg --from pyg --node-features r,phi,z --edge-features dr",
     "bigtrk build stage acorn --from acorn --pt-unit mev",
     "bigtrk build stage acorn --from acorn --pt-unit gev",

@@ -101,6 +101,10 @@ Unit = Annotated[
 Prefix = Annotated[
     str, typer.Option(help="put before graphs' names, where OUT has others of the same names")
 ]
+PhiSections = Annotated[
+    int | None,
+    typer.Option(min=1, help="with --from heptrkx: n_phi_sections that cut events; 1 for whole"),
+]
 Columns = Annotated[
     str | None, typer.Option(help="with --from pyg: names of these columns, such as r,phi,z")
 ]
@@ -125,6 +129,7 @@ def build(
     edge_features: Columns = None,
     pt_unit: Unit = None,
     prefix: Prefix = "",
+    phi_sections: PhiSections = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -149,11 +154,12 @@ def build(
         raise InputError("--node-features and --edge-features are of --from pyg; give it, too")
     if source is not Source.ACORN and pt_unit:
         raise InputError("--pt-unit is of --from acorn; give it, too")
+    if source is not Source.HEPTRKX and phi_sections:
+        raise InputError("--phi-sections is of --from heptrkx; give it, too")
     names = None if imported else _chosen(events, source, event_range)
     if imported:
-        manifest = _import_graphs(
-            source, events, out, node_features, edge_features, pt_unit, prefix
-        )
+        columns = _names(node_features), _names(edge_features)
+        manifest = _import_graphs(source, events, out, columns, pt_unit, phi_sections, prefix)
     elif embedding is not None:
         manifest = build_radius_graphs(events, out, embedding, radius, efficiency, names, prefix)
     elif by_map:
@@ -207,9 +213,9 @@ def _import_graphs(
     source: Source,
     graphs: Path,
     out: Path,
-    node_features: str | None,
-    edge_features: str | None,
+    columns: tuple[list[str], list[str]],
     pt_unit: PtUnit | None,
+    phi_sections: int | None,
     prefix: str,
 ) -> dict[str, Any]:
     """Imports graphs that have edges already; returns the manifest of `out`."""
@@ -218,10 +224,10 @@ def _import_graphs(
     from bigtrk.formats.pyg import import_pyg_folder
 
     if source is Source.HEPTRKX:
-        return import_heptrkx_folder(graphs, out, prefix)
+        return import_heptrkx_folder(graphs, out, phi_sections, prefix)
     if source is Source.ACORN:
         return import_acorn_folder(graphs, out, pt_unit, prefix)
-    return import_pyg_folder(graphs, out, _names(node_features), _names(edge_features), prefix)
+    return import_pyg_folder(graphs, out, *columns, prefix)
 
 
 def _names(text: str | None) -> list[str]:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -210,6 +211,12 @@ def unseal(raw: bytes) -> dict[str, Any]:
 
 def _sealed(text: bytes) -> bytes:
     return text + _SEAL + hashlib.sha256(text).hexdigest().encode() + b'"\n}\n'
+
+
+def by_numbers(name: str) -> tuple[list[str | int], str]:
+    """Returns the key that sorts names by the numbers in them: event2 comes before event10."""
+    parts = re.split(r"(\d+)", name)
+    return [int(part) if odd % 2 else part for odd, part in enumerate(parts)], name
 
 
 def check_file(path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bigtrk.disk.files import by_numbers
 from bigtrk.errors import InputError
 from bigtrk.events.archives import Source, open_source
 from bigtrk.events.colliderml import reader as colliderml
@@ -151,7 +152,7 @@ def _split_prefix(path: Path, name: str | None) -> tuple[Path, str | None]:
 
 def _events_of(source: Source) -> list[str]:
     matches = (HITS_FILE.fullmatch(file) for file in source.members)
-    events = sorted({match[1] for match in matches if match})
+    events = sorted({match[1] for match in matches if match}, key=by_numbers)
     archives = sorted(file for file in source.members if file.endswith(".zip"))
     if archives and not events:
         unpack = "unpack it and " if source.path.is_file() else ""

@@ -3,10 +3,15 @@
 X [N, 3] float: r / 1000 mm, phi / pi, z / 1000 mm. y [E]: 1 true, 0 fake. Sparse incidence
 matrices [N, E]: edge Ro_cols[i] starts at node Ro_rows[i], edge Ri_cols[i] ends at node
 Ri_rows[i]. Source: `SparseGraph` of the HEPTrkX project's heptrkx-gnn-tracking.
+
+Its prepare.py may cut an event into sections, NAME_g000.npz, NAME_g001.npz and so on. Their phi is
+measured from the section's middle, in units of pi / (sections in phi). Ids of hits may lie beside a
+graph: NAME_ID.npz holds ID [N].
 """
 
 import hashlib
 import io
+import re
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -16,10 +21,11 @@ import torch
 from numpy.lib.format import read_array
 from numpy.typing import NDArray
 
-from bigtrk.disk.files import check_file
+from bigtrk.console import complain, warn_once
+from bigtrk.disk.files import by_numbers, check_file
 from bigtrk.disk.unpacking import check_members, read_member
 from bigtrk.errors import InputError, reason
-from bigtrk.graphs.coordinates import Ints, with_eta
+from bigtrk.graphs.coordinates import Floats, Ints, with_eta
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.features import EDGE_FEATURES, as_tensor, edge_table
 from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
@@ -31,29 +37,82 @@ INCIDENCE = KEYS[2:]
 FARTHEST = 1e6  # of |X|, a thousand kilometres: keeps features finite in float32
 
 
-def import_heptrkx_folder(source: Path, out: Path, prefix: str = "") -> dict[str, Any]:
+_LATER_SECTION = re.compile(r"_g(?!0+$)\d{3,}$")
+_CROSSING = 10  # edges that should cross phi = pi: where none does, the graph is no whole event
+
+
+def import_heptrkx_folder(
+    source: Path, out: Path, phi_sections: int | None = None, prefix: str = ""
+) -> dict[str, Any]:
     """Imports all npz graphs of `source` (a folder or one npz file) to `out`; returns the manifest.
 
-    prefix: comes before the names of files, in those of graphs.
+    phi_sections: how many sections in phi each event was cut into; None: the files' names say that
+    events are whole, or this ends the import. prefix: comes before the names of files, in those
+    of graphs.
 
     Raises:
-        InputError: there are none, or one is damaged; those imported before it stay.
+        InputError: there are none, one is a section and phi_sections is None, or one is damaged;
+            those imported before it stay.
     """
-    files = [source] if source.is_file() else sorted(source.glob("*.npz"))
+    files = [source] if source.is_file() else _graph_files(source)
     if not files:
         raise InputError(f"{source}: holds no npz graphs; name the folder that does")
-    tasks = (_task(file) for file in files)
-    made = {"from": "heptrkx"}
-    return fill_folder(out, tasks, len(files), made, "importing graphs", prefix=prefix)
+    if phi_sections is None:
+        _check_whole(files)
+        complain(f"{source}: phi is read in units of pi, as of whole events")
+    tasks = (_task(file, phi_sections) for file in files)
+    parameters = {"from": "heptrkx", "phi_sections": phi_sections or 1}
+    return fill_folder(out, tasks, len(files), parameters, "importing graphs", prefix=prefix)
 
 
-def _task(file: Path) -> GraphToMake:
-    source = hashlib.sha256(file.read_bytes()).hexdigest()
-    return GraphToMake(file.stem, source, lambda: as_it_is(read_heptrkx(file)))
+def _graph_files(folder: Path) -> list[Path]:
+    """Lists a folder's npz files, without those that hold no array of a graph; warns of these."""
+    files = sorted(folder.glob("*.npz"), key=lambda file: by_numbers(file.stem))
+    graphs = [file for file in files if _is_graph(file)]
+    ids = {_id_file(graph) for graph in graphs}
+    others = [file.name for file in files if file not in ids.union(graphs)]
+    if others:
+        warn_once(
+            "others", f"{folder}: {others[0]} (of {len(others)} such files): left out, is no graph"
+        )
+    return graphs
 
 
-def read_heptrkx(file: Path) -> EventGraph:
-    """Reads one graph, named after its file; ids and particles are not known (None).
+def _is_graph(file: Path) -> bool:
+    """Whether a file has an array of a graph, or cannot be read, which read_heptrkx refuses."""
+    try:
+        with ZipFile(file) as archive:
+            return any(f"{key}.npy" in archive.namelist() for key in KEYS)
+    except Exception:  # zipfile promises no one kind for damage
+        return True
+
+
+def _id_file(graph: Path) -> Path:
+    return graph.with_name(f"{graph.stem}_ID.npz")
+
+
+def _check_whole(files: list[Path]) -> None:
+    for file in files:
+        if _LATER_SECTION.search(file.stem):
+            raise InputError(
+                f"{file}: is one of the sections of an event, whose phi is in units of pi / "
+                f"(sections in phi); give --phi-sections, the n_phi_sections of HEPTrkX's "
+                f"prepare.py (1: events were cut in eta alone)"
+            )
+
+
+def _task(file: Path, phi_sections: int | None) -> GraphToMake:
+    ids = _id_file(file)
+    content = file.read_bytes() + (ids.read_bytes() if ids.is_file() else b"")
+    source = hashlib.sha256(content).hexdigest()
+    return GraphToMake(file.stem, source, lambda: as_it_is(read_heptrkx(file, phi_sections)))
+
+
+def read_heptrkx(file: Path, phi_sections: int | None = None) -> EventGraph:
+    """Reads one graph, named after its file; hit ids are those of NAME_ID.npz beside it, if there
+    are as many as nodes, else None, and particles are not known.
+
+    phi_sections: the sections in phi; None: one, and a warning if the edges tell of several.
 
     Edges run from Ro to Ri and are sorted by (destination, source).
 
@@ -63,9 +122,11 @@ def read_heptrkx(file: Path) -> EventGraph:
     arrays = _read_arrays(file)
     _check(arrays, file)
     x = arrays["X"].astype(np.float64)
-    r, phi, z = (x * UNITS).T
+    r, phi, z = (x * UNITS / (1, phi_sections or 1, 1)).T
     nodes = with_eta(r, phi, z)
     edges = np.stack([_edge_ends(arrays, matrix, file) for matrix in ("Ro", "Ri")])
+    if phi_sections is None:
+        _warn_of_section(x[:, 1], edges, file)
     order = np.lexsort(edges)
     return EventGraph(
         name=file.stem,
@@ -75,19 +136,50 @@ def read_heptrkx(file: Path) -> EventGraph:
         edge_index=torch.from_numpy(edges[:, order]),
         edge_features=edge_table(nodes, edges[:, order]),
         y=torch.from_numpy(arrays["y"][order] == 1),
+        hit_id=_hit_ids(_id_file(file), len(x)),
     )
 
 
-def _read_arrays(file: Path) -> Arrays:
+def _warn_of_section(phi: Floats, edges: Ints, file: Path) -> None:
+    """Warns if no edge [2, E] crosses phi = pi, though hits lie on both sides of it: phi [N], in
+    units of pi.
+    """
+    step = np.abs(np.diff(phi[edges], axis=0))
+    around = len(phi) and phi.min() < -0.9 and phi.max() > 0.9
+    if around and step.max(initial=0.0) <= 1 and step.sum() / 2 > _CROSSING:
+        warn_once(
+            "sections",
+            f"{file}: no edge crosses phi = pi, which about {step.sum() / 2:.0f} would in a whole "
+            f"event; if it is a section in phi, give --phi-sections",
+        )
+
+
+def _hit_ids(file: Path, n_nodes: int) -> torch.Tensor | None:
+    """Returns the ids in a file beside a graph; None if there is no such file, or, with a warning,
+    if they do not fit.
+    """
+    if not file.exists():
+        return None
+    try:
+        ids = _read_arrays(file, ("ID",))["ID"]
+        if ids.shape != (n_nodes,) or len(np.unique(ids)) < n_nodes:
+            raise _bad(file, f"array 'ID' does not hold {n_nodes} different ids, one of each node")
+    except InputError as error:
+        warn_once("hit ids", f"{error} (graphs are imported without such ids)")
+        return None
+    return torch.from_numpy(ids.astype(np.int64))
+
+
+def _read_arrays(file: Path, keys: tuple[str, ...] = KEYS) -> Arrays:
     check_file(file)
     try:
         with ZipFile(file) as archive:
             check_members(file, archive)
             known = set(archive.namelist())
-            missing = [key for key in KEYS if f"{key}.npy" not in known]
+            missing = [key for key in keys if f"{key}.npy" not in known]
             if missing:
-                raise _bad(file, f"has no array {missing[0]!r} (a graph has {', '.join(KEYS)})")
-            return {key: _read_array(archive, key, file) for key in KEYS}
+                raise _bad(file, f"has no array {missing[0]!r} (it needs {', '.join(keys)})")
+            return {key: _read_array(archive, key, file) for key in keys}
     except InputError:
         raise
     except Exception as error:  # zipfile promises no one kind for damage
@@ -100,7 +192,7 @@ def _read_array(archive: ZipFile, key: str, file: Path) -> NDArray[np.generic]:
         array: NDArray[np.generic] = read_array(io.BytesIO(content), allow_pickle=False)
     except Exception as error:  # numpy evaluates the header as Python: any kind
         raise _bad(file, f"array {key!r} cannot be read ({reason(error)})") from None
-    if array.dtype.kind not in ("iu" if key in INCIDENCE else "fiub"):
+    if array.dtype.kind not in ("iu" if key in (*INCIDENCE, "ID") else "fiub"):
         raise _bad(file, f"array {key!r} holds {array.dtype}, not numbers of its kind")
     return array
 

@@ -71,7 +71,7 @@ def test_a_real_graph_against_numpy(testdata: Path) -> None:
 
 def test_imports_a_folder_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = tmp_path / "npz", tmp_path / "graphs"
-    names = ["event000001000_g000", "event000001000_g001"]
+    names = ["event000001000_g000", "event000001001_g000"]
     for name in names:
         save(source / f"{name}.npz", GOOD)
     manifest = import_heptrkx_folder(source, out)
@@ -88,6 +88,69 @@ def test_imports_a_folder_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert GraphFolder(out).record(names[1])["purity"] == 1.0
     show_folder(manifest, Console())
     assert "50.00%" in capsys.readouterr().out
+
+
+def test_sections_in_phi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their phi has a unit of its own, and their number in the name tells of them."""
+    source = tmp_path / "npz"
+    for name in ("event000001000_g000", "event000001000_g001"):
+        save(source / f"{name}.npz", GOOD | {"X": np.array([[0.1, 0.9, 0.0]] * 2 + [[1, 0.5, 1]])})
+    with pytest.raises(InputError, match=r"g001\.npz: is one of the sections.*--phi-sections"):
+        import_heptrkx_folder(source, tmp_path / "graphs")
+    manifest = import_heptrkx_folder(source, tmp_path / "graphs", 8)
+    assert manifest["parameters"]["phi_sections"] == 8
+    graph = GraphFolder(tmp_path / "graphs").read("event000001000_g001")
+    assert graph.node_features[:, 1].tolist() == pytest.approx(
+        [0.9 * math.pi / 8, 0.9 * math.pi / 8, 0.5 * math.pi / 8], rel=1e-6
+    )
+    assert graph.edge_features[1, 1].item() == pytest.approx(-0.4 * math.pi / 8, rel=1e-5)
+    capsys.readouterr()
+    import_heptrkx_folder(source / "event000001000_g000.npz", tmp_path / "one")
+    assert "phi is read in units of pi, as of whole events" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_edges_tell_of_a_section(
+    whole: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bigtrk.console._warned", set())
+    phi = np.linspace(-1, 1, 400, endpoint=False)
+    edges = np.arange(400 if whole else 380)
+    arrays = {
+        "X": np.stack([np.full(400, 0.1), phi, phi], axis=1),
+        "y": np.ones(len(edges)),
+        "Ri_rows": (edges + 20) % 400,
+        "Ri_cols": edges,
+        "Ro_rows": edges,
+        "Ro_cols": edges,
+    }
+    read_heptrkx(save(tmp_path / "event000001000_g000.npz", arrays))
+    assert ("if it is a section in phi" in capsys.readouterr().err) is not whole
+
+
+def test_files_of_ids_beside_graphs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are no graphs; they name the hits if they fit."""
+    monkeypatch.setattr("bigtrk.console._warned", set())
+    source = tmp_path / "npz"
+    for name, ids in (("a10", np.array([7, 5, 9])), ("a2", np.array([7, 7, 9]))):
+        save(source / f"{name}.npz", GOOD)
+        save(source / f"{name}_ID.npz", {"ID": ids})
+    save(source / "a2_pid.npz", {"pid": np.arange(3)})
+    import_heptrkx_folder(source, tmp_path / "graphs")
+    graphs = GraphFolder(tmp_path / "graphs")
+    assert graphs.events == ["a2", "a10"]
+    hit_id = graphs.read("a10").hit_id
+    assert hit_id is not None
+    assert hit_id.tolist() == [7, 5, 9]
+    assert graphs.read("a2").hit_id is None
+    said = capsys.readouterr().err
+    assert "a2_ID.npz: array 'ID' does not hold 3 different ids" in said
+    assert "a2_pid.npz (of 1 such files): left out, is no graph" in said
 
 
 def test_a_bad_first_graph_leaves_no_folder(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bigtrk.config import parse
+from bigtrk.disk.files import by_numbers
 from bigtrk.errors import InputError
 from bigtrk.graphs.checks import PARTICLES, check_particles
 from bigtrk.graphs.event_graph import ParticleTable
@@ -33,7 +34,7 @@ class EventFolder:
         self.path = path
         for event, entry in self.manifest["events"].items():
             self._check(event, entry)
-        self.events = sorted(self.manifest["events"])
+        self.events = sorted(self.manifest["events"], key=by_numbers)
 
     def _check(self, event: str, entry: dict[str, Any]) -> None:
         where = f"{self.path / MANIFEST}, event {event!r}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bigtrk.disk.files import read_bytes, seal, unseal, write_atomically
+from bigtrk.disk.files import by_numbers, read_bytes, seal, unseal, write_atomically
 from bigtrk.errors import InputError, reason
 from bigtrk.graphs.storage.tensor_files import SectionFile
 from bigtrk.machine import software
@@ -50,7 +50,7 @@ def write_manifest(
     `kind` is "graphs" or "sectors".
     """
     files = {}
-    for event in sorted(events):
+    for event in sorted(events, key=by_numbers):
         files[event] = describe(SectionFile(file_of(folder, event)))
     manifest = {
         "format": f"bigtrk {kind}",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bigtrk.cost.event_size import EventSize, event_size
+from bigtrk.disk.files import by_numbers
 from bigtrk.errors import InputError, one_line
 from bigtrk.graphs.features import available, available_edges
 from bigtrk.graphs.sector import Sector, whole_sector
@@ -143,7 +144,7 @@ def open_events(folders: Sequence[Path]) -> list[EventSource]:
             sources[source.name] = source
     if not sources:
         raise InputError(f"{', '.join(map(str, folders))}: no events there")
-    return [sources[name] for name in sorted(sources)]
+    return [sources[name] for name in sorted(sources, key=by_numbers)]
 
 
 def _remedy(one: EventSource, other: EventSource) -> str:
