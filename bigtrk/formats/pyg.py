@@ -1,7 +1,8 @@
 """Files of PyTorch Geometric's `Data`, one graph each, imported.
 
 A file of torch.save is a zip archive with a pickle in it. Of classes in that pickle only those of a
-Data are made (torch.load with weights_only), and sizes and checksums are verified before.
+Data are made (torch.load with weights_only), and sizes and checksums are verified before. Numbers
+and arrays of numpy become empty shells, since an event graph has no place for them.
 """
 
 import hashlib
@@ -15,9 +16,11 @@ from zipfile import ZIP_STORED, ZipFile
 import torch
 from torch import Tensor
 
-from bigtrk.disk.files import check_file
+from bigtrk.console import warn_once
+from bigtrk.disk.files import by_numbers, check_file
 from bigtrk.disk.unpacking import HEAD, refuse_old_torch
 from bigtrk.errors import InputError, one_line, reason
+from bigtrk.formats.acorn.restricted import Held
 from bigtrk.graphs.event_graph import EventGraph
 from bigtrk.graphs.pyg_data import from_data
 from bigtrk.graphs.storage.fill_folder import GraphToMake, as_it_is, fill_folder
@@ -26,7 +29,20 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 SUFFIXES = (".pt", ".pyg")
+_OF_DATASET = ("pre_filter.pt", "pre_transform.pt")  # a Dataset writes them beside its graphs
+_OF_NUMPY = (  # of numpy 2, and of numpy 1
+    "numpy.dtype",
+    "numpy.ndarray",
+    "numpy._core.multiarray.scalar",
+    "numpy._core.multiarray._reconstruct",
+    "numpy.core.multiarray.scalar",
+    "numpy.core.multiarray._reconstruct",
+)
 _REMEDY = "save each graph by itself as torch.save(Data(x=..., edge_index=...), FILE)"
+
+
+class NumpyValue(Held):
+    """A number or an array of numpy, which is not made."""
 
 
 def import_pyg_folder(
@@ -69,8 +85,11 @@ def read_pyg(
 
 
 def _files(folder: Path) -> list[Path]:
-    found = (path for path in folder.glob("*") if path.suffix in SUFFIXES)
-    files = sorted(found, key=lambda path: (path.stem, path.name))
+    found = [path for path in folder.glob("*") if path.suffix in SUFFIXES]
+    if others := [path.name for path in found if path.name in _OF_DATASET]:
+        warn_once("others", f"{folder}: {', '.join(sorted(others))}: left out, holds no graph")
+    graphs = (path for path in found if path.name not in _OF_DATASET)
+    files = sorted(graphs, key=lambda path: (by_numbers(path.stem), path.name))
     for one, other in pairwise(files):
         if one.stem == other.stem:
             raise InputError(f"{other}: {one.name} makes an event of the same name; rename one")
@@ -135,8 +154,10 @@ def _load(file: Path) -> Any:
     from torch_geometric.data.data import Data, DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import GlobalStorage
 
+    of_data = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+    of_numpy = [(NumpyValue, name) for name in _OF_NUMPY]
     try:
-        with torch.serialization.safe_globals([Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+        with torch.serialization.safe_globals([*of_data, *of_numpy]):
             return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # the unpickler promises no one kind for damage
         foreign = re.search(r"GLOBAL (\S+)", str(error))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
@@ -122,6 +123,23 @@ def test_code_in_a_file_is_not_run(tmp_path: Path) -> None:
     assert not trace.exists()
 
 
+def test_values_of_numpy_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigtrk.console._warned", set())
+    values = {"event_id": np.int64(3), "beam": np.arange(3.0), "tags": np.array(["a", None])}
+    graph = read_pyg(save(tmp_path / "a.pt", bare(**values)))
+    assert graph.n_edges == 4
+    assert "a.pt: event_id, beam, tags: left out" in capsys.readouterr().err
+    trace = tmp_path / "trace"
+    hidden = np.array([Code(os.mkdir, str(trace))])
+    with pytest.raises(InputError, match=r"b\.pt: asks for posix\.mkdir"):
+        read_pyg(save(tmp_path / "b.pt", bare(beam=hidden)))
+    assert not trace.exists()
+    with pytest.raises(InputError, match=r"c\.pt: x is NumpyValue; make it a plain dense tensor"):
+        read_pyg(save(tmp_path / "c.pt", bare(x=np.ones((3, 2)))))
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
 
@@ -189,6 +207,20 @@ def test_folders_without_or_with_too_many(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.pyg: a\.pt makes an event of the same name"):
         import_pyg_folder(tmp_path / "data", tmp_path / "graphs")
     assert not (tmp_path / "graphs").exists()
+
+
+def test_the_folder_of_a_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bigtrk.console._warned", set())
+    for name in ("data_10", "data_2"):
+        save(tmp_path / "processed" / f"{name}.pt", bare())
+    for name in ("pre_filter", "pre_transform"):
+        save(tmp_path / "processed" / f"{name}.pt", "None")
+    import_pyg_folder(tmp_path / "processed", tmp_path / "graphs")
+    assert GraphFolder(tmp_path / "graphs").events == ["data_2", "data_10"]
+    assert [source.name for source in open_events([tmp_path / "graphs"])] == ["data_2", "data_10"]
+    assert "pre_filter.pt, pre_transform.pt: left out" in capsys.readouterr().err
 
 
 def test_an_event_through_a_file(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
@@ -194,6 +195,12 @@ def test_held_objects_stay_empty_shells(tmp_path: Path) -> None:
             read_columns(tmp_path / "a.pyg")
     assert not hasattr(Held, "state")
     assert callable(Described.tensor)
+
+
+def test_values_of_numpy_are_held(tmp_path: Path) -> None:
+    values = {"beam": np.int64(3), "spot": np.arange(3.0)}
+    read = read_columns(write(tmp_path / "event1.pyg", {**columns(), **values}))
+    assert all(isinstance(read[name], Held) for name in values)
 
 
 def cut(path: Path) -> None:

@@ -16,6 +16,8 @@ _GZIP = b"\x1f\x8b"
 _WITHOUT = "save the graph without it"
 # Packages whose objects acorn leaves in its graphs: their names are read, their code is not.
 _HELD = (
+    "_codecs.encode",
+    "numpy.",
     "torch_geometric.",
     "torch_sparse.",
     "pytorch_lightning.",
