@@ -7,6 +7,7 @@ Data. The others have the same names in both; a Data holds the names of columns 
 particles as a dictionary of their columns.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from bigtrk.console import warn_once
 from bigtrk.errors import InputError, one_line
+from bigtrk.graphs.both_ways import second_ways
 from bigtrk.graphs.checks import LABELS, PARTICLES, check_columns, check_particles
 from bigtrk.graphs.event_graph import EventGraph, ParticleTable
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 _OTHER_LABELS = {name: layout for name, layout in LABELS.items() if name != "y"}
 _TENSORS = {"x", "edge_index", "edge_attr", "y", *_OTHER_LABELS}
 _KEPT = {*_TENSORS, "name", "node_feature_names", "edge_feature_names", "particles"}
+SMALLEST = 10.0  # mm, a radius or half-length that no detector falls below
+MOST_PHI = 2.0 * math.pi + 1e-3  # rad, from -pi to pi or from 0 to 2 pi
 Names = Sequence[str]
 
 
@@ -78,6 +82,9 @@ def from_data(
         raise _bad(where, f"edge_attr has {len(edge_attr)} rows for {sizes['E']} edges; correct it")
     others = {key: content[key] for key in _OTHER_LABELS if key in content}
     check_columns(others, _OTHER_LABELS, sizes, where)
+    y = _labels(content["y"], sizes, where) if "y" in content else None
+    _say_if_scaled(x, x_names, where)
+    _say_if_both_ways(edge_index, len(x), y, where)
     return EventGraph(
         name=name,
         node_feature_names=x_names,
@@ -85,7 +92,7 @@ def from_data(
         node_features=x,
         edge_index=edge_index,
         edge_features=edge_attr,
-        y=_labels(content["y"], sizes, where) if "y" in content else None,
+        y=y,
         particles=_particles(content, where),
         **others,
     )
@@ -124,6 +131,33 @@ def _say_left_out(content: Mapping[str, Any], where: str) -> None:
     others = [one_line(str(key)) for key in content if key not in _KEPT]
     if others:
         warn_once("attributes", f"{where}: {', '.join(others)}: left out, a graph has no place")
+
+
+def _say_if_scaled(x: Tensor, names: Names, where: str) -> None:
+    """Warns of columns with names of bigtrk's own whose values are too small for a detector in
+    mm, or too large for rad.
+    """
+    if not len(x):
+        return
+    most = dict(zip(names, x.abs().amax(0).tolist(), strict=True))
+    small = [name for name in ("r", "z") if most.get(name, SMALLEST) < SMALLEST]
+    for name in small or [name for name in ("phi",) if most.get(name, 0.0) > MOST_PHI]:
+        warn_once(
+            "units",
+            f"{where}: {name} is at most {most[name]:.3g}, as if x were scaled, and bigtrk reads "
+            f"r, phi and z in mm and rad; give them so, or other names to the columns",
+        )
+
+
+def _say_if_both_ways(edge_index: Tensor, n_nodes: int, y: Tensor | None, where: str) -> None:
+    labels = torch.zeros(edge_index.shape[1], dtype=torch.bool) if y is None else y
+    second = int(second_ways(edge_index, torch.arange(n_nodes), labels).sum())
+    if second:
+        warn_once(
+            "both ways",
+            f"{where}: {second} of {edge_index.shape[1]} edges are there in the other direction, "
+            f"too; models read both, metrics count those to the node of the higher number",
+        )
 
 
 def _features(

@@ -131,9 +131,30 @@ def validated(ranks: Ranks, folder: Path, data: str) -> MeanEdgeMetrics:
 
 
 @pytest.fixture(scope="module")
-def done(without_truth: Path) -> Done:
-    """Each number of ranks starts once. Of four ranks two share the one event and two the other."""
+def both_ways(without_truth: Path) -> Path:
+    """One of the events with each edge in both directions, whole and in two sectors."""
     folder = without_truth
+    graph = GraphFolder(folder / "graphs").read("event000000000")
+    assert graph.y is not None
+    doubled = replace(
+        graph,
+        edge_index=torch.cat([graph.edge_index, graph.edge_index.flip(0)], dim=1),
+        edge_features=torch.cat([graph.edge_features, -graph.edge_features]),
+        y=graph.y.repeat(2),
+    )
+    sizes = {"nodes": doubled.n_nodes, "edges": doubled.n_edges}
+    write_graph(folder / "both", doubled, sizes)
+    write_manifest(folder / "both", "graphs", {}, [graph.name])
+    cutting = CutSettings(2, None, Method.METIS, 0)
+    cut_event(folder / "both", folder / "both halves", graph.name, cutting)
+    write_manifest(folder / "both halves", "sectors", {}, [graph.name])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(both_ways: Path) -> Done:
+    """Each number of ranks starts once. Of four ranks two share the one event and two the other."""
+    folder = both_ways
     whole = folder / "graphs"
     works: dict[int, dict[str, Any]] = {
         1: {
@@ -144,12 +165,14 @@ def done(without_truth: Path) -> Done:
             "validated fakes": (validated, (folder, "fakes")),
             "several": (scores, (folder / "sectors", True)),
             "sectors": (evaluated, (folder, "sectors")),
+            "both": (evaluated, (folder, "both")),
         },
         2: {
             "scores": (scores, (folder / "sectors",)),
             "several": (scores, (folder / "sectors", True)),
             "evaluated": (evaluated, (folder, "sectors")),
             "read": (read, (folder,)),
+            "both": (evaluated, (folder, "both halves")),
         },
         3: {
             "scores": (scores, (folder / "sectors",)),
@@ -184,6 +207,17 @@ def test_tracks_from_sectors_are_those_of_the_whole_graph(done: Done) -> None:
         assert found == pytest.approx(expected, rel=1e-5)
         assert result.edge_metrics.cuts == pytest.approx(whole.edge_metrics.cuts, rel=1e-5)
         assert result.edge_bins == whole.edge_bins
+
+
+def test_edges_in_both_directions_count_once(done: Done) -> None:
+    once = GraphFolder(done.folder / "graphs").read("event000000000")
+    assert once.y is not None
+    [whole] = done.of[1]["both"]
+    for result in (whole, *done.of[2]["both"]):
+        assert (result.edges, result.edge_metrics.n_target) == (once.n_edges, int(once.y.sum()))
+        assert result.edge_metrics.auc == pytest.approx(whole.edge_metrics.auc, rel=1e-5)
+        assert result.edge_bins == whole.edge_bins
+        assert result.scores == whole.scores
 
 
 def test_a_walk_through_sectors_is_that_through_the_whole_graph(done: Done) -> None:

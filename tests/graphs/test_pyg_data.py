@@ -1,5 +1,6 @@
 """EventGraphs as PyTorch Geometric's Data: both ways bit for bit, and refusals by name."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -99,6 +100,29 @@ def test_labels_of_0_and_1(dtype: torch.dtype) -> None:
     graph = EventGraph.from_pyg(bare(y=torch.tensor([0, 1, 1, 0]).to(dtype)), "mine")
     assert graph.y is not None
     assert graph.y.tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        (
+            {"edge_index": torch.tensor([[0, 1, 2], [1, 0, 1]])},
+            "1 of 3 edges are there in the other",
+        ),
+        ({"x": torch.rand(3, 2), "node_feature_names": ["r", "z"]}, "r is at most .* as if x were"),
+        ({"x": torch.full((3, 1), 90.0), "node_feature_names": ["phi"]}, "phi is at most 90,"),
+        ({"x": torch.full((3, 2), 90.0), "node_feature_names": ["r", "z"]}, "^$"),
+    ],
+)
+def test_other_units_and_edges_in_both_directions_are_said(
+    attributes: dict[str, Any],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bigtrk.console._warned", set())
+    EventGraph.from_pyg(bare(**attributes), "mine")
+    assert re.search(said, capsys.readouterr().err)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

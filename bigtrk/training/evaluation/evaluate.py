@@ -1,7 +1,7 @@
 """A trained model's edge metrics and tracks on the events of a folder."""
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -144,13 +144,17 @@ def _evaluated(
 ) -> _Evaluated:
     whole = scored.whole
     assert whole is not None, "it was asked for"
-    scores = torch.sigmoid(scored.logits)[whole.edge_id]
+    assert whole.y is not None, "it has truth"
+    every = torch.sigmoid(scored.logits)
+    scores = every[whole.edge_id]
+    counted = scored.counted[whole.edge_id]
+    once = replace(whole, edge_index=whole.edge_index[:, counted], y=whole.y[counted])
+    weights = scored.weights[whole.edge_id][counted]
+    kinds = (column[scored.counted].numpy() for column in (every, scored.y, scored.is_target))
     return _Evaluated(
         measure(scored, settings, loss),
-        edge_bins(whole, scores, scored.weights[whole.edge_id], settings.edge_cut),
-        score_counts(
-            torch.sigmoid(scored.logits).numpy(), scored.y.numpy(), scored.is_target.numpy()
-        ),
+        edge_bins(once, scores[counted], weights, settings.edge_cut),
+        score_counts(*kinds),
         None if options is None else score_tracks(whole, scores, options),
     )
 

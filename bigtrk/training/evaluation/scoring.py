@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from bigtrk.graphs.both_ways import second_ways
 from bigtrk.graphs.sector import Sector
 from bigtrk.graphs.sector_merge import merge
 from bigtrk.parallel.collectives import collective_device, gather_rows, together
@@ -22,14 +23,17 @@ from bigtrk.training.data.batch import BatchMaker
 from bigtrk.training.data.event_source import EventSource
 from bigtrk.training.data.share import Batch, EdgePrediction, Share, compute
 
+_SECOND = 3  # added to the truth of an edge that metrics do not count
+
 
 @dataclass(frozen=True)
 class ScoredEvent:
     """Event number `event` with its edges in the event's own order, however it was cut.
 
-    logits [E] float64, y [E] bool, is_target [E] bool, weights [E] float64 (in the loss), pt [E]
-    float64 (GeV, NaN where not known; None where the loss does not read it), log_pt_error [E]
-    float64 (absolute, NaN where the pT is not known; None from a model without it); whole: the
+    logits [E] float64, y [E] bool, is_target [E] bool, counted [E] bool (in metrics: of two edges
+    that differ in direction alone, one is), weights [E] float64 (in the loss), pt [E] float64
+    (GeV, NaN where not known; None where the loss does not read it), log_pt_error [E] float64
+    (absolute, NaN where the pT is not known; None from a model without it); whole: the
     event's graph with truth, where it was asked for.
     """
 
@@ -38,6 +42,7 @@ class ScoredEvent:
     logits: Tensor
     y: Tensor
     is_target: Tensor
+    counted: Tensor
     weights: Tensor
     pt: Tensor | None
     log_pt_error: Tensor | None
@@ -74,7 +79,8 @@ def score_events(
         joined = _joined(sectors, n_ranks, world.groups) if whole else None
         del sectors
         if assignment is not None and assignment.part == 0:
-            logits, truth, weights, *others = edges.unbind(1)
+            logits, code, weights, *others = edges.unbind(1)
+            truth = code % _SECOND
             pt = others.pop(0) if has_pt else None
             yield ScoredEvent(
                 event=assignment.event,
@@ -82,6 +88,7 @@ def score_events(
                 logits=logits,
                 y=truth > 0,
                 is_target=truth > 1,
+                counted=code < _SECOND,
                 weights=weights,
                 pt=pt,
                 log_pt_error=others[0] if others else None,
@@ -116,9 +123,9 @@ def _stitch(
     n_ranks: int,
     groups: BlockGroups,
 ) -> Tensor:
-    """Returns logit, truth (0 false, 1 true, 2 target), weight and, if the loss reads it, pT and,
-    if it is predicted, the error of its log, of every edge of the event by edge id: [E, 3 to 5]
-    float64.
+    """Returns logit, truth (0 false, 1 true, 2 target; 3 more if metrics do not count it), weight
+    and, if the loss reads it, pT and, if it is predicted, the error of its log, of every edge of
+    the event by edge id: [E, 3 to 5] float64.
     """
     columns = [_columns(*one) for one in zip(batches, predicted, strict=True)]
     return stitched([batch.sector for batch in batches], columns, n_ranks, groups)
@@ -128,7 +135,8 @@ def _columns(batch: Batch, predicted: EdgePrediction) -> list[Tensor]:
     """Returns what is stitched of a sector's edges, each [edges of the sector]."""
     sector, logits = batch.sector, predicted.logits
     assert sector.y is not None
-    truth = sector.y.int() + batch.is_target.int()
+    second = second_ways(sector.edge_index, sector.node_id, sector.y)
+    truth = sector.y.int() + batch.is_target.int() + _SECOND * second.int()
     columns = [logits, truth, batch.weights]
     if batch.truth.pt is not None:
         columns.append(batch.truth.pt)

@@ -54,8 +54,10 @@ def measure(scored: ScoredEvent, settings: TrainingSettings, edge_loss: EdgeLoss
     truth = replace(truth, target=scored.is_target, pt=scored.pt)
     scale = edge_scale(truth, truth.counts, settings.class_balance)
     loss = edge_loss(scored.logits, truth, truth.counts, scale)
-    metrics = edge_metrics(scored.logits, scored.y, scored.is_target, settings.edge_cut)
-    cuts = score_cuts(torch.sigmoid(scored.logits), scored.is_target)
+    every = scored.logits, scored.y, scored.is_target
+    logits, y, is_target = (column[scored.counted] for column in every)
+    metrics = edge_metrics(logits, y, is_target, settings.edge_cut)
+    cuts = score_cuts(torch.sigmoid(logits), is_target)
     return EventMetrics(scored.event, float(loss), metrics, _mean_error(scored.log_pt_error), cuts)
 
 
