@@ -1,6 +1,8 @@
 """The `bigtrk` program: from events to graphs, sectors, trained models, tracks and reports."""
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +15,7 @@ from bigtrk.commands.evaluations import evaluate
 from bigtrk.commands.exports import export
 from bigtrk.commands.graphs import build, simulate
 from bigtrk.commands.models import check_model, import_model
-from bigtrk.commands.options import AsJson, MinHits, PtMin, check_note, check_page
+from bigtrk.commands.options import AsJson, MinHits, PtMin, check_page
 from bigtrk.commands.pipelines import (
     filter_graphs,
     infer,
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 
 # Each command imports what it needs: torch alone takes seconds that `--help` should not.
 app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_enable=False)
+# What to use instead of options that are gone, by "COMMAND OPTION".
+_GONE = {
+    "report --pdf": "use bigtrk report RUN --html PAGE, then print it",
+    "watch --serve": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
+    "watch --port": "it shows runs in the terminal; for a page set run.loggers=[tensorboard]",
+}
 # Two commands are programs of their own, which read what follows their names, `--help` too.
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -149,10 +157,6 @@ def report(
     html: Annotated[
         Path | None, typer.Option(help="also write one HTML page", callback=check_page)
     ] = None,
-    pdf: Annotated[
-        Path | None,
-        typer.Option(help="of one run: also write two pages to print", callback=check_note),
-    ] = None,
     code: Code = None,
     as_json: AsJson = False,
 ) -> None:
@@ -164,13 +168,10 @@ def report(
     """
     from bigtrk.records.pipeline_folder import is_pipeline
     from bigtrk.records.search import is_search
-    from bigtrk.reports import read_run, show, summarise, write_html, write_pdf
+    from bigtrk.reports import read_run, show, summarise, write_html
     from bigtrk.studies.scaling.series import is_series
 
     allow_code(code or ())
-    others = (is_series, is_pipeline, is_search)
-    if pdf and (len(runs) > 1 or any(kind(one) for kind in others for one in runs)):
-        raise InputError(f"--pdf {pdf}: has room for one run; name one, or use --html")
     if any(map(is_series, runs)):
         # It predicts the times of series, and needs torch for that: a second of a run's report.
         from bigtrk.studies.scaling.report import SeriesReport
@@ -192,8 +193,6 @@ def report(
     read = [read_run(path) for path in runs]
     if html:
         write_html(read, html)
-    if pdf:
-        write_pdf(read[0], pdf)
     print_result(summarise(read), as_json, lambda: show(read, console))
 
 
@@ -241,8 +240,16 @@ def demo(
     run_demo(out, particles, seed)
 
 
+def _refuse_what_is_gone(arguments: Sequence[str]) -> None:
+    """Raises InputError where the command line has an option that is gone."""
+    for option in (argument.partition("=")[0] for argument in arguments[1:]):
+        if instead := _GONE.get(f"{arguments[0]} {option}"):
+            raise InputError(f"{option}: is gone; {instead}")
+
+
 def main() -> None:
     """Runs the program; the entry point of the console script."""
+    exit_on_bad_input("bigtrk", lambda: _refuse_what_is_gone(sys.argv[1:]))
     run_commands("bigtrk", app)
 
 

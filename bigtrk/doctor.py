@@ -43,7 +43,6 @@ REQUIRED = {
 OPTIONAL = {
     "mlflow": "run.loggers=[mlflow]",
     "nvidia-ml-py": "power and energy of NVIDIA devices",
-    "matplotlib": "bigtrk report --pdf",
     "onnx": "bigtrk export acts",
     "optuna": "bigtrk search",
     "ray": "bigtrk search --executor ray",

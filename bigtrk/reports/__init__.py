@@ -7,7 +7,6 @@ from bigtrk.reports.audit import audit_summary, show_audit
 from bigtrk.reports.evaluation.page import write_evaluation_html
 from bigtrk.reports.evaluation.score_tables import show_score
 from bigtrk.reports.evaluation.tables import show_evaluation
-from bigtrk.reports.note.write import write_pdf
 from bigtrk.reports.page import write_html
 from bigtrk.reports.pipeline.page import write_pipeline_evaluation_html, write_pipelines_html
 from bigtrk.reports.pipeline.summary import (
@@ -37,7 +36,6 @@ __all__ = [
     "summarise_search",
     "write_evaluation_html",
     "write_html",
-    "write_pdf",
     "write_pipeline_evaluation_html",
     "write_pipelines_html",
     "write_search_html",
