@@ -137,13 +137,13 @@ def score(
 
     Hits that TRACKS does not list are in no track, as are those of track -1.
     """
-    from bigtrk.reports import show_score
+    from bigtrk.reports import score_report, show
     from bigtrk.tracks.matching import Criteria
     from bigtrk.training.evaluation.score_files import score_files
 
     criteria = Criteria(min_hits, pt_min, matching_fraction)
     found = score_files(tracks, events, criteria, task)
-    print_result(found.model_dump(mode="json"), as_json, lambda: show_score(found, console))
+    print_result(found.model_dump(mode="json"), as_json, lambda: show(score_report(found), console))
 
 
 @app.command()
@@ -166,9 +166,9 @@ def report(
     --json prints a line per number of ranks for series. --code is for a series, whose predicted
     times ask for the model.
     """
-    from bigtrk.records.pipeline_folder import is_pipeline
+    from bigtrk.records.pipeline import is_pipeline
     from bigtrk.records.search import is_search
-    from bigtrk.reports import read_run, show, summarise, write_html
+    from bigtrk.reports import read_run, runs_report, show, summarise, write_page
     from bigtrk.studies.scaling.series import is_series
 
     allow_code(code or ())
@@ -192,8 +192,8 @@ def report(
         return
     read = [read_run(path) for path in runs]
     if html:
-        write_html(read, html)
-    print_result(summarise(read), as_json, lambda: show(read, console))
+        write_page(runs_report(read), html)
+    print_result(summarise(read), as_json, lambda: show(runs_report(read), console))
 
 
 app.command()(plan)

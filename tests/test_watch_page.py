@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bigtrk.reports.live.shown import NAMES
+from bigtrk.reports.watch import NAMES
 from bigtrk.training.settings import Configuration
 from tests.programs import CHECKOUT, run_here
 from tests.reports.run_folders import run_writer

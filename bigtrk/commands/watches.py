@@ -19,9 +19,7 @@ def watch(
     Without a terminal: a line whenever there is something new. It ends when all runs have, and
     writes nothing into their folders.
     """
-    from bigtrk.reports.live.lines import print_lines
-    from bigtrk.reports.live.terminal import show_dashboard
-    from bigtrk.reports.live.watch import Watch
+    from bigtrk.reports.watch import Watch, print_lines, show_dashboard
 
     with suppress(KeyboardInterrupt):
         watched = Watch(runs)

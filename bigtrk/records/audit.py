@@ -8,8 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AwareDatetime, Field
 
 from bigtrk.config import Count
-from bigtrk.records.quantities import Loss, Number, PathText, Place, Text, some
-from bigtrk.records.record import FileRecord, Record
+from bigtrk.records.record import FileRecord, Loss, Number, PathText, Place, Record, Text, some
 
 
 class Measured(Record):

@@ -13,8 +13,9 @@ from bigtrk.records.audit import (
     Measured,
     SameGradient,
 )
-from bigtrk.reports.elements import figures
-from bigtrk.reports.elements.layout import Table, at_width, show_table
+from bigtrk.reports import figures
+from bigtrk.reports.document import Table
+from bigtrk.reports.terminal import at_width, show_table
 
 # An estimate within so many errors of nothing is told as a bound.
 _ERRORS = 2

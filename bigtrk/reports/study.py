@@ -12,16 +12,13 @@ from bigtrk.disk.files import write_json
 from bigtrk.errors import InputError
 from bigtrk.records.metrics import EpochRecord, MeanEdgeMetrics
 from bigtrk.records.run_folder import Run, read_run
-from bigtrk.reports.elements import figures
-from bigtrk.reports.elements.charts import chart, curve
-from bigtrk.reports.elements.first_screen import first_screen
-from bigtrk.reports.elements.layout import Table, at_width, show_header, show_table
-from bigtrk.reports.elements.metric_columns import with_interval
-from bigtrk.reports.elements.page_parts import header, table_section, write_page
-from bigtrk.reports.evaluation.headlines import edge_headlines
+from bigtrk.reports import figures
+from bigtrk.reports.document import Curve, Document, Facts, Plot, Plots, Table
 from bigtrk.reports.facts import facts
-from bigtrk.reports.run_plots import METRICS
-from bigtrk.reports.summary import finite
+from bigtrk.reports.metrics import METRICS, edge_numbers, with_interval
+from bigtrk.reports.page import write_page
+from bigtrk.reports.runs import finite
+from bigtrk.reports.terminal import show
 
 SHOWN = ("auc", "efficiency", "purity")
 STUDY_FACTS = ("model", "target", "trained on", "validated on", "machine", "software")
@@ -111,26 +108,29 @@ class StudyReport:
         return [self._at_equal_time(), self._at_equal_epochs()]
 
     def show(self, console: Console) -> None:
-        out = at_width(console)
-        show_header("Study", self._facts(), out)
-        for table in self.tables():
-            show_table(table, out)
+        show(self.document(), console)
 
     def write(self, page: Path, result: Path) -> None:
         """Writes the page and a JSON file."""
+        write_page(self.document(), page)
+        write_json(result, self.summary())
+
+    def document(self) -> Document:
+        """Makes the report."""
         names = [method.name for method in self.methods]
         tables = self.tables()
-        lead = f"{len(names)} ways to train, compared after {self.seconds:.0f} s of training."
         at_end = [(method.name, method.at(self.seconds)) for method in self.methods]
-        numbers = [(name, edge_headlines(s.metrics) if s else []) for name, s in at_end]
-        write_page(
-            page,
+        return Document(
             title=f"bigtrk study: {', '.join(names)}",
-            first=first_screen(lead, numbers, [tables[0].notes[-1]]),
-            plots=[self._plot(*metric) for metric in METRICS],
-            tables="".join(map(table_section, tables)) + header("Study", self._facts()),
+            lead=f"{len(names)} ways to train, compared after {self.seconds:.0f} s of training.",
+            numbers=[(name, edge_numbers(s.metrics) if s else []) for name, s in at_end],
+            verdict=[tables[0].notes[-1]],
+            parts=[
+                Plots("Metrics by time", [self._plot(*metric) for metric in METRICS]),
+                *tables,
+                Facts("Study", self._facts()),
+            ],
         )
-        write_json(result, self.summary())
 
     def summary(self) -> dict[str, Any]:
         """Returns each method at equal time and epochs, and its curve; JSON-able, NaN is None."""
@@ -190,13 +190,13 @@ class StudyReport:
         title = f"After {self.epochs} epoch{'s' if self.epochs > 1 else ''}"
         return Table(title, columns, rows, (_verdict(found),))
 
-    def _plot(self, title: str, metric: str, scale: float) -> str:
+    def _plot(self, title: str, metric: str, scale: float) -> Plot:
         lines = []
         for number, method in enumerate(self.methods):
             known = [(s.seconds, with_interval(s.metrics, metric)) for s in method.curve]
             rows = [(t, *(scale * end for end in ends)) for t, ends in known if ends]
-            lines.append(curve(method.name, rows, number))
-        return chart(title, "seconds of training", lines)
+            lines.append(Curve(method.name, rows, number))
+        return Plot(title, ("seconds of training",), lines)
 
 
 def _verdict(found: Sequence[tuple[Method, Scored | None]]) -> str:

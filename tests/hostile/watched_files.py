@@ -6,9 +6,8 @@ from pathlib import Path
 from bigtrk.console import Screen
 from bigtrk.disk.folder_lock import LOCK
 from bigtrk.disk.lock_owner import Owner
-from bigtrk.records.live.stall import STALL
-from bigtrk.reports.live.terminal import dashboard
-from bigtrk.reports.live.watch import Watch
+from bigtrk.records.run import STALL
+from bigtrk.reports.watch import Watch, dashboard
 from tests.hostile.json_values import as_json
 from tests.hostile.records import metric_lines, run_json, stall_json
 

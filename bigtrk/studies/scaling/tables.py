@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from bigtrk.reports.elements import figures
-from bigtrk.reports.elements.estimates import INTERVAL_RULE, Estimate
-from bigtrk.reports.elements.layout import Table
-from bigtrk.reports.elements.metric_columns import METRIC_COLUMNS, PAPER
+from bigtrk.reports import figures
+from bigtrk.reports.document import Table
 from bigtrk.reports.facts import engine_name, facts
-from bigtrk.reports.tables import TIME_SHARES, TIME_SHARES_NOTE
+from bigtrk.reports.figures import INTERVAL_RULE, Estimate
+from bigtrk.reports.metrics import METRIC_COLUMNS, PAPER
+from bigtrk.reports.scaling import TIME_SHARES, TIME_SHARES_NOTE, shares_plot
 from bigtrk.studies.scaling.points import METRICS, SPEEDUP_RULES, TIME_RULE, Point, machine_of
 from bigtrk.studies.scaling.series import Series
 
@@ -147,7 +147,9 @@ def _time_shares(points: Sequence[Point]) -> Table:
         shown = [figures.share(part) for part in cells]
         rows.append((*_head(point), *shown, figures.with_error(point.imbalance, 2)))
     columns = ("series", "ranks", "exchange %", "compute %", "reduction %", "data %", "imbalance")
-    return Table(TIME_SHARES, columns, tuple(rows), (TIME_SHARES_NOTE,))
+    named = [(f"{point.series}, {point.ranks}", point.shares) for point in points]
+    notes = (TIME_SHARES_NOTE,)
+    return Table(TIME_SHARES, columns, tuple(rows), notes, plot=shares_plot(named))
 
 
 def _resources(every: Sequence[Series], points: Sequence[Point]) -> Table:

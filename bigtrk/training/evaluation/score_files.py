@@ -6,7 +6,7 @@ from bigtrk.console import follow
 from bigtrk.errors import InputError, printable
 from bigtrk.events.event import Event
 from bigtrk.events.reader import is_colliderml, read_event
-from bigtrk.records.score import EventScore, ScoreRecord
+from bigtrk.records.evaluation import EventScore, ScoreRecord
 from bigtrk.tracks.evaluation import JudgedTracks
 from bigtrk.tracks.judging import judge_tracks
 from bigtrk.tracks.matching import Criteria

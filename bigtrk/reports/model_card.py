@@ -1,0 +1,279 @@
+"""`MODEL.md` beside each trained model: what is known of it, for whoever uses or answers for it.
+
+The card is a template, `model_card.md`, filled with texts from anywhere, which hold no markup.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from bigtrk import __version__
+from bigtrk.console import complain
+from bigtrk.disk.files import write_atomically
+from bigtrk.errors import printable, reason
+from bigtrk.records.evaluation import Binned, EvaluationRecord
+from bigtrk.records.run import BEST_WEIGHTS
+from bigtrk.records.run_folder import Run, read_run
+from bigtrk.reports import figures
+from bigtrk.reports.document import Number
+from bigtrk.reports.evaluation import BUDGET, evaluation_numbers, evaluation_verdict
+from bigtrk.reports.facts import facts, section, sentence
+from bigtrk.reports.metrics import AXES, edge_numbers
+from bigtrk.reports.runs import embedding_table
+from bigtrk.user_code import names_code
+
+CARD = "MODEL.md"
+_MEANING = {c: f"\\{c}" for c in "\\`*_[]|~$#"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ESCAPED = str.maketrans(_MEANING)
+# What GitHub makes links of by itself: addresses of pages and of people.
+_LINKED = re.compile(r"(?<=:)//|(?<=www)\.|@", re.IGNORECASE)
+SCORES = "scores edges, pairs of hits: does one particle make them one after the other?"
+EMBEDS = "embeds hits, so that those which a particle makes one after the other are neighbours"
+SOURCES = {
+    "trackml": "files in TrackML's format",
+    "colliderml": "files in ColliderML's format",
+    "heptrkx": "graphs of HEPTrkX",
+    "acorn": "graphs of acorn",
+    "pyg": "graphs of PyTorch Geometric",
+    "python": "graphs made in Python",
+}
+TRAINED_BY = (
+    *("epochs", "minutes", "events_per_step", "seed", "class_balance", "loss", "pt_weight"),
+    "average_decay",
+)
+COLUMNS = ("metric", "value", "interval; of how many")
+RULES = (
+    f"{figures.INTERVALS} Tracks: {BUDGET[0]} matching, {BUDGET[1]} mode. Efficiency, purity and "
+    f"AUC of edges are means over events."
+)
+
+
+def refresh_card(run: Path) -> None:
+    """Writes the card of a run's model, atomically, once the run has ended; says in a line if it
+    cannot, since neither a training nor an evaluation is worth less without it.
+    """
+    try:
+        read = read_run(run)
+        if read.record.ended is not None:
+            text = model_card(read)
+            write_atomically(run / CARD, lambda path: path.write_text(text, "utf-8"))
+    except (OSError, ValueError) as error:
+        complain(f"{run / CARD}: is not written ({reason(error)})")
+
+
+def model_card(run: Run) -> str:
+    """Writes the card of the model that a run ended with, in Markdown.
+
+    Its evaluations are those of what the run ended with: not of its checkpoints, nor of the model
+    that it had before it was resumed.
+    """
+    finished = run.record.finished
+    evaluations = [
+        record
+        for record in run.evaluations
+        if record.step is None and (finished is None or record.made >= finished)
+    ]
+    model = section(run.record, "model")
+    embeds_hits = model.get("name") == "embedding" or model.get("gives") == "hit"
+    metrics = [*_validation(run), *(part for each in evaluations for part in _evaluation(each))]
+    template = Template(files("bigtrk.reports").joinpath("model_card.md").read_text("utf-8"))
+    return template.substitute(
+        name=escaped(run.folder.resolve().name),
+        sentence=escaped(sentence(run)),
+        model=_facts(_model(run, embeds_hits)),
+        data=_facts(_data(run)),
+        metrics="\n\n".join([*metrics, escaped(RULES)] if metrics else ["None is known."]),
+        limits="\n".join(f"- {escaped(text)}" for text in _limits(run, evaluations)),
+        use="\n\n".join(_use(run, embeds_hits)),
+        version=escaped(run.record.bigtrk or __version__),
+    )
+
+
+def escaped(text: str) -> str:
+    """Writes a text in one line that shows as it is: its Markdown and HTML are shown, too."""
+    line = " ".join(printable(text).split())
+    return _LINKED.sub(lambda m: f"&#{ord(m[0][0])};{m[0][1:]}", line.translate(_ESCAPED))
+
+
+def _facts(pairs: Mapping[str, str]) -> str:
+    """Writes a list of labels and texts; none of what is not known ("" or a dash)."""
+    return "\n".join(
+        f"- **{escaped(label)}**: {escaped(text)}"
+        for label, text in pairs.items()
+        if text not in ("", figures.DASH)
+    )
+
+
+def _rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Writes a table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(map(escaped, line)) + " |" for line in lines)
+
+
+def _model(run: Run, embeds_hits: bool) -> dict[str, str]:
+    known, record = facts(run), run.record
+    weights = "model.safetensors: those that the training ended with"
+    if run.best and (run.folder / BEST_WEIGHTS).exists():
+        best = f"epoch {run.best.epoch + 1}, the best in {run.best.metric}"
+        weights += f"; {BEST_WEIGHTS}: those of {best}"
+    if (run.folder / "averaged.safetensors").exists():
+        weights += "; averaged.safetensors: their exponential moving average"
+    told = {
+        "task": EMBEDS if embeds_hits else SCORES,
+        "model": known["model"],
+        "weights": weights,
+    }
+    if record.ended != "imported":  # by settings that nobody knows
+        training, sampling = section(record, "training"), section(record, "sampling")
+        some = {key: training[key] for key in TRAINED_BY if training.get(key) is not None}
+        told["training"] = figures.settings(some)
+        told["optimizer"] = figures.settings(section(record, "optimizer"))
+        if sampling.get("method") not in (None, "none"):
+            told["sampling"] = figures.settings(sampling)
+    told |= {label: known[label] for label in ("engine", "machine", "software", "progress")}
+    if at := record.finished:
+        told["written"] = f"{at:%Y-%m-%d %H:%M} {at.tzname()}"
+    return told
+
+
+def _data(run: Run) -> dict[str, str]:
+    known, data, settings = facts(run), run.record.data, section(run.record, "data")
+    names = [settings.get(key) for key in ("node_features", "edge_features")]
+    of_hits, of_edges = (", ".join(map(str, x)) if isinstance(x, list) else "" for x in names)
+    return {
+        "trained on": known["trained on"],
+        "graphs built from": ", ".join(SOURCES.get(one, one) for one in data.sources),
+        "validated on": "" if data.validation_events is None else known["validated on"],
+        "target (cuts on particles)": known["target"],
+        "features of hits": of_hits,
+        "features of edges": of_edges,
+    }
+
+
+def _validation(run: Run) -> Iterator[str]:
+    """Writes the last validation in the training, of the weights as they were then."""
+    for epoch in [epoch for epoch in run.epochs if epoch.validation][-1:]:
+        assert epoch.validation, "chosen so"
+        yield f"### Validation after epoch {epoch.number}"
+        yield _numbers(edge_numbers(epoch.validation), epoch.validation.loss)
+    found = embedding_table("", run)
+    if found.rows:
+        last = found.rows[-1][0]
+        yield f"### Validation after epoch {last}"
+        yield _rows(found.columns[1:], [row[1:] for row in found.rows if row[0] == last])
+        yield escaped(" ".join(found.notes))
+
+
+def _evaluation(record: EvaluationRecord) -> Iterator[str]:
+    """Writes the numbers of an evaluation, when it was made and what its tracks were made by."""
+    events = "1 event" if record.events == 1 else f"{figures.count(record.events)} events"
+    yield f"### Evaluation on {events} of {escaped(record.data)}"
+    weights = f", with the weights of {record.weights}" if record.weights else ""
+    told = f"Made {record.made:%Y-%m-%d}{weights}."
+    if tracks := record.tracks:
+        cut = figures.text(tracks.score_cut)
+        told += f" Tracks by {tracks.builder} from edges with a score above {cut}."
+    yield escaped(told)
+    yield _numbers(evaluation_numbers(record), record.edge_metrics.loss)
+
+
+def _numbers(numbers: Sequence[Number], loss: float | None) -> str:
+    rows = [(one.label, one.value, one.basis) for one in numbers]
+    return _rows(COLUMNS, rows if loss is None else [*rows, ("loss", figures.loss(loss), "")])
+
+
+def _limits(run: Run, evaluations: Sequence[EvaluationRecord]) -> Iterator[str]:
+    """Says what the graphs lack, and what was tested, by the run and evaluations of its model."""
+    data = run.record.data
+    shares = {
+        "of the true edges": data.edge_efficiency,
+        "of those of particles above 1 GeV with at least 3 hits": data.target_efficiency,
+    }
+    told = [f"{figures.percent(x, 2)} % {which}" for which, x in shares.items() if x is not None]
+    hold = f"hold {' and '.join(told)} (means over events)"
+    graphs = "the graphs that it was trained on"
+    if told:
+        yield f"An edge that a graph lacks is never found: {graphs} {hold}."
+    else:
+        yield (
+            f"An edge that a graph lacks is never found. What share of the true edges {graphs} "
+            "hold is not known."
+        )
+    if not evaluations and not data.validation_events:
+        yield "It was neither validated nor evaluated: how good it is, nobody knows."
+    elif not evaluations:
+        yield (
+            "It was not evaluated: all that is known is its validation during the training, on "
+            "events by which settings may have been chosen."
+        )
+    for record in evaluations:
+        for each in (*evaluation_verdict(record), *_tested(run, record)):
+            yield f"On {record.data}: {each}"
+    yield (
+        "Other detectors, conditions of the beam, sizes of events and ways to build graphs than "
+        "those of the events above are not tested, as far as this folder tells."
+    )
+
+
+def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
+    """Says whether validation events are among those of an evaluation, and which particles its
+    tracks were judged by, as far as bins tell.
+    """
+    train = section(run.record, "data").get("train")
+    folders = [Path(folder).resolve() for folder in train] if isinstance(train, list) else []
+    if run.record.data.validation_events and Path(record.data).resolve() in folders:
+        yield "Its validation events are among these: settings may have been chosen by them."
+    tracks = record.tracks
+    if tracks is None:
+        return
+    if tracks.pt_min is not None and tracks.min_hits is not None:
+        yield (
+            f"Only particles of at least {tracks.pt_min:g} GeV and {tracks.min_hits} hits were to "
+            f"be found."
+        )
+    for axis in ("pt", "eta", "vertex", "hits"):
+        if binned := getattr(tracks.bins("strict"), f"efficiency_by_{axis}"):
+            yield f"Tested in {AXES[axis]}: {_covered(binned) or 'nowhere'}."
+
+
+def _covered(binned: Binned) -> str:
+    """Lists the ranges of neighbouring bins that hold particles, and how many these are."""
+    ranges: list[tuple[float, float, int]] = []
+    for low, high, whole in zip(binned.edges, binned.edges[1:], binned.whole, strict=False):
+        if whole and ranges and ranges[-1][1] == low:
+            first, _, before = ranges.pop()
+            ranges.append((first, high, before + whole))
+        elif whole:
+            ranges.append((low, high, whole))
+    told = [f"{low:g} to {high:g} ({figures.count(whole)})" for low, high, whole in ranges]
+    if beyond := binned.outside[1]:
+        told.append(f"beyond that ({figures.count(beyond)})")
+    return ", ".join(told)
+
+
+def _use(run: Run, embeds_hits: bool) -> Iterator[str]:
+    """Writes the commands that load the model, for whoever is in its folder."""
+    newest = run.record.newest_code()
+    modules = sorted({name.partition(":")[0] for name in newest if names_code(name)})
+    if modules:
+        yield (
+            f"It runs code that is not bigtrk's: have {escaped(', '.join(modules))} in the folder "
+            f"that you start in, or installed, and trust it."
+        )
+    option = "".join(f" --code {module}" for module in modules)
+    yield "In this folder; from elsewhere name its path instead of the dot:"
+    if embeds_hits:
+        yield f"```sh\nbigtrk build EVENTS GRAPHS --embedding .{option}\n```"
+        return
+    argument = f", code={modules}" if modules else ""
+    yield (
+        f'```python\nimport bigtrk\n\nmodel = bigtrk.load_model("."{argument})\n'
+        'graph = bigtrk.open_graphs("GRAPHS")[0]  # or bigtrk.build_graph(event)\n'
+        "scores = model.score(graph)  # of its edges\n```"
+    )
+    yield (
+        f"```sh\nbigtrk evaluate . GRAPHS --tracks{option}\n"
+        f"bigtrk infer . GRAPHS TRACKS{option}\n```"
+    )
