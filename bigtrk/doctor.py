@@ -36,6 +36,7 @@ REQUIRED = {
     "pydantic>=2": "checking configurations",
     "PyYAML": "reading configurations",
     "plotly>=7.1,<8": "pages of reports",
+    "jinja2": "pages of reports and cards of models",
     "safetensors": "graph, sector and model files",
     "rich": "tables and progress",
     "typer": "the command line",

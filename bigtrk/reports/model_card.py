@@ -1,13 +1,16 @@
 """`MODEL.md` beside each trained model: what is known of it, for whoever uses or answers for it.
 
-The card is a template, `model_card.md`, filled with texts from anywhere, which hold no markup.
+The card is a template, `model_card.md`, filled with texts from anywhere, which shows as it is.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from string import Template
+
+from jinja2 import Environment
+from markupsafe import Markup
 
 from bigtrk import __version__
 from bigtrk.console import complain
@@ -17,8 +20,7 @@ from bigtrk.records.evaluation import Binned, EvaluationRecord
 from bigtrk.records.run import BEST_WEIGHTS
 from bigtrk.records.run_folder import Run, read_run
 from bigtrk.reports import figures
-from bigtrk.reports.document import Number
-from bigtrk.reports.evaluation import BUDGET, evaluation_numbers, evaluation_verdict
+from bigtrk.reports.evaluation import evaluation_numbers, evaluation_verdict
 from bigtrk.reports.facts import facts, section, sentence
 from bigtrk.reports.metrics import AXES, edge_numbers
 from bigtrk.reports.runs import embedding_table
@@ -43,11 +45,6 @@ TRAINED_BY = (
     *("epochs", "minutes", "events_per_step", "seed", "class_balance", "loss", "pt_weight"),
     "average_decay",
 )
-COLUMNS = ("metric", "value", "interval; of how many")
-RULES = (
-    f"{figures.INTERVALS} Tracks: {BUDGET[0]} matching, {BUDGET[1]} mode. Efficiency, purity and "
-    f"AUC of edges are means over events."
-)
 
 
 def refresh_card(run: Path) -> None:
@@ -69,47 +66,62 @@ def model_card(run: Run) -> str:
     Its evaluations are those of what the run ended with: not of its checkpoints, nor of the model
     that it had before it was resumed.
     """
-    finished = run.record.finished
-    evaluations = [
-        record
-        for record in run.evaluations
-        if record.step is None and (finished is None or record.made >= finished)
-    ]
+    finished, data = run.record.finished, run.record.data
     model = section(run.record, "model")
     embeds_hits = model.get("name") == "embedding" or model.get("gives") == "hit"
-    metrics = [*_validation(run), *(part for each in evaluations for part in _evaluation(each))]
-    template = Template(files("bigtrk.reports").joinpath("model_card.md").read_text("utf-8"))
-    return template.substitute(
-        name=escaped(run.folder.resolve().name),
-        sentence=escaped(sentence(run)),
-        model=_facts(_model(run, embeds_hits)),
-        data=_facts(_data(run)),
-        metrics="\n\n".join([*metrics, escaped(RULES)] if metrics else ["None is known."]),
-        limits="\n".join(f"- {escaped(text)}" for text in _limits(run, evaluations)),
-        use="\n\n".join(_use(run, embeds_hits)),
-        version=escaped(run.record.bigtrk or __version__),
+    newest = run.record.newest_code()
+    modules = sorted({name.partition(":")[0] for name in newest if names_code(name)})
+    shares = {
+        "of the true edges": data.edge_efficiency,
+        "of those of particles above 1 GeV with at least 3 hits": data.target_efficiency,
+    }
+    recall = [f"{figures.percent(x, 2)} % {which}" for which, x in shares.items() if x is not None]
+    embedding = embedding_table("", run)
+    last = [row for row in embedding.rows if row[0] == embedding.rows[-1][0]]
+    environment = Environment(
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_finish,
     )
+    text = files("bigtrk.reports").joinpath("model_card.md").read_text("utf-8")
+    return environment.from_string(text).render(
+        run=run,
+        name=run.folder.resolve().name,
+        sentence=sentence(run),
+        model=_model(run, embeds_hits),
+        data=_data(run),
+        validated=next((epoch for epoch in reversed(run.epochs) if epoch.validation), None),
+        embedding=replace(embedding, rows=tuple(last)),
+        evaluations=[
+            record
+            for record in run.evaluations
+            if record.step is None and (finished is None or record.made >= finished)
+        ],
+        recall=" and ".join(recall),
+        modules=modules,
+        option=Markup("".join(f" --code {module}" for module in modules)),
+        argument=Markup(f", code={modules}" if modules else ""),
+        embeds_hits=embeds_hits,
+        version=__version__,
+        figures=figures,
+        edge_numbers=edge_numbers,
+        evaluation_numbers=evaluation_numbers,
+        evaluation_verdict=evaluation_verdict,
+        tested=lambda record: [*_tested(run, record)],
+    )
+
+
+def _finish(value: object) -> Markup:
+    """Escapes what the template writes, but for its macros and code of our own."""
+    return value if isinstance(value, Markup) else Markup(escaped(str(value)))
 
 
 def escaped(text: str) -> str:
     """Writes a text in one line that shows as it is: its Markdown and HTML are shown, too."""
     line = " ".join(printable(text).split())
     return _LINKED.sub(lambda m: f"&#{ord(m[0][0])};{m[0][1:]}", line.translate(_ESCAPED))
-
-
-def _facts(pairs: Mapping[str, str]) -> str:
-    """Writes a list of labels and texts; none of what is not known ("" or a dash)."""
-    return "\n".join(
-        f"- **{escaped(label)}**: {escaped(text)}"
-        for label, text in pairs.items()
-        if text not in ("", figures.DASH)
-    )
-
-
-def _rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Writes a table."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(map(escaped, line)) + " |" for line in lines)
 
 
 def _model(run: Run, embeds_hits: bool) -> dict[str, str]:
@@ -152,71 +164,6 @@ def _data(run: Run) -> dict[str, str]:
     }
 
 
-def _validation(run: Run) -> Iterator[str]:
-    """Writes the last validation in the training, of the weights as they were then."""
-    for epoch in [epoch for epoch in run.epochs if epoch.validation][-1:]:
-        assert epoch.validation, "chosen so"
-        yield f"### Validation after epoch {epoch.number}"
-        yield _numbers(edge_numbers(epoch.validation), epoch.validation.loss)
-    found = embedding_table("", run)
-    if found.rows:
-        last = found.rows[-1][0]
-        yield f"### Validation after epoch {last}"
-        yield _rows(found.columns[1:], [row[1:] for row in found.rows if row[0] == last])
-        yield escaped(" ".join(found.notes))
-
-
-def _evaluation(record: EvaluationRecord) -> Iterator[str]:
-    """Writes the numbers of an evaluation, when it was made and what its tracks were made by."""
-    events = "1 event" if record.events == 1 else f"{figures.count(record.events)} events"
-    yield f"### Evaluation on {events} of {escaped(record.data)}"
-    weights = f", with the weights of {record.weights}" if record.weights else ""
-    told = f"Made {record.made:%Y-%m-%d}{weights}."
-    if tracks := record.tracks:
-        cut = figures.text(tracks.score_cut)
-        told += f" Tracks by {tracks.builder} from edges with a score above {cut}."
-    yield escaped(told)
-    yield _numbers(evaluation_numbers(record), record.edge_metrics.loss)
-
-
-def _numbers(numbers: Sequence[Number], loss: float | None) -> str:
-    rows = [(one.label, one.value, one.basis) for one in numbers]
-    return _rows(COLUMNS, rows if loss is None else [*rows, ("loss", figures.loss(loss), "")])
-
-
-def _limits(run: Run, evaluations: Sequence[EvaluationRecord]) -> Iterator[str]:
-    """Says what the graphs lack, and what was tested, by the run and evaluations of its model."""
-    data = run.record.data
-    shares = {
-        "of the true edges": data.edge_efficiency,
-        "of those of particles above 1 GeV with at least 3 hits": data.target_efficiency,
-    }
-    told = [f"{figures.percent(x, 2)} % {which}" for which, x in shares.items() if x is not None]
-    hold = f"hold {' and '.join(told)} (means over events)"
-    graphs = "the graphs that it was trained on"
-    if told:
-        yield f"An edge that a graph lacks is never found: {graphs} {hold}."
-    else:
-        yield (
-            f"An edge that a graph lacks is never found. What share of the true edges {graphs} "
-            "hold is not known."
-        )
-    if not evaluations and not data.validation_events:
-        yield "It was neither validated nor evaluated: how good it is, nobody knows."
-    elif not evaluations:
-        yield (
-            "It was not evaluated: all that is known is its validation during the training, on "
-            "events by which settings may have been chosen."
-        )
-    for record in evaluations:
-        for each in (*evaluation_verdict(record), *_tested(run, record)):
-            yield f"On {record.data}: {each}"
-    yield (
-        "Other detectors, conditions of the beam, sizes of events and ways to build graphs than "
-        "those of the events above are not tested, as far as this folder tells."
-    )
-
-
 def _tested(run: Run, record: EvaluationRecord) -> Iterator[str]:
     """Says whether validation events are among those of an evaluation, and which particles its
     tracks were judged by, as far as bins tell.
@@ -251,29 +198,3 @@ def _covered(binned: Binned) -> str:
     if beyond := binned.outside[1]:
         told.append(f"beyond that ({figures.count(beyond)})")
     return ", ".join(told)
-
-
-def _use(run: Run, embeds_hits: bool) -> Iterator[str]:
-    """Writes the commands that load the model, for whoever is in its folder."""
-    newest = run.record.newest_code()
-    modules = sorted({name.partition(":")[0] for name in newest if names_code(name)})
-    if modules:
-        yield (
-            f"It runs code that is not bigtrk's: have {escaped(', '.join(modules))} in the folder "
-            f"that you start in, or installed, and trust it."
-        )
-    option = "".join(f" --code {module}" for module in modules)
-    yield "In this folder; from elsewhere name its path instead of the dot:"
-    if embeds_hits:
-        yield f"```sh\nbigtrk build EVENTS GRAPHS --embedding .{option}\n```"
-        return
-    argument = f", code={modules}" if modules else ""
-    yield (
-        f'```python\nimport bigtrk\n\nmodel = bigtrk.load_model("."{argument})\n'
-        'graph = bigtrk.open_graphs("GRAPHS")[0]  # or bigtrk.build_graph(event)\n'
-        "scores = model.score(graph)  # of its edges\n```"
-    )
-    yield (
-        f"```sh\nbigtrk evaluate . GRAPHS --tracks{option}\n"
-        f"bigtrk infer . GRAPHS TRACKS{option}\n```"
-    )

@@ -5,17 +5,18 @@ are names, each of which has a value in the light and in the dark scheme.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from string import Template
 from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
+from jinja2 import Environment, Template
+from markupsafe import Markup
 from plotly import __version__ as plotly_version
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
@@ -25,13 +26,10 @@ from bigtrk.disk.files import write_atomically
 from bigtrk.errors import printable, printable_lines
 from bigtrk.reports.document import (
     Bars,
-    Command,
     Curve,
     Document,
-    Facts,
     Number,
     Plot,
-    Plots,
     Points,
     Table,
 )
@@ -87,52 +85,35 @@ def write_page(document: Document, path: Path) -> None:
 
 
 def make_page(document: Document) -> str:
-    """Makes the page: the first screen, then all parts, of which plots stand before the rest."""
-    template = Template(files("bigtrk.reports").joinpath("page.html").read_text("utf-8"))
-    body = _first_screen(document) + "".join(map(_part, document.parts))
+    """Makes the page: the first screen, with the numbers of one thing large and those of several
+    side by side, then all parts.
+    """
+    numbers = [(name, own) for name, own in document.numbers if own]
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, bigtrk {__version__}, plotly {plotly_version}"
-    return template.substitute(
-        # Names of files may hold halves of characters, which no encoding knows.
-        title=printable_lines(escape(document.title)),
-        body=printable_lines(body),
+    page: str = _template().render(
+        document=document,
+        numbers=numbers,
+        has_intervals=any(OF in one.basis for _, own in numbers for one in own),
+        intervals=INTERVALS,
+        side_by_side=_side_by_side,
+        figure=_figure,
+        kind=lambda part: type(part).__name__,
         made=f"Made {made}.",
-        theme=_theme(),
-        plotly=_plotly(),
+        theme=Markup(to_json_plotly(go.Layout(**THEME))),
+        plotly=Markup(get_plotlyjs()),  # 4.8 MB
     )
+    return page
 
 
 @cache
-def _plotly() -> str:
-    """Returns the script of plotly, 4.8 MB."""
-    script: str = get_plotlyjs()
-    return script
+def _template() -> Template:
+    def finish(value: Any) -> Any:
+        # Names of files may hold halves of characters, which no encoding knows.
+        is_text = isinstance(value, str) and not isinstance(value, Markup)
+        return printable_lines(value) if is_text else value
 
-
-@cache
-def _theme() -> str:
-    """Returns what all figures share, as JSON of plotly's layout."""
-    text: str = to_json_plotly(go.Layout(**THEME))
-    return text
-
-
-def _first_screen(document: Document) -> str:
-    """Shows numbers of one thing large, those of several side by side."""
-    known = [(name, own) for name, own in document.numbers if own]
-    large = "".join(map(_large, known[0][1])) if len(known) == 1 else ""
-    has_shares = any(OF in one.basis for _, own in known for one in own)
-    verdict = _paragraphs(document.verdict)
-    return (
-        f'<p class="lead">{escape(document.lead)}</p>'
-        + (f'<div class="numbers">{large}</div>' if large else "")
-        + (_table(_side_by_side(known)) if len(known) > 1 else "")
-        + (_paragraphs([INTERVALS]) if has_shares else "")
-        + (f'<div class="verdict">{verdict}</div>' if verdict else "")
-    )
-
-
-def _large(number: Number) -> str:
-    label, value, basis = map(escape, (number.label, number.value, number.basis))
-    return f"<div><span>{label}</span><b>{value}</b><span>{basis}</span></div>"
+    made = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=finish)
+    return made.from_string(files("bigtrk.reports").joinpath("page.html").read_text("utf-8"))
 
 
 def _side_by_side(numbers: Sequence[tuple[str, Sequence[Number]]]) -> Table:
@@ -147,48 +128,6 @@ def _side_by_side(numbers: Sequence[tuple[str, Sequence[Number]]]) -> Table:
     return Table("Side by side", ("run", *labels), tuple(rows))
 
 
-def _paragraphs(texts: Iterable[str]) -> str:
-    return "".join(f"<p>{escape(text)}</p>" for text in texts)
-
-
-def _part(part: Plots | Table | Facts | Command) -> str:
-    """Writes a part of a document; "" for plots without a point."""
-    match part:
-        case Table():
-            return _table(part)
-        case Facts():
-            told = "".join(
-                f"<dt>{escape(a)}</dt><dd>{escape(b)}</dd>" for a, b in part.facts.items()
-            )
-            return f"<section><h2>{escape(part.title)}</h2><dl>{told}</dl></section>"
-        case Command():
-            command = f"<code>{escape(part.command)}</code>"
-            return f"<p>{escape(part.purpose)} {command}</p>"
-        case Plots():
-            figures = "".join(map(_figure, part.plots))
-            head = f"<h2>{escape(part.title)}</h2>{_paragraphs(part.notes)}"
-            body = f'<section>{head}<div class="plots">{figures}</div></section>'
-            return body if figures else ""
-
-
-def _table(table: Table) -> str:
-    figure = _figure(table.plot) if table.plot else ""
-    head = _row("th", table.columns, table)
-    rows = "".join(_row("td", row, table) for row in table.rows)
-    body = f'<div class="wide"><table><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
-    shown = f"{figure}{body if rows else ''}{_paragraphs(table.notes)}"
-    return f"<section><h2>{escape(table.title)}</h2>{shown}</section>"
-
-
-def _row(tag: str, cells: Sequence[str], table: Table) -> str:
-    words = table.text_columns
-    kinds = [' class="text"'] * words + [""] * (len(cells) - words)
-    written = (
-        f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=False)
-    )
-    return f"<tr>{''.join(written)}</tr>"
-
-
 def shown(name: str, width: int = NAME_WIDTH) -> str:
     """Writes a name from anywhere as plotly shows it: in lines that fit, and without markup, which
     plotly would follow.
@@ -196,13 +135,13 @@ def shown(name: str, width: int = NAME_WIDTH) -> str:
     return "<br>".join(escape(part, quote=False) for part in wrap(printable(name), width))
 
 
-def _figure(plot: Plot) -> str:
+def _figure(plot: Plot) -> Markup:
     """Writes a figure, whose height leaves room for the legend on a narrow screen; "" where no
     trace has a point. No text can end the script's element: plotly's JSON has no "<".
     """
     traces = [_trace(trace, plot) for trace in plot.filled]
     if not traces:
-        return ""
+        return Markup()
     groups: set[str] = set()
     for trace in traces:  # each group has one key in the legend
         trace["showlegend"] = trace["legendgroup"] not in groups
@@ -213,7 +152,7 @@ def _figure(plot: Plot) -> str:
     height += _legend_height(traces) if has_legend else 0
     figure = to_json_plotly(go.Figure(traces, {"template": "none", **layout}))
     label = escape(printable(plot.title) or "figure")
-    return (
+    return Markup(
         f'<figure><div class="plot" role="img" aria-label="{label}" style="height:{height}px">'
         f'</div><script type="application/json">{figure}</script></figure>'
     )

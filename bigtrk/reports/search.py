@@ -81,9 +81,7 @@ def search_report(search: SearchFolder) -> Document:
     trials = f"{figures.count(number)} trial{'' if number == 1 else 's'}"
     return Document(
         title=f"bigtrk search: {name}",
-        lead=(
-            f"Search {name}: {trials}, {_method(record)}, seed {record.seed}. {_progress(search)}."
-        ),
+        lead=f"Search {name}: {trials}, {_method(record)}. {_progress(search)}.",
         numbers=[(name, _numbers(search, metric, best))],
         verdict=_verdict(search, metric, best) if best else [],
         parts=[
@@ -248,9 +246,9 @@ def _facts(search: SearchFolder) -> Facts:
     own = model if isinstance(model, dict) else {}
     of_all = {key: value for key, value in own.items() if f"model.{key}" not in record.space}
     facts = {
-        "searched": "; ".join(_searched(key, place) for key, place in record.space.items()),
+        "searched": figures.settings(record.space),
         "for": f"{record.metric}, the {'smaller' if record.minimises else 'larger'} the better",
-        "method": f"{_method(record)}, seed {record.seed}",
+        "method": _method(record),
         "trials": _progress(search),
         "model": figures.settings(of_all),
     }
@@ -263,25 +261,12 @@ def _facts(search: SearchFolder) -> Facts:
 
 
 def _method(record: SearchRecord) -> str:
+    """Says how the settings of trials come about, and which trials are ended early."""
     if record.population:
-        every, lag = (record.population.get(key, 0) for key in ("every", "lag"))
-        way = "asynchronous" if lag else "synchronous"
-        return f"a population, {way}, in rounds of {every:g} epoch{'' if every == 1 else 's'}"
+        return f"a population ({figures.settings(record.population)}), seed {record.seed}"
     drawn = "drawn by TPE" if record.sampler == "tpe" else "drawn at random"
-    if record.pruning is None:
-        return f"{drawn}, none pruned"
-    first, factor = (record.pruning.get(key, 0) for key in ("first", "factor"))
-    halving = f"after {first} epoch{'' if first == 1 else 's'}, the best 1/{factor} went on"
-    return f"{drawn}, pruned by asynchronous successive halving ({halving})"
-
-
-def _searched(key: str, place: Any) -> str:
-    if isinstance(place, list):
-        return f"{key}: {', '.join(map(setting_text, place))}"
-    known = place if isinstance(place, dict) else {}
-    ends = " to ".join(setting_text(known.get(end)) for end in ("low", "high"))
-    step = "" if known.get("step") is None else f" in steps of {setting_text(known['step'])}"
-    return f"{key}: {ends}{step}{' (logarithm)' if known.get('log') is True else ''}"
+    pruned = f"pruned ({figures.settings(record.pruning)})" if record.pruning else "none pruned"
+    return f"{drawn}, {pruned}, seed {record.seed}"
 
 
 def setting_text(value: Any) -> str:
