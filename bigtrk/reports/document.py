@@ -117,6 +117,20 @@ class Table:
     plot: Plot | None = None
 
 
+def table_of(
+    title: str,
+    rows: Iterable[Mapping[str, str]],
+    *notes: str,
+    text_columns: int = 1,
+    plot: Plot | None = None,
+) -> Table:
+    """Makes a table of rows that name their cells; a cell that one row lacks is a dash."""
+    found = [*rows]
+    columns = tuple(dict.fromkeys(name for row in found for name in row))
+    cells = tuple(tuple(row.get(name, "-") for name in columns) for row in found)
+    return Table(title, columns, cells, notes, text_columns, plot)
+
+
 @dataclass(frozen=True)
 class Facts:
     """Texts by label."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bigtrk.records.evaluation import (
-    ColliderMLMetrics,
     EvaluationRecord,
     Judged,
     MatchingRecord,
@@ -16,12 +15,21 @@ from bigtrk.records.evaluation import (
 )
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports import figures
-from bigtrk.reports.document import Command, Curve, Document, Facts, Number, Plot, Plots, Table
+from bigtrk.reports.document import (
+    Command,
+    Curve,
+    Document,
+    Facts,
+    Number,
+    Plot,
+    Plots,
+    Table,
+    table_of,
+)
 from bigtrk.reports.facts import facts, sentence
 from bigtrk.reports.metrics import (
     AXES,
     BINNED_RULE,
-    METRIC_COLUMNS,
     PAPER,
     bin_curve,
     bin_plot,
@@ -33,11 +41,7 @@ from bigtrk.reports.metrics import (
 )
 from bigtrk.reports.score_plots import EDGES_RULE, TRACKS_RULE, best_scan, score_plots
 
-MATCHING_COLUMNS = (
-    *("efficiency %", "fake %", "duplicate %"),
-    *("particles", "found", "tracks", "matched"),
-)
-TRACK_COLUMNS = ("matching", "mode", *MATCHING_COLUMNS)
+LIMITS, SCAN_RULE = "What limits the tracks", "ATLAS matching, strict mode."
 NO_PARTICLES = (
     "No particle has so many hits and a known pT so high; --pt-min 0 takes those of unknown "
     "momentum, too."
@@ -73,7 +77,6 @@ PLACES = dict(
     zip((*MODES, "edges", *LOST.values()), (0.44, 0.56, 0.5, 0.38, 0.46, 0.54, 0.62), strict=True)
 )
 NOT_JUDGED = "No tracks were judged: 'bigtrk evaluate RUN DATA --tracks' says what limits them."
-COLLIDERML_COLUMNS = ("rows", "trackml_eff", "fake_rate", "dup_rate", "physics_eff_pt1")
 COLLIDERML_RULES = (
     "As ColliderML's package defines them: trackml_eff is over the weight of the hits submitted, "
     "not of all; track -1 is a track like any other; physics_eff_pt1 takes the submission's word "
@@ -243,62 +246,51 @@ def evaluation_tables(evaluated: Sequence[Evaluated]) -> list[Table]:
     """Makes tables of edges, tracks, their limits, and both in bins, as far as the records go."""
     if not evaluated:
         return []
-    run = ("run",) if any(name for name, _ in evaluated) else ()
-    tables = [_edges(evaluated, run)]
-    tracked = [(name, record.tracks) for name, record in evaluated if record.tracks]
-    if tracked:
-        rows = [(*_name(x), *matching_cells(m)) for x, tracks in tracked for m in tracks.matching]
-        notes = tuple(_track_note(name, tracks) for name, tracks in tracked)
-        columns = (*run, *TRACK_COLUMNS)
-        tables.append(Table("Evaluation: tracks", columns, tuple(rows), notes, 2 + len(run)))
-        rows = [
-            (*_name(name), figures.text(match.score_cut), *_rate_cells(match))
-            for name, tracks in tracked
-            for match in tracks.scan
-        ]
-        columns, notes = (*run, "score cut", *MATCHING_COLUMNS), ("ATLAS matching, strict mode.",)
-        tables.append(Table("Tracks by score cut", columns, tuple(rows), notes, len(run)))
-        rows = [row for name, tracks in tracked for row in _limits(name, tracks)]
-        columns = (*run, "reconstructable particles", "particles", "%")
-        notes = (LIMITS_RULE, BINNED_RULE)
-        tables.append(Table("What limits the tracks", columns, tuple(rows), notes, 1 + len(run)))
-    binned = (table for name, record in evaluated for table in _binned(name, record))
-    return [*(table for table in tables if table.rows), *binned]
+    tracked = [(_run(name), record.tracks) for name, record in evaluated if record.tracks]
+    words = 1 if any(name for name, _ in evaluated) else 0
+    folders = _data_folders([record for _, record in evaluated])
+    edges = []
+    for folder, (name, record) in zip(folders, evaluated, strict=True):
+        counts = {"events": figures.count(record.events), "edges": figures.count(record.edges)}
+        data = {"data": figures.text(folder), **counts}
+        edges.append(_run(name) | data | metric_cells(record.edge_metrics))
+    notes = [note for name, record in evaluated for note in _notes(name, record)]
+    tracks = [run | matching_cells(match) for run, tracks in tracked for match in tracks.matching]
+    track_notes = [_track_note(name, x.tracks) for name, x in evaluated if x.tracks]
+    scans = [
+        {**run, "score cut": figures.text(match.score_cut), **_rate_cells(match)}
+        for run, tracks in tracked
+        for match in tracks.scan
+    ]
+    limits = [run | row for run, tracks in tracked for row in _limits(tracks)]
+    tables = [
+        table_of("Evaluation: edges", edges, PAPER, *notes, text_columns=1 + words),
+        table_of("Evaluation: tracks", tracks, *track_notes, text_columns=2 + words),
+        table_of("Tracks by score cut", scans, SCAN_RULE, text_columns=words),
+        table_of(LIMITS, limits, LIMITS_RULE, BINNED_RULE, text_columns=1 + words),
+        *(table for name, record in evaluated for table in _binned(name, record)),
+    ]
+    return [table for table in tables if table.rows]
 
 
-def _name(name: str) -> tuple[str, ...]:
-    return (name,) if name else ()
+def _run(name: str) -> dict[str, str]:
+    return {"run": name} if name else {}
 
 
-def _limits(name: str, tracks: TrackRecord) -> Iterator[tuple[str, ...]]:
+def _limits(tracks: TrackRecord) -> Iterator[dict[str, str]]:
     """Makes a row per category of the loss budget, and one of what perfect scores find."""
-    total = sum(tracks.losses.values())
-    for category, what in CATEGORIES.items():
-        if category in tracks.losses:
-            n = tracks.losses[category]
-            yield (*_name(name), what, figures.count(n), share_cell(n, total))
+    found = [
+        (what, tracks.losses[category], sum(tracks.losses.values()))
+        for category, what in CATEGORIES.items()
+        if category in tracks.losses
+    ]
     for match in tracks.perfect.matching if tracks.perfect else ():
         if (match.style, match.mode) == BUDGET and match.n_reconstructed is not None:
-            n = match.n_reconstructed
-            share = share_cell(n, match.n_particles or 0)
-            yield (*_name(name), "found with perfect scores", figures.count(n), share)
-
-
-def _edges(evaluated: Sequence[Evaluated], run: tuple[str, ...]) -> Table:
-    folders = _data_folders([record for _, record in evaluated])
-    rows = tuple(
-        (
-            *_name(name),
-            figures.text(folder),
-            figures.count(record.events),
-            figures.count(record.edges),
-            *metric_cells(record.edge_metrics),
-        )
-        for folder, (name, record) in zip(folders, evaluated, strict=True)
-    )
-    columns = (*run, "data", "events", "edges", *METRIC_COLUMNS[:-1], "loss")
-    notes = [note for name, record in evaluated for note in _notes(name, record)]
-    return Table("Evaluation: edges", columns, rows, (PAPER, *notes), 1 + len(run))
+            n = match.n_particles or 0
+            found.append(("found with perfect scores", match.n_reconstructed, n))
+    for what, part, whole in found:
+        share = share_cell(part, whole)
+        yield {"reconstructable particles": what, "particles": figures.count(part), "%": share}
 
 
 def _notes(name: str, record: EvaluationRecord) -> Iterator[str]:
@@ -319,15 +311,21 @@ def _notes(name: str, record: EvaluationRecord) -> Iterator[str]:
         yield f"{whose}{record.edge_metrics.undefined}."
 
 
-def matching_cells(match: MatchingRecord) -> tuple[str, ...]:
-    """Makes the cells of one matching, in the order of TRACK_COLUMNS."""
-    return (match.style, match.mode, *_rate_cells(match))
+def matching_cells(match: MatchingRecord) -> dict[str, str]:
+    """Returns one matching as cells by their columns."""
+    return {"matching": match.style, "mode": match.mode, **_rate_cells(match)}
 
 
-def _rate_cells(match: MatchingRecord) -> tuple[str, ...]:
-    rates = (match.efficiency, match.fake_rate, match.duplicate_rate)
-    counts = (match.n_particles, match.n_reconstructed, match.n_tracks, match.n_matched)
-    return (*(figures.percent(rate, 2) for rate in rates), *map(figures.count, counts))
+def _rate_cells(match: MatchingRecord) -> dict[str, str]:
+    return {
+        "efficiency %": figures.percent(match.efficiency, 2),
+        "fake %": figures.percent(match.fake_rate, 2),
+        "duplicate %": figures.percent(match.duplicate_rate, 2),
+        "particles": figures.count(match.n_particles),
+        "found": figures.count(match.n_reconstructed),
+        "tracks": figures.count(match.n_tracks),
+        "matched": figures.count(match.n_matched),
+    }
 
 
 def score_note(score: float | None) -> str:
@@ -376,20 +374,19 @@ def score_report(record: ScoreRecord) -> Document:
     n_events, n_hits = len(record.events), sum(event.hits for event in record.events)
     whose = record.events[0].event if n_events == 1 else f"{n_events} events"
     title = f"Tracks of {whose}, {figures.count(n_hits)} hits"
-    rows = tuple(map(matching_cells, record.matching))
-    parts = [Table(title, TRACK_COLUMNS, rows, (*_score_notes(record), SCORE_RULES), 2)]
+    rows, notes = map(matching_cells, record.matching), (*_score_notes(record), SCORE_RULES)
+    parts = [table_of(title, rows, *notes, text_columns=2)]
     if found := record.colliderml:
         both = (("as submitted", found.submitted), ("without those of track -1", found.in_tracks))
-        rows = tuple((name, *_colliderml_cells(metrics)) for name, metrics in both)
-        public = "ColliderML's tracking task, its own metrics"
-        parts.insert(0, Table(public, COLLIDERML_COLUMNS, rows, (COLLIDERML_RULES,)))
+        public = [
+            {"rows": name, **{key: f"{value:.4f}" for key, value in metrics}}
+            for name, metrics in both
+        ]
+        task = "ColliderML's tracking task, its own metrics"
+        parts.insert(0, table_of(task, public, COLLIDERML_RULES))
     if n_events > 1:
         parts.append(_by_event(record))
     return Document(title, "", [], [], parts)
-
-
-def _colliderml_cells(metrics: ColliderMLMetrics) -> tuple[str, ...]:
-    return tuple(f"{getattr(metrics, name):.4f}" for name in COLLIDERML_COLUMNS[1:])
 
 
 def _score_notes(record: ScoreRecord) -> Iterator[str]:
@@ -425,8 +422,8 @@ def _by_event(record: ScoreRecord) -> Table:
         score = figures.DASH if event.trackml_score is None else f"{event.trackml_score:.4f}"
         for number, match in enumerate(event.matching):
             named = ("", "") if number else (event.event, score)
-            rows.append((*named, *matching_cells(match)[:-2]))
+            cells = dict(zip(("event", "TrackML"), named, strict=True)) | matching_cells(match)
+            rows.append({key: cells[key] for key in cells if key not in ("tracks", "matched")})
     hidden = len(record.events) - LONGEST_TABLE
     notes = (f"{hidden} more events: --json tells of all.",) if hidden > 0 else ()
-    columns = ("event", "TrackML", *TRACK_COLUMNS[:-2])
-    return Table("Tracks by event", columns, tuple(rows), notes, 4)
+    return table_of("Tracks by event", rows, *notes, text_columns=4)

@@ -11,14 +11,6 @@ from bigtrk.reports import figures
 from bigtrk.reports.document import Curve, Number, Plot, Table
 from bigtrk.reports.figures import wilson
 
-METRIC_COLUMNS = (
-    "efficiency %",
-    "target purity %",
-    "total purity %",
-    "purity %",
-    "AUC %",
-    "val. loss",
-)
 PAPER = "Columns and precision as in the table of Lazar et al.; metrics are means over events."
 # Title, name and scale of each metric's plot.
 METRICS = (
@@ -42,11 +34,20 @@ BINNED_RULE = (
 )
 
 
-def metric_cells(metrics: MeanEdgeMetrics | None) -> tuple[str, ...]:
-    """Returns the cells of METRIC_COLUMNS."""
+def metric_cells(metrics: MeanEdgeMetrics | None) -> dict[str, str]:
+    """Returns the metrics as cells by their columns."""
     known = metrics or MeanEdgeMetrics()
-    ratios = ("efficiency", "target_purity", "total_purity", "purity", "auc")
-    return (*(figures.percent(getattr(known, name)) for name in ratios), figures.loss(known.loss))
+    return {
+        "efficiency %": figures.percent(known.efficiency),
+        "target purity %": figures.percent(known.target_purity),
+        "total purity %": figures.percent(known.total_purity),
+        "purity %": figures.percent(known.purity),
+        "AUC %": figures.percent(known.auc),
+        "val. loss": figures.loss(known.loss),
+    }
+
+
+METRIC_COLUMNS = tuple(metric_cells(None))
 
 
 def _purity_edges(metrics: MeanEdgeMetrics) -> int | None:

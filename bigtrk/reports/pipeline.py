@@ -9,10 +9,9 @@ from bigtrk.records.evaluation import PipelineEvaluationRecord, StageLeft
 from bigtrk.records.pipeline import PipelineFolder
 from bigtrk.records.run import RunRecord
 from bigtrk.reports import figures
-from bigtrk.reports.document import Bars, Document, Facts, Number, Plot, Plots, Table
+from bigtrk.reports.document import Bars, Document, Facts, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.evaluation import (
     NO_PARTICLES,
-    TRACK_COLUMNS,
     matching_cells,
     score_note,
     track_numbers,
@@ -203,8 +202,8 @@ def _parts(name: str, record: PipelineEvaluationRecord) -> Iterator[Plots | Fact
     yield Facts(f"Evaluation on {record.data}", {**counts, "made": made})
     yield _stage_table(record)
     yield _losses(record)
-    rows = tuple(map(matching_cells, record.tracks.matching))
-    yield Table("Tracks", TRACK_COLUMNS, rows, tuple(_notes(record)), text_columns=2)
+    rows = map(matching_cells, record.tracks.matching)
+    yield table_of("Tracks", rows, *_notes(record), text_columns=2)
     for axis, label in AXES.items():
         known = {
             category.column: record.loss_bins.get(f"{name}_by_{axis}")
@@ -306,19 +305,17 @@ def _losses(record: PipelineEvaluationRecord) -> Table:
         for name, category in CATEGORIES.items()
         if name in record.losses
     }
-    rows = tuple((what, figures.count(n), share_cell(n, total)) for what, n in counts.items())
+    rows = (
+        {"particles to be found": what, "particles": figures.count(n), "%": share_cell(n, total)}
+        for what, n in counts.items()
+    )
     bars = [
         Bars(what, ["particles"], [n / total], number, "%")
         for number, (what, n) in enumerate(counts.items())
         if total
     ]
-    return Table(
-        "Where particles are lost",
-        ("particles to be found", "particles", "%"),
-        rows,
-        (LOSSES_RULE, BINNED_RULE),
-        plot=Plot("", ("%",), bars, bars="stack"),
-    )
+    plot = Plot("", ("%",), bars, bars="stack")
+    return table_of("Where particles are lost", rows, LOSSES_RULE, BINNED_RULE, plot=plot)
 
 
 def _notes(record: PipelineEvaluationRecord) -> Iterator[str]:

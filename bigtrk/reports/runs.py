@@ -11,10 +11,10 @@ from statistics import fmean, median
 from typing import Any
 
 from bigtrk.records.evaluation import EvaluationRecord
-from bigtrk.records.metrics import StepRecord
+from bigtrk.records.metrics import EpochRecord, StepRecord
 from bigtrk.records.run_folder import Run, labels
 from bigtrk.reports import figures
-from bigtrk.reports.document import Curve, Document, Number, Plot, Plots, Table
+from bigtrk.reports.document import Curve, Document, Number, Plot, Plots, Table, table_of
 from bigtrk.reports.evaluation import (
     evaluation_numbers,
     evaluation_plots,
@@ -24,7 +24,6 @@ from bigtrk.reports.evaluation import (
 )
 from bigtrk.reports.facts import engine_name, headers, section, sentence
 from bigtrk.reports.metrics import (
-    METRIC_COLUMNS,
     METRICS,
     PAPER,
     edge_numbers,
@@ -42,6 +41,7 @@ from bigtrk.reports.scaling import (
     Timing,
     achieved,
     compare,
+    share_cells,
     shares_plot,
     time_limit,
 )
@@ -223,126 +223,106 @@ def _speedup_plots(scaling: Scaling) -> Iterator[Plot]:
 
 def _tables(runs: Sequence[Run], scaling: Scaling) -> Iterator[Table]:
     """Makes all tables that these runs can fill, in reading order."""
+    named = [*zip(labels(runs), runs, strict=True)]
     yield _speed(runs, scaling)
     yield _time_shares(scaling)
-    yield _routes(runs)
+    yield _routes(named)
     if len(runs) > 1:
-        yield _last_epochs(runs)
-    named = [*zip(labels(runs), runs, strict=True)]
-    yield from (_epochs(name, run) for name, run in named)
-    tables = [*(_averages(name, run) for name, run in named)]
-    tables += [*(embedding_table(name, run) for name, run in named), _norms(named), _spikes(named)]
+        last = [(name, run, epoch) for name, run in named for epoch in run.epochs[-1:]]
+        rows = (
+            {"run": name, "ranks": str(run.record.world_size), **_epoch_cells(epoch)}
+            for name, run, epoch in last
+        )
+        yield table_of("Validation after the last epoch", rows, PAPER)
+    for name, run in named:
+        yield _epochs(name, run)
+    tables = [*(embedding_table(name, run) for name, run in named), _norms(named), _spikes(named)]
     yield from (table for table in tables if table.rows)
 
 
 def _speed(runs: Sequence[Run], scaling: Scaling) -> Table:
-    reached = [achieved(run, timing) for run, timing in zip(runs, scaling.timings, strict=True)]
-    columns = ["run", "engine", "ranks", "events", "edges", "edges/s", "epoch s", "batch s"]
-    columns += ["peak memory", *(("speed-up", "par. eff. %") if scaling.compares else ())]
-    columns += ("MFU %", "bandwidth %") if any(reached) else ()
     rows = []
-    for run, timing, row, gpus in zip(runs, scaling.timings, scaling.rows, reached, strict=True):
-        cells = [
-            row.run,
-            engine_name(run.record),
-            str(row.ranks),
-            figures.count(run.record.data.train_events),
-            figures.count(run.record.data.edges),
-            figures.rate(timing.edges_per_second),
-            figures.seconds(timing.epoch_seconds),
-            figures.seconds(timing.batch_seconds),
-            figures.memory(timing.peak_memory_bytes),
-        ]
+    for run, timing, row in zip(runs, scaling.timings, scaling.rows, strict=True):
+        cells = {
+            "run": row.run,
+            "engine": engine_name(run.record),
+            "ranks": str(row.ranks),
+            "events": figures.count(run.record.data.train_events),
+            "edges": figures.count(run.record.data.edges),
+            "edges/s": figures.rate(timing.edges_per_second),
+            "epoch s": figures.seconds(timing.epoch_seconds),
+            "batch s": figures.seconds(timing.batch_seconds),
+            "peak memory": figures.memory(timing.peak_memory_bytes),
+        }
         if scaling.compares:
-            cells += [figures.decimal(row.speedup), figures.share(row.efficiency)]
-        if any(reached):
-            cells += map(figures.share, (gpus.mfu, gpus.bandwidth) if gpus else (None, None))
-        rows.append(tuple(cells))
+            cells["speed-up"] = figures.decimal(row.speedup)
+            cells["par. eff. %"] = figures.share(row.efficiency)
+        if gpus := achieved(run, timing):
+            cells["MFU %"] = figures.share(gpus.mfu)
+            cells["bandwidth %"] = figures.share(gpus.bandwidth)
+        rows.append(cells)
     rules = [TIMING_RULE, *([SPEEDUP_RULE] if scaling.compares else [])]
-    rules += [ROOFLINE_RULE] if any(reached) else []
-    return Table("Speed", tuple(columns), tuple(rows), (*rules, *scaling.notes), text_columns=2)
+    rules += [ROOFLINE_RULE] if any("MFU %" in cells for cells in rows) else []
+    return table_of("Speed", rows, *rules, *scaling.notes, text_columns=2)
 
 
 def _time_shares(scaling: Scaling) -> Table:
-    rows, named = [], []
-    for row, timing in zip(scaling.rows, scaling.timings, strict=True):
-        x = timing.shares
-        parts = (x.exchange, x.compute, x.reduce, x.data) if x else [None] * 4
-        cells = [*map(figures.share, parts), figures.decimal(timing.imbalance)]
-        rows.append((row.run, str(row.ranks), *cells))
-        named.append((row.run, x))
-    columns = ("run", "ranks", "exchange %", "compute %", "reduction %", "data %", "imbalance")
-    notes = (TIME_SHARES_NOTE,)
-    return Table(TIME_SHARES, columns, tuple(rows), notes, plot=shares_plot(named))
+    rows = [
+        {
+            "run": row.run,
+            "ranks": str(row.ranks),
+            **share_cells(timing.shares),
+            "imbalance": figures.decimal(timing.imbalance),
+        }
+        for row, timing in zip(scaling.rows, scaling.timings, strict=True)
+    ]
+    named = zip((row.run for row in scaling.rows), scaling.timings, strict=True)
+    plot = shares_plot((name, timing.shares) for name, timing in named)
+    return table_of(TIME_SHARES, rows, TIME_SHARES_NOTE, plot=plot)
 
 
-def _last_epochs(runs: Sequence[Run]) -> Table:
-    rows = tuple(
-        (
-            name,
-            str(run.record.world_size),
-            str(epoch.number),
-            *metric_cells(epoch.validation),
-            figures.seconds(epoch.seconds),
-            figures.seconds(epoch.batch_seconds),
-        )
-        for name, run in zip(labels(runs), runs, strict=True)
-        for epoch in run.epochs[-1:]
-    )
-    columns = ("run", "ranks", "epoch", *METRIC_COLUMNS, "epoch s", "batch s")
-    return Table("Validation after the last epoch", columns, rows, (PAPER,))
+def _epoch_cells(epoch: EpochRecord) -> dict[str, str]:
+    return {
+        "epoch": str(epoch.number),
+        "train loss": figures.loss(epoch.train_loss),
+        **metric_cells(epoch.validation),
+        "epoch s": figures.seconds(epoch.seconds),
+        "batch s": figures.seconds(epoch.batch_seconds),
+    }
 
 
 def _epochs(name: str, run: Run) -> Table:
-    rows = tuple(
-        (
-            str(epoch.number),
-            figures.loss(epoch.train_loss),
-            *metric_cells(epoch.validation),
-            figures.seconds(epoch.seconds),
-            figures.seconds(epoch.batch_seconds),
-        )
-        for epoch in run.epochs
-    )
-    columns = ("epoch", "train loss", *METRIC_COLUMNS, "epoch s", "batch s")
-    note = PAPER if rows else f"No epoch has finished yet; steps recorded: {len(run.steps)}."
-    lacking = [
-        f"Epoch {epoch.number}: {epoch.validation.undefined}."
-        for epoch in run.epochs[-1:]
-        if epoch.validation and epoch.validation.undefined
-    ]
-    return Table(f"Epochs of {name}", columns, rows, (note, *lacking), text_columns=0)
-
-
-def _averages(name: str, run: Run) -> Table:
-    """Makes the table of a run's averaged weights, if it keeps any."""
-    rows = tuple(
-        (str(epoch.number), *metric_cells(epoch.average.validation))
-        for epoch in run.epochs
-        if epoch.average and epoch.average.validation
-    )
-    columns = ("epoch", *METRIC_COLUMNS)
-    return Table(f"Averaged weights of {name}", columns, rows, (PAPER,), text_columns=0)
+    """Makes a row per epoch, and one of its averaged weights where there are any."""
+    rows: list[dict[str, str]] = []
+    for epoch in run.epochs:
+        rows.append(_epoch_cells(epoch))
+        if epoch.average and epoch.average.validation:
+            averaged = {"epoch": f"{epoch.number} averaged"}
+            rows.append(averaged | metric_cells(epoch.average.validation))
+    notes = [PAPER if rows else f"No epoch has finished yet; steps recorded: {len(run.steps)}."]
+    last = run.epochs[-1] if run.epochs else None
+    if last and last.validation and last.validation.undefined:
+        notes.append(f"Epoch {last.number}: {last.validation.undefined}.")
+    return table_of(f"Epochs of {name}", rows, *notes, text_columns=0)
 
 
 def embedding_table(name: str, run: Run) -> Table:
     """Makes the table of a run that trains an embedding and has validated it."""
-    rows = tuple(
-        (
-            str(epoch.number),
-            figures.loss(epoch.embedding.loss),
-            f"{kept} %",
-            figures.small(graph.radius),
-            figures.count(graph.edges),
-            figures.percent(graph.efficiency, 2),
-        )
+    rows = (
+        {
+            "epoch": str(epoch.number),
+            "val. loss": figures.loss(epoch.embedding.loss),
+            "target edges": f"{kept} %",
+            "radius": figures.small(graph.radius),
+            "edges": figures.count(graph.edges),
+            "true edges %": figures.percent(graph.efficiency, 2),
+        }
         for epoch in run.epochs
         if epoch.embedding
         for kept, graph in epoch.embedding.at.items()
     )
-    columns = ("epoch", "val. loss", "target edges", "radius", "edges", "true edges %")
     title = f"Neighbours in the embedding of {name}"
-    return Table(title, columns, rows, (EMBEDDING_NOTE,), text_columns=0)
+    return table_of(title, rows, EMBEDDING_NOTE, text_columns=0)
 
 
 def routes(run: Run) -> dict[str, int]:
@@ -361,23 +341,31 @@ def _imbalance(run: Run) -> tuple[float, float] | None:
     return (fmean(known), max(known)) if known else None
 
 
-def _routes(runs: Sequence[Run]) -> Table:
+def _routes(named: Sequence[tuple[str, Run]]) -> Table:
     """Makes a row per run of events by route and micro-steps; notes name the events in sectors."""
-    found = [routes(run) for run in runs]
-    ways = sorted({1, *(way for own in found for way in own.values())})
-    named = ("whole" if k == 1 else f"{k} sectors" for k in ways)
-    columns = ("run", "nodes", "edges", *named, "micro-steps", "imbalance", "largest")
+    found = [Counter(routes(run).values()) for _, run in named]
+    ways = sorted({1, *(way for counts in found for way in counts)})
     rows, notes = [], [ROUTES_NOTE]
-    for name, run, own in zip(labels(runs), runs, found, strict=True):
-        counts = Counter(own.values())
-        cells = [figures.count(run.record.data.nodes), figures.count(run.record.data.edges)]
-        cells += [figures.count(counts.get(way)) for way in ways]
-        cells.append(figures.decimal(_mean_of_steps(run, "micro_steps")))
-        cells += map(figures.decimal, _imbalance(run) or (None, None))
-        rows.append((name, *cells))
-        if cut := [f"{event} in {parts}" for event, parts in sorted(own.items()) if parts > 1]:
+    for (name, run), counts in zip(named, found, strict=True):
+        mean, largest = _imbalance(run) or (None, None)
+        rows.append(
+            {
+                "run": name,
+                "nodes": figures.count(run.record.data.nodes),
+                "edges": figures.count(run.record.data.edges),
+                **{
+                    "whole" if way == 1 else f"{way} sectors": figures.count(counts.get(way))
+                    for way in ways
+                },
+                "micro-steps": figures.decimal(_mean_of_steps(run, "micro_steps")),
+                "imbalance": figures.decimal(mean),
+                "largest": figures.decimal(largest),
+            }
+        )
+        cut = [f"{event} in {parts}" for event, parts in sorted(routes(run).items()) if parts > 1]
+        if cut:
             notes.append(f"{name}: {_first(cut, 'routes', ', ')}.")
-    return Table("Routes", columns, tuple(rows), tuple(notes))
+    return table_of("Routes", rows, *notes)
 
 
 def _first(texts: Sequence[str], kind: str, between: str) -> str:
@@ -415,21 +403,20 @@ def norms(run: Run) -> dict[str, GroupNorms]:
 
 
 def _norms(named: Sequence[tuple[str, Run]]) -> Table:
-    rows = tuple(
-        (
-            name,
-            part,
-            figures.norm(found.median),
-            figures.norm(found.largest),
-            figures.count(found.at_step),
-            figures.norm(found.first),
-            figures.norm(found.last),
-        )
+    rows = (
+        {
+            "run": name,
+            "part": part,
+            "gradient median": figures.norm(found.median),
+            "largest": figures.norm(found.largest),
+            "at step": figures.count(found.at_step),
+            "weights first": figures.norm(found.first),
+            "last": figures.norm(found.last),
+        }
         for name, run in named
         for part, found in norms(run).items()
     )
-    columns = ("run", "part", "gradient median", "largest", "at step", "weights first", "last")
-    return Table("Norms", columns, rows, (NORMS_NOTE,), text_columns=2)
+    return table_of("Norms", rows, NORMS_NOTE, text_columns=2)
 
 
 def spikes(run: Run) -> list[StepRecord]:
@@ -441,14 +428,13 @@ def _spikes(named: Sequence[tuple[str, Run]]) -> Table:
     """Makes a row per guarded run; notes name the steps."""
     rows, notes = [], [SPIKES_NOTE]
     for name, run in named:
-        guard = section(run.record, "training").get("spike_guard")
-        if not isinstance(guard, str) or guard in ("", "off"):
-            continue
-        found = spikes(run)
-        rows.append((name, guard, figures.count(len(run.steps)), figures.count(len(found))))
-        losses = ("not finite" if step.loss is None else figures.loss(step.loss) for step in found)
-        told = [f"step {step.step}, {loss}" for step, loss in zip(found, losses, strict=True)]
-        if told:
-            notes.append(f"{name}: {_first(told, 'spikes', '; ')}.")
-    columns = ("run", "guard", "steps", "spikes")
-    return Table("Loss spikes", columns, tuple(rows), tuple(notes), text_columns=2)
+        guard, found = section(run.record, "training").get("spike_guard"), spikes(run)
+        if isinstance(guard, str) and guard not in ("", "off"):
+            steps, left_out = figures.count(len(run.steps)), figures.count(len(found))
+            rows.append({"run": name, "guard": guard, "steps": steps, "spikes": left_out})
+            told = [
+                f"step {x.step}, {'not finite' if x.loss is None else figures.loss(x.loss)}"
+                for x in found
+            ]
+            notes += [f"{name}: {_first(told, 'spikes', '; ')}."] if told else []
+    return table_of("Loss spikes", rows, *notes, text_columns=2)

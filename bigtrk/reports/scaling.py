@@ -182,6 +182,11 @@ def mean_shares(shares: Iterable[Shares | None]) -> Shares | None:
     return Shares(**{name: fmean(getattr(share, name) for share in known) for name in ACTIVITIES})
 
 
+def share_cells(shares: Shares | None) -> dict[str, str]:
+    """Returns the shares as cells by their columns."""
+    return {f"{what} %": figures.share(getattr(shares, x, None)) for x, what in ACTIVITIES.items()}
+
+
 def shares_plot(named: Iterable[tuple[str, Shares | None]]) -> Plot:
     """Makes a bar per run or series of the shares of its time."""
     known = [(name, shares) for name, shares in named if shares]

@@ -86,7 +86,7 @@ def test_curves_have_wilson_intervals_and_no_point_in_an_empty_bin() -> None:
     ratio = binned((60, 80), (0, 0), (15, 20))
     line = bin_curve("a", ratio, "pt", 2)
     (x, y, *_), (far, _, low, high) = line.points
-    assert (x, y, far) == (pytest.approx(2**0.5), 75, pytest.approx(32**0.5))
+    assert (x, y, far) == pytest.approx((2**0.5, 75, 32**0.5))
     assert (low, high) == pytest.approx([100 * end for end in wilson(0.75, 20)])
     assert list(line.texts) == ["1 to 2: 60 of 80", "4 to 8: 15 of 20"]
     assert [x for x, *_ in bin_curve("a", ratio, "eta", 2, place=0.25).points] == [1.25, 5]

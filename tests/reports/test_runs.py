@@ -76,7 +76,7 @@ def test_speed_table(pair: list[Run]) -> None:
 def test_other_tables(pair: list[Run]) -> None:
     text = printed(pair)
     shares = row_of(text, "Where the time goes", "one")
-    assert shares == ["one", "1", "5.0", "85.0", "6.0", "4.0", "1.02"]
+    assert shares == ["one", "1", "85.0", "5.0", "6.0", "4.0", "1.02"]
     assert row_of(text, "Routes", "one") == [
         "one",
         "12.0 K",
@@ -90,7 +90,7 @@ def test_other_tables(pair: list[Run]) -> None:
     assert row_of(text, "Routes", "two")[-1] == "-"
     metrics = ["99.600", "87.831", "99.249", "-", "98.577", "0.00406"]
     last = row_of(text, "Validation after the last epoch", "two")
-    assert last == ["two", "2", "2", *metrics, "1.00", "0.33"]
+    assert last == ["two", "2", "2", "0.60000", *metrics, "1.00", "0.33"]
     assert row_of(text, "Epochs of one", "3") == ["3", "0.60000", *metrics, "1.00", "0.33"]
     edges = row_of(text, "Evaluation: edges", "one")
     assert edges[1:6] == ["graphs", "2", "34.0 K", "93.000", "-"]
@@ -151,13 +151,13 @@ def test_the_best_epoch_and_what_ended_the_run_are_told(make_run: MakeRun) -> No
     assert read_run(folder).best is None
 
 
-def test_averaged_weights_have_a_table(make_run: MakeRun) -> None:
+def test_averaged_weights_have_a_row(make_run: MakeRun) -> None:
     average = AverageRecord(validation=MeanEdgeMetrics(loss=0.00123, auc=0.987))
     lines = [epoch_record(0), epoch_record(1, average=average)]
     text = printed([read_run(make_run("one", lines=lines))])
-    row = row_of(text, "Averaged weights of one", "2")
-    assert row == ["2", "-", "-", "-", "-", "98.700", "0.00123"]
-    assert "Averaged weights" not in printed([read_run(make_run("two"))])
+    row = row_of(text, "Epochs of one", "2 averaged")
+    assert row == ["2 averaged", "-", "-", "-", "-", "-", "98.700", "0.00123", "-", "-"]
+    assert "averaged" not in printed([read_run(make_run("two"))])
 
 
 def test_single_run_is_not_compared(make_run: MakeRun) -> None:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from bigtrk.reports import figures
-from bigtrk.reports.document import Table
+from bigtrk.reports.document import Table, table_of
 from bigtrk.reports.facts import engine_name, facts
 from bigtrk.reports.figures import INTERVAL_RULE, Estimate
 from bigtrk.reports.metrics import METRIC_COLUMNS, PAPER
-from bigtrk.reports.scaling import TIME_SHARES, TIME_SHARES_NOTE, shares_plot
+from bigtrk.reports.scaling import TIME_SHARES, TIME_SHARES_NOTE, share_cells, shares_plot
 from bigtrk.studies.scaling.points import METRICS, SPEEDUP_RULES, TIME_RULE, Point, machine_of
 from bigtrk.studies.scaling.series import Series
 
@@ -140,16 +140,16 @@ def _errors(points: Sequence[Point]) -> Table:
 
 
 def _time_shares(points: Sequence[Point]) -> Table:
-    rows = []
-    for point in points:
-        parts = point.shares
-        cells = (parts.exchange, parts.compute, parts.reduce, parts.data) if parts else [None] * 4
-        shown = [figures.share(part) for part in cells]
-        rows.append((*_head(point), *shown, figures.with_error(point.imbalance, 2)))
-    columns = ("series", "ranks", "exchange %", "compute %", "reduction %", "data %", "imbalance")
-    named = [(f"{point.series}, {point.ranks}", point.shares) for point in points]
-    notes = (TIME_SHARES_NOTE,)
-    return Table(TIME_SHARES, columns, tuple(rows), notes, plot=shares_plot(named))
+    rows = [
+        {
+            **dict(zip(("series", "ranks"), _head(point), strict=True)),
+            **share_cells(point.shares),
+            "imbalance": figures.with_error(point.imbalance, 2),
+        }
+        for point in points
+    ]
+    plot = shares_plot((f"{point.series}, {point.ranks}", point.shares) for point in points)
+    return table_of(TIME_SHARES, rows, TIME_SHARES_NOTE, plot=plot)
 
 
 def _resources(every: Sequence[Series], points: Sequence[Point]) -> Table:
