@@ -101,7 +101,7 @@ def test_first_screen_says_what_was_trained_and_what_limits_it(
 
 
 def test_hostile_names_are_escaped(make_run: MakeRun, tmp_path: Path) -> None:
-    evil = "</script><script>alert('x')&\"$title</script><b>\x1b"
+    evil = "</script><script>alert('x')&\"{{made}}</script><b>\x1b"
     record = run_record(launcher=evil, engine_detail=evil, config={"model": {evil: evil}})
     evaluation = evaluation_record(data=evil)
     path = tmp_path / "page.html"
@@ -110,7 +110,7 @@ def test_hostile_names_are_escaped(make_run: MakeRun, tmp_path: Path) -> None:
     write_page(runs_report(runs), path)
     page = self_contained(path)
     assert page.tags.count("script") == len(page.figures) + 3, "figures, theme, plotly, its use"
-    assert any("alert('x')&\"$title" in text for text in page.texts)
+    assert any("alert('x')&\"{{made}}" in text for text in page.texts)
     names = [trace["name"] for trace in page.figure("Training loss").data]
     assert names == ["x&lt;b&gt;&amp;&lt;script&gt;x{}", "y&lt;b&gt;&amp;&lt;script&gt;x{}"]
     assert "\x1b" not in path.read_text("utf-8")
