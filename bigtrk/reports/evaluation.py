@@ -253,7 +253,8 @@ def evaluation_tables(evaluated: Sequence[Evaluated]) -> list[Table]:
     for folder, (name, record) in zip(folders, evaluated, strict=True):
         counts = {"events": figures.count(record.events), "edges": figures.count(record.edges)}
         data = {"data": figures.text(folder), **counts}
-        edges.append(_run(name) | data | metric_cells(record.edge_metrics))
+        *metrics, (_, loss) = metric_cells(record.edge_metrics).items()
+        edges.append(_run(name) | data | dict(metrics) | {"loss": loss})
     notes = [note for name, record in evaluated for note in _notes(name, record)]
     tracks = [run | matching_cells(match) for run, tracks in tracked for match in tracks.matching]
     track_notes = [_track_note(name, x.tracks) for name, x in evaluated if x.tracks]

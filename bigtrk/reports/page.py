@@ -188,7 +188,8 @@ def _layout(plot: Plot, traces: Sequence[dict[str, Any]]) -> tuple[dict[str, Any
     if values and max(values) - min(values) < MOST_DOTS / 4:
         x_axis["dtick"] = 1
     height = HEIGHT_2D if isinstance(first, Points) else HEIGHT
-    return {"title": title, "barmode": plot.bars, "xaxis": x_axis, "yaxis": y_axis}, height
+    layout = {"title": title, "xaxis": x_axis, "yaxis": y_axis}
+    return {**layout, **({"barmode": "group"} if isinstance(first, Bars) else {})}, height
 
 
 def _trace(trace: Curve | Bars | Points, plot: Plot) -> dict[str, Any]:
