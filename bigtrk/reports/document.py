@@ -166,4 +166,4 @@ class Document:
     lead: str
     numbers: Sequence[tuple[str, Sequence[Number]]]
     verdict: Sequence[str]
-    parts: Iterable[Plots | Table | Facts | Command]
+    parts: Sequence[Plots | Table | Facts | Command]

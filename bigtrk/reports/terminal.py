@@ -16,7 +16,7 @@ LONGEST_WORD = 24
 
 
 def show(document: Document, console: Console) -> None:
-    """Prints facts, tables, commands and the verdict; elsewhere than on a terminal 100 wide."""
+    """Prints facts and tables, then commands and the verdict; 100 wide but for a terminal."""
     out = at_width(console)
     for part in document.parts:
         match part:
@@ -24,8 +24,9 @@ def show(document: Document, console: Console) -> None:
                 show_header(part.title, part.facts, out)
             case Table():
                 show_table(part, out)
-            case Command():
-                show_header(part.purpose, {"": part.command}, out)
+    for part in document.parts:
+        if isinstance(part, Command):
+            show_header(part.purpose, {"": part.command}, out)
     for line in document.verdict:
         out.print(Text(line))
 
